@@ -1,0 +1,5 @@
+"""Where records are kept: one protocol, one implementation per database."""
+
+from auditord.store.protocol import Difference, Duplicates, Provenance, RecordCounts, RecordStore, Verdict
+
+__all__ = ["Difference", "Duplicates", "Provenance", "RecordCounts", "RecordStore", "Verdict"]

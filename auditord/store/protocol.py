@@ -1,0 +1,124 @@
+"""What every record store does, whatever database is behind it; one contract suite is run against all of them."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+from typing import Protocol
+
+from auditord_hookspecs import Record, RecordQuery, RecordUpdate
+
+
+class Duplicates(Enum):
+    """What a second record with a known id means (``api.duplicates``)."""
+
+    SAME_RUN = "same-run"
+    """Same start time: the same run, the stored record wins. Another start time: refused."""
+    REFUSE = "refuse"
+    """Every known id is refused, as AUDITOR does."""
+    IGNORE = "ignore"
+    """Every known id is accepted and changes nothing (but an open record is still closed)."""
+
+
+class Verdict(Enum):
+    """What became of one record."""
+
+    ADDED = "added"
+    CLOSED = "closed"
+    """It was open; the full record with its stop time has replaced it."""
+    SAME = "same"
+    """It was there already with equal content, or is an open record that came back; nothing changed."""
+    DIFFERENT = "different"
+    """The same run was there with other content: the stored one stays, the new one is kept in the differences."""
+    EXISTS = "exists"
+    """Refused: the id belongs to another run."""
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the sender may forget the record."""
+        return self is not Verdict.EXISTS
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Who brought a record, and when; kept beside it, never in its wire text."""
+
+    received_at: datetime
+    principal: str | None = None
+    """``task:<instance>`` for a collector, the authenticated name for a client, None if nobody was asked."""
+    agent: str | None = None
+    """The client's User-Agent."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordCounts:
+    """How many records there are: in all, and per value of each counted meta key (once per value of a list)."""
+
+    total: int
+    per_value: Mapping[str, Mapping[str, int]] = field(default_factory=dict[str, Mapping[str, int]])
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A record that came for a run that was stored with other content; both as wire text."""
+
+    record_id: str
+    seen_at: datetime
+    principal: str | None
+    stored: bytes
+    offered: bytes
+
+
+class RecordStore(Protocol):
+    """Records, durable. Every method raises :class:`auditord.errors.StoreUnavailable` when the database does."""
+
+    async def add(self, record: Record, provenance: Provenance, duplicates: Duplicates) -> Verdict:
+        """Add one record; concurrent calls share a transaction, each gets its own verdict after the commit.
+
+        Raises:
+            InvalidRecord: the database refuses this record for good; others in the transaction are not harmed.
+        """
+        ...
+
+    async def add_all(
+        self, records: Sequence[Record], provenance: Provenance, duplicates: Duplicates, *, atomic: bool
+    ) -> Sequence[Verdict]:
+        """Add many in one transaction, one verdict each; if ``atomic``, a single EXISTS undoes all of them."""
+        ...
+
+    async def stop(self, update: RecordUpdate, provenance: Provenance) -> bool:
+        """Set the stop time of a record, open or not; False if there is none with this id."""
+        ...
+
+    async def replace(self, record: Record, provenance: Provenance) -> Verdict:
+        """Insert or overwrite a record on purpose; ADDED, SAME or DIFFERENT says what was there."""
+        ...
+
+    async def get(self, record_id: str) -> bytes | None:
+        """The wire text of one record."""
+        ...
+
+    def stream(self, query: RecordQuery) -> AbstractAsyncContextManager[AsyncIterator[Sequence[bytes]]]:
+        """Pages of wire texts, one per record, in the query's order, with bounded memory.
+
+        The query has begun and its first page is there (or known to be empty) when the context is entered, so that a
+        fault shows before an answer is begun; a later fault raises out of the iteration. Leaving early is cheap.
+        """
+        ...
+
+    async def counts(self) -> RecordCounts:
+        """The maintained counts; never a scan."""
+        ...
+
+    def differences(self) -> AbstractAsyncContextManager[AsyncIterator[Difference]]:
+        """All differences, the newest first."""
+        ...
+
+    async def check(self) -> None:
+        """Return if a record could be written now."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what is under way and release everything."""
+        ...

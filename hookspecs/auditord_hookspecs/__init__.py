@@ -1,0 +1,76 @@
+"""All that an author of collectors, plugins and senders for auditord may import.
+
+A hook module declares kinds and listens to events (:mod:`auditord_hookspecs.hookspec`); one line in its distribution's
+metadata makes the daemon load it::
+
+    [project.entry-points."auditord.hooks"]
+    printers = "auditord_printers"
+"""
+
+from auditord_hookspecs.config import Duration, InstanceConfig, RunConfig, Section
+from auditord_hookspecs.contexts import (
+    CollectorContext,
+    CommandResult,
+    Context,
+    Daemon,
+    PluginContext,
+    Records,
+    RecordSink,
+    SenderContext,
+    Window,
+)
+from auditord_hookspecs.entries import Close, Entry, Insert, Replace
+from auditord_hookspecs.errors import AuditordError, CommandFailed, InvalidRecord, RecordsRejected
+from auditord_hookspecs.hookspec import hookimpl
+from auditord_hookspecs.kinds import (
+    Batch,
+    CollectorKind,
+    ImportedConfig,
+    PluginKind,
+    Produced,
+    Quarantined,
+    RunReport,
+    Sender,
+    SenderKind,
+)
+from auditord_hookspecs.query import RecordQuery
+from auditord_hookspecs.records import Component, Record, RecordUpdate, Score
+
+__all__ = [
+    "AuditordError",
+    "Batch",
+    "Close",
+    "CollectorContext",
+    "CollectorKind",
+    "CommandFailed",
+    "CommandResult",
+    "Component",
+    "Context",
+    "Daemon",
+    "Duration",
+    "Entry",
+    "ImportedConfig",
+    "Insert",
+    "InstanceConfig",
+    "InvalidRecord",
+    "PluginContext",
+    "PluginKind",
+    "Produced",
+    "Quarantined",
+    "Record",
+    "RecordQuery",
+    "RecordSink",
+    "RecordUpdate",
+    "Records",
+    "RecordsRejected",
+    "Replace",
+    "RunConfig",
+    "RunReport",
+    "Score",
+    "Section",
+    "Sender",
+    "SenderContext",
+    "SenderKind",
+    "Window",
+    "hookimpl",
+]

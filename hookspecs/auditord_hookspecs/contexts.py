@@ -1,0 +1,158 @@
+"""What the host lends to a running instance; hook modules see nothing else of it."""
+
+import logging
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+from auditord_hookspecs.entries import Entry
+from auditord_hookspecs.query import RecordQuery
+from auditord_hookspecs.records import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A half-open period of time, both ends aware."""
+
+    start: datetime
+    stop: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """What a child process printed before it ended with exit code 0."""
+
+    stdout: bytes
+    stderr: bytes
+
+
+class Context(Protocol):
+    """What every kind of instance gets."""
+
+    @property
+    def instance(self) -> str:
+        """The instance's name in the configuration."""
+        ...
+
+    @property
+    def log(self) -> "logging.LoggerAdapter[logging.Logger]":
+        """A logger that names the instance."""
+        ...
+
+    def now(self) -> datetime:
+        """The present instant, aware and in UTC; tests stop it."""
+        ...
+
+    async def run_command(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout: timedelta,
+        environment: Mapping[str, str] | None = None,
+        through: Sequence[str] = (),
+        max_output: int = 256 * 1024 * 1024,
+    ) -> CommandResult:
+        """Run a child process without a shell and return what it printed.
+
+        Args:
+            argv: the program and its arguments.
+            timeout: after this long it is killed, with its process group.
+            environment: added to the daemon's own environment (``PATH``, ``HOME``, ``LANG`` only).
+            through: a program that runs a command line elsewhere, such as ``["ssh", "head1"]``: it gets one argument,
+                ``env NAME=value … argv`` quoted for a shell, since ssh forwards no environment.
+            max_output: bytes of standard output above which it is killed.
+
+        Raises:
+            CommandFailed: it could not start, exited non-zero, was killed, or printed too much; with its last words.
+        """
+        ...
+
+
+class CollectorContext(Context, Protocol):
+    """What a collector's run gets."""
+
+    @property
+    def checkpoint(self) -> Any:  # Any: the JSON that the collector itself stored
+        """The last durable checkpoint, or None before the first one."""
+        ...
+
+    @property
+    def window(self) -> Window | None:
+        """Set when a period is collected again: read exactly this, leave the checkpoint alone."""
+        ...
+
+    async def seen(self, keys: Collection[str]) -> frozenset[str]:
+        """Which of the keys an earlier batch of this instance asked to remember, and have not expired."""
+        ...
+
+    async def pending(self) -> Mapping[str, Any]:  # Any: the JSON that the collector itself stored
+        """What earlier batches of this instance carried over, by key."""
+        ...
+
+    def report_progress(self, fraction: float) -> None:
+        """Say how much of this run is done, 0 to 1; shown by ``auditord collect``."""
+        ...
+
+
+class Records(Protocol):
+    """The records, wherever they are kept."""
+
+    def stream(self, query: RecordQuery) -> AbstractAsyncContextManager[AsyncIterator[Record]]:
+        """The matching records in the query's order, with bounded memory; a fault raises, it never ends early."""
+        ...
+
+
+class PluginContext(Context, Protocol):
+    """What a plugin's run gets."""
+
+    @property
+    def records(self) -> Records:
+        """The records to work on."""
+        ...
+
+    @property
+    def dry_run(self) -> bool:
+        """True: print what would be done and do nothing."""
+        ...
+
+    @property
+    def state(self) -> Any:  # Any: the JSON that the plugin itself saved
+        """What the last ``save_state`` kept, or None."""
+        ...
+
+    async def save_state(self, state: Any) -> None:
+        """Keep JSON for the next run, durably; call it right after each effect that must not repeat."""
+        ...
+
+
+class SenderContext(Context, Protocol):
+    """What a sender gets."""
+
+    @property
+    def store(self) -> "RecordSink":
+        """The local record store, for the sender that writes to it."""
+        ...
+
+
+class RecordSink(Protocol):
+    """The local record store as a destination."""
+
+    async def deliver(self, entries: Sequence[Entry]) -> Mapping[int, str]:
+        """Apply the entries in order, durably; returns why entries were refused for good, by position."""
+        ...
+
+
+class Daemon(Protocol):
+    """The running daemon, as hooks see it."""
+
+    @property
+    def version(self) -> str:
+        """The version of auditord."""
+        ...
+
+    @property
+    def records(self) -> Records:
+        """The records that this daemon keeps."""
+        ...

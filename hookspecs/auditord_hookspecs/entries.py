@@ -1,0 +1,38 @@
+"""What the send-queue carries: changes to a destination, in order per record."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeAlias
+
+from auditord_hookspecs.records import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """Put a record into a destination.
+
+    Args:
+        record: what happened.
+        alternate_id: the id to use instead if the plain one already belongs to another run (another start time).
+    """
+
+    record: Record
+    alternate_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Give an open record of a destination its stop time."""
+
+    record_id: str
+    stop_time: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """Overwrite what a destination has under the record's id (a correction on purpose)."""
+
+    record: Record
+
+
+Entry: TypeAlias = Insert | Close | Replace

@@ -1,0 +1,25 @@
+"""The errors that cross the border between the host and hook modules."""
+
+
+class AuditordError(Exception):
+    """Root of every error that auditord raises on purpose; its text is written for the operator."""
+
+
+class InvalidRecord(AuditordError, ValueError):
+    """A record breaks a rule of the wire contract; the text names the member and the rule."""
+
+
+class RecordsRejected(AuditordError):
+    """A destination refuses records for good: sending them again unchanged would fail again.
+
+    Args:
+        reasons: why, per position in the batch that was sent; every other record of the batch was delivered.
+    """
+
+    def __init__(self, reasons: dict[int, str]) -> None:
+        super().__init__(f"{len(reasons)} records refused: {next(iter(reasons.values()), 'no reason given')}")
+        self.reasons = reasons
+
+
+class CommandFailed(AuditordError):
+    """A child process could not start, ran out of time, printed too much or ended with a non-zero exit code."""

@@ -1,0 +1,117 @@
+"""The hooks of auditord. A module in entry-point group ``auditord.hooks`` implements any of them with :data:`hookimpl`.
+
+Two families, one rule each. *Declarations* ("what do you bring?") are plain functions, called once at start-up, that
+yield frozen values. *Events* ("this happened") are ``async def``, each awaited in its own error boundary with a time
+limit. The loader refuses an implementation of the wrong colour by name.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pluggy
+from prometheus_client.registry import Collector
+from pydantic import SecretStr
+
+from auditord_hookspecs.contexts import Daemon
+from auditord_hookspecs.kinds import CollectorKind, PluginKind, RunReport, SenderKind
+
+PROJECT = "auditord"
+
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+
+@hookspec
+def auditord_collectors() -> Iterable[CollectorKind[Any]]:  # Any: each kind has its own configuration model
+    """Bring kinds of collectors. Called before the configuration is read.
+
+    Example::
+
+        @hookimpl
+        def auditord_collectors():
+            yield CollectorKind(name="printers", config=PrintersConfig, collect=collect_pages)
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def auditord_plugins() -> Iterable[PluginKind[Any]]:  # Any: each kind has its own configuration model
+    """Bring kinds of plugins. Called before the configuration is read.
+
+    Example::
+
+        @hookimpl
+        def auditord_plugins():
+            yield PluginKind(name="open_records", config=OpenRecordsConfig, run=report_open_records)
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def auditord_senders() -> Iterable[SenderKind[Any]]:  # Any: each kind has its own configuration model
+    """Bring kinds of senders. Called before the configuration is read.
+
+    Example::
+
+        @hookimpl
+        def auditord_senders():
+            yield SenderKind(name="local", config=LocalConfig, open=open_store)
+    """
+    raise NotImplementedError
+
+
+@hookspec(firstresult=True)
+def auditord_resolve_secret(reference: str) -> SecretStr | None:
+    """Fetch the secret that a reference in the configuration points to, or None if it is not yours.
+
+    Called while the configuration is read, for every secret option.
+
+    Args:
+        reference: the text in the configuration, such as ``file:/run/secrets/db`` or ``env:DB_PASSWORD``.
+
+    Raises:
+        ValueError: the reference is yours and cannot be resolved; the text says why.
+
+    Example::
+
+        @hookimpl
+        def auditord_resolve_secret(reference):
+            if reference.startswith("vault:"):
+                return SecretStr(read_vault(reference.removeprefix("vault:")))
+            return None
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def auditord_metrics(daemon: Daemon) -> Iterable[Collector]:
+    """Bring Prometheus collectors for ``/metrics``. Called after the configuration, before the first run.
+
+    Args:
+        daemon: the daemon that is starting.
+
+    Example::
+
+        @hookimpl
+        def auditord_metrics(daemon):
+            yield PAGES_PRINTED
+    """
+    raise NotImplementedError
+
+
+@hookspec
+async def auditord_run_finished(daemon: Daemon, report: RunReport) -> None:
+    """Hear that a run of a collector or plugin ended, well or not.
+
+    Args:
+        daemon: the running daemon.
+        report: which instance ran, when, for how long, and what came of it.
+
+    Example::
+
+        @hookimpl
+        async def auditord_run_finished(daemon, report):
+            if report.error:
+                await page_the_operator(f"{report.task}: {report.error}")
+    """
+    raise NotImplementedError

@@ -1,0 +1,189 @@
+"""What a hook module may bring: one frozen declaration per configurable kind.
+
+A *kind* is a type that a hook module declares; an *instance* is a kind plus its section of the configuration. The
+functions inside a declaration are called by the host, under a time limit and an error boundary of their own.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+
+from auditord_hookspecs.config import InstanceConfig
+from auditord_hookspecs.contexts import CollectorContext, PluginContext, SenderContext
+from auditord_hookspecs.entries import Entry
+from auditord_hookspecs.records import Record
+
+C = TypeVar("C", bound=InstanceConfig)
+
+Json: TypeAlias = Any  # Any: whatever JSON can hold; a recursive alias costs every caller a cast
+
+
+@dataclass(frozen=True, slots=True)
+class Produced:
+    """A record on its way into the spool.
+
+    Args:
+        record: what happened.
+        alternate_id: the id to use instead when the plain one already belongs to another run (another start time).
+    """
+
+    record: Record
+    alternate_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """A job that could not be converted; kept with its raw input until somebody retries or discards it.
+
+    Args:
+        source_id: what the batch system calls the job; one entry per instance and source id is kept, the newest.
+        raw: the input, as JSON; given back to the kind's ``convert`` on retry.
+        reason: what is wrong and what to do, for the operator.
+    """
+
+    source_id: str
+    raw: Json
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The unit of atomicity: all of it reaches the spool in one transaction, or nothing.
+
+    Args:
+        records: new records; a plain :class:`Record` where there is no alternate id.
+        quarantined: jobs that could not be converted.
+        skipped: how many jobs made no record on purpose, by reason.
+        checkpoint: how far the source has been read, as JSON; None leaves it as it is.
+        seen: keys to remember until the given instant (see ``CollectorContext.seen``).
+        pending: values by key, carried between runs (see ``CollectorContext.pending``); None forgets a key.
+    """
+
+    records: Sequence[Record | Produced] = ()
+    quarantined: Sequence[Quarantined] = ()
+    skipped: Mapping[str, int] = field(default_factory=dict[str, int])
+    checkpoint: Json | None = None
+    seen: Mapping[str, datetime] = field(default_factory=dict[str, datetime])
+    pending: Mapping[str, Json | None] = field(default_factory=dict[str, Json | None])
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorKind(Generic[C]):
+    """A kind of source that produces records.
+
+    Args:
+        name: what ``kind:`` says in the configuration.
+        config: the model of an instance's section.
+        collect: yields batches; called once per run. Each batch is durable before the next one is asked for.
+        continuous: ``collect`` never ends by itself (a watch); if it does, that is a failure.
+        interval: how often an instance runs that has neither ``interval`` nor ``schedule``.
+        timeout: how long a run may take where the instance does not say.
+        convert: turns a quarantined raw value into a record, on ``auditord quarantine retry``; None if the job makes no
+            record under today's configuration. Raises :class:`InvalidRecord` with what is still wrong.
+        import_config: turns one of AUDITOR's configuration files for this kind into ours, or None if it is not one.
+        prefix: the record-id prefix of an instance; two instances with one prefix are refused.
+    """
+
+    name: str
+    config: type[C]
+    collect: Callable[[C, CollectorContext], AsyncIterator[Batch]]
+    continuous: bool = False
+    interval: timedelta = timedelta(minutes=5)
+    timeout: timedelta = timedelta(hours=1)
+    convert: Callable[[C, Json], Record | Produced | None] | None = None
+    import_config: Callable[[Mapping[str, Any]], "ImportedConfig | None"] | None = None
+    prefix: Callable[[C], str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedConfig:
+    """One of AUDITOR's files in our words.
+
+    Args:
+        sections: what to put into the configuration, by dotted path (``collectors.slurm.interval``).
+        comments: remarks by the same paths, for every value that means something else than it did.
+        dropped: AUDITOR's options that have no counterpart, with the reason.
+    """
+
+    sections: Mapping[str, Any]
+    comments: Mapping[str, str] = field(default_factory=dict[str, str])
+    dropped: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class PluginKind(Generic[C]):
+    """A kind of consumer that turns records into an effect.
+
+    Args:
+        name: what ``kind:`` says in the configuration.
+        config: the model of an instance's section.
+        run: does the work once; honours ``context.dry_run`` for every effect.
+        interval: how often an instance runs that has neither ``interval`` nor ``schedule``.
+        timeout: how long a run may take where the instance does not say.
+    """
+
+    name: str
+    config: type[C]
+    run: Callable[[C, PluginContext], Awaitable[None]]
+    interval: timedelta = timedelta(hours=1)
+    timeout: timedelta = timedelta(hours=1)
+
+
+class Sender(Protocol):
+    """An open connection to a destination."""
+
+    async def send(self, entries: Sequence[Entry]) -> None:
+        """Deliver the entries in order; what is already there counts as delivered.
+
+        Raises:
+            RecordsRejected: some are refused for good; the others were delivered.
+            Exception: anything else is a passing fault: the whole batch is sent again later.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SenderKind(Generic[C]):
+    """A kind of destination that the send-queue is carried to.
+
+    Args:
+        name: what ``kind:`` says in the configuration.
+        config: the model of an instance's section.
+        open: opens the destination; entered once and again after each fault.
+        batch_size: how many entries one ``send`` gets at most.
+    """
+
+    name: str
+    config: type[C]
+    open: Callable[[C, SenderContext], AbstractAsyncContextManager[Sender]]
+    batch_size: int = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """How one run of an instance ended.
+
+    Args:
+        task: the instance's name.
+        kind: the instance's kind.
+        started: when the run began (aware).
+        duration: how long it took.
+        error: None after success, else what happened, in one line.
+        records: how many records reached the spool for the first time in this run.
+        quarantined: how many jobs went to quarantine.
+        skipped: how many jobs made no record on purpose, by reason.
+    """
+
+    task: str
+    kind: str
+    started: datetime
+    duration: timedelta
+    error: str | None = None
+    records: int = 0
+    quarantined: int = 0
+    skipped: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+AnyKind: TypeAlias = CollectorKind[Any] | PluginKind[Any] | SenderKind[Any]

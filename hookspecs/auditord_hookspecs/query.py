@@ -1,0 +1,118 @@
+"""What may be asked of a record store: frozen query values, which each store compiles to its own language.
+
+A condition is data, so that a restriction (of a reader to one site, say) is and-ed to it, never spliced into text.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+from typing import TypeAlias
+
+
+class Comparison(Enum):
+    """How a value is compared; the values are the wire contract's operator names."""
+
+    GT = "gt"
+    GTE = "gte"
+    LT = "lt"
+    LTE = "lte"
+    EQUALS = "equals"
+
+
+class TimeField(Enum):
+    """The times of a record. Comparisons with the stop time of an open record are never true."""
+
+    START = "start_time"
+    STOP = "stop_time"
+
+
+class SortField(Enum):
+    """What an answer may be ordered by; ``record_id`` breaks ties, open records sort after every stop time."""
+
+    START = "start_time"
+    STOP = "stop_time"
+    RUNTIME = "runtime"
+    ID = "record_id"
+
+
+@dataclass(frozen=True, slots=True)
+class IdEquals:
+    """The record with this id."""
+
+    record_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TimeCompares:
+    """A start or stop time against an aware instant."""
+
+    field: TimeField
+    comparison: Comparison
+    moment: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeCompares:
+    """The runtime in whole seconds; never true of an open record."""
+
+    comparison: Comparison
+    seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class MetaContains:
+    """The list under the key has the value, as a whole and case-sensitive."""
+
+    key: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class MetaLacks:
+    """The record has the key and the list under it does not have the value (AUDITOR's ``dnc``)."""
+
+    key: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentCompares:
+    """Any component of this name whose amount compares so."""
+
+    name: str
+    comparison: Comparison
+    amount: int
+
+
+@dataclass(frozen=True, slots=True)
+class IsOpen:
+    """The record has no stop time yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllOf:
+    """Every one of the conditions; with none, every record."""
+
+    conditions: tuple["Condition", ...] = ()
+
+
+Condition: TypeAlias = (
+    IdEquals | TimeCompares | RuntimeCompares | MetaContains | MetaLacks | ComponentCompares | IsOpen | AllOf
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The order of an answer. Descending, open records come first (as in PostgreSQL)."""
+
+    field: SortField = SortField.STOP
+    descending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RecordQuery:
+    """Which records, in which order, at most how many (0 gives none)."""
+
+    where: Condition = field(default_factory=AllOf)
+    order: Order = field(default_factory=Order)
+    limit: int | None = None

@@ -1,0 +1,155 @@
+"""What auditord accounts for: records, as values that cannot be invalid.
+
+The rules are those of AUDITOR's wire contract (names of 1 to 256 extended grapheme clusters that are not blank, amounts
+that fit 63 bits, scores that are not negative) and two of our own that every store needs: no NUL character and at most
+1,024 bytes of UTF-8 in a name. Constructing a value checks text, numbers and times; types are checked when a record is
+decoded, and the spool decodes every record once before it keeps it.
+"""
+
+import math
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+import msgspec
+import regex
+
+from auditord_hookspecs.errors import InvalidRecord
+
+MAX_NAME_GRAPHEMES = 256
+MAX_NAME_BYTES = 1_024
+MAX_AMOUNT = 2**63 - 1
+
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME_BYTES)]
+Amount = Annotated[int, msgspec.Meta(ge=0, le=MAX_AMOUNT)]
+ScoreValue = Annotated[float, msgspec.Meta(ge=0)]
+Meta = dict[Name, tuple[Name, ...]]
+
+PROVENANCE_KEYS = frozenset({"collector_type", "collector_version"})
+"""Meta keys that say who made a record; two records that differ only in them are the same."""
+
+_SECOND = timedelta(seconds=1)
+_GRAPHEME = regex.compile(r"\X")
+
+
+class Score(msgspec.Struct, frozen=True, gc=False):
+    """A benchmark value attached to a component, such as HEPscore23 per core."""
+
+    name: Name
+    value: ScoreValue
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        if not (0 <= self.value < math.inf):
+            raise InvalidRecord(f"Parsing '{self.value}' failed.")
+        msgspec.structs.force_setattr(self, "value", float(self.value))
+
+
+class Component(msgspec.Struct, frozen=True, gc=False):
+    """An amount of one resource that a job held for its whole run time, in the unit that its name implies."""
+
+    name: Name
+    amount: Amount
+    scores: tuple[Score, ...]
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        if not 0 <= self.amount <= MAX_AMOUNT:
+            raise InvalidRecord(f"Parsing '{self.amount}' failed.")
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """One accountable unit of work; open while it has no stop time.
+
+    Args:
+        record_id: unique in the store, stable over restarts and re-collection.
+        start_time: aware; kept in UTC with microseconds.
+        components: what the job held; may be empty.
+        stop_time: aware, or None while the job runs. May lie before the start time: stored, left out of sums.
+        meta: lists of texts by key (``site_id``, ``group_id``, ``user_id``, …), or None where there are none.
+    """
+
+    record_id: Name
+    start_time: datetime
+    components: tuple[Component, ...]
+    stop_time: datetime | None = None
+    meta: Meta | None = None
+
+    def __post_init__(self) -> None:
+        check_name(self.record_id)
+        _check_meta(self.meta)
+        msgspec.structs.force_setattr(self, "start_time", in_utc(self.start_time))
+        if self.stop_time is not None:
+            msgspec.structs.force_setattr(self, "stop_time", in_utc(self.stop_time))
+
+    @property
+    def runtime(self) -> int | None:
+        """Whole seconds from start to stop, truncated toward zero (may be negative); None while open."""
+        return None if self.stop_time is None else runtime_seconds(self.start_time, self.stop_time)
+
+
+class RecordUpdate(msgspec.Struct, frozen=True, gc=False):
+    """What closes a record: only the id and the stop time have an effect, the rest must merely be valid."""
+
+    record_id: Name
+    components: tuple[Component, ...]
+    stop_time: datetime
+    start_time: datetime | None = None
+    meta: Meta | None = None
+
+    def __post_init__(self) -> None:
+        check_name(self.record_id)
+        _check_meta(self.meta)
+        msgspec.structs.force_setattr(self, "stop_time", in_utc(self.stop_time))
+        if self.start_time is not None:
+            msgspec.structs.force_setattr(self, "start_time", in_utc(self.start_time))
+
+
+def check_name(text: str) -> None:
+    """Raise :class:`InvalidRecord` unless the text is a name (see the module)."""
+    if not text or text.isspace():
+        raise InvalidRecord(f"Parsing '{text}' failed: a name must not be empty or blank")
+    if "\0" in text:
+        raise InvalidRecord(f"Parsing {text[:40]!r} failed: a name must not contain NUL")
+    if len(text) > MAX_NAME_GRAPHEMES or not text.isascii():
+        _check_size(text)
+
+
+def _check_meta(meta: Meta | None) -> None:
+    for key, values in (meta or {}).items():
+        check_name(key)
+        for value in values:
+            check_name(value)
+
+
+def _check_size(text: str) -> None:
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidRecord(f"Parsing {text[:40]!r} failed: a lone surrogate is not text") from error
+    if size > MAX_NAME_BYTES:
+        raise InvalidRecord(f"Parsing {text[:40]!r}… failed: a name has at most {MAX_NAME_BYTES} bytes")
+    if len(text) > MAX_NAME_GRAPHEMES and len(_GRAPHEME.findall(text)) > MAX_NAME_GRAPHEMES:
+        raise InvalidRecord(f"Parsing {text[:40]!r}… failed: a name has at most {MAX_NAME_GRAPHEMES} characters")
+
+
+def in_utc(moment: datetime) -> datetime:
+    """The same instant in UTC.
+
+    Raises:
+        InvalidRecord: the time has no zone, or lies outside the years 1 to 9999 once in UTC.
+    """
+    if moment.tzinfo is UTC:
+        return moment
+    if moment.tzinfo is None:
+        raise InvalidRecord(f"Parsing '{moment.isoformat()}' failed: a time needs a zone")
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError as error:
+        raise InvalidRecord(f"Parsing '{moment.isoformat()}' failed: out of range in UTC") from error
+
+
+def runtime_seconds(start: datetime, stop: datetime) -> int:
+    """Whole seconds between two instants, truncated toward zero."""
+    span = stop - start
+    seconds = abs(span) // _SECOND
+    return seconds if stop >= start else -seconds

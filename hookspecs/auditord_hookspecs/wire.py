@@ -1,0 +1,139 @@
+"""AUDITOR's JSON for records: decoding what clients send, encoding what they read.
+
+Decoding follows AUDITOR 0.11: unknown members are ignored, times are relaxed RFC 3339 with a mandatory zone and are
+truncated to microseconds. One deviation: of a duplicated member the last one counts, where AUDITOR answers 400.
+"""
+
+import re
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from auditord_hookspecs.errors import InvalidRecord
+from auditord_hookspecs.records import Component, Meta, Record, RecordUpdate, in_utc
+
+T = TypeVar("T")
+
+MAX_CLIENT_OBJECT_BYTES: Final = 10_000
+"""Above this size of one object AUDITOR's asynchronous client gives up on the whole answer."""
+
+_record_decoder = msgspec.json.Decoder(Record)
+_records_decoder = msgspec.json.Decoder(list[Record])
+_update_decoder = msgspec.json.Decoder(RecordUpdate)
+_encoder = msgspec.json.Encoder()
+
+# msgspec rounds nanoseconds where the contract truncates: such a body is decoded again with our own times.
+_finer_than_microseconds = re.compile(rb"\.\d{7}")
+_relaxed_time = re.compile(
+    r"\s*(\d{1,4})\s*-\s*(\d{1,2})\s*-\s*(\d{1,2})(?:\s*[Tt]\s*|\s+)"
+    r"(\d{1,2})\s*:\s*(\d{1,2})\s*:\s*(\d{1,2})(?:\.(\d+))?"
+    r"\s*(?:[Zz]|[Uu][Tt][Cc]|([+-])(\d{2})\s*:?\s*(\d{2}))\s*",
+    re.ASCII,
+)
+
+
+def decode_record(body: bytes) -> Record:
+    """A record from one JSON object.
+
+    Raises:
+        InvalidRecord: with the reason and the JSON path of the member.
+    """
+    return _decode(body, _record_decoder)
+
+
+def decode_records(body: bytes) -> list[Record]:
+    """Records from a JSON array; one bad element refuses the whole array, as AUDITOR does.
+
+    Raises:
+        InvalidRecord: with the reason and the JSON path, which names the position in the array.
+    """
+    return _decode(body, _records_decoder)
+
+
+def decode_update(body: bytes) -> RecordUpdate:
+    """An update from one JSON object of a record's shape.
+
+    Raises:
+        InvalidRecord: also when ``components`` or ``stop_time`` is missing or null.
+    """
+    return _decode(body, _update_decoder)
+
+
+def _decode(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
+    try:
+        if not _finer_than_microseconds.search(body):
+            return decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        if "Invalid RFC3339" not in str(error):
+            raise InvalidRecord(str(error)) from error
+    return _decode_with_own_times(body, decoder)
+
+
+def _decode_with_own_times(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
+    try:
+        document = msgspec.json.decode(body)
+        for record in document if isinstance(document, list) else [document]:
+            _replace_times(record)
+        return cast("T", msgspec.convert(document, decoder.type))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidRecord(str(error)) from error
+
+
+def _replace_times(record: Any) -> None:  # Any: JSON that no type has been checked against yet
+    for member in ("start_time", "stop_time"):
+        if isinstance(record, dict) and isinstance(record.get(member), str):
+            record[member] = parse_time(record[member])
+
+
+def parse_time(text: str) -> datetime:
+    """An instant from relaxed RFC 3339, in UTC and truncated to microseconds.
+
+    ``T``, ``t`` or blanks between date and time, unpadded fields, ``Z``, ``UTC``, ``+HH:MM`` or ``+HHMM``.
+
+    Raises:
+        InvalidRecord: the text is no such time, or has no zone.
+    """
+    match = _relaxed_time.fullmatch(text)
+    if match is None:
+        raise InvalidRecord(f"Parsing '{text[:60]}' failed: expected a time with zone such as 2024-02-03T04:05:06Z")
+    *fields, fraction, sign, hours, minutes = match.groups()
+    offset = timedelta(hours=int(hours), minutes=int(minutes)) if sign else timedelta()
+    try:
+        zone = timezone(-offset if sign == "-" else offset)
+        micros = int((fraction or "0")[:6].ljust(6, "0"))
+        return in_utc(datetime(*map(int, fields), micros, tzinfo=zone))  # type: ignore[misc,arg-type]
+    except ValueError as error:
+        raise InvalidRecord(f"Parsing '{text[:60]}' failed: {error}") from error
+
+
+def format_time(moment: datetime) -> str:
+    """An instant as AUDITOR writes it: UTC with ``Z`` and the shortest of 0, 3 or 6 fractional digits that is exact."""
+    micros = moment.microsecond
+    text = moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds")
+    if not micros:
+        return text[:-7] + "Z"
+    return (text if micros % 1000 else text[:-3]) + "Z"
+
+
+class _WireRecord(msgspec.Struct, gc=False):
+    """The members of an answered record, in the contract's order."""
+
+    record_id: str
+    meta: Meta | None
+    components: tuple[Component, ...]
+    start_time: str
+    stop_time: str | None
+    runtime: int | None
+
+
+def encode_record(record: Record) -> bytes:
+    r"""A record as clients read it: one compact JSON object, raw UTF-8, backslashes as ``\u005c``.
+
+    AUDITOR's asynchronous client loses track of a string that ends in an escaped backslash; ``\u005c`` is safe.
+    """
+    stop = None if record.stop_time is None else format_time(record.stop_time)
+    wire = _WireRecord(
+        record.record_id, record.meta, record.components, format_time(record.start_time), stop, record.runtime
+    )
+    return _encoder.encode(wire).replace(b"\\\\", b"\\u005c")
