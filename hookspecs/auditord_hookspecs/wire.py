@@ -75,9 +75,10 @@ def _decode_with_own_times(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
         document = msgspec.json.decode(body)
         for record in document if isinstance(document, list) else [document]:
             _replace_times(record)
-        return cast("T", msgspec.convert(document, decoder.type))
+        record_or_records: T = msgspec.convert(document, decoder.type)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidRecord(str(error)) from error
+    return record_or_records
 
 
 def _replace_times(record: Any) -> None:  # Any: JSON that no type has been checked against yet
