@@ -1,0 +1,138 @@
+"""The codec of the wire contract: what is taken, what is refused, what is written."""
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from auditord_hookspecs import Component, InvalidRecord, Record, Score
+from auditord_hookspecs.wire import decode_record, decode_records, decode_update, encode_record, format_time, parse_time
+
+START = datetime(2024, 2, 3, 4, 5, 6, tzinfo=UTC)
+
+
+def body(**members: str) -> bytes:
+    fields = {"record_id": '"r"', "components": "[]", "start_time": '"2024-02-03T04:05:06Z"'} | members
+    return ("{" + ",".join(f'"{name}":{text}' for name, text in fields.items()) + "}").encode()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2024-02-03T04:05:06Z",
+        "2024-02-03t04:05:06z",
+        "2024-02-03 04:05:06 UTC",
+        "2024-2-3T4:5:6+00:00",
+        "2024-02-03T06:05:06+0200",
+        "2024-02-02T23:05:06-05:00",
+        "2024-02-03T04:05:06.000000999Z",
+    ],
+)
+def test_relaxed_times_are_the_same_instant(text: str) -> None:
+    assert parse_time(text) == START
+    assert decode_record(body(start_time=f'"{text}"')).start_time == START
+
+
+@pytest.mark.parametrize(
+    "text", ["2024-02-03T04:05:06", "2024-02-30T04:05:06Z", "yesterday", "2024-02-03", "1706933106"]
+)
+def test_times_without_zone_or_sense_are_refused(text: str) -> None:
+    with pytest.raises(InvalidRecord, match="failed"):
+        decode_record(body(start_time=f'"{text}"'))
+
+
+def test_nanoseconds_are_truncated_never_rounded() -> None:
+    record = decode_record(body(start_time='"2024-02-03T04:05:06.123456999Z"'))
+    assert record.start_time.microsecond == 123456
+
+
+@pytest.mark.parametrize(
+    ("micros", "text"), [(0, "06Z"), (500_000, "06.500Z"), (123, "06.000123Z"), (1_000, "06.001Z")]
+)
+def test_times_are_written_with_the_shortest_exact_fraction(micros: int, text: str) -> None:
+    assert format_time(START.replace(microsecond=micros)) == "2024-02-03T04:05:" + text
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"record_id": '""'},
+        {"record_id": '" \\t"'},
+        {"record_id": '"a\\u0000b"'},
+        {"record_id": '"' + "x" * 257 + '"'},
+        {"record_id": '"a' + "\\u0301" * 600 + '"'},
+        {"record_id": '"\\ud800"'},
+        {"components": "null"},
+        {"components": '[{"name":"c","amount":1.0,"scores":[]}]'},
+        {"components": '[{"name":"c","amount":-1,"scores":[]}]'},
+        {"components": '[{"name":"c","amount":9223372036854775808,"scores":[]}]'},
+        {"components": '[{"name":"c","amount":1}]'},
+        {"components": '[{"name":"c","amount":1,"scores":[{"name":"s","value":null}]}]'},
+        {"components": '[{"name":"c","amount":1,"scores":[{"name":"s","value":-0.5}]}]'},
+        {"meta": '{"k":"v"}'},
+        {"meta": '{"":["v"]}'},
+        {"meta": '{"k":[" "]}'},
+        {"start_time": "1706933106"},
+        {"start_time": '"9999-12-31T23:59:59-01:00"'},
+        {"start_time": '"0001-01-01T00:00:00+01:00"'},
+    ],
+)
+def test_what_breaks_a_rule_is_refused(members: dict[str, str]) -> None:
+    with pytest.raises(InvalidRecord):
+        decode_record(body(**members))
+
+
+@pytest.mark.parametrize("garbage", [b"", b"{", b"[" * 100_000, b"\xff", b'{"record_id":"a\xff"}', b"null", b"[1]"])
+def test_garbage_is_refused(garbage: bytes) -> None:
+    with pytest.raises(InvalidRecord):
+        decode_record(garbage)
+
+
+def test_names_are_counted_in_graphemes() -> None:
+    family = "e\u0301" * 256
+    assert decode_record(body(record_id=f'"{family}"')).record_id == family
+
+
+def test_unknown_members_are_ignored() -> None:
+    assert decode_record(body(runtime="39964", colour='"blue"')).record_id == "r"
+
+
+def test_a_bulk_error_names_the_position() -> None:
+    with pytest.raises(InvalidRecord, match=r"\$\[1\]"):
+        decode_records(b"[" + body() + b"," + body(record_id='""') + b"]")
+
+
+def test_an_update_needs_components_and_stop_time() -> None:
+    update = decode_update(body(stop_time='"2024-02-03T05:05:06Z"'))
+    assert (update.record_id, update.stop_time) == ("r", START + timedelta(hours=1))
+    with pytest.raises(InvalidRecord, match="stop_time"):
+        decode_update(body(stop_time="null"))
+
+
+def test_a_record_is_written_in_the_contracts_order() -> None:
+    record = Record(
+        record_id="r1",
+        start_time=START.astimezone(timezone(timedelta(hours=2))),
+        components=(Component("Cores", 8, (Score("HEPSPEC06", 10),)),),
+        stop_time=START + timedelta(seconds=3600, milliseconds=500),
+        meta={"site_id": ("s\\",)},
+    )
+    assert encode_record(record) == (
+        rb'{"record_id":"r1","meta":{"site_id":["s\u005c"]},"components":[{"name":"Cores","amount":8,'
+        rb'"scores":[{"name":"HEPSPEC06","value":10.0}]}],"start_time":"2024-02-03T04:05:06Z",'
+        rb'"stop_time":"2024-02-03T05:05:06.500Z","runtime":3600}'
+    )
+
+
+@pytest.mark.parametrize("text", ["\\", '\\"', '"\\', "\\\\n", 'a\\u005c"', "näme|\n\t"])
+def test_any_text_survives_writing_and_reading(text: str) -> None:
+    record = Record(record_id=text, start_time=START, components=(), meta={})
+    assert decode_record(encode_record(record)) == record
+    assert b"\\\\" not in encode_record(record)
+
+
+def test_runtime_is_truncated_toward_zero() -> None:
+    late = Record(
+        record_id="r", start_time=START, components=(), stop_time=START - timedelta(seconds=1, milliseconds=999)
+    )
+    assert late.runtime == -1
+    assert Record(record_id="r", start_time=START, components=()).runtime is None
