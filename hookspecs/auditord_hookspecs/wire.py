@@ -6,7 +6,7 @@ truncated to microseconds. One deviation: of a duplicated member the last one co
 
 import re
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
@@ -72,8 +72,8 @@ def _decode(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
 
 def _decode_with_own_times(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
     try:
-        document = msgspec.json.decode(body)
-        for record in document if isinstance(document, list) else [document]:
+        document: Any = msgspec.json.decode(body)
+        for record in document if isinstance(document, list) else (document,):  # pyright: ignore[reportUnknownVariableType]
             _replace_times(record)
         record_or_records: T = msgspec.convert(document, decoder.type)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -82,9 +82,12 @@ def _decode_with_own_times(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
 
 
 def _replace_times(record: Any) -> None:  # Any: JSON that no type has been checked against yet
+    if not isinstance(record, dict):
+        return
+    members = cast("dict[str, Any]", record)  # JSON's keys are texts
     for member in ("start_time", "stop_time"):
-        if isinstance(record, dict) and isinstance(record.get(member), str):
-            record[member] = parse_time(record[member])
+        if isinstance(members.get(member), str):
+            members[member] = parse_time(members[member])
 
 
 def parse_time(text: str) -> datetime:

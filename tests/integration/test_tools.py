@@ -1,0 +1,27 @@
+"""The tools that keep the code in shape are part of the tests: nothing lands that one of them refuses."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["ruff", "check", "."],
+        ["ruff", "format", "--check", "."],
+        ["mypy"],
+        ["pyright", "--pythonpath", sys.executable],
+        ["lint-imports"],
+    ],
+    ids=lambda command: " ".join(command[:2]),
+)
+def test_the_tree_is_clean(command: list[str]) -> None:
+    program, *arguments = command
+    done = subprocess.run([BIN / program, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

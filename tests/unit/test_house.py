@@ -1,0 +1,54 @@
+"""The house keeps its own rules: what the texts promise is what is there."""
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import auditord
+
+ROOT = Path(__file__).parents[2]
+
+
+def tracked_files() -> list[Path]:
+    listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listing.returncode:
+        pytest.skip("not a git checkout")
+    return [ROOT / name for name in listing.stdout.split("\0") if name and (ROOT / name).is_file()]
+
+
+def readme_commands() -> list[str]:
+    """The first shell line of each fenced block in the section on setting up."""
+    section = (ROOT / "README.md").read_text().split("## Two commands", 1)[1].split("\n## ", 1)[0]
+    return re.findall(r"```sh\n(.+?)\n```", section)
+
+
+def test_ci_calls_the_readmes_test_command() -> None:
+    run_demo, run_tests = readme_commands()
+    assert "auditord demo" in run_demo
+    assert run_tests in (ROOT / ".ci/run").read_text().splitlines()
+
+
+def test_the_changelog_has_an_entry_for_the_version() -> None:
+    assert f"## [{auditord.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_no_module_is_longer_than_one_can_read() -> None:
+    modules = [path for path in tracked_files() if path.suffix == ".py" and "tests" not in path.parts]
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in modules}
+    assert modules
+    assert {name: lines for name, lines in lengths.items() if lines > 350} == {}
+
+
+def test_the_folders_of_the_packages_are_never_imported() -> None:
+    pattern = re.compile(r"^\s*(?:from|import) (?:hookspecs|builtin_plugins)\b", re.MULTILINE)
+    assert [path for path in tracked_files() if path.suffix == ".py" and pattern.search(path.read_text())] == []
+
+
+def test_every_package_is_typed() -> None:
+    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"][
+        "packages"
+    ]
+    assert [name for name in packages if not (ROOT / name / "py.typed").is_file()] == []
