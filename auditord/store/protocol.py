@@ -7,7 +7,9 @@ from datetime import datetime
 from enum import Enum
 from typing import Protocol
 
-from auditord_hookspecs import Record, RecordQuery, RecordUpdate
+from auditord_hookspecs import Provenance, Record, RecordQuery, RecordUpdate
+
+__all__ = ["Difference", "Duplicates", "Provenance", "RecordCounts", "RecordStore", "Verdict"]
 
 
 class Duplicates(Enum):
@@ -38,17 +40,6 @@ class Verdict(Enum):
     def accepted(self) -> bool:
         """Whether the sender may forget the record."""
         return self is not Verdict.EXISTS
-
-
-@dataclass(frozen=True, slots=True)
-class Provenance:
-    """Who brought a record, and when; kept beside it, never in its wire text."""
-
-    received_at: datetime
-    principal: str | None = None
-    """``task:<instance>`` for a collector, the authenticated name for a client, None if nobody was asked."""
-    agent: str | None = None
-    """The client's User-Agent."""
 
 
 @dataclass(frozen=True, slots=True)

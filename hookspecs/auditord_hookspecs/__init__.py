@@ -19,7 +19,7 @@ from auditord_hookspecs.contexts import (
     SenderContext,
     Window,
 )
-from auditord_hookspecs.entries import Close, Entry, Insert, Replace
+from auditord_hookspecs.entries import Close, Entry, Insert, Provenance, Replace
 from auditord_hookspecs.errors import AuditordError, CommandFailed, InvalidRecord, RecordsRejected
 from auditord_hookspecs.hookspec import hookimpl
 from auditord_hookspecs.kinds import (
@@ -56,6 +56,7 @@ __all__ = [
     "PluginContext",
     "PluginKind",
     "Produced",
+    "Provenance",
     "Quarantined",
     "Record",
     "RecordQuery",

@@ -8,16 +8,29 @@ from auditord_hookspecs.records import Record
 
 
 @dataclass(frozen=True, slots=True)
+class Provenance:
+    """Who brought a record, and when; kept beside it, never in its wire text."""
+
+    received_at: datetime
+    principal: str | None = None
+    """``task:<instance>`` for a collector, the authenticated name for a client, None if nobody was asked."""
+    agent: str | None = None
+    """The client's User-Agent."""
+
+
+@dataclass(frozen=True, slots=True)
 class Insert:
     """Put a record into a destination.
 
     Args:
         record: what happened.
         alternate_id: the id to use instead if the plain one already belongs to another run (another start time).
+        provenance: where it came from, as far as the queue knows.
     """
 
     record: Record
     alternate_id: str | None = None
+    provenance: Provenance | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +39,7 @@ class Close:
 
     record_id: str
     stop_time: datetime
+    provenance: Provenance | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +47,7 @@ class Replace:
     """Overwrite what a destination has under the record's id (a correction on purpose)."""
 
     record: Record
+    provenance: Provenance | None = None
 
 
 Entry: TypeAlias = Insert | Close | Replace
