@@ -1,0 +1,10 @@
+"""For authors of collectors, plugins and senders: values and stand-ins for tests.
+
+Installed as a pytest plugin with auditord; the fixtures are in :mod:`auditord.testing.plugin`. Everything here can also
+be used without them.
+"""
+
+from auditord.testing.contexts import FakeCollectorContext, FakePluginContext, FakeSenderContext
+from auditord.testing.records import EPOCH, make_record
+
+__all__ = ["EPOCH", "FakeCollectorContext", "FakePluginContext", "FakeSenderContext", "make_record"]

@@ -1,0 +1,164 @@
+"""Stand-ins for what the host lends to an instance: they remember what the instance did with them."""
+
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from auditord.testing.records import EPOCH
+from auditord_hookspecs import Batch, Close, CommandFailed, CommandResult, Entry, Record, RecordQuery, Window
+
+
+@dataclass
+class FakeContext:
+    """What every fake context has.
+
+    Args:
+        instance: the instance's name.
+        moment: what ``now()`` answers; move it by assignment.
+        commands: plays the child processes: gets the argument vector, returns standard output or raises.
+        ran: the argument vectors that were run.
+    """
+
+    instance: str = "test"
+    moment: datetime = EPOCH
+    commands: Callable[[Sequence[str]], bytes] | None = None
+    ran: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
+
+    @property
+    def log(self) -> "logging.LoggerAdapter[logging.Logger]":
+        """A logger under ``auditord.testing``, for pytest's ``caplog``."""
+        return logging.LoggerAdapter(logging.getLogger("auditord.testing"), {"task": self.instance})
+
+    def now(self) -> datetime:
+        """The moment that the test set."""
+        return self.moment
+
+    async def run_command(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout: timedelta,  # noqa: ARG002 the contract's argument; nothing takes time here
+        environment: Mapping[str, str] | None = None,  # noqa: ARG002 the same
+        through: Sequence[str] = (),
+        max_output: int = 2**28,
+    ) -> CommandResult:
+        """Ask ``commands``; without it every program is missing."""
+        self.ran.append((*through, *argv))
+        if self.commands is None:
+            raise CommandFailed(f"{argv[0]}: this fake context runs no commands; give it commands=…")
+        printed = self.commands(argv)
+        if len(printed) > max_output:
+            raise CommandFailed(f"{argv[0]}: printed more than {max_output} bytes")
+        return CommandResult(stdout=printed, stderr=b"")
+
+
+@dataclass
+class FakeCollectorContext(FakeContext):
+    """A collector's context over memory; :meth:`keep` plays the spool.
+
+    Args:
+        checkpoint: what the collector finds.
+        window: set to re-collect a period.
+        kept: the batches that were kept.
+        remembered: seen keys with their expiry.
+        carried: pending values by key.
+    """
+
+    checkpoint: Any = None  # Any: JSON of the collector's own
+    window: Window | None = None
+    kept: list[Batch] = field(default_factory=list[Batch])
+    remembered: dict[str, datetime] = field(default_factory=dict[str, datetime])
+    carried: dict[str, Any] = field(default_factory=dict[str, Any])  # Any: JSON of the collector's own
+    progress: float = 0.0
+
+    async def seen(self, keys: Collection[str]) -> frozenset[str]:
+        """The remembered keys among these that have not expired."""
+        return frozenset(key for key in keys if key in self.remembered and self.remembered[key] > self.moment)
+
+    async def pending(self) -> Mapping[str, Any]:  # Any: JSON of the collector's own
+        """What earlier batches carried over."""
+        return dict(self.carried)
+
+    def report_progress(self, fraction: float) -> None:
+        """Remember the last fraction."""
+        self.progress = fraction
+
+    async def keep(self, batches: AsyncIterator[Batch]) -> list[Record]:
+        """Run a collector: keep each batch as the spool would, and return all records in order."""
+        records: list[Record] = []
+        async for batch in batches:
+            self.kept.append(batch)
+            records += [item if isinstance(item, Record) else item.record for item in batch.records]
+            self.remembered.update(batch.seen)
+            self.carried = {k: v for k, v in {**self.carried, **batch.pending}.items() if v is not None}
+            if batch.checkpoint is not None and self.window is None:
+                self.checkpoint = batch.checkpoint
+        return records
+
+
+@dataclass
+class FakePluginContext(FakeContext):
+    """A plugin's context over a list of records.
+
+    Args:
+        stored: the records; a query's condition, order and limit are the test's own business, all are streamed.
+        asked: the queries that were asked.
+        dry_run: whether effects are only to be printed.
+        state: what the plugin finds and saves.
+    """
+
+    stored: Iterable[Record] = ()
+    asked: list[RecordQuery] = field(default_factory=list[RecordQuery])
+    dry_run: bool = False
+    state: Any = None  # Any: JSON of the plugin's own
+
+    @property
+    def records(self) -> "FakePluginContext":
+        """The context plays the records, too."""
+        return self
+
+    @asynccontextmanager
+    async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Record]]:
+        """Every stored record, whatever the query says."""
+        self.asked.append(query)
+
+        async def each() -> AsyncIterator[Record]:
+            for record in self.stored:
+                yield record
+
+        yield each()
+
+    async def save_state(self, state: Any) -> None:  # Any: JSON of the plugin's own
+        """Keep the state in memory."""
+        self.state = state
+
+
+@dataclass
+class FakeSenderContext(FakeContext):
+    """A sender's context whose store is a list.
+
+    Args:
+        delivered: what reached the store.
+        refuse: reasons by record id; such an insert is refused for good.
+    """
+
+    delivered: list[Entry] = field(default_factory=list[Entry])
+    refuse: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def store(self) -> "FakeSenderContext":
+        """The context plays the store, too."""
+        return self
+
+    async def deliver(self, entries: Sequence[Entry]) -> Mapping[int, str]:
+        """Keep the entries, but for those to refuse."""
+        reasons = {place: self.refuse[_id(entry)] for place, entry in enumerate(entries) if _id(entry) in self.refuse}
+        self.delivered += [entry for place, entry in enumerate(entries) if place not in reasons]
+        return reasons
+
+
+def _id(entry: Entry) -> str:
+    return entry.record_id if isinstance(entry, Close) else entry.record.record_id

@@ -1,0 +1,39 @@
+"""A builder of records whose every part can be left out."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from auditord_hookspecs import Component, Record
+
+EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC)
+"""When the records of :func:`make_record` start, and where the clocks of the fake contexts stand."""
+
+
+def make_record(
+    record_id: str = "test-1",
+    *,
+    start: datetime = EPOCH,
+    runtime: timedelta | None = timedelta(hours=1),
+    cores: int = 1,
+    components: Mapping[str, int] | None = None,
+    **meta: str,
+) -> Record:
+    """A valid record.
+
+    Args:
+        record_id: its id.
+        start: when it started (aware).
+        runtime: how long it ran; None leaves it open.
+        cores: the amount of its component ``Cores``.
+        components: further amounts by component name.
+        meta: one value per key, such as ``site_id="my-site"``.
+    """
+    amounts = {"Cores": cores, **(components or {})}
+    return Record(
+        record_id=record_id,
+        start_time=start,
+        stop_time=None if runtime is None else start + runtime,
+        components=tuple(Component(name, amount, ()) for name, amount in amounts.items()),
+        meta={key: (value,) for key, value in meta.items()} or None,
+    )

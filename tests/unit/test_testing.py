@@ -1,0 +1,46 @@
+"""The stand-ins for plugin authors behave like the host in what a test can see."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+
+from auditord.testing import EPOCH, FakeCollectorContext, FakePluginContext, FakeSenderContext, make_record
+from auditord_hookspecs import Batch, CollectorContext, CommandFailed, Insert, RecordQuery
+
+pytestmark = pytest.mark.anyio
+
+
+async def collect_once(context: CollectorContext) -> AsyncIterator[Batch]:
+    if not await context.seen(["a"]):
+        yield Batch(records=[make_record("a")], checkpoint=1, seen={"a": EPOCH + timedelta(days=1)}, pending={"p": 5})
+    yield Batch(pending={"p": None})
+
+
+async def test_a_collector_meets_again_what_it_left() -> None:
+    context = FakeCollectorContext()
+    assert [record.record_id for record in await context.keep(collect_once(context))] == ["a"]
+    assert await context.keep(collect_once(context)) == []
+    assert (context.checkpoint, await context.pending()) == (1, {})
+    context.moment += timedelta(days=2)
+    assert await context.seen(["a"]) == frozenset()
+
+
+async def test_commands_are_played_and_remembered() -> None:
+    context = FakeCollectorContext(commands=lambda argv: argv[0].encode())
+    printed = await context.run_command(["sacct", "-a"], timeout=timedelta(seconds=1), through=["ssh", "head1"])
+    assert (printed.stdout, context.ran) == (b"sacct", [("ssh", "head1", "sacct", "-a")])
+    with pytest.raises(CommandFailed, match="sacct"):
+        await FakeCollectorContext().run_command(["sacct"], timeout=timedelta(seconds=1))
+
+
+async def test_a_plugin_reads_what_the_test_stored() -> None:
+    context = FakePluginContext(stored=[make_record("a", cores=8, site_id="s")])
+    async with context.records.stream(RecordQuery()) as records:
+        assert [record.components[0].amount async for record in records] == [8]
+
+
+async def test_a_sender_is_told_what_is_refused() -> None:
+    context = FakeSenderContext(refuse={"b": "no"})
+    reasons = await context.store.deliver([Insert(make_record("a")), Insert(make_record("b"))])
+    assert (dict(reasons), context.delivered) == ({1: "no"}, [Insert(make_record("a"))])
