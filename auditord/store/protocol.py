@@ -7,20 +7,10 @@ from datetime import datetime
 from enum import Enum
 from typing import Protocol
 
+from auditord.duplicates import Duplicates
 from auditord_hookspecs import Provenance, Record, RecordQuery, RecordUpdate
 
 __all__ = ["Difference", "Duplicates", "Provenance", "RecordCounts", "RecordStore", "Verdict"]
-
-
-class Duplicates(Enum):
-    """What a second record with a known id means (``api.duplicates``)."""
-
-    SAME_RUN = "same-run"
-    """Same start time: the same run, the stored record wins. Another start time: refused."""
-    REFUSE = "refuse"
-    """Every known id is refused, as AUDITOR does."""
-    IGNORE = "ignore"
-    """Every known id is accepted and changes nothing (but an open record is still closed)."""
 
 
 class Verdict(Enum):
