@@ -1,0 +1,166 @@
+"""The host's sections of the configuration, as frozen values; the docstrings are the reference that users read.
+
+Each kind brings the model of its own instances (:mod:`auditord.config.instances` joins them to this one).
+"""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import Field, field_validator, model_validator
+
+from auditord.config.listen import DEFAULT_LISTEN, Listen
+from auditord.config.sizes import Size
+from auditord.duplicates import Duplicates
+from auditord_hookspecs import Duration, InstanceConfig, Section
+
+DatabaseMetric: TypeAlias = Literal["RecordCount", "RecordCountPerSite", "RecordCountPerGroup", "RecordCountPerUser"]
+
+DATABASE_METRICS: tuple[DatabaseMetric, ...] = (
+    "RecordCount",
+    "RecordCountPerSite",
+    "RecordCountPerGroup",
+    "RecordCountPerUser",
+)
+
+INSTANCE_NAME = r"^[a-z][a-z0-9_]*$"
+
+InstanceName = Annotated[str, Field(pattern=INSTANCE_NAME)]
+
+INSTANCE_SECTIONS = ("collectors", "plugins", "senders")
+
+
+class ApiSection(Section):
+    """The REST interface."""
+
+    enabled: bool = Field(default=True, description="Whether the daemon serves HTTP at all.")
+    listen: tuple[Listen, ...] = Field(
+        default=DEFAULT_LISTEN,
+        min_length=1,
+        description="Addresses: host:port, [IPv6 address]:port or unix:/path. A host without IPv6 may go without the "
+        "default list's second address; every address of a written list must work.",
+    )
+    duplicates: Duplicates = Field(
+        default=Duplicates.SAME_RUN,
+        description="A record whose id is known: same-run (success if the start time is equal), refuse (AUDITOR's "
+        "rule) or ignore.",
+    )
+    max_body: Size = Field(
+        default=64 << 20, gt=0, description="How large the body of a request may be; the clients never split one."
+    )
+
+
+class StoreSection(Section):
+    """Where the records are kept."""
+
+    url: str = Field(min_length=1, description="sqlite:///<absolute path>; by default records.db in state_dir.")
+
+
+class DatabaseMetricsSection(Section):
+    """The gauges about the records, under AUDITOR's names.
+
+    The keys default to what Slurm collectors and TARDIS write (``site_id``); HTCondor records of AUDITOR sites often say
+    ``site``, ``group`` and ``user``, which are known as other names for these, so one default serves both.
+    """
+
+    interval: Duration = Field(default=timedelta(seconds=30), description="How often the gauges are refreshed.")
+    metrics: tuple[DatabaseMetric, ...] = Field(default=DATABASE_METRICS, description="Which gauges there are.")
+    site_key: str = Field(default="site_id", min_length=1, description="The meta key that names the site.")
+    group_key: str = Field(default="group_id", min_length=1, description="The meta key that names the group.")
+    user_key: str = Field(default="user_id", min_length=1, description="The meta key that names the user.")
+
+    @field_validator("interval")
+    @classmethod
+    def _positive(cls, interval: timedelta) -> timedelta:
+        if interval <= timedelta(0):
+            raise ValueError("the interval must be longer than 0s")
+        return interval
+
+
+class MetricsSection(Section):
+    """What ``/metrics`` says beside the daemon's own figures."""
+
+    database: DatabaseMetricsSection = DatabaseMetricsSection()
+
+
+class HooksSection(Section):
+    """Which hook modules take part."""
+
+    disabled: tuple[str, ...] = Field(
+        default=(), description="Entry-point names or modules that are not loaded; the way out when one is broken."
+    )
+
+
+class LoggingSection(Section):
+    """What the daemon writes to standard error or the journal."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="The least level written.")
+    format: Literal["text", "json", "journal"] = Field(
+        default="text",
+        description="text for people, json for collectors of logs, journal for systemd (with priorities).",
+    )
+
+
+class ShutdownSection(Section):
+    """How the daemon ends."""
+
+    grace: Duration = Field(
+        default=timedelta(seconds=30),
+        ge=timedelta(0),
+        description="How long senders may drain the queue after SIGTERM.",
+    )
+
+
+class Configuration(Section):
+    """All of it, after every source has been merged."""
+
+    state_dir: Path = Field(
+        description="Where the daemon keeps its files: $STATE_DIRECTORY, else /var/lib/auditord for root, else "
+        "$XDG_STATE_HOME/auditord or ~/.local/state/auditord."
+    )
+    api: ApiSection = ApiSection()
+    store: StoreSection
+    metrics: MetricsSection = MetricsSection()
+    hooks: HooksSection = HooksSection()
+    logging: LoggingSection = LoggingSection()
+    shutdown: ShutdownSection = ShutdownSection()
+    collectors: Mapping[InstanceName, InstanceConfig] = Field(default={}, description="Sources of records, by name.")
+    plugins: Mapping[InstanceName, InstanceConfig] = Field(default={}, description="Consumers of records, by name.")
+    senders: Mapping[InstanceName, InstanceConfig] = Field(default={}, description="Destinations, by name.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keep_records_in_state_dir(cls, values: Any) -> Any:  # Any: not validated yet
+        if not isinstance(values, dict) or not values.get("state_dir"):
+            return values
+        store = values.get("store", {})
+        if not isinstance(store, dict) or "url" in store:
+            return values
+        return values | {"store": {**store, "url": f"sqlite:///{values['state_dir']}/records.db"}}
+
+    @field_validator("state_dir")
+    @classmethod
+    def _absolute(cls, state_dir: Path) -> Path:
+        if not state_dir.is_absolute():
+            raise ValueError(f"'{state_dir}' is relative: write an absolute path, as the daemon may start anywhere")
+        return state_dir
+
+
+def kind_of(instance: InstanceConfig) -> str:
+    """The kind of a configured instance (the host adds ``kind`` to each kind's model)."""
+    kind: str = getattr(instance, "kind")  # noqa: B009 the host's joined models have it, the kind's own one does not
+    return kind
+
+
+def default_state_dir(environ: Mapping[str, str], uid: int) -> Path:
+    """Where the daemon keeps its files if nobody says; systemd's ``StateDirectory=`` comes first.
+
+    Raises:
+        KeyError: an ordinary user without ``HOME``.
+    """
+    if given := environ.get("STATE_DIRECTORY"):
+        return Path(given.split(":")[0])  # systemd lists several with colons
+    if uid == 0:
+        return Path("/var/lib/auditord")
+    return Path(environ.get("XDG_STATE_HOME") or f"{environ['HOME']}/.local/state", "auditord")
