@@ -7,7 +7,7 @@ metadata makes the daemon load it::
     printers = "auditord_printers"
 """
 
-from auditord_hookspecs.config import Duration, InstanceConfig, RunConfig, Section
+from auditord_hookspecs.config import Duration, InstanceConfig, RunConfig, Secret, Section
 from auditord_hookspecs.contexts import (
     CollectorContext,
     CommandResult,
@@ -68,6 +68,7 @@ __all__ = [
     "RunConfig",
     "RunReport",
     "Score",
+    "Secret",
     "Section",
     "Sender",
     "SenderContext",

@@ -4,32 +4,68 @@ import re
 from datetime import timedelta
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    SecretStr,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
-_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+from auditord_hookspecs.schedule import Schedule
+
+_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 _DURATION = re.compile(rf"(?:{_PART.pattern})+")
 
 
 def parse_duration(value: Any) -> Any:  # Any: whatever stood in the file
     """Read ``30s``, ``5m``, ``1h30m``, ``1d``; ISO 8601 (``PT5M``) is left to pydantic, a bare number is refused."""
-    if isinstance(value, bool | int | float):
-        raise ValueError(f"a duration needs a unit, such as {value}s or {value}m")  # noqa: TRY004 pydantic wants it
-    if isinstance(value, str) and _DURATION.fullmatch(value.strip()):
-        return timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(value)))
-    return value
+    if isinstance(value, timedelta):
+        return value
+    text = str(value).strip()
+    if _DURATION.fullmatch(text):
+        return timedelta(milliseconds=sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text)))
+    if isinstance(value, bool) or not text.startswith(("P", "-P")):
+        number = text if text.replace(".", "", 1).isdigit() else "30"
+        raise ValueError(f"'{value}' is no duration: write a number with a unit, such as {number}s, {number}m or 1h30m")
+    return text
 
 
 def format_duration(value: timedelta) -> str:
-    """The shortest text that :func:`parse_duration` reads back: ``5m``, ``1d``, ``90s``."""
-    seconds = value.total_seconds()
-    for unit in ("w", "d", "h", "m"):
-        if seconds and seconds % _UNITS[unit] == 0:
-            return f"{int(seconds // _UNITS[unit])}{unit}"
-    return f"{seconds:g}s"
+    """The shortest text that :func:`parse_duration` reads back: ``5m``, ``1d``, ``90s``; ISO 8601 below 1 ms."""
+    micros = value // timedelta(microseconds=1)
+    for unit, millis in reversed(_UNITS.items()):
+        if micros > 0 and micros % (millis * 1_000) == 0:
+            return f"{micros // (millis * 1_000)}{unit}"
+    return f"PT{micros / 1_000_000:f}S" if micros else "0s"
 
 
-Duration = Annotated[timedelta, BeforeValidator(parse_duration), PlainSerializer(format_duration, when_used="json")]
+Duration = Annotated[
+    timedelta,
+    BeforeValidator(parse_duration),
+    PlainSerializer(format_duration, when_used="json"),
+    WithJsonSchema({"type": "string", "examples": ["30s", "5m", "1h30m", "1d", "PT5M"]}),
+]
+
+
+def _resolve_secret(value: Any, info: ValidationInfo) -> Any:  # Any: whatever stood in the file
+    resolve = info.context.get("resolve_secret") if isinstance(info.context, dict) else None
+    if resolve is None or not isinstance(value, str):
+        return value
+    resolved = resolve(value)
+    return value if resolved is None else resolved
+
+
+Secret = Annotated[SecretStr, BeforeValidator(_resolve_secret)]
+"""An option that holds a secret: the file has a reference (``file:/path``, ``env:NAME``, ``credential:name``) or, less
+well, the secret itself. The model gets the secret when the host loads the configuration (hook
+``auditord_resolve_secret``), and the text as it is when a test builds the model by hand. It is never printed."""
 
 
 class Section(BaseModel):
@@ -41,20 +77,34 @@ class Section(BaseModel):
 class InstanceConfig(Section):
     """What every instance of every kind understands; the host adds ``kind``."""
 
-    enabled: bool = True
+    enabled: bool = Field(default=True, description="False keeps the section and runs nothing.")
 
 
 class RunConfig(InstanceConfig):
     """An instance that runs by the clock: collectors and plugins derive their models from this.
 
-    ``interval`` and ``schedule`` (a five-field cron line in UTC) exclude each other; with neither, the kind's own
-    interval counts. ``jitter`` spreads the starts of many hosts. A run that takes longer than ``timeout`` is cancelled.
+    ``interval`` and ``schedule`` (a five-field cron line in UTC, :mod:`auditord_hookspecs.schedule`) exclude each
+    other; with neither, the kind's own interval counts.
     """
 
-    interval: Duration | None = None
-    schedule: str | None = None
-    jitter: Duration = timedelta(0)
-    timeout: Duration | None = None
+    interval: Duration | None = Field(default=None, description="How often it runs.")
+    schedule: Schedule | None = Field(default=None, description="When it runs: five fields as in cron, in UTC.")
+    jitter: Duration = Field(default=timedelta(0), description="Each start is late by up to this; spreads many hosts.")
+    timeout: Duration | None = Field(default=None, description="A run that takes longer is cancelled.")
+
+    @field_validator("interval", "timeout")
+    @classmethod
+    def _positive(cls, duration: timedelta | None) -> timedelta | None:
+        if duration is not None and duration <= timedelta(0):
+            raise ValueError("must be longer than 0s")
+        return duration
+
+    @field_validator("jitter")
+    @classmethod
+    def _not_negative(cls, jitter: timedelta) -> timedelta:
+        if jitter < timedelta(0):
+            raise ValueError("must not be negative")
+        return jitter
 
     @model_validator(mode="after")
     def _one_clock(self) -> "RunConfig":
