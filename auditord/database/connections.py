@@ -1,0 +1,109 @@
+"""Opening connections to one SQLite file; every setting with its reason."""
+
+import os
+import sqlite3
+from pathlib import Path
+from typing import Final, Literal, LiteralString
+
+from auditord.database.faults import as_unavailable, is_foreign
+from auditord.errors import SchemaMismatch, StoreUnavailable
+from auditord_hookspecs import AuditordError
+
+_MINIMUM: Final = (3, 34, 0)  # what Enterprise Linux 9 has
+
+_EVERY_CONNECTION: Final[tuple[LiteralString, ...]] = (
+    # A backup tool or a command may hold the lock for a moment.
+    "PRAGMA busy_timeout = 5000",
+    # References are promises only when they are checked.
+    "PRAGMA foreign_keys = ON",
+    # A mapped file turns an I/O error into SIGBUS, and its pages count as the daemon's memory.
+    "PRAGMA mmap_size = 0",
+    # Functions inside a schema that somebody tampered with are not called.
+    "PRAGMA trusted_schema = OFF",
+)
+
+_WRITING: Final[tuple[LiteralString, ...]] = (
+    # Readers never wait for the writer, nor it for them; a commit is one append and one fsync.
+    "PRAGMA journal_mode = WAL",
+    # The answer to a client goes out after the commit, so the commit must survive a power cut.
+    "PRAGMA synchronous = FULL",
+    # The random part of an insert is the index on ids: 16 MiB hold its hot pages.
+    "PRAGMA cache_size = -16384",
+    # 16 MiB of log between checkpoints: a checkpoint syncs twice, more often it would cost throughput.
+    "PRAGMA wal_autocheckpoint = 4000",
+    # After a burst the log gives its room on the disk back.
+    "PRAGMA journal_size_limit = 67108864",
+)
+
+_READING: Final[tuple[LiteralString, ...]] = (
+    # A query that writes is a mistake: there is one writer.
+    "PRAGMA query_only = ON",
+    # Each connection has a cache of its own; what is read again comes from the kernel's.
+    "PRAGMA cache_size = -1024",
+)
+
+
+def open_for_writing(path: Path) -> sqlite3.Connection:
+    """A connection to the file, which is made if there is none; nothing is set up or written yet.
+
+    Raises:
+        StoreUnavailable: the file cannot be opened or made.
+        SchemaMismatch: it is no SQLite database.
+    """
+    try:
+        # Accounting names people: the file (and the log, which inherits its mode) is not for everybody's eyes.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640))
+    except OSError as error:
+        raise StoreUnavailable(
+            f"The database {path} cannot be used: {error.strerror}; its folder must exist, and user id {os.getuid()} "
+            "must be allowed to write both."
+        ) from error
+    return _connect(path, "rw", _EVERY_CONNECTION)
+
+
+def set_up_writer(connection: sqlite3.Connection, max_page_count: int | None) -> None:
+    """Settings of the one connection that writes.
+
+    Args:
+        connection: from :func:`open_for_writing`; known to be one of our files, since this changes it.
+        max_page_count: pages the file may have at most; a test's way to fill a disk.
+    """
+    for pragma in _WRITING:
+        connection.execute(pragma)
+    if max_page_count is not None:
+        connection.execute(f"PRAGMA max_page_count = {max_page_count:d}")
+
+
+def open_for_reading(path: Path) -> sqlite3.Connection:
+    """A connection that cannot write, beside the writing one in this process or another.
+
+    Raises:
+        StoreUnavailable: the file cannot be opened.
+        SchemaMismatch: it is no SQLite database.
+    """
+    return _connect(path, "ro", (*_EVERY_CONNECTION, *_READING))
+
+
+def _connect(path: Path, mode: Literal["ro", "rw"], pragmas: tuple[LiteralString, ...]) -> sqlite3.Connection:
+    if sqlite3.sqlite_version_info < _MINIMUM:
+        raise StoreUnavailable(f"SQLite {sqlite3.sqlite_version} is too old: auditord needs 3.34 or later.")
+    connection = None
+    try:
+        # Transactions are ours to begin and end. The threads that share a connection take turns.
+        connection = sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None, check_same_thread=False
+        )
+        for pragma in pragmas:
+            connection.execute(pragma)
+        connection.execute("SELECT count(*) FROM sqlite_master")  # the first look into the file
+    except sqlite3.Error as error:
+        if connection is not None:
+            connection.close()
+        raise _refusal(error, path) from error
+    return connection
+
+
+def _refusal(error: sqlite3.Error, path: Path) -> AuditordError:
+    if is_foreign(error):
+        return SchemaMismatch(f"{path} is no SQLite database: name another file, auditord leaves this one alone.")
+    return as_unavailable(error, path) or StoreUnavailable(f"The database {path} cannot be opened: {error}.")

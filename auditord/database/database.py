@@ -1,0 +1,151 @@
+"""One SQLite file: writes in groups through one thread, reads beside them."""
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from concurrent.futures import Executor
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Final, LiteralString, TypeVar
+
+from auditord.database.connections import open_for_reading, open_for_writing, set_up_writer
+from auditord.database.faults import translated
+from auditord.database.migrations import Migrations, load_migrations, migrate, refuse_foreign, require_current
+from auditord.database.readers import Parameters, Readers, Snapshot, Snapshots
+from auditord.database.writer import Writer
+from auditord.errors import StoreUnavailable
+
+T = TypeVar("T")
+
+MOST_LOG: Final = 1 << 30
+"""Bytes of log above which slow readers are asked to go."""
+
+READERS_PATIENCE: Final = 300.0
+"""Seconds that any reader may take, however large the log grows."""
+
+
+class Database:
+    """A file with its threads. Make one with :meth:`open` or :meth:`open_read_only`, and :meth:`close` it.
+
+    Every method raises :class:`StoreUnavailable` when the file cannot be used at the moment; its text names the file
+    and what to do.
+    """
+
+    def __init__(self, path: Path, writer: Callable[[Callable[[], None]], Writer] | None) -> None:
+        """Use :meth:`open`."""
+        self.path: Final = path
+        self._closed = False
+        self._readers = Readers(path)
+        self._snapshots = Snapshots(path, time.monotonic, most_log=MOST_LOG, patience=READERS_PATIENCE)
+        self._writer = None if writer is None else writer(self._snapshots.relieve_log)
+
+    @classmethod
+    def open(cls, path: Path, migrations: str, *, max_page_count: int | None = None) -> "Database":
+        """Open the file for reading and writing; make it, or migrate it, where needed.
+
+        Args:
+            path: the file; its folder must exist.
+            migrations: the package that holds the ``NNNN_slug.sql`` files.
+            max_page_count: pages that the file may have at most: a test's way to fill a disk.
+
+        Raises:
+            SchemaMismatch: the file is another program's, or newer than this version.
+            StoreUnavailable: it cannot be opened, or not be written.
+        """
+        known = load_migrations(migrations)
+        connection = open_for_writing(path)
+        try:
+            _prepare(connection, known, path, max_page_count)
+        except BaseException:
+            connection.close()
+            raise
+        return cls(path, lambda after_commit: Writer(connection, path, after_commit))
+
+    @classmethod
+    def open_read_only(cls, path: Path, migrations: str) -> "Database":
+        """Open a file for reading, beside a daemon that may be writing it.
+
+        Raises:
+            SchemaMismatch: the file is another program's, newer, or older and not migrated yet.
+            StoreUnavailable: it is not there or cannot be opened.
+        """
+        connection = open_for_reading(path)
+        try:
+            require_current(connection, load_migrations(migrations), path)
+        finally:
+            connection.close()
+        return cls(path, None)
+
+    def submit(self, work: Callable[[sqlite3.Connection], T]) -> "asyncio.Future[T]":
+        """Queue work for the writer's thread; see :meth:`write`. For those who must not wait themselves."""
+        if self._writer is None:
+            raise StoreUnavailable(f"The database {self.path} is open for reading only.")
+        return self._writer.submit(work)
+
+    async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Do work in the writer's thread and return its result after the commit.
+
+        Whatever waits shares one transaction. Work that raises is undone alone and its exception raised here. The work
+        must not begin or end transactions, and must let SQLite's errors through, except those about its own values.
+        A caller that is cancelled takes nothing back: the work is done, or was undone whole.
+        """
+        return await self.submit(work)
+
+    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Do work that only reads, and briefly, on one consistent state; what is committed before is seen."""
+        return await self._in_thread(self._readers.queries, lambda: self._readers.pool.run(work))
+
+    @asynccontextmanager
+    async def stream(
+        self, sql: LiteralString, parameters: Parameters, take: Callable[[sqlite3.Cursor], list[T]]
+    ) -> AsyncGenerator[AsyncIterator[list[T]], None]:
+        """The answer to a query, page by page, as of the moment when the context is entered.
+
+        A page is read when it is asked for, so memory is bounded by the page and a slow reader slows only itself. (One
+        that is slow for long while the log outgrows :data:`MOST_LOG` gets an error instead of its next page.)
+
+        Args:
+            sql: the query.
+            parameters: what its placeholders stand for.
+            take: reads the next page from the cursor, in a reader's thread; nothing means the end.
+        """
+        snapshot = self._snapshots.begin(self._readers.pool, (sql, parameters), take)
+        try:
+            async with aclosing(self._pages(snapshot, await self._page(snapshot))) as pages:
+                yield pages
+        finally:
+            self._snapshots.end(snapshot)
+
+    async def close(self) -> None:
+        """Finish queued writes, end all readers, release the file."""
+        self._closed = True
+        if self._writer is not None:
+            self._writer.stop()
+        self._snapshots.end_all()
+        await asyncio.get_running_loop().run_in_executor(None, self._release)
+
+    def _release(self) -> None:
+        self._readers.close()
+        if self._writer is not None:
+            self._writer.join()  # the last connection to be closed empties the log
+
+    async def _pages(self, snapshot: Snapshot[T], page: list[T]) -> AsyncGenerator[list[T], None]:
+        while page:
+            yield page
+            page = await self._page(snapshot)
+
+    async def _page(self, snapshot: Snapshot[T]) -> list[T]:
+        return await self._in_thread(self._readers.pages, snapshot.page)
+
+    async def _in_thread(self, threads: Executor, call: Callable[[], T]) -> T:
+        if self._closed:
+            raise StoreUnavailable(f"The database {self.path} is closed.")
+        return await asyncio.get_running_loop().run_in_executor(threads, call)
+
+
+def _prepare(connection: sqlite3.Connection, migrations: Migrations, path: Path, max_page_count: int | None) -> None:
+    with translated(path):
+        refuse_foreign(connection, migrations, path)
+        set_up_writer(connection, max_page_count)
+        migrate(connection, migrations)

@@ -1,0 +1,106 @@
+"""Numbered migrations in plain SQL, packaged beside the code that uses the tables.
+
+A package of migrations holds files ``0001_slug.sql``, ``0002_slug.sql``, … without gaps. The first one sets
+``PRAGMA application_id``, by which a file is known as one of ours; ``PRAGMA user_version`` says how far one is.
+"""
+
+import re
+import sqlite3
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from auditord.errors import SchemaMismatch
+
+_FILE = re.compile(r"(\d{4})_[a-z0-9_]+\.sql")
+_APPLICATION_ID = re.compile(r"^PRAGMA application_id = (0x[0-9a-fA-F]+|\d+);", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Migrations:
+    """The scripts in order, and the number that marks the files they make."""
+
+    application_id: int
+    scripts: Sequence[str]
+
+
+def load_migrations(package: str) -> Migrations:
+    """Read the ``.sql`` files of a package.
+
+    Raises:
+        ValueError: they are not numbered 1, 2, 3, … or the first one does not set the application id.
+    """
+    files = sorted((file for file in resources.files(package).iterdir() if file.name.endswith(".sql")), key=str)
+    matches = [_FILE.fullmatch(file.name) for file in files]
+    if not files or [match and int(match[1]) for match in matches] != list(range(1, len(files) + 1)):
+        raise ValueError(f"{package} must hold 0001_slug.sql, 0002_slug.sql, …, and holds {[f.name for f in files]}")
+    scripts = [file.read_text(encoding="utf-8") for file in files]
+    mark = _APPLICATION_ID.search(scripts[0])
+    if mark is None:
+        raise ValueError(f"{files[0].name} in {package} must set PRAGMA application_id")
+    return Migrations(int(mark[1], 0), scripts)
+
+
+def refuse_foreign(connection: sqlite3.Connection, migrations: Migrations, path: Path) -> None:
+    """Return if the file is empty, or one of these migrations' and not newer; it is not touched.
+
+    Raises:
+        SchemaMismatch: with what the file is instead.
+    """
+    version = _version(connection)
+    mark: int = connection.execute("PRAGMA application_id").fetchone()[0]
+    tables: int = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    if (mark, version, tables) == (0, 0, 0):
+        return
+    if mark != migrations.application_id:
+        raise SchemaMismatch(f"{path} is another program's database: name another file, auditord leaves it alone.")
+    if version > len(migrations.scripts):
+        raise SchemaMismatch(
+            f"{path} has schema {version}, this version of auditord knows up to {len(migrations.scripts)}: "
+            "install the newer version again, or restore the backup from before it."
+        )
+
+
+def require_current(connection: sqlite3.Connection, migrations: Migrations, path: Path) -> None:
+    """Return if the schema is exactly the one that this version knows.
+
+    Raises:
+        SchemaMismatch: it is foreign, newer or older.
+    """
+    refuse_foreign(connection, migrations, path)
+    if (version := _version(connection)) < len(migrations.scripts):
+        raise SchemaMismatch(
+            f"{path} has schema {version}, this version of auditord needs {len(migrations.scripts)}: "
+            "start the daemon once, it migrates the file."
+        )
+
+
+def migrate(connection: sqlite3.Connection, migrations: Migrations) -> None:
+    """Bring the schema up to date: all missing migrations in one transaction, or none."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for script in migrations.scripts[_version(connection) :]:
+            for statement in _statements(script):
+                connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {len(migrations.scripts):d}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _statements(script: str) -> Iterator[str]:
+    # executescript() commits before it begins, which would tear the migrations apart.
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    return version

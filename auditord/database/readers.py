@@ -1,0 +1,219 @@
+"""Threads and connections for reading: short queries, and long answers read page by page."""
+
+import sqlite3
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final, Generic, LiteralString, TypeAlias, TypeVar
+
+from auditord.database.connections import open_for_reading
+from auditord.database.faults import translated
+from auditord.errors import StoreUnavailable
+
+T = TypeVar("T")
+Parameters: TypeAlias = Sequence[object] | Mapping[str, object]
+
+_MOST_IDLE: Final = 8  # connections; more are opened when needed and closed after use
+
+
+class ConnectionPool:
+    """Reading connections; the last one used is the first one used again, its cache is warm."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._idle: list[sqlite3.Connection] = []
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def take(self) -> sqlite3.Connection:
+        """An idle connection or a new one; it belongs to the caller until it is given back."""
+        with self._lock:
+            if self._closed:
+                raise StoreUnavailable(f"The database {self.path} is closed.")
+            if self._idle:
+                return self._idle.pop()
+        return open_for_reading(self.path)
+
+    def give_back(self, connection: sqlite3.Connection) -> None:
+        """Keep a connection for the next one who asks, or close it."""
+        with self._lock:
+            if not self._closed and len(self._idle) < _MOST_IDLE:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Do work on a connection of the pool, in the present thread; what it reads is one consistent state."""
+        connection = self.take()
+        try:
+            with translated(self.path):
+                connection.execute("BEGIN")
+                return work(connection)
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            self.give_back(connection)
+
+    def close(self) -> None:
+        """Close what is idle; what is in use is closed when it is given back."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+
+class Snapshot(Generic[T]):
+    """The answer to one query, as of the moment when it began, read page by page.
+
+    An open cursor keeps the answer consistent: a record that is closed meanwhile is neither lost nor doubled. Its price
+    is that the log grows until the cursor is closed, see :class:`Snapshots`.
+
+    :meth:`page` runs in reader threads, one call at a time; :meth:`abandon` may be called from any thread.
+    """
+
+    def __init__(
+        self,
+        pool: ConnectionPool,
+        query: tuple[LiteralString, Parameters],
+        take: Callable[[sqlite3.Cursor], list[T]],
+        began: float,
+    ) -> None:
+        self.began = began
+        self._pool = pool
+        self._query = query
+        self._take = take
+        self._cursor: sqlite3.Cursor | None = None
+        self._state = threading.Lock()
+        self._reading = False
+        self._abandoned: StoreUnavailable | None = None
+
+    def page(self) -> list[T]:
+        """The next rows, or none at the end.
+
+        Raises:
+            StoreUnavailable: the database is away, or this answer was abandoned.
+        """
+        self._start_reading()
+        try:
+            with translated(self._pool.path):
+                return self._take(self._opened())
+        finally:
+            self._stop_reading()
+
+    def abandon(self, reason: StoreUnavailable) -> None:
+        """Free the connection; later pages raise the reason. A query that is running is interrupted."""
+        with self._state:
+            self._abandoned = self._abandoned or reason
+            if not self._reading:
+                self._release()
+            elif self._cursor is not None:
+                self._cursor.connection.interrupt()
+
+    def _start_reading(self) -> None:
+        with self._state:
+            if self._abandoned is not None:
+                raise self._abandoned
+            self._reading = True
+
+    def _stop_reading(self) -> None:
+        with self._state:
+            self._reading = False
+            if self._abandoned is not None:
+                self._release()
+                raise self._abandoned
+
+    def _opened(self) -> sqlite3.Cursor:
+        if self._cursor is None:
+            cursor = self._pool.take().cursor()
+            with self._state:
+                self._cursor = cursor
+                if self._abandoned is not None:  # meanwhile
+                    raise self._abandoned
+            cursor.execute(*self._query)
+        return self._cursor
+
+    def _release(self) -> None:
+        if self._cursor is not None:
+            connection = self._cursor.connection
+            self._cursor.close()
+            self._cursor = None
+            self._pool.give_back(connection)
+
+
+AnySnapshot = Snapshot[Any]  # Any: answers of all types are looked after together
+
+
+class Snapshots:
+    """All open answers of one database, so that a slow reader cannot make the log grow for ever.
+
+    The log is emptied only when nobody reads an old state. Once it is larger than ``most_log`` bytes, answers that are
+    older than ``patience`` seconds are abandoned: their readers see an error, never a short answer.
+    """
+
+    def __init__(self, path: Path, clock: Callable[[], float], *, most_log: int, patience: float) -> None:
+        self._path = path
+        self._log = path.with_name(path.name + "-wal")
+        self._clock = clock
+        self._most_log = most_log
+        self._patience = patience
+        self._open: set[AnySnapshot] = set()
+
+    def begin(
+        self,
+        pool: ConnectionPool,
+        query: tuple[LiteralString, Parameters],
+        take: Callable[[sqlite3.Cursor], list[T]],
+    ) -> Snapshot[T]:
+        """A new answer; :meth:`end` it."""
+        snapshot = Snapshot(pool, query, take, self._clock())
+        self._open.add(snapshot)
+        return snapshot
+
+    def end(self, snapshot: AnySnapshot) -> None:
+        """Forget an answer and free what it holds."""
+        self._open.discard(snapshot)
+        snapshot.abandon(StoreUnavailable(f"The answer from {self._path} has been left."))
+
+    def end_all(self) -> None:
+        """Abandon every answer: the database is being closed."""
+        for snapshot in list(self._open):
+            snapshot.abandon(StoreUnavailable(f"The database {self._path} is closed."))
+
+    def relieve_log(self) -> None:
+        """Abandon old answers if the log is too large; called after each commit, in the writer's thread."""
+        if not self._open or self._log_size() <= self._most_log:
+            return
+        reason = StoreUnavailable(
+            f"The answer was read too slowly: it kept the log of {self._path} from being emptied, which has more than "
+            f"{self._most_log} bytes. Ask again for less, or read faster."
+        )
+        for snapshot in list(self._open):
+            if self._clock() - snapshot.began > self._patience:
+                snapshot.abandon(reason)
+
+    def _log_size(self) -> int:
+        try:
+            return self._log.stat().st_size
+        except FileNotFoundError:
+            return 0
+
+
+class Readers:
+    """The threads that read: some for short queries, others for pages of long answers, so that neither waits long.
+
+    Pages are read in the order in which they are asked for; an answer that is not asked for its next page uses no
+    thread, so a slow client costs others nothing.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.pool = ConnectionPool(path)
+        self.queries = ThreadPoolExecutor(4, thread_name_prefix=f"query of {path.name}")
+        self.pages = ThreadPoolExecutor(8, thread_name_prefix=f"pages of {path.name}")
+
+    def close(self) -> None:
+        """Finish what is running and close every idle connection; blocks."""
+        self.queries.shutdown()
+        self.pages.shutdown()
+        self.pool.close()

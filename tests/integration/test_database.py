@@ -1,0 +1,402 @@
+"""The SQLite files: group commit, errors, reading beside writing, migrations, closing."""
+
+import asyncio
+import sqlite3
+import stat
+import sys
+import threading
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from auditord.database import Database
+from auditord.database import database as database_module
+from auditord.errors import SchemaMismatch, StoreUnavailable
+
+FIRST = """\
+-- Things. A semicolon; in a comment is no end.
+PRAGMA application_id = 0x1234;
+CREATE TABLE things (name TEXT PRIMARY KEY, size INTEGER) WITHOUT ROWID;
+CREATE TRIGGER no_big_ones BEFORE INSERT ON things WHEN NEW.size > 1000000 BEGIN
+    SELECT raise(ABORT, 'too big');
+END;
+"""
+PACKAGE = "things_migrations"
+
+
+@pytest.fixture
+def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    folder = tmp_path / "packages" / PACKAGE
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").touch()
+    (folder / "0001_things.sql").write_text(FIRST)
+    monkeypatch.setattr(sys, "path", [str(folder.parent), *sys.path])
+    yield folder
+    sys.modules.pop(PACKAGE, None)
+
+
+@pytest.fixture
+def path(tmp_path: Path, scripts: Path) -> Path:
+    assert scripts.exists()
+    return tmp_path / "things.db"
+
+
+@pytest.fixture
+async def database(path: Path) -> AsyncIterator[Database]:
+    async with opened(path) as database:
+        yield database
+
+
+@asynccontextmanager
+async def opened(path: Path, *, max_page_count: int | None = None) -> AsyncGenerator[Database, None]:
+    database = Database.open(path, PACKAGE, max_page_count=max_page_count)
+    try:
+        yield database
+    finally:
+        await database.close()
+
+
+def insert(name: str, size: int = 1) -> Callable[[sqlite3.Connection], int]:
+    def work(connection: sqlite3.Connection) -> int:
+        return connection.execute("INSERT INTO things VALUES (?, ?)", (name, size)).rowcount
+
+    return work
+
+
+def names(connection: sqlite3.Connection) -> list[str]:
+    return [name for (name,) in connection.execute("SELECT name FROM things ORDER BY name")]
+
+
+def take_three(cursor: sqlite3.Cursor) -> list[str]:
+    return [name for (name,) in cursor.fetchmany(3)]
+
+
+ALL_NAMES = "SELECT name FROM things ORDER BY name"
+
+
+async def outcomes_of(works: Iterable[Awaitable[int]]) -> list[int | BaseException]:
+    return list(await asyncio.gather(*works, return_exceptions=True))
+
+
+class Gate:
+    """Work that holds the writer until it is told to go on."""
+
+    def __init__(self) -> None:
+        self.entered = threading.Event()
+        self.open = threading.Event()
+
+    def __call__(self, connection: sqlite3.Connection) -> None:
+        assert connection.in_transaction
+        self.entered.set()
+        assert self.open.wait(10)
+
+    async def reached(self) -> None:
+        await asyncio.to_thread(self.entered.wait, 10)
+
+
+@pytest.mark.anyio
+async def test_what_is_written_is_read(database: Database) -> None:
+    assert await database.write(insert("a")) == 1
+    assert await database.read(names) == ["a"]
+
+
+@pytest.mark.anyio
+async def test_work_that_waits_shares_a_commit(database: Database) -> None:
+    commits = 0
+
+    def count(statement: str) -> None:
+        nonlocal commits
+        commits += statement == "COMMIT"
+
+    await database.write(lambda connection: connection.set_trace_callback(count))
+    gate = Gate()
+    held = database.submit(gate)
+    await gate.reached()
+    waiting = [database.submit(insert(f"{number:03}")) for number in range(100)]
+    commits = 0
+    gate.open.set()
+    await asyncio.gather(held, *waiting)
+    assert commits == 2
+    assert len(await database.read(names)) == 100
+
+
+@pytest.mark.anyio
+async def test_work_that_fails_is_undone_alone(database: Database) -> None:
+    gate = Gate()
+    held = database.submit(gate)
+    await gate.reached()
+
+    def insert_and_stumble(connection: sqlite3.Connection) -> int:
+        insert("undone")(connection)
+        raise ValueError("stumbled")
+
+    works = [insert("a"), insert_and_stumble, insert("a"), insert("b", 2_000_000), insert("c", 2**63), insert("d")]
+    waiting = [database.submit(work) for work in works]
+    gate.open.set()
+    await held
+    outcomes = await outcomes_of(waiting)
+    kinds = [int, ValueError, sqlite3.IntegrityError, sqlite3.IntegrityError, OverflowError, int]
+    assert [type(outcome) for outcome in outcomes] == kinds
+    assert await database.read(names) == ["a", "d"]
+
+
+@pytest.mark.anyio
+async def test_a_caller_that_is_cancelled_takes_nothing_back(database: Database) -> None:
+    gate = Gate()
+    held = database.submit(gate)
+    await gate.reached()
+    leaving = asyncio.create_task(database.write(insert("left")))
+    staying = asyncio.create_task(database.write(insert("stayed")))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    gate.open.set()
+    await asyncio.gather(held, staying)
+    assert leaving.cancelled()
+    assert await database.read(names) == ["left", "stayed"]
+
+
+@pytest.mark.anyio
+async def test_a_reader_cannot_write(database: Database) -> None:
+    with pytest.raises(StoreUnavailable, match="may not write"):
+        await database.read(insert("a"))
+
+
+@pytest.mark.anyio
+async def test_a_full_disk_stores_nothing_and_passes(path: Path) -> None:
+    async with opened(path, max_page_count=16) as database:
+        stored: list[str] = []
+
+        async def store_many() -> None:
+            for number in range(100):
+                await database.write(insert(f"{number:03}" + "x" * 1000))
+                stored.append(f"{number:03}" + "x" * 1000)
+
+        with pytest.raises(StoreUnavailable, match=r"things\.db is not available: there is no room"):
+            await store_many()
+        assert stored
+        assert await database.read(names) == stored
+        await database.write(lambda connection: connection.execute("PRAGMA max_page_count = 1000000").fetchall())
+        await database.write(insert("z"))
+        assert await database.read(names) == [*stored, "z"]
+
+
+@pytest.mark.anyio
+async def test_all_who_share_a_lost_transaction_are_told(path: Path) -> None:
+    async with opened(path, max_page_count=16) as database:
+        gate = Gate()
+        held = database.submit(gate)
+        await gate.reached()
+        waiting = [database.submit(insert(f"{number:03}" + "x" * 1000)) for number in range(100)]
+        gate.open.set()
+        await held
+        outcomes = await outcomes_of(waiting)
+        stored = await database.read(names)
+        assert sum(outcome == 1 for outcome in outcomes) == len(stored)
+        assert {type(outcome) for outcome in outcomes} == {int, StoreUnavailable}
+
+
+@pytest.mark.anyio
+async def test_a_lock_that_another_process_holds_is_named(path: Path) -> None:
+    async with opened(path) as database:
+        await database.write(lambda connection: connection.execute("PRAGMA busy_timeout = 10").fetchall())
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailable, match="another process holds its lock"):
+            await database.write(insert("a"))
+        other.close()
+        await database.write(insert("a"))
+
+
+@pytest.mark.anyio
+async def test_an_answer_is_as_of_its_beginning(database: Database) -> None:
+    for name in "abcdefgh":
+        await database.write(insert(name))
+    async with database.stream(ALL_NAMES, (), take_three) as pages:
+        await database.write(insert("bb"))
+        await database.write(lambda connection: connection.execute("DELETE FROM things WHERE name > 'f'").rowcount)
+        assert [page async for page in pages] == [["a", "b", "c"], ["d", "e", "f"], ["g", "h"]]
+    assert await database.read(names) == ["a", "b", "bb", "c", "d", "e", "f"]
+
+
+@pytest.mark.anyio
+async def test_a_faulty_query_shows_before_the_answer_begins(database: Database) -> None:
+    with pytest.raises(sqlite3.OperationalError, match="no such table"):
+        async with database.stream("SELECT 1 FROM nowhere", (), take_three):
+            pytest.fail("entered")
+
+
+@pytest.mark.anyio
+async def test_many_half_read_answers_hold_up_nobody(database: Database) -> None:
+    for name in "abcdefgh":
+        await database.write(insert(name))
+
+    async def read_slowly() -> list[str]:
+        async with database.stream(ALL_NAMES, (), take_three) as pages:
+            first = await anext(pages)
+            await arrival.wait()
+            await departure.wait()
+            return [*first, *[name async for page in pages for name in page]]
+
+    arrival, departure = asyncio.Barrier(51), asyncio.Barrier(51)
+    tasks = [asyncio.create_task(read_slowly()) for _ in range(50)]
+    await arrival.wait()
+    await database.write(insert("i"))
+    assert len(await database.read(names)) == 9
+    await departure.wait()
+    assert await asyncio.gather(*tasks) == [list("abcdefgh")] * 50
+
+
+@pytest.mark.anyio
+async def test_leaving_interrupts_a_query_that_runs(database: Database) -> None:
+    endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x FROM n WHERE x < 0"
+
+    async def read() -> None:
+        async with database.stream(endless, (), take_three):
+            pytest.fail("entered")
+
+    task = asyncio.create_task(read())
+    await asyncio.sleep(0.05)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    began = time.monotonic()
+    await database.close()  # waits for the reader's thread
+    assert time.monotonic() - began < 30
+
+
+@pytest.mark.anyio
+async def test_a_slow_reader_cannot_make_the_log_grow_for_ever(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database_module, "MOST_LOG", 100_000)
+    monkeypatch.setattr(database_module, "READERS_PATIENCE", 0.0)
+    async with opened(path) as database:
+        for name in "abcdefgh":
+            await database.write(insert(name))
+        async with database.stream(ALL_NAMES, (), take_three) as pages:
+            assert await anext(pages) == ["a", "b", "c"]
+            for number in range(100):
+                await database.write(insert(f"{number}" + "x" * 10_000))
+            with pytest.raises(StoreUnavailable, match="read too slowly"):
+                await anext(pages)
+
+
+@pytest.mark.anyio
+async def test_closing_ends_answers_and_finishes_writes(path: Path) -> None:
+    async with opened(path) as database:
+        for name in "abcdefgh":
+            await database.write(insert(name))
+        async with database.stream(ALL_NAMES, (), take_three) as pages:
+            await anext(pages)
+            last = database.submit(insert("last"))
+            await database.close()
+            assert await last == 1
+            with pytest.raises(StoreUnavailable, match="closed"):
+                await anext(pages)
+        with pytest.raises(StoreUnavailable, match="closed"):
+            await database.write(insert("late"))
+        with pytest.raises(StoreUnavailable, match="closed"):
+            await database.read(names)
+    assert not path.with_name("things.db-wal").exists()
+
+
+@pytest.mark.anyio
+async def test_reading_beside_a_running_daemon(path: Path) -> None:
+    async with opened(path) as database:
+        await database.write(insert("a"))
+        beside = Database.open_read_only(path, PACKAGE)
+        assert await beside.read(names) == ["a"]
+        with pytest.raises(StoreUnavailable, match="reading only"):
+            await beside.write(insert("b"))
+        await beside.close()
+
+
+@pytest.mark.anyio
+async def test_the_file_is_not_for_everybody(database: Database) -> None:
+    assert stat.S_IMODE(database.path.stat().st_mode) & stat.S_IRWXO == 0
+
+
+@pytest.mark.anyio
+async def test_each_commit_is_durable(database: Database) -> None:
+    def settings(connection: sqlite3.Connection) -> list[object]:
+        names = ("journal_mode", "synchronous", "foreign_keys")
+        return [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names]
+
+    assert await database.write(settings) == ["wal", 2, 1]
+
+
+@pytest.mark.anyio
+async def test_migrations_run_once_and_in_order(path: Path, scripts: Path) -> None:
+    async with opened(path) as database:
+        await database.write(insert("old"))
+    (scripts / "0002_colour.sql").write_text("ALTER TABLE things ADD COLUMN colour TEXT DEFAULT 'grey';\n")
+    with pytest.raises(SchemaMismatch, match="has schema 1, this version of auditord needs 2: start the daemon once"):
+        Database.open_read_only(path, PACKAGE)
+    for _ in range(2):
+        async with opened(path) as database:
+            colours = await database.read(lambda c: c.execute("SELECT name, colour FROM things").fetchall())
+            assert colours == [("old", "grey")]
+
+
+@pytest.mark.anyio
+async def test_a_migration_that_fails_leaves_the_file_as_it_was(path: Path, scripts: Path) -> None:
+    async with opened(path) as database:
+        await database.write(insert("old"))
+    second = scripts / "0002_colour.sql"
+    second.write_text("ALTER TABLE things ADD COLUMN colour TEXT;\nINSERT INTO nowhere VALUES (1);\n")
+    with pytest.raises(sqlite3.OperationalError, match="nowhere"):
+        Database.open(path, PACKAGE)
+    second.unlink()
+    async with opened(path) as database:
+        await database.write(insert("new"))
+        assert await database.read(names) == ["new", "old"]
+
+
+@pytest.mark.anyio
+async def test_a_newer_file_is_refused(path: Path, scripts: Path) -> None:
+    second = scripts / "0002_colour.sql"
+    second.write_text("ALTER TABLE things ADD COLUMN colour TEXT;\n")
+    async with opened(path):
+        pass
+    second.unlink()
+    with pytest.raises(SchemaMismatch, match=r"things\.db has schema 2, this version of auditord knows up to 1"):
+        Database.open(path, PACKAGE)
+
+
+def test_another_programs_file_is_refused_and_left_alone(path: Path) -> None:
+    other = sqlite3.connect(path)
+    other.execute("CREATE TABLE theirs (x)")
+    other.close()
+    before = path.read_bytes()
+    with pytest.raises(SchemaMismatch, match=r"things\.db is another program's database"):
+        Database.open(path, PACKAGE)
+    assert path.read_bytes() == before
+
+
+def test_a_file_that_is_no_database_is_refused_and_left_alone(path: Path) -> None:
+    path.write_text("shopping list\n" * 100)
+    with pytest.raises(SchemaMismatch, match="no SQLite database"):
+        Database.open(path, PACKAGE)
+    assert path.read_text() == "shopping list\n" * 100
+
+
+def test_a_missing_folder_is_named(path: Path) -> None:
+    with pytest.raises(StoreUnavailable, match=r"/nowhere/things\.db cannot be used: No such file"):
+        Database.open(path.parent / "nowhere" / path.name, PACKAGE)
+
+
+def test_a_folder_in_the_place_of_the_file_is_named(path: Path) -> None:
+    path.mkdir()
+    with pytest.raises(StoreUnavailable, match=r"things\.db cannot be used: Is a directory"):
+        Database.open(path, PACKAGE)
+
+
+def test_migrations_without_a_number_or_a_mark_are_a_mistake(path: Path, scripts: Path) -> None:
+    (scripts / "0003_gap.sql").touch()
+    with pytest.raises(ValueError, match="must hold 0001_slug"):
+        Database.open(path, PACKAGE)
+    (scripts / "0003_gap.sql").unlink()
+    (scripts / "0001_things.sql").write_text("CREATE TABLE things (name TEXT);")
+    with pytest.raises(ValueError, match="must set PRAGMA application_id"):
+        Database.open(path, PACKAGE)
