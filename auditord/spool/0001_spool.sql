@@ -1,0 +1,93 @@
+-- The daemon's own memory: what is on its way, how far each source has been read, what could not be handled.
+-- Instants are microseconds since 1970 in UTC; JSON and wire texts are UTF-8 in BLOBs.
+PRAGMA application_id = 0x61756473; -- "auds"
+
+-- Changes on their way to a destination, one row per destination; within one record id in the order of entry_id.
+CREATE TABLE queue (
+    entry_id     INTEGER PRIMARY KEY AUTOINCREMENT, -- never used twice: it is the order
+    sender       TEXT    NOT NULL,
+    record_id    TEXT    NOT NULL,
+    operation    TEXT    NOT NULL CHECK (operation IN ('insert', 'close', 'replace')),
+    body         BLOB    NOT NULL, -- the record's wire text; of a close, its stop time
+    alternate_id TEXT,
+    received_at  INTEGER NOT NULL,
+    principal    TEXT,
+    agent        TEXT,
+    attempts     INTEGER NOT NULL DEFAULT 0,
+    due_at       INTEGER NOT NULL -- not to be tried before; entries of the same record id wait behind it; 0: new
+);
+
+CREATE INDEX queue_by_record ON queue (sender, record_id);
+CREATE INDEX queue_by_sender ON queue (sender, entry_id);
+CREATE INDEX queue_postponed ON queue (sender, due_at) WHERE attempts > 0;
+
+-- What could not be handled, until somebody retries or discards it.
+CREATE TABLE quarantine (
+    quarantine_id  INTEGER PRIMARY KEY AUTOINCREMENT,
+    stage          TEXT    NOT NULL CHECK (stage IN ('job', 'record', 'entry', 'body')),
+    task           TEXT    NOT NULL, -- the collector; of an entry, the sender; of a body, 'api'
+    source_id      TEXT    NOT NULL,
+    raw            BLOB    NOT NULL,
+    reason         TEXT    NOT NULL,
+    quarantined_at INTEGER NOT NULL, -- the latest occurrence
+    occurrences    INTEGER NOT NULL DEFAULT 1,
+    operation      TEXT, -- of an entry: what to queue again
+    alternate_id   TEXT,
+    received_at    INTEGER,
+    principal      TEXT,
+    agent          TEXT,
+    route          TEXT, -- of a body: where it was posted
+    UNIQUE (stage, task, source_id)
+);
+
+-- How far each collector has read its source.
+CREATE TABLE checkpoint (
+    task     TEXT PRIMARY KEY,
+    value    BLOB    NOT NULL,
+    saved_at INTEGER NOT NULL
+);
+
+-- Keys that a collector asked to remember for a while.
+CREATE TABLE seen (
+    task       TEXT    NOT NULL,
+    key        TEXT    NOT NULL,
+    expires_at INTEGER NOT NULL,
+    PRIMARY KEY (task, key)
+) WITHOUT ROWID;
+
+CREATE INDEX seen_by_expiry ON seen (expires_at);
+
+-- Values that a collector carries from run to run.
+CREATE TABLE pending (
+    task  TEXT NOT NULL,
+    key   TEXT NOT NULL,
+    value BLOB NOT NULL,
+    PRIMARY KEY (task, key)
+) WITHOUT ROWID;
+
+-- What a plugin keeps between its runs.
+CREATE TABLE plugin_state (
+    task     TEXT PRIMARY KEY,
+    value    BLOB    NOT NULL,
+    saved_at INTEGER NOT NULL
+);
+
+-- How the last run of each instance ended, for commands that look on while the daemon runs.
+CREATE TABLE last_run (
+    task            TEXT PRIMARY KEY,
+    kind            TEXT    NOT NULL,
+    started_at      INTEGER NOT NULL,
+    duration        INTEGER NOT NULL, -- microseconds
+    error           TEXT,
+    records         INTEGER NOT NULL,
+    quarantined     INTEGER NOT NULL,
+    skipped         BLOB    NOT NULL, -- JSON: count by reason
+    last_success_at INTEGER,
+    failures        INTEGER NOT NULL -- since the last success
+);
+
+-- Counts that survive a restart.
+CREATE TABLE counter (
+    name  TEXT PRIMARY KEY,
+    value INTEGER NOT NULL
+) WITHOUT ROWID;

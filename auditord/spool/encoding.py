@@ -1,0 +1,183 @@
+"""From a collector's batch to rows, and from rows back to entries.
+
+Constructing a record checks texts, numbers and times, but not types: here every record is written and read once, so
+that what a collector should not have made is set aside alone and the rest of its batch goes on.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from auditord.spool.values import Stage, to_micros
+from auditord_hookspecs import Batch, Close, Entry, Insert, InvalidRecord, Produced, Provenance, Record, Replace
+from auditord_hookspecs.records import check_name, in_utc
+from auditord_hookspecs.wire import MAX_CLIENT_OBJECT_BYTES, decode_record, encode_record, format_time, parse_time
+
+_BROKEN: Final = (
+    InvalidRecord,
+    msgspec.MsgspecError,
+    AttributeError,
+    TypeError,
+    ValueError,
+    ArithmeticError,
+    RecursionError,
+)
+"""What writing and reading a value of wrong types may raise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An entry as the queue keeps it."""
+
+    record_id: str
+    operation: str
+    body: bytes
+    alternate_id: str | None
+    provenance: Provenance
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """What goes to quarantine."""
+
+    stage: Stage
+    task: str
+    source_id: str
+    raw: bytes
+    reason: str
+    operation: str | None = None
+    alternate_id: str | None = None
+    provenance: Provenance | None = None
+    route: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A batch as it will be written."""
+
+    rows: Sequence[Row] = ()
+    set_aside: Sequence[SetAside] = ()
+    oversized: int = 0
+    checkpoint: bytes | None = None
+    seen: Mapping[str, datetime] = field(default_factory=dict[str, datetime])
+    pending: Mapping[str, bytes | None] = field(default_factory=dict[str, bytes | None])
+
+
+def prepare(task: str, batch: Batch, received_at: datetime) -> Prepared:
+    """Check and write out everything in a batch.
+
+    Raises:
+        TypeError: checkpoint or pending values are no JSON (a fault of the collector, so nothing of the batch counts).
+    """
+    provenance = Provenance(received_at, principal=f"task:{task}")
+    rows, set_aside = list[Row](), [_job_row(task, job.source_id, job.raw, job.reason) for job in batch.quarantined]
+    for item in batch.records:
+        produced = item if isinstance(item, Produced) else Produced(item)
+        try:
+            rows.append(insert_row(produced, provenance))
+        except _BROKEN as error:
+            set_aside.append(_record_row(task, produced, error))
+    return Prepared(
+        rows=rows,
+        set_aside=set_aside,
+        oversized=sum(len(row.body) > MAX_CLIENT_OBJECT_BYTES for row in rows),
+        checkpoint=None if batch.checkpoint is None else to_json(batch.checkpoint),
+        seen=batch.seen,
+        pending={key: None if value is None else to_json(value) for key, value in batch.pending.items()},
+    )
+
+
+def insert_row(produced: Produced, provenance: Provenance) -> Row:
+    """The row of a new record, read back once.
+
+    Raises:
+        InvalidRecord: it breaks a rule (and whatever wrong types make Python raise).
+    """
+    if produced.alternate_id is not None:
+        check_name(produced.alternate_id)
+    body = _checked(produced.record)
+    return Row(produced.record.record_id, "insert", body, produced.alternate_id, provenance)
+
+
+def entry_row(entry: Entry, received_at: datetime) -> Row:
+    """The row of any entry.
+
+    Raises:
+        InvalidRecord: its record breaks a rule.
+    """
+    provenance = entry.provenance or Provenance(received_at)
+    match entry:
+        case Insert(record, alternate_id):
+            return insert_row(Produced(record, alternate_id), provenance)
+        case Close(record_id, stop_time):
+            check_name(record_id)
+            return Row(record_id, "close", format_time(stop_time).encode(), None, provenance)
+        case Replace(record):
+            return Row(record.record_id, "replace", _checked(record), None, provenance)
+
+
+def decode_entry(
+    record_id: str, operation: str, body: bytes, alternate_id: str | None, provenance: Provenance | None
+) -> Entry:
+    """The entry of a row.
+
+    Raises:
+        InvalidRecord: a row that an earlier version wrote breaks a rule of this one.
+    """
+    if operation == "close":
+        return Close(record_id, parse_time(body.decode()), provenance)
+    record = decode_record(body)
+    return Insert(record, alternate_id, provenance) if operation == "insert" else Replace(record, provenance)
+
+
+def to_json(value: Any) -> bytes:  # Any: what a hook module made
+    """JSON of a hook module's value.
+
+    Raises:
+        TypeError: it holds something that JSON does not.
+    """
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def printable(text: object) -> str:
+    """Text that a database takes: lone surrogates and NUL are written as escapes."""
+    return str(text).encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
+
+
+def _checked(record: Record) -> bytes:
+    in_utc(record.start_time)  # writing would take a time without zone for the host's local time
+    if record.stop_time is not None:
+        in_utc(record.stop_time)
+    body = encode_record(record)
+    decode_record(body)
+    return body
+
+
+def _job_row(task: str, source_id: str, raw: Any, reason: str) -> SetAside:  # Any: a collector's raw input
+    return SetAside(Stage.JOB, task, printable(source_id), _any_json(raw), printable(reason))
+
+
+def _record_row(task: str, produced: Produced, error: Exception) -> SetAside:
+    record_id = getattr(produced.record, "record_id", None)
+    source_id = printable(record_id if isinstance(record_id, str) else repr(produced.record))[:1_000]
+    reason = printable(f"the collector made an invalid record: {error}")
+    alternate_id = None if produced.alternate_id is None else printable(produced.alternate_id)
+    return SetAside(Stage.RECORD, task, source_id, _any_json(produced.record), reason, alternate_id=alternate_id)
+
+
+def _any_json(value: Any) -> bytes:  # Any: whatever could not be handled
+    """JSON of anything: nothing may be lost because it cannot be written down neatly."""
+    try:
+        return json.dumps(msgspec.to_builtins(value, enc_hook=repr), default=repr).encode()
+    except _BROKEN:
+        return json.dumps(repr(value)).encode()
+
+
+def provenance_columns(provenance: Provenance) -> tuple[int, str | None, str | None]:
+    """When it was received, principal and agent."""
+    agent = None if provenance.agent is None else printable(provenance.agent)
+    return to_micros(provenance.received_at), provenance.principal, agent

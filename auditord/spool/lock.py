@@ -1,0 +1,72 @@
+"""One owner of the state folder: an advisory lock that ends with the process, however it ends."""
+
+import fcntl
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from auditord.errors import StateInUse
+
+LOCK: Final = "auditord.lock"
+
+
+@contextmanager
+def own(state_dir: Path) -> Generator[None, None, None]:
+    """Own the state folder, which is made if it is missing.
+
+    Raises:
+        StateInUse: another process owns it (its id is named), or the folder cannot be used.
+    """
+    descriptor = _open(state_dir)
+    try:
+        _lock(descriptor, state_dir)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        # The file stays: removing it would let two processes each lock a file of this name.
+        os.close(descriptor)
+
+
+def owner(state_dir: Path) -> int | None:
+    """The process id of the running owner, or None if nobody owns the folder."""
+    try:
+        descriptor = os.open(state_dir / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _pid(descriptor)
+    finally:
+        os.close(descriptor)
+    return None
+
+
+def _open(state_dir: Path) -> int:
+    try:
+        state_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
+        return os.open(state_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    except OSError as error:
+        raise StateInUse(
+            f"the state folder {state_dir} cannot be used: {error.strerror}; user id {os.getuid()} must be allowed to "
+            "write it (or name another one as state_dir)"
+        ) from error
+
+
+def _lock(descriptor: int, state_dir: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        pid = _pid(descriptor)
+        who = "another process" if pid is None else f"process {pid}"
+        raise StateInUse(
+            f"the state folder {state_dir} is in use by {who}: stop that daemon first, or name another state_dir"
+        ) from error
+
+
+def _pid(descriptor: int) -> int | None:
+    text = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+    return int(text) if text.isdigit() else None

@@ -1,0 +1,124 @@
+"""What instances remember between runs: each function is one piece of work inside somebody's transaction."""
+
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from auditord.spool.values import LastRun, from_micros, to_micros
+from auditord_hookspecs import RunReport
+
+_SAVE: Final = {
+    "checkpoint": "INSERT OR REPLACE INTO checkpoint (task, value, saved_at) VALUES (?, ?, ?)",
+    "plugin_state": "INSERT OR REPLACE INTO plugin_state (task, value, saved_at) VALUES (?, ?, ?)",
+}
+_LOAD: Final = {
+    "checkpoint": "SELECT value FROM checkpoint WHERE task = ?",
+    "plugin_state": "SELECT value FROM plugin_state WHERE task = ?",
+}
+
+_REMEMBER: Final = """
+    INSERT INTO seen VALUES (?, ?, ?)
+    ON CONFLICT (task, key) DO UPDATE SET expires_at = max(expires_at, excluded.expires_at)
+"""
+# One parameter for all keys: SQLite limits how many a statement may have.
+_SEEN: Final = """
+    SELECT key FROM seen WHERE task = ? AND expires_at > ? AND key IN (SELECT value FROM json_each(?))
+"""
+
+_RUN: Final = """
+    INSERT INTO last_run VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, iif(?5 IS NULL, ?9, NULL), ?5 IS NOT NULL)
+    ON CONFLICT (task) DO UPDATE SET
+        kind = ?2, started_at = ?3, duration = ?4, error = ?5, records = ?6, quarantined = ?7, skipped = ?8,
+        last_success_at = coalesce(excluded.last_success_at, last_success_at),
+        failures = iif(?5 IS NULL, 0, failures + 1)
+"""
+_RUNS: Final = """
+    SELECT task, kind, started_at, duration, error, records, quarantined, skipped, last_success_at, failures
+    FROM last_run ORDER BY task
+"""
+
+
+def save(connection: sqlite3.Connection, table: str, task: str, value: bytes, now: datetime) -> None:
+    """Keep JSON in ``checkpoint`` or ``plugin_state``."""
+    connection.execute(_SAVE[table], (task, value, to_micros(now)))
+
+
+def load(connection: sqlite3.Connection, table: str, task: str) -> Any:  # Any: the JSON that the instance stored
+    """The JSON that :func:`save` kept, or None."""
+    row = connection.execute(_LOAD[table], (task,)).fetchone()
+    return None if row is None else json.loads(row[0])
+
+
+def remember(connection: sqlite3.Connection, task: str, keys: Mapping[str, datetime], now: datetime) -> None:
+    """Remember keys, each until its instant; forget those of anybody whose time is over."""
+    rows = [(task, key, to_micros(expires)) for key, expires in keys.items()]
+    connection.executemany(_REMEMBER, rows)
+    connection.execute("DELETE FROM seen WHERE expires_at <= ?", (to_micros(now),))
+
+
+def seen(connection: sqlite3.Connection, task: str, keys: Iterable[str], now: datetime) -> frozenset[str]:
+    """Which of the keys are remembered."""
+    rows = connection.execute(_SEEN, (task, to_micros(now), json.dumps(list(keys))))
+    return frozenset(key for (key,) in rows)
+
+
+def carry(connection: sqlite3.Connection, task: str, values: Mapping[str, bytes | None]) -> None:
+    """Set or (None) forget values that a collector carries between runs."""
+    gone = [(task, key) for key, value in values.items() if value is None]
+    connection.executemany("DELETE FROM pending WHERE task = ? AND key = ?", gone)
+    kept = [(task, key, value) for key, value in values.items() if value is not None]
+    connection.executemany("INSERT OR REPLACE INTO pending VALUES (?, ?, ?)", kept)
+
+
+def carried(connection: sqlite3.Connection, task: str) -> dict[str, Any]:  # Any: the JSON that the collector stored
+    """Everything that a collector carries, by key."""
+    rows = connection.execute("SELECT key, value FROM pending WHERE task = ?", (task,))
+    return {key: json.loads(value) for key, value in rows}
+
+
+def record_run(connection: sqlite3.Connection, report: RunReport) -> None:
+    """Keep how a run ended."""
+    ended = report.started + report.duration
+    connection.execute(
+        _RUN,
+        (
+            report.task,
+            report.kind,
+            to_micros(report.started),
+            report.duration // timedelta(microseconds=1),
+            report.error,
+            report.records,
+            report.quarantined,
+            json.dumps(report.skipped).encode(),
+            to_micros(ended),
+        ),
+    )
+
+
+def last_runs(connection: sqlite3.Connection) -> list[LastRun]:
+    """How the last run of every instance ended."""
+    return [
+        LastRun(
+            task=task,
+            kind=kind,
+            started=from_micros(started),
+            duration=timedelta(microseconds=duration),
+            error=error,
+            records=records,
+            quarantined=quarantined,
+            skipped=json.loads(skipped),
+            last_success=None if success is None else from_micros(success),
+            failures=failures,
+        )
+        for task, kind, started, duration, error, records, quarantined, skipped, success, failures in (
+            connection.execute(_RUNS)
+        )
+    ]
+
+
+def checkpoints_saved(connection: sqlite3.Connection) -> dict[str, datetime]:
+    """When each collector's checkpoint was saved last."""
+    rows = connection.execute("SELECT task, saved_at FROM checkpoint")
+    return {task: from_micros(saved_at) for task, saved_at in rows}

@@ -1,0 +1,123 @@
+"""The quarantine's SQL: each function is one piece of work inside somebody's transaction."""
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from auditord.spool.encoding import SetAside, provenance_columns
+from auditord.spool.values import QuarantineEntry, Stage, from_micros, to_micros
+from auditord_hookspecs import Provenance
+
+# One entry per source id, the newest; it keeps its number, and counts how often it came.
+_SET_ASIDE: Final = """
+    INSERT INTO quarantine (stage, task, source_id, raw, reason, quarantined_at, operation, alternate_id,
+                            received_at, principal, agent, route)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (stage, task, source_id) DO UPDATE SET
+        raw = excluded.raw, reason = excluded.reason, quarantined_at = excluded.quarantined_at,
+        operation = excluded.operation, alternate_id = excluded.alternate_id, received_at = excluded.received_at,
+        principal = excluded.principal, agent = excluded.agent, route = excluded.route, occurrences = occurrences + 1
+"""
+
+_COLUMNS: Final = """
+    SELECT quarantine_id, stage, task, source_id, raw, reason, quarantined_at, occurrences, operation, alternate_id,
+           received_at, principal, agent, route
+    FROM quarantine
+"""
+
+_LIST: Final = f"{_COLUMNS} WHERE (?1 IS NULL OR task = ?1) AND quarantine_id > ?2 ORDER BY quarantine_id LIMIT ?3"
+_GET: Final = f"{_COLUMNS} WHERE quarantine_id = ?"
+_BODIES: Final = "SELECT count(*), coalesce(sum(length(raw)), 0) FROM quarantine WHERE stage = 'body'"
+_OLDEST_BODY: Final = (
+    "SELECT quarantine_id, length(raw) FROM quarantine WHERE stage = 'body' ORDER BY quarantined_at, 1"
+)
+_COUNT: Final = "INSERT INTO counter VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = value + excluded.value"
+
+
+def set_aside(connection: sqlite3.Connection, things: Iterable[SetAside], now: datetime) -> None:
+    """Put things into quarantine."""
+    connection.executemany(_SET_ASIDE, [_row(thing, to_micros(now)) for thing in things])
+
+
+def _row(thing: SetAside, now: int) -> tuple[Any, ...]:  # Any: SQLite's column types
+    given = thing.provenance
+    origin = (None, None, None) if given is None else provenance_columns(given)
+    stage = thing.stage.value
+    key = (stage, thing.task, thing.source_id)
+    return (*key, thing.raw, thing.reason, now, thing.operation, thing.alternate_id, *origin, thing.route)
+
+
+def keep_body(connection: sqlite3.Connection, body: SetAside, now: datetime, max_count: int, max_bytes: int) -> None:
+    """Keep a refused body; the oldest ones make room, counted."""
+    set_aside(connection, [body], now)
+    connection.execute(_COUNT, ("refused_bodies", 1))
+    count, size = connection.execute(_BODIES).fetchone()
+    dropped = _oldest_above(connection, count - max_count, size - max_bytes)
+    connection.executemany("DELETE FROM quarantine WHERE quarantine_id = ?", [(one,) for one in dropped])
+    if dropped:
+        connection.execute(_COUNT, ("dropped_bodies", len(dropped)))
+
+
+def _oldest_above(connection: sqlite3.Connection, count: int, size: int) -> list[int]:
+    dropped = list[int]()
+    for quarantine_id, length in connection.execute(_OLDEST_BODY):
+        if len(dropped) >= count and size <= 0:
+            break
+        dropped.append(quarantine_id)
+        size -= length
+    return dropped
+
+
+def listed(connection: sqlite3.Connection, task: str | None, after: int, limit: int) -> list[QuarantineEntry]:
+    """Entries in the order of their numbers, of one task or of all."""
+    return [_entry(row) for row in connection.execute(_LIST, (task, after, limit))]
+
+
+def get(connection: sqlite3.Connection, quarantine_id: int) -> QuarantineEntry | None:
+    """One entry."""
+    row = connection.execute(_GET, (quarantine_id,)).fetchone()
+    return None if row is None else _entry(row)
+
+
+def discard(connection: sqlite3.Connection, ids: Sequence[int]) -> int:
+    """Forget entries; returns how many there were."""
+    rows = [(one,) for one in ids]
+    return connection.executemany("DELETE FROM quarantine WHERE quarantine_id = ?", rows).rowcount
+
+
+def _entry(row: Sequence[Any]) -> QuarantineEntry:  # Any: SQLite's column types
+    number, stage, task, source_id, raw, reason, at, occurrences, operation, alternate, received, who, agent, route = (
+        row
+    )
+    provenance = None if received is None else Provenance(from_micros(received), who, agent)
+    return QuarantineEntry(
+        quarantine_id=number,
+        stage=Stage(stage),
+        task=task,
+        source_id=source_id,
+        raw=raw,
+        reason=reason,
+        quarantined_at=from_micros(at),
+        occurrences=occurrences,
+        operation=operation,
+        alternate_id=alternate,
+        provenance=provenance,
+        route=route,
+    )
+
+
+def counts(connection: sqlite3.Connection) -> dict[tuple[str, str], int]:
+    """Entries by stage and task."""
+    rows = connection.execute("SELECT stage, task, count(*) FROM quarantine GROUP BY stage, task")
+    return {(stage, task): count for stage, task, count in rows}
+
+
+def counters(connection: sqlite3.Connection) -> dict[str, int]:
+    """The counts that survive a restart, by name."""
+    return dict(connection.execute("SELECT name, value FROM counter").fetchall())
+
+
+def probe(connection: sqlite3.Connection) -> None:
+    """Write something that changes nothing, so that a full or read-only disk shows."""
+    connection.execute(_COUNT, ("probes", 1))

@@ -1,0 +1,72 @@
+"""A second chance for what is in quarantine, after somebody has mended the cause."""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from auditord.spool.encoding import decode_entry
+from auditord.spool.spool import Spool
+from auditord.spool.values import QuarantineEntry, Stage
+from auditord_hookspecs import AuditordError, Close, Entry, Insert, Produced, Provenance, Record
+from auditord_hookspecs.wire import decode_record, decode_records, decode_update
+
+Convert: TypeAlias = Callable[[Any], Record | Produced | None]  # Any: the raw JSON that the collector gave away
+
+
+async def retry(spool: Spool, entry: QuarantineEntry, convert: Convert | None, destinations: Sequence[str]) -> int:
+    """Try an entry again; what comes of it is queued as the entry goes, in one transaction.
+
+    Args:
+        spool: where it is.
+        entry: what failed.
+        convert: the collector's own conversion; only entries of stage JOB need it.
+        destinations: the senders; an entry that a destination refused goes to that one only.
+
+    Returns:
+        How many entries were queued; 0 if the job makes no record under today's configuration.
+
+    Raises:
+        InvalidRecord: it is still not right, and stays.
+        AuditordError: the kind cannot convert again.
+    """
+    entries = _again(entry, convert)
+    where = [entry.task] if entry.stage is Stage.ENTRY else destinations
+    await spool.quarantine_release(entry.quarantine_id, entries, where)
+    return len(entries)
+
+
+def _again(entry: QuarantineEntry, convert: Convert | None) -> Sequence[Entry]:
+    provenance = entry.provenance or Provenance(entry.quarantined_at, principal=f"task:{entry.task}")
+    match entry.stage:
+        case Stage.JOB:
+            return _converted(entry, convert, provenance)
+        case Stage.RECORD:
+            return [Insert(decode_record(entry.raw), entry.alternate_id, provenance)]
+        case Stage.ENTRY:
+            operation = entry.operation or "insert"
+            return [decode_entry(entry.source_id, operation, entry.raw, entry.alternate_id, provenance)]
+        case Stage.BODY:
+            return _posted(entry, provenance)
+
+
+def _converted(entry: QuarantineEntry, convert: Convert | None, provenance: Provenance) -> Sequence[Entry]:
+    if convert is None:
+        raise AuditordError(
+            f"quarantine entry {entry.quarantine_id}: {entry.task} is not configured any more, or its kind cannot "
+            "convert again; collect the period once more, then discard the entry"
+        )
+    made = convert(json.loads(entry.raw))
+    if made is None:
+        return []
+    produced = made if isinstance(made, Produced) else Produced(made)
+    return [Insert(produced.record, produced.alternate_id, provenance)]
+
+
+def _posted(entry: QuarantineEntry, provenance: Provenance) -> Sequence[Entry]:
+    method, _, path = (entry.route or "").partition(" ")
+    if method == "PUT":
+        update = decode_update(entry.raw)
+        return [Close(update.record_id, update.stop_time, provenance)]
+    if path.rstrip("/").endswith("records"):
+        return [Insert(record, None, provenance) for record in decode_records(entry.raw)]
+    return [Insert(decode_record(entry.raw), None, provenance)]

@@ -1,0 +1,269 @@
+"""The daemon's own SQLite file: send-queue, checkpoints and quarantine, so that they commit together."""
+
+import hashlib
+import sqlite3
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+import anyio.to_thread
+
+from auditord.database import Database
+from auditord.spool import memory, quarantine, queue
+from auditord.spool.encoding import Prepared, Row, SetAside, decode_entry, entry_row, prepare, printable, to_json
+from auditord.spool.values import Enqueued, Figures, LastRun, QuarantineEntry, Queued, Stage
+from auditord_hookspecs import Batch, Entry, InvalidRecord, Provenance, RunReport
+
+FILE: Final = "spool.db"
+MIGRATIONS: Final = "auditord.spool"
+MAX_BODIES: Final = 10_000
+MAX_BODY_BYTES: Final = 256 * 1024 * 1024
+
+
+class Spool:
+    """Everything between a source and a destination that must survive the process.
+
+    Every method raises :class:`auditord.errors.StoreUnavailable` when the file cannot be used (a full disk, say); then
+    nothing of what it was to do has happened. Use :meth:`opened` or :meth:`opened_read_only`.
+
+    Args:
+        database: the open file.
+        now: the present instant.
+        max_bodies: how many refused bodies are kept.
+        max_body_bytes: how many bytes of them.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        now: Callable[[], datetime],
+        *,
+        max_bodies: int = MAX_BODIES,
+        max_body_bytes: int = MAX_BODY_BYTES,
+    ) -> None:
+        self._database = database
+        self._now = now
+        self._max_bodies = max_bodies
+        self._max_body_bytes = max_body_bytes
+        self._listeners: dict[str, Callable[[], None]] = {}
+
+    @classmethod
+    @asynccontextmanager
+    async def opened(
+        cls,
+        state_dir: Path,
+        now: Callable[[], datetime],
+        *,
+        max_page_count: int | None = None,
+        max_bodies: int = MAX_BODIES,
+        max_body_bytes: int = MAX_BODY_BYTES,
+    ) -> AsyncGenerator["Spool", None]:
+        """The spool of a state folder, which the caller owns (:func:`auditord.spool.own`)."""
+        database = Database.open(state_dir / FILE, MIGRATIONS, max_page_count=max_page_count)
+        try:
+            yield cls(database, now, max_bodies=max_bodies, max_body_bytes=max_body_bytes)
+        finally:
+            await database.close()
+
+    @classmethod
+    @asynccontextmanager
+    async def opened_read_only(cls, state_dir: Path, now: Callable[[], datetime]) -> AsyncGenerator["Spool", None]:
+        """The spool of a state folder that a running daemon may own; only the reading methods work."""
+        database = Database.open_read_only(state_dir / FILE, MIGRATIONS)
+        try:
+            yield cls(database, now)
+        finally:
+            await database.close()
+
+    # -- in ---------------------------------------------------------------------------------------------------------
+
+    async def enqueue(self, task: str, batch: Batch, destinations: Sequence[str]) -> Enqueued:
+        """Keep a batch in one transaction: its records for every destination, quarantine, checkpoint, memory.
+
+        Records that are invalid are quarantined alone.
+
+        Raises:
+            TypeError: checkpoint or pending values are no JSON; nothing is kept.
+        """
+        now = self._now()
+        prepared = await anyio.to_thread.run_sync(prepare, task, batch, now)
+        queued = await self._database.write(lambda connection: _keep(connection, task, prepared, destinations, now))
+        self._wake(destinations)
+        return Enqueued(queued, len(prepared.set_aside), prepared.oversized)
+
+    async def accept(self, entries: Sequence[Entry], provenance: Provenance, destinations: Sequence[str]) -> None:
+        """Queue what a client posted while the store is away; all of it or, where one is invalid, nothing.
+
+        Raises:
+            InvalidRecord: an entry breaks a rule.
+        """
+        await self._queue(
+            [entry_row(replace(entry, provenance=provenance), self._now()) for entry in entries], destinations
+        )
+
+    async def _queue(self, rows: Sequence[Row], destinations: Sequence[str]) -> None:
+        await self._database.write(lambda connection: queue.put(connection, rows, destinations))
+        self._wake(destinations)
+
+    def on_queued(self, sender: str, wake: Callable[[], None]) -> None:
+        """Have a sender woken whenever something is queued for it."""
+        self._listeners[sender] = wake
+
+    def _wake(self, senders: Sequence[str]) -> None:
+        for sender in senders:
+            if sender in self._listeners:
+                self._listeners[sender]()
+
+    # -- out --------------------------------------------------------------------------------------------------------
+
+    async def claim(self, sender: str, limit: int) -> Sequence[Queued]:
+        """The oldest entries whose time has come, in order; never one before an earlier one of its record.
+
+        They stay until they are settled, so one loop at a time may send for a sender.
+        """
+        now = self._now()
+        rows = await self._database.read(lambda connection: queue.claim(connection, sender, limit, now))
+        entries, unreadable = _decode(rows)
+        if unreadable:
+            await self.settle(sender, [], unreadable)
+        return entries
+
+    async def settle(self, sender: str, delivered: Sequence[int], refused: Mapping[int, str]) -> None:
+        """Forget delivered entries; put refused ones into quarantine, each with its reason."""
+        now = self._now()
+        await self._database.write(lambda connection: queue.settle(connection, sender, delivered, refused, now))
+
+    async def postpone(self, until: Mapping[int, datetime]) -> None:
+        """Count a failed attempt of each entry, which is not to be tried before the given instant."""
+        await self._database.write(lambda connection: queue.postpone(connection, until))
+
+    async def next_due(self, sender: str) -> datetime | None:
+        """When the first entry that has failed may be tried again; None if there is none."""
+        return await self._database.read(lambda connection: queue.next_due(connection, sender))
+
+    # -- memory -----------------------------------------------------------------------------------------------------
+
+    async def checkpoint(self, task: str) -> Any:  # Any: the JSON that the collector stored
+        """How far a collector has read, or None."""
+        return await self._database.read(lambda connection: memory.load(connection, "checkpoint", task))
+
+    async def seen(self, task: str, keys: Collection[str]) -> frozenset[str]:
+        """Which of the keys a collector asked to remember, and have not expired."""
+        now = self._now()
+        return await self._database.read(lambda connection: memory.seen(connection, task, keys, now))
+
+    async def pending(self, task: str) -> Mapping[str, Any]:  # Any: the JSON that the collector stored
+        """What a collector carries between runs, by key."""
+        return await self._database.read(lambda connection: memory.carried(connection, task))
+
+    async def state(self, task: str) -> Any:  # Any: the JSON that the plugin stored
+        """What a plugin keeps between runs, or None."""
+        return await self._database.read(lambda connection: memory.load(connection, "plugin_state", task))
+
+    async def save_state(self, task: str, state: Any) -> None:  # Any: the JSON that the plugin stores
+        """Keep what a plugin wants to know in its next run.
+
+        Raises:
+            TypeError: it is no JSON.
+        """
+        value, now = to_json(state), self._now()
+        await self._database.write(lambda connection: memory.save(connection, "plugin_state", task, value, now))
+
+    async def record_run(self, report: RunReport) -> None:
+        """Keep how a run ended."""
+        await self._database.write(lambda connection: memory.record_run(connection, report))
+
+    async def last_runs(self) -> Sequence[LastRun]:
+        """How the last run of every instance ended."""
+        return await self._database.read(memory.last_runs)
+
+    # -- quarantine -------------------------------------------------------------------------------------------------
+
+    async def keep_refused_body(self, body: bytes, reason: str, provenance: Provenance, route: str) -> None:
+        """Keep a body that was answered 400; when there are too many, the oldest go, counted."""
+        digest = hashlib.blake2b(route.encode(errors="replace") + b"\0" + body, digest_size=16).hexdigest()
+        thing = SetAside(
+            Stage.BODY, "api", digest, body, printable(reason), provenance=provenance, route=printable(route)
+        )
+        limits, now = (self._max_bodies, self._max_body_bytes), self._now()
+        await self._database.write(lambda connection: quarantine.keep_body(connection, thing, now, *limits))
+
+    async def quarantine_list(
+        self, task: str | None = None, *, after: int = 0, limit: int = 1_000
+    ) -> Sequence[QuarantineEntry]:
+        """Entries in the order of their numbers; the last number is the next call's ``after``."""
+        return await self._database.read(lambda connection: quarantine.listed(connection, task, after, limit))
+
+    async def quarantine_get(self, quarantine_id: int) -> QuarantineEntry | None:
+        """One entry."""
+        return await self._database.read(lambda connection: quarantine.get(connection, quarantine_id))
+
+    async def quarantine_discard(self, ids: Sequence[int]) -> int:
+        """Forget entries; returns how many there were."""
+        return await self._database.write(lambda connection: quarantine.discard(connection, ids))
+
+    async def quarantine_release(
+        self, quarantine_id: int, entries: Sequence[Entry], destinations: Sequence[str]
+    ) -> None:
+        """Queue what a retry made of an entry (perhaps nothing) and forget the entry, in one transaction.
+
+        Raises:
+            InvalidRecord: it still breaks a rule; the entry stays.
+        """
+        now = self._now()
+        rows = [entry_row(entry, now) for entry in entries]
+        await self._database.write(
+            lambda connection: (
+                queue.put(connection, rows, destinations),
+                quarantine.discard(connection, [quarantine_id]),
+            )
+        )
+        self._wake(destinations)
+
+    # -- health -----------------------------------------------------------------------------------------------------
+
+    async def check(self) -> None:
+        """Return if something could be kept now."""
+        await self._database.write(quarantine.probe)
+
+    async def figures(self) -> Figures:
+        """What the spool holds."""
+        return await self._database.read(_figures)
+
+
+def _keep(
+    connection: sqlite3.Connection, task: str, prepared: Prepared, destinations: Sequence[str], now: datetime
+) -> int:
+    queued = queue.put(connection, prepared.rows, destinations)
+    quarantine.set_aside(connection, prepared.set_aside, now)
+    memory.remember(connection, task, prepared.seen, now)
+    memory.carry(connection, task, prepared.pending)
+    if prepared.checkpoint is not None:
+        memory.save(connection, "checkpoint", task, prepared.checkpoint, now)
+    return queued
+
+
+def _decode(rows: Sequence[queue.Claimed]) -> tuple[list[Queued], dict[int, str]]:
+    entries, unreadable = list[Queued](), dict[int, str]()
+    for row in rows:
+        try:
+            entry = decode_entry(row.record_id, row.operation, row.body, row.alternate_id, row.provenance)
+        except InvalidRecord as error:
+            unreadable[row.entry_id] = f"this version of auditord cannot read it: {error}"
+        else:
+            entries.append(Queued(row.entry_id, entry, row.attempts))
+    return entries, unreadable
+
+
+def _figures(connection: sqlite3.Connection) -> Figures:
+    counters = quarantine.counters(connection)
+    return Figures(
+        queues=queue.figures(connection),
+        quarantined=quarantine.counts(connection),
+        checkpoints=memory.checkpoints_saved(connection),
+        refused_bodies=counters.get("refused_bodies", 0),
+        dropped_bodies=counters.get("dropped_bodies", 0),
+    )

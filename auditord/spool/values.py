@@ -1,0 +1,139 @@
+"""What the spool hands out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from typing import Final
+
+from auditord_hookspecs import Entry, Provenance
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+def to_micros(moment: datetime) -> int:
+    """Microseconds since 1970, exact (a float of seconds is not)."""
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def from_micros(micros: int) -> datetime:
+    """The instant of :func:`to_micros`, in UTC."""
+    return _EPOCH + timedelta(microseconds=micros)
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueued:
+    """What became of a batch.
+
+    Args:
+        records: how many records were queued; those that wait in the queue already with equal content do not count.
+        quarantined: how many jobs and records of the batch are in quarantine now.
+        oversized: how many records are longer than AUDITOR's asynchronous client can read.
+    """
+
+    records: int
+    quarantined: int
+    oversized: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """An entry on its way to one destination."""
+
+    entry_id: int
+    entry: Entry
+    attempts: int
+
+
+class Stage(Enum):
+    """Where something went wrong, and so what a retry does."""
+
+    JOB = "job"
+    """A collector could not convert it: the raw input goes through the kind's ``convert`` again."""
+    RECORD = "record"
+    """A collector made an invalid record of it: the record is checked again."""
+    ENTRY = "entry"
+    """A destination refused it for good: it is queued again."""
+    BODY = "body"
+    """A client posted it and was answered 400: it is read again."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineEntry:
+    """Something that could not be handled.
+
+    Args:
+        quarantine_id: what commands call it.
+        stage: where it went wrong.
+        task: the collector; of an entry the sender; of a body ``api``.
+        source_id: what the source calls the job; of an entry the record id; of a body a digest.
+        raw: JSON, or the body as it was posted.
+        reason: for the operator.
+        quarantined_at: the latest occurrence.
+        occurrences: how often the same thing came.
+        operation: of an entry: ``insert``, ``close`` or ``replace``.
+        alternate_id: of a record or an entry.
+        provenance: who brought it, where known.
+        route: of a body: where it was posted.
+    """
+
+    quarantine_id: int
+    stage: Stage
+    task: str
+    source_id: str
+    raw: bytes
+    reason: str
+    quarantined_at: datetime
+    occurrences: int = 1
+    operation: str | None = None
+    alternate_id: str | None = None
+    provenance: Provenance | None = None
+    route: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LastRun:
+    """How the last run of an instance ended, and when one last went well."""
+
+    task: str
+    kind: str
+    started: datetime
+    duration: timedelta
+    error: str | None
+    records: int
+    quarantined: int
+    skipped: Mapping[str, int]
+    last_success: datetime | None
+    failures: int
+    """Failed runs since the last success."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFigures:
+    """The queue of one sender."""
+
+    entries: int = 0
+    oldest: datetime | None = None
+    """When the oldest entry was received."""
+    attempts: int = 0
+    """How often the oldest entry has been tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What the spool holds, for metrics and status.
+
+    Args:
+        queues: by sender.
+        quarantined: entries by (stage, task).
+        checkpoints: when each collector's checkpoint was saved.
+        refused_bodies: bodies ever refused and kept.
+        dropped_bodies: of these, how many had to go since there were too many.
+    """
+
+    queues: Mapping[str, QueueFigures] = field(default_factory=dict[str, QueueFigures])
+    quarantined: Mapping[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
+    checkpoints: Mapping[str, datetime] = field(default_factory=dict[str, datetime])
+    refused_bodies: int = 0
+    dropped_bodies: int = 0

@@ -1,0 +1,443 @@
+"""The spool on a real file: one transaction per batch, order per record, nothing lost."""
+
+import json
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+
+from auditord.errors import StateInUse, StoreUnavailable
+from auditord.spool import Spool, Stage, own, owner, retry
+from auditord_hookspecs import (
+    AuditordError,
+    Batch,
+    Close,
+    Component,
+    Entry,
+    Insert,
+    InvalidRecord,
+    Produced,
+    Provenance,
+    Quarantined,
+    Record,
+    Replace,
+    RunReport,
+)
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+
+pytestmark = pytest.mark.anyio
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.moment = NOON
+
+    def __call__(self) -> datetime:
+        return self.moment
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def spool(tmp_path: Path, clock: Clock) -> AsyncIterator[Spool]:
+    async with Spool.opened(tmp_path, clock) as spool:
+        yield spool
+
+
+def record(record_id: str = "r1", **fields: Any) -> Record:
+    members: dict[str, Any] = {"record_id": record_id, "start_time": NOON, "components": ()}
+    return Record(**(members | fields))
+
+
+def broken(record_id: Any, **fields: Any) -> Record:
+    """A record as careless code makes it: construction checks no types."""
+    value = record()
+    for name, field in ({"record_id": record_id} | fields).items():
+        msgspec.structs.force_setattr(value, name, field)
+    return value
+
+
+def record_ids(queued: Any) -> list[str]:
+    return [one.entry.record.record_id for one in queued]
+
+
+async def test_a_batch_goes_to_every_destination_with_its_checkpoint(spool: Spool) -> None:
+    made = await spool.enqueue("slurm", Batch([record("a"), record("b")], checkpoint={"end": 5}), ["local", "far"])
+    assert (made.records, made.quarantined) == (2, 0)
+    assert record_ids(await spool.claim("local", 10)) == record_ids(await spool.claim("far", 10)) == ["a", "b"]
+    assert await spool.checkpoint("slurm") == {"end": 5}
+    assert await spool.checkpoint("other") is None
+
+
+async def test_what_is_claimed_is_what_was_queued(spool: Spool) -> None:
+    full = record(
+        "ü/#\\",
+        stop_time=NOON + timedelta(microseconds=1),
+        meta={"site_id": ("a", "b")},
+        components=(Component("Cores", 4, ()),),
+    )
+    await spool.enqueue("slurm", Batch([Produced(full, "ü-2")]), ["local"])
+    (queued,) = await spool.claim("local", 10)
+    assert queued.entry == Insert(full, "ü-2", Provenance(NOON, "task:slurm"))
+
+
+async def test_a_batch_without_checkpoint_leaves_it(spool: Spool) -> None:
+    await spool.enqueue("slurm", Batch(checkpoint=1), [])
+    await spool.enqueue("slurm", Batch([record()]), ["local"])
+    assert await spool.checkpoint("slurm") == 1
+
+
+POISON: dict[str, Record] = {
+    "nul in meta": broken("bad", meta={"site_id": ("a\0b",)}),
+    "giant grapheme": broken("e" + "\u0301" * 6_000),
+    "lone surrogate": broken("\ud800"),
+    "amount is a text": broken("bad", components=({"name": "Cores", "amount": "4", "scores": []},)),
+    "amount too large": broken("bad", components=({"name": "Cores", "amount": 2**63, "scores": []},)),
+    "start is a text": broken("bad", start_time="yesterday"),
+    "naive start": broken("bad", start_time=datetime(2026, 3, 1)),  # noqa: DTZ001 on purpose
+    "year 9999 with offset": broken("bad", stop_time=datetime(9999, 12, 31, 23, tzinfo=timezone(-timedelta(hours=5)))),
+    "id is a number": broken(7),
+    "meta is no mapping": broken("bad", meta=["a"]),
+}
+
+
+@pytest.mark.parametrize("poison", POISON.values(), ids=POISON)
+async def test_one_poisonous_record_is_quarantined_alone(spool: Spool, poison: Record) -> None:
+    made = await spool.enqueue("slurm", Batch([record("a"), poison, record("z")], checkpoint=1), ["local"])
+    assert (made.records, made.quarantined) == (2, 1)
+    assert record_ids(await spool.claim("local", 10)) == ["a", "z"]
+    (entry,) = await spool.quarantine_list()
+    assert (entry.stage, entry.task) == (Stage.RECORD, "slurm")
+    assert "invalid record" in entry.reason
+    assert json.loads(entry.raw)
+    assert await spool.checkpoint("slurm") == 1
+
+
+async def test_naive_times_do_not_pass_as_utc(spool: Spool) -> None:
+    naive = broken("bad", start_time=datetime(2026, 3, 1))  # noqa: DTZ001 on purpose
+    assert (await spool.enqueue("slurm", Batch([naive]), ["local"])).quarantined == 1
+
+
+async def test_a_value_that_is_no_record_is_quarantined(spool: Spool) -> None:
+    strange: Any = {"record_id": "x"}
+    made = await spool.enqueue("slurm", Batch([strange, Produced(record("a"), "\0")]), ["local"])
+    assert (made.records, made.quarantined) == (0, 2)
+
+
+async def test_jobs_keep_one_entry_each_the_newest(spool: Spool, clock: Clock) -> None:
+    await spool.enqueue("slurm", Batch(quarantined=[Quarantined("17", {"row": 1}, "no start")]), ["local"])
+    clock.moment += SECOND
+    await spool.enqueue("slurm", Batch(quarantined=[Quarantined("17", {"row": 2}, "no stop")]), ["local"])
+    await spool.enqueue("other", Batch(quarantined=[Quarantined("17", {"row": 3}, "no stop")]), ["local"])
+    mine, other = await spool.quarantine_list()
+    assert (mine.raw, mine.reason, mine.occurrences) == (b'{"row": 2}', "no stop", 2)
+    assert mine.quarantined_at == clock.moment
+    assert (other.task, other.occurrences) == ("other", 1)
+
+
+async def test_raw_input_that_is_no_json_is_kept_all_the_same(spool: Spool) -> None:
+    jobs = [Quarantined("1\ud800", {"when": NOON, "bytes": b"\xff", "text": "\ud800"}, "bad\0")]
+    await spool.enqueue("slurm", Batch(quarantined=jobs), ["local"])
+    (entry,) = await spool.quarantine_list()
+    assert b"2026-03-01" in entry.raw
+
+
+async def test_a_checkpoint_that_is_no_json_keeps_nothing(spool: Spool) -> None:
+    with pytest.raises(TypeError):
+        await spool.enqueue("slurm", Batch([record()], checkpoint={NOON}), ["local"])
+    assert await spool.claim("local", 10) == []
+
+
+async def test_a_record_that_waits_already_is_not_queued_twice(spool: Spool) -> None:
+    assert (await spool.enqueue("slurm", Batch([record()]), ["local"])).records == 1
+    assert (await spool.enqueue("slurm", Batch([record()]), ["local"])).records == 0
+    other = record(meta={"site_id": ("x",)})
+    assert (await spool.enqueue("slurm", Batch([other]), ["local"])).records == 1
+    assert len(await spool.claim("local", 10)) == 2
+
+
+async def test_entries_of_one_record_stay_in_order(spool: Spool) -> None:
+    entries: list[Entry] = [Insert(record("a")), Insert(record("b")), Close("a", NOON + SECOND), Replace(record("a"))]
+    await spool.accept(entries, Provenance(NOON, "alice", "auditor-client/0.11.2"), ["local"])
+    queued = await spool.claim("local", 10)
+    assert [type(one.entry) for one in queued] == [Insert, Insert, Close, Replace]
+    assert {one.entry.provenance for one in queued} == {Provenance(NOON, "alice", "auditor-client/0.11.2")}
+
+
+async def test_what_is_accepted_is_all_or_nothing(spool: Spool) -> None:
+    with pytest.raises(InvalidRecord):
+        await spool.accept([Insert(record("a")), Close("\0", NOON)], Provenance(NOON), ["local"])
+    assert await spool.claim("local", 10) == []
+
+
+async def test_an_update_waits_behind_its_record(spool: Spool, clock: Clock) -> None:
+    await spool.accept([Insert(record("a")), Insert(record("b"))], Provenance(NOON), ["local"])
+    first, _ = await spool.claim("local", 10)
+    await spool.postpone({first.entry_id: NOON + SECOND})
+    await spool.accept([Close("a", NOON), Close("b", NOON)], Provenance(NOON), ["local"])
+    now_due = await spool.claim("local", 10)
+    assert [one.entry for one in now_due if isinstance(one.entry, Close)] == [Close("b", NOON, Provenance(NOON))]
+    assert len(now_due) == 2
+    assert await spool.next_due("local") == NOON + SECOND
+    clock.moment = NOON + SECOND
+    assert [type(one.entry) for one in await spool.claim("local", 10)] == [Insert, Insert, Close, Close]
+    assert (await spool.claim("local", 1))[0].attempts == 1
+
+
+async def test_a_clock_that_was_wrong_holds_nothing_back_for_years(spool: Spool) -> None:
+    await spool.accept([Insert(record("a"))], Provenance(NOON), ["local"])
+    (queued,) = await spool.claim("local", 1)
+    await spool.postpone({queued.entry_id: NOON + timedelta(days=400)})
+    await spool.accept([Close("a", NOON)], Provenance(NOON), ["local"])
+    assert len(await spool.claim("local", 10)) == 2
+
+
+async def test_the_oldest_are_claimed_first(spool: Spool) -> None:
+    await spool.enqueue("slurm", Batch([record(f"r{number}") for number in range(20)]), ["local"])
+    assert record_ids(await spool.claim("local", 3)) == ["r0", "r1", "r2"]
+
+
+async def test_settling_forgets_and_quarantines_in_one_go(spool: Spool) -> None:
+    batch = Batch([record("a"), Produced(record("b"), "b-2"), record("c")])
+    await spool.enqueue("slurm", batch, ["local"])
+    first, second, _ = await spool.claim("local", 10)
+    await spool.settle("local", [first.entry_id], {second.entry_id: "the id belongs to another run"})
+    assert record_ids(await spool.claim("local", 10)) == ["c"]
+    (entry,) = await spool.quarantine_list("local")
+    assert (entry.stage, entry.source_id, entry.alternate_id) == (Stage.ENTRY, "b", "b-2")
+    assert entry.provenance == Provenance(NOON, "task:slurm")
+
+
+async def test_settling_what_is_not_there_changes_nothing(spool: Spool) -> None:
+    await spool.enqueue("slurm", Batch([record("a")]), ["local"])
+    (queued,) = await spool.claim("local", 10)
+    with pytest.raises(LookupError):
+        await spool.settle("local", [queued.entry_id], {999: "?"})
+    with pytest.raises(LookupError):
+        await spool.settle("far", [], {queued.entry_id: "not yours"})
+    assert record_ids(await spool.claim("local", 10)) == ["a"]
+
+
+async def test_senders_are_woken_by_what_is_queued_for_them(spool: Spool) -> None:
+    woken = list[str]()
+    spool.on_queued("local", lambda: woken.append("local"))
+    await spool.enqueue("slurm", Batch([record()]), ["far"])
+    assert woken == []
+    await spool.enqueue("slurm", Batch([record()]), ["local", "far"])
+    assert woken == ["local"]
+
+
+async def test_seen_keys_expire(spool: Spool, clock: Clock) -> None:
+    await spool.enqueue("slurm", Batch(seen={"1": NOON + SECOND, "2": NOON + 9 * SECOND}), [])
+    await spool.enqueue("slurm", Batch(seen={"2": NOON + 2 * SECOND}), [])
+    many = [str(number) for number in range(100_000)]
+    assert await spool.seen("slurm", many) == {"1", "2"}
+    assert await spool.seen("other", many) == frozenset()
+    clock.moment += 3 * SECOND
+    assert await spool.seen("slurm", many) == {"2"}
+
+
+async def test_pending_values_are_carried_until_forgotten(spool: Spool) -> None:
+    await spool.enqueue("kube", Batch(pending={"pod-1": {"tries": 1}, "pod-2": 0}), [])
+    await spool.enqueue("kube", Batch(pending={"pod-1": {"tries": 2}, "pod-2": None}), [])
+    assert await spool.pending("kube") == {"pod-1": {"tries": 2}}
+
+
+async def test_plugin_state_is_durable(spool: Spool) -> None:
+    assert await spool.state("apel") is None
+    await spool.save_state("apel", {"month": "2026-02"})
+    assert await spool.state("apel") == {"month": "2026-02"}
+    with pytest.raises(TypeError):
+        await spool.save_state("apel", NOON)
+
+
+async def test_the_last_run_remembers_the_last_success(spool: Spool) -> None:
+    good = RunReport("slurm", "slurm", NOON, 2 * SECOND, records=5, skipped={"never started": 2})
+    await spool.record_run(good)
+    for _ in range(2):
+        await spool.record_run(RunReport("slurm", "slurm", NOON + 60 * SECOND, SECOND, error="sacct is missing"))
+    (last,) = await spool.last_runs()
+    assert (last.error, last.failures, last.last_success) == ("sacct is missing", 2, NOON + 2 * SECOND)
+    await spool.record_run(good)
+    (last,) = await spool.last_runs()
+    assert (last.error, last.failures, last.records, last.skipped) == (None, 0, 5, {"never started": 2})
+
+
+async def test_refused_bodies_are_bounded_in_number(tmp_path: Path, clock: Clock) -> None:
+    async with Spool.opened(tmp_path, clock, max_bodies=2, max_body_bytes=100) as spool:
+        for body in (b"one", b"two", b"two", b"three"):
+            clock.moment += SECOND
+            await spool.keep_refused_body(body, "no record", Provenance(clock.moment, None, "curl"), "POST /record")
+        assert [entry.raw for entry in await spool.quarantine_list("api")] == [b"two", b"three"]
+        figures = await spool.figures()
+        assert (figures.refused_bodies, figures.dropped_bodies) == (4, 1)
+
+
+async def test_refused_bodies_are_bounded_in_bytes(tmp_path: Path, clock: Clock) -> None:
+    async with Spool.opened(tmp_path, clock, max_bodies=100, max_body_bytes=100) as spool:
+        for filling in (b"a", b"b", b"c"):
+            clock.moment += SECOND
+            await spool.keep_refused_body(filling * 45, "no record", Provenance(clock.moment), "POST /record")
+        assert [entry.raw[:1] for entry in await spool.quarantine_list()] == [b"b", b"c"]
+
+
+async def test_discarding_says_how_many(spool: Spool) -> None:
+    await spool.enqueue("slurm", Batch(quarantined=[Quarantined(str(n), n, "?") for n in range(3)]), [])
+    first, second, third = await spool.quarantine_list()
+    assert await spool.quarantine_discard([first.quarantine_id, second.quarantine_id, 999]) == 2
+    assert await spool.quarantine_get(first.quarantine_id) is None
+    assert await spool.quarantine_get(third.quarantine_id) == third
+
+
+async def claimed(spool: Spool) -> list[Entry]:
+    return [one.entry for one in await spool.claim("local", 10)]
+
+
+async def test_a_job_is_retried_through_its_kind(spool: Spool) -> None:
+    await spool.enqueue("slurm", Batch(quarantined=[Quarantined("17", {"id": "17"}, "no start")]), [])
+    (entry,) = await spool.quarantine_list()
+    with pytest.raises(InvalidRecord):
+        await retry(spool, entry, lambda _: record("\0"), ["local"])
+    with pytest.raises(AuditordError, match="cannot convert again"):
+        await retry(spool, entry, None, ["local"])
+    assert await spool.quarantine_list() == [entry]
+    assert await retry(spool, entry, lambda raw: Produced(record(raw["id"]), "17-2"), ["local"]) == 1
+    assert await spool.quarantine_list() == []
+    assert await claimed(spool) == [Insert(record("17"), "17-2", Provenance(NOON, "task:slurm"))]
+
+
+async def test_a_job_without_a_record_just_leaves_quarantine(spool: Spool) -> None:
+    await spool.enqueue("slurm", Batch(quarantined=[Quarantined("17", {"id": "17"}, "no start")]), [])
+    (entry,) = await spool.quarantine_list()
+    assert await retry(spool, entry, lambda _: None, ["local"]) == 0
+    assert await spool.quarantine_list() == []
+
+
+async def test_a_refused_entry_goes_back_to_its_sender(spool: Spool) -> None:
+    await spool.accept([Close("a", NOON)], Provenance(NOON, "alice"), ["local"])
+    (queued,) = await spool.claim("local", 1)
+    await spool.settle("local", [], {queued.entry_id: "no such record"})
+    (entry,) = await spool.quarantine_list()
+    await retry(spool, entry, None, ["local", "far"])
+    assert await claimed(spool) == [Close("a", NOON, Provenance(NOON, "alice"))]
+    assert await spool.claim("far", 1) == []
+
+
+BODY = b'{"record_id":"%s","components":[],"start_time":"2026-03-01T12:00:00Z","stop_time":"2026-03-01T12:00:00Z"}'
+
+
+@pytest.mark.parametrize(
+    ("route", "body", "ids"),
+    [
+        ("POST /record", BODY % b"a", ["a"]),
+        ("POST /records", b"[%s,%s]" % (BODY % b"a", BODY % b"b"), ["a", "b"]),
+        ("PUT /record", BODY % b"a", ["a"]),
+    ],
+)
+async def test_a_refused_body_is_read_again(spool: Spool, route: str, body: bytes, ids: list[str]) -> None:
+    await spool.keep_refused_body(body, "a rule of yesterday", Provenance(NOON, None, "curl"), route)
+    (entry,) = await spool.quarantine_list()
+    assert await retry(spool, entry, None, ["local"]) == len(ids)
+    entries = await claimed(spool)
+    assert [one.record_id if isinstance(one, Close) else one.record.record_id for one in entries] == ids
+    assert {one.provenance for one in entries} == {Provenance(NOON, None, "curl")}
+
+
+async def test_figures(spool: Spool, clock: Clock) -> None:
+    await spool.enqueue("slurm", Batch([record("a")], [Quarantined("1", 1, "?")], checkpoint=1), ["local"])
+    clock.moment += SECOND
+    await spool.enqueue("slurm", Batch([record("b")]), ["local", "far"])
+    figures = await spool.figures()
+    assert (figures.queues["local"].entries, figures.queues["local"].oldest) == (2, NOON)
+    assert figures.queues["far"].entries == 1
+    assert figures.quarantined == {("job", "slurm"): 1}
+    assert figures.checkpoints == {"slurm": NOON}
+
+
+async def test_everything_is_there_after_a_restart(tmp_path: Path, clock: Clock) -> None:
+    async with Spool.opened(tmp_path, clock) as spool:
+        await spool.enqueue("slurm", Batch([record("a")], checkpoint=1), ["local"])
+    async with Spool.opened(tmp_path, clock) as spool:
+        assert record_ids(await spool.claim("local", 10)) == ["a"]
+        assert await spool.checkpoint("slurm") == 1
+
+
+async def test_a_row_that_this_version_cannot_read_blocks_nothing(tmp_path: Path, spool: Spool) -> None:
+    await spool.enqueue("slurm", Batch([record("a"), record("b")]), ["local"])
+    with closing(sqlite3.connect(tmp_path / "spool.db")) as connection, connection:
+        connection.execute("UPDATE queue SET body = x'7b7d' WHERE record_id = 'a'")
+    assert record_ids(await spool.claim("local", 10)) == ["b"]
+    (entry,) = await spool.quarantine_list()
+    assert (entry.source_id, entry.stage) == ("a", Stage.ENTRY)
+
+
+async def test_a_full_disk_loses_nothing_and_moves_no_checkpoint(tmp_path: Path, clock: Clock) -> None:
+    async with Spool.opened(tmp_path, clock, max_page_count=40) as spool:
+        await spool.enqueue("slurm", Batch([record("first")], checkpoint="before"), ["local"])
+        big = Batch([record(f"r{n}", meta={"text": ("x" * 256,) * 4}) for n in range(300)], checkpoint="after")
+        with pytest.raises(StoreUnavailable, match=r"spool\.db.*no room"):
+            await spool.enqueue("slurm", big, ["local"])
+        assert await spool.checkpoint("slurm") == "before"
+        assert record_ids(await spool.claim("local", 1_000)) == ["first"]
+    async with Spool.opened(tmp_path, clock) as spool:  # there is room again
+        assert (await spool.enqueue("slurm", big, ["local"])).records == 300
+        assert await spool.checkpoint("slurm") == "after"
+
+
+async def test_concurrent_batches_of_many_instances_all_arrive(spool: Spool) -> None:
+    async with anyio.create_task_group() as group:
+        for number in range(50):
+            batch = Batch([record(f"{number}-{n}") for n in range(10)], checkpoint=number)
+            group.start_soon(spool.enqueue, f"task{number}", batch, ["local"])
+    assert len(await spool.claim("local", 1_000)) == 500
+
+
+async def test_commands_read_beside_a_daemon(tmp_path: Path, spool: Spool, clock: Clock) -> None:
+    await spool.enqueue("slurm", Batch([record("a")], [Quarantined("1", 1, "?")]), ["local"])
+    async with Spool.opened_read_only(tmp_path, clock) as beside:
+        assert (await beside.figures()).queues["local"].entries == 1
+        assert len(await beside.quarantine_list()) == 1
+        with pytest.raises(StoreUnavailable):
+            await beside.quarantine_discard([1])
+
+
+@pytest.fixture
+def state_dir(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "a" / "state"
+    with own(folder):
+        yield folder
+
+
+async def test_one_owner_of_the_state_folder(state_dir: Path) -> None:
+    with pytest.raises(StateInUse, match=r"in use by process \d+: stop that daemon first"), own(state_dir):
+        raise AssertionError
+    assert owner(state_dir) is not None
+
+
+async def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with (
+        pytest.raises(StateInUse, match="file/state cannot be used: Not a directory"),
+        own(tmp_path / "file" / "state"),
+    ):
+        raise AssertionError
+
+
+async def test_the_folder_is_free_again_afterwards(tmp_path: Path) -> None:
+    assert owner(tmp_path) is None
+    with own(tmp_path):
+        pass
+    assert owner(tmp_path) is None
+    with own(tmp_path):
+        pass
