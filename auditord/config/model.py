@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, field_validator, model_validator
 
+from auditord.config.documents import is_section
 from auditord.config.listen import DEFAULT_LISTEN, Listen
 from auditord.config.sizes import Size
 from auditord.duplicates import Duplicates
@@ -37,7 +38,6 @@ class ApiSection(Section):
     enabled: bool = Field(default=True, description="Whether the daemon serves HTTP at all.")
     listen: tuple[Listen, ...] = Field(
         default=DEFAULT_LISTEN,
-        min_length=1,
         description="Addresses: host:port, [IPv6 address]:port or unix:/path. A host without IPv6 may go without the "
         "default list's second address; every address of a written list must work.",
     )
@@ -49,6 +49,13 @@ class ApiSection(Section):
     max_body: Size = Field(
         default=64 << 20, gt=0, description="How large the body of a request may be; the clients never split one."
     )
+
+    @field_validator("listen")
+    @classmethod
+    def _somewhere(cls, listen: tuple[Listen, ...]) -> tuple[Listen, ...]:
+        if not listen:  # a constraint of the field would complain about lists whose members are wrong, too
+            raise ValueError("write at least one address, or enabled: false")
+        return listen
 
 
 class StoreSection(Section):
@@ -132,10 +139,10 @@ class Configuration(Section):
     @model_validator(mode="before")
     @classmethod
     def _keep_records_in_state_dir(cls, values: Any) -> Any:  # Any: not validated yet
-        if not isinstance(values, dict) or not values.get("state_dir"):
+        if not is_section(values) or not values.get("state_dir"):
             return values
         store = values.get("store", {})
-        if not isinstance(store, dict) or "url" in store:
+        if not is_section(store) or "url" in store:
             return values
         return values | {"store": {**store, "url": f"sqlite:///{values['state_dir']}/records.db"}}
 

@@ -55,10 +55,10 @@ Duration = Annotated[
 
 
 def _resolve_secret(value: Any, info: ValidationInfo) -> Any:  # Any: whatever stood in the file
-    resolve = info.context.get("resolve_secret") if isinstance(info.context, dict) else None
-    if resolve is None or not isinstance(value, str):
+    context: Any = info.context  # Any: the host passes {"resolve_secret": a function}, others what they like
+    if not context or "resolve_secret" not in context or not isinstance(value, str):
         return value
-    resolved = resolve(value)
+    resolved = context["resolve_secret"](value)
     return value if resolved is None else resolved
 
 

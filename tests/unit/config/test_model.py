@@ -11,6 +11,11 @@ from auditord.config.sizes import format_size, parse_size
 from auditord.duplicates import Duplicates
 
 
+def test_a_list_without_addresses_is_refused() -> None:
+    with pytest.raises(ValidationError, match="enabled: false"):
+        ApiSection.model_validate({"listen": []})
+
+
 def test_only_the_state_folder_must_be_known() -> None:
     configuration = Configuration.model_validate({"state_dir": "/srv/a"})
     assert configuration.store.url == "sqlite:////srv/a/records.db"

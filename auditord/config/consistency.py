@@ -1,0 +1,64 @@
+"""What no section can see alone: names that stand twice, and collectors that would count each job twice."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from auditord.config.documents import Document
+from auditord.config.faults import fault
+from auditord.config.kinds import InstalledKinds
+from auditord.config.model import Configuration, kind_of
+from auditord_hookspecs import CollectorKind, InstanceConfig
+
+
+def inconsistencies(configuration: Configuration, kinds: InstalledKinds, document: Document) -> list[str]:
+    """One line per fault."""
+    return [*_shared_names(configuration, document), *_shared_sources(configuration, kinds, document)]
+
+
+def _shared_names(configuration: Configuration, document: Document) -> Iterator[str]:
+    """Collectors and plugins are tasks: state, figures and log lines are kept by the task's name."""
+    for name in configuration.plugins:
+        if name in configuration.collectors:
+            where = document.origin(("collectors", name))
+            yield fault(document, ("plugins", name), f"a collector has this name ({where}): take another one")
+
+
+def _shared_sources(configuration: Configuration, kinds: InstalledKinds, document: Document) -> list[str]:
+    collectors = {name: each for name, each in configuration.collectors.items() if each.enabled}
+    prefixes = {name: prefix for name, each in collectors.items() if (prefix := _prefix(each, kinds.collectors))}
+    return [*_named_wrongly(configuration, prefixes, document), *_taken_twice(configuration, prefixes, document)]
+
+
+def _prefix(instance: InstanceConfig, kinds: Mapping[str, CollectorKind[Any]]) -> str | None:
+    prefix = kinds[kind_of(instance)].prefix
+    return None if prefix is None else prefix(instance)
+
+
+def _same_source(instance: InstanceConfig) -> str | None:
+    name: str | None = getattr(instance, "same_source_as", None)
+    return name
+
+
+def _named_wrongly(configuration: Configuration, prefixes: Mapping[str, str], document: Document) -> Iterator[str]:
+    for name, prefix in prefixes.items():
+        other = _same_source(configuration.collectors[name])
+        path = ("collectors", name, "same_source_as")
+        if other is not None and (other == name or other not in configuration.collectors):
+            names = ", ".join(each for each in configuration.collectors if each != name) or "there is none"
+            yield fault(document, path, f"no other collector is called '{other}' (others: {names})")
+        elif other is not None and prefixes.get(other, prefix) != prefix:
+            text = f"the record prefixes differ ('{prefix}' here, '{prefixes[other]}' in collectors.{other})"
+            yield fault(document, path, f"{text}: the same job would be counted twice")
+
+
+def _taken_twice(configuration: Configuration, prefixes: Mapping[str, str], document: Document) -> Iterator[str]:
+    first: dict[str, str] = {}
+    for name, prefix in prefixes.items():
+        source = _same_source(configuration.collectors[name]) or name
+        other = first.setdefault(prefix, source)
+        if other != source:
+            taken = f"collectors.{other} ({document.origin(('collectors', other))})"
+            text = f"its record prefix '{prefix}' is that of {taken}: give it another one"
+            yield fault(
+                document, ("collectors", name), f"{text}, or same_source_as: {other} if both read the same jobs"
+            )

@@ -1,0 +1,84 @@
+"""Configuration before it is validated: plain values, and where each of them was written."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeGuard
+
+Path: TypeAlias = tuple[str | int, ...]
+"""From the root of the configuration to a value: keys, and positions in lists."""
+
+
+def is_section(value: Any) -> TypeGuard[dict[str, Any]]:  # Any: what YAML holds
+    """Whether a value is a mapping; keys are text in every source."""
+    return isinstance(value, dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a value was written.
+
+    Args:
+        name: a file, an environment variable, or ``default``.
+        line: the line in a file, from 1.
+    """
+
+    name: str
+    line: int | None = None
+
+    def __str__(self) -> str:
+        return self.name if self.line is None else f"{self.name}:{self.line}"
+
+
+DEFAULT = Origin("default")
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What one source, or several merged ones, say.
+
+    Args:
+        values: mappings, lists and scalars, as the source has them.
+        origins: where each value stands, by its path.
+    """
+
+    values: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    origins: Mapping[Path, Origin] = field(default_factory=dict[Path, Origin])
+
+    def origin(self, path: Path) -> Origin:
+        """Where a value was written; for one that nobody wrote, where its nearest enclosing section was."""
+        while path and path not in self.origins:
+            path = path[:-1]
+        return self.origins.get(path, DEFAULT)
+
+    def merged_with(self, other: "Document") -> "Document":
+        """Both, the other one winning: mappings are joined at every depth, everything else is replaced whole."""
+        replaced = list(_replaced((), self.values, other.values))
+        kept = {path: origin for path, origin in self.origins.items() if not any(_in(path, each) for each in replaced)}
+        sections = {path: kept[path] for path in other.origins if path in kept and _is_mapping(other.values, path)}
+        return Document(_merge(self.values, other.values), kept | dict(other.origins) | sections)
+
+
+def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in above.items():
+        old = merged.get(key)
+        merged[key] = _merge(old, value) if is_section(old) and is_section(value) else value
+    return merged
+
+
+def _replaced(at: Path, below: Mapping[str, Any], above: Mapping[str, Any]) -> Iterator[Path]:
+    for key in below.keys() & above.keys():
+        if is_section(below[key]) and is_section(above[key]):
+            yield from _replaced((*at, key), below[key], above[key])
+        else:
+            yield (*at, key)
+
+
+def _in(path: Path, enclosing: Path) -> bool:
+    return path[: len(enclosing)] == enclosing
+
+
+def _is_mapping(values: Any, path: Path) -> bool:
+    for key in path:
+        values = values[key]
+    return is_section(values)

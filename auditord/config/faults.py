@@ -1,0 +1,116 @@
+"""Say what is wrong with a configuration in the words of who wrote it: where, which option, what is allowed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from auditord.config.documents import DEFAULT, Document, Path, is_section
+from auditord.config.instances import InstanceModels, configuration_model
+from auditord.config.model import INSTANCE_NAME, INSTANCE_SECTIONS
+from auditord.config.naming import suggestion
+from auditord.config.schema import json_schema, options_at
+from auditord.errors import ConfigurationError
+
+_QUOTED = frozenset(
+    {"bool_parsing", "enum", "float_parsing", "greater_than", "greater_than_equal", "int_from_float", "int_parsing"}
+    | {"less_than", "less_than_equal", "literal_error", "time_delta_parsing", "union_tag_invalid"}
+)
+"""Faults whose value is quoted; the others might quote a secret."""
+
+
+def dotted(path: Path) -> str:
+    """A path as people write it: ``collectors.slurm.sites[0].name``."""
+    return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path).removeprefix(".")
+
+
+def fault(document: Document, path: Path, text: str) -> str:
+    """One line that says where something is wrong, and what."""
+    origin = document.origin(path)
+    return ": ".join(part for part in ("" if origin == DEFAULT else str(origin), dotted(path), text) if part)
+
+
+def refusal(faults: list[str]) -> ConfigurationError:
+    """One error for all faults."""
+    if len(faults) == 1:
+        return ConfigurationError(f"the configuration cannot be used: {faults[0]}")
+    return ConfigurationError("\n  ".join([f"the configuration cannot be used, {len(faults)} faults:", *faults]))
+
+
+def describe(error: ValidationError, document: Document, models: InstanceModels) -> list[str]:
+    """One line per fault that validation found, in the order of the model."""
+    teller = _Teller(document, models, json_schema(configuration_model(models)))
+    faults = (teller.line(details) for details in error.errors(include_url=False))
+    return list(dict.fromkeys(faults))  # the alternatives of a union may complain alike
+
+
+@dataclass(frozen=True, slots=True)
+class _Teller:
+    """Knows what was written and what would have been allowed."""
+
+    document: Document
+    models: InstanceModels
+    schema: Mapping[str, Any]
+
+    def line(self, details: ErrorDetails) -> str:
+        path = self._path(details)
+        if details["type"] in {"union_tag_invalid", "union_tag_not_found"}:
+            path = (*path, "kind")
+        is_kind = len(path) == 3 and path[0] in INSTANCE_SECTIONS and path[2] == "kind"  # noqa: PLR2004
+        return fault(self.document, path, self._kind(path) if is_kind else self._text(details, path))
+
+    def _path(self, details: ErrorDetails) -> Path:
+        """The error's location without what the model added to it: names of union members and of validators."""
+        path, values = list[str | int](), self.document.values
+        if not details["loc"]:
+            return ()
+        *enclosing, last = details["loc"]
+        for depth, key in enumerate(enclosing):
+            if _holds(values, key) and not self._is_tag(details["loc"], depth):
+                path.append(key)
+                values = cast("Any", values)[key]  # a key of a mapping or a position in a list: _holds has looked
+        if last != "[key]" and (_holds(values, last) or details["type"] in {"missing", "extra_forbidden"}):
+            path.append(last)
+        return tuple(path)
+
+    def _is_tag(self, location: Path, depth: int) -> bool:
+        """Whether a part of the location is a kind: where there is a choice, it comes after the instance's name."""
+        return depth == 2 and len(self.models.get(str(location[0]), {})) > 1  # noqa: PLR2004 section, name, kind
+
+    def _kind(self, path: Path) -> str:
+        section, instance, _ = path
+        written = self.document.values[str(section)][instance].get("kind")
+        installed = self.models[str(section)]
+        if written is None:
+            return f"this option is needed{suggestion('', installed)}"
+        return f"no installed hook module brings the kind '{written}'{suggestion(str(written), installed)}"
+
+    def _text(self, details: ErrorDetails, path: Path) -> str:
+        context = details.get("ctx", {})
+        match details["type"]:
+            case "extra_forbidden":
+                allowed = options_at(self.schema, self.document.values, path[:-1])
+                return f"there is no such option{suggestion(str(path[-1]), allowed)}"
+            case "missing":
+                return "this option is needed"
+            case "value_error":
+                return str(context["error"])
+            case "string_pattern_mismatch" if context.get("pattern") == INSTANCE_NAME:
+                return f"'{details['input']}' is no name for an instance: small letters, digits and _, a letter first"
+            case "string_type":
+                return f"{_plain(details)}; if it is one, put it in quotes"
+            case _:
+                return _plain(details)
+
+
+def _holds(values: Any, key: str | int) -> bool:  # Any: what YAML holds
+    if isinstance(values, list):
+        return isinstance(key, int) and key < len(values)  # pyright: ignore[reportUnknownArgumentType] # a list of anything
+    return is_section(values) and key in values
+
+
+def _plain(details: ErrorDetails) -> str:
+    quoted = f", not '{details['input']}'" if details["type"] in _QUOTED else ""
+    return f"{details['msg'].replace('Input', 'it', 1)}{quoted}"

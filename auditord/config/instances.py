@@ -1,0 +1,60 @@
+"""Join the models of the installed kinds to the configuration."""
+
+from collections.abc import Mapping
+from types import GenericAlias
+from typing import Annotated, Any, Literal, TypeAlias, Union
+
+from pydantic import Field, create_model, model_validator
+
+from auditord.config.kinds import InstalledKinds
+from auditord.config.model import Configuration, InstanceName
+from auditord_hookspecs import CollectorKind, InstanceConfig
+from auditord_hookspecs.kinds import AnyKind
+
+Model: TypeAlias = type[InstanceConfig]
+InstanceModels: TypeAlias = Mapping[str, Mapping[str, Model]]
+"""By section and kind: the kind's own model and what the host adds to it."""
+
+
+def instance_models(kinds: InstalledKinds) -> InstanceModels:
+    """The model of an instance of each kind."""
+    return {
+        section: {name: _instance_model(section, kind) for name, kind in installed.items()}
+        for section, installed in kinds.sections().items()
+    }
+
+
+def configuration_model(models: InstanceModels) -> type[Configuration]:
+    """The configuration with a union of the installed kinds, told apart by ``kind``, in each section of instances."""
+    sections: dict[str, Any] = {  # Any: pydantic's way to describe fields
+        section: (GenericAlias(dict, (InstanceName, _union(section, installed))), Configuration.model_fields[section])
+        for section, installed in models.items()
+    }
+    return create_model("Configuration", __base__=Configuration, __doc__=Configuration.__doc__, **sections)
+
+
+def _instance_model(section: str, kind: AnyKind) -> Model:
+    added: dict[str, Any] = {"kind": (Literal[kind.name], Field(description="What this is an instance of."))}
+    if isinstance(kind, CollectorKind) and kind.prefix is not None:
+        added["same_source_as"] = (str | None, Field(default=None, description=_SAME_SOURCE))
+    name = f"{kind.name.title().replace('_', '')}{section.title().removesuffix('s')}"
+    return create_model(name, __base__=kind.config, __doc__=kind.config.__doc__, **added)
+
+
+_SAME_SOURCE = "The collector that reads the same jobs with the same record prefix; without it two of them are refused."
+
+
+def _union(section: str, models: Mapping[str, Model]) -> Any:  # Any: a type made at run time
+    if not models:
+        return create_model(f"No{section.title()}", __base__=_NothingInstalled)
+    union: Any = Union[tuple(models.values())]  # noqa: UP007 the members are only known now
+    return union if len(models) == 1 else Annotated[union, Field(discriminator="kind")]
+
+
+class _NothingInstalled(InstanceConfig):
+    """No kind is installed, so no instance can be right."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse(cls, _: Any) -> Any:  # Any: not validated
+        raise ValueError("no hook module brings a kind for this section (auditord hooks lists the modules)")

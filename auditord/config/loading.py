@@ -1,0 +1,142 @@
+"""Read the configuration: files, what lies in ``conf.d`` beside them, and the environment over all of it."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from pydantic import BaseModel, SecretStr, ValidationError
+
+from auditord.config.consistency import inconsistencies
+from auditord.config.documents import Document
+from auditord.config.environment import read_environment
+from auditord.config.faults import describe, refusal
+from auditord.config.instances import InstanceModels, configuration_model, instance_models
+from auditord.config.kinds import InstalledKinds
+from auditord.config.model import Configuration, HooksSection, default_state_dir
+from auditord.config.yaml_files import read_file
+from auditord.errors import ConfigurationError
+
+DEFAULT_FILE = Path("/etc/auditord/auditord.yml")
+_SUFFIXES = frozenset({".yml", ".yaml"})
+
+ResolveSecret: TypeAlias = Callable[[str], SecretStr | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The configuration, and where each of its values was written."""
+
+    configuration: Configuration
+    document: Document
+
+
+def load(
+    paths: Sequence[Path] | None, kinds: InstalledKinds, environ: Mapping[str, str], resolve_secret: ResolveSecret
+) -> Configuration:
+    """The configuration; see :func:`load_with_sources`."""
+    return load_with_sources(paths, kinds, environ, resolve_secret).configuration
+
+
+def load_with_sources(
+    paths: Sequence[Path] | None, kinds: InstalledKinds, environ: Mapping[str, str], resolve_secret: ResolveSecret
+) -> Loaded:
+    """Read, merge and check the configuration.
+
+    Args:
+        paths: the files; None takes ``/etc/auditord/auditord.yml``, or nothing at all if there is none.
+        kinds: what may be configured.
+        environ: variables that begin with ``AUDITORD_`` win over the files.
+        resolve_secret: gives the secret behind a reference, None if the text is no reference.
+
+    Raises:
+        ConfigurationError: with every fault: file and line, the option's path, what is wrong, what is allowed.
+    """
+    models = instance_models(kinds)
+    document = _read_all(paths, environ, models)
+    values = _with_state_dir(document.values, environ)
+    try:
+        context = {"resolve_secret": resolve_secret}
+        configuration = configuration_model(models).model_validate(values, context=context)
+    except ValidationError as error:
+        raise refusal(describe(error, document, models)) from error
+    if faults := inconsistencies(configuration, kinds, document):
+        raise refusal(faults)
+    return Loaded(configuration, document)
+
+
+def disabled_hooks(paths: Sequence[Path] | None, environ: Mapping[str, str]) -> Sequence[str]:
+    """``hooks.disabled``, which must be known before the kinds are; nothing else is checked yet.
+
+    Raises:
+        ConfigurationError: a file cannot be read, or this very section is wrong.
+    """
+    ours = {name: value for name, value in environ.items() if name.split("__")[0] == "AUDITORD_HOOKS"}
+    document = _read_all(paths, ours, {})
+    try:
+        return _OnlyHooks.model_validate(document.values).hooks.disabled
+    except ValidationError as error:
+        raise refusal(describe(error, document, {})) from error
+
+
+class _OnlyHooks(BaseModel):
+    hooks: HooksSection = HooksSection()
+
+
+def _read_all(paths: Sequence[Path] | None, environ: Mapping[str, str], models: InstanceModels) -> Document:
+    files = read_files(paths)
+    try:
+        return files.merged_with(read_environment(environ, files, models))
+    except ConfigurationError as error:
+        raise refusal(str(error).splitlines()) from error
+
+
+def _with_state_dir(values: Mapping[str, Any], environ: Mapping[str, str]) -> Mapping[str, Any]:
+    if "state_dir" in values:
+        return values
+    try:
+        return {"state_dir": default_state_dir(environ, os.getuid()), **values}
+    except KeyError as error:
+        raise refusal(["state_dir: without HOME in the environment it must be written"]) from error
+
+
+def read_files(paths: Sequence[Path] | None) -> Document:
+    """The files and, beside each, ``conf.d/*.yml`` in the order of their names; the later one wins.
+
+    Raises:
+        ConfigurationError: one of them cannot be read; every such fault is told.
+    """
+    document, faults = Document(), list[str]()
+    for path in _files(paths):
+        try:
+            document = document.merged_with(_without_empty_sections(read_file(path)))
+        except ConfigurationError as error:
+            faults += str(error).splitlines()
+    if faults:
+        raise refusal(faults)
+    return document
+
+
+def _files(paths: Sequence[Path] | None) -> list[Path]:
+    try:
+        if paths is None:
+            return [*([DEFAULT_FILE] if DEFAULT_FILE.exists() else []), *_fragments(DEFAULT_FILE)]
+        return [each for path in paths for each in (path, *_fragments(path))]
+    except OSError as error:
+        raise ConfigurationError(f"cannot read the configuration {error.filename}: {error.strerror}") from error
+
+
+def _fragments(path: Path) -> list[Path]:
+    """What lies beside a file in ``conf.d``; an editor's and a package manager's left-overs are not taken."""
+    folder = path.parent / "conf.d"
+    if not folder.is_dir():
+        return []
+    return sorted(each for each in folder.iterdir() if each.suffix in _SUFFIXES and not each.name.startswith("."))
+
+
+def _without_empty_sections(document: Document) -> Document:
+    """``collectors:`` with nothing but comments below it says nothing, and wipes out nothing."""
+    values = {key: value for key, value in document.values.items() if value is not None}
+    origins = {path: origin for path, origin in document.origins.items() if path and path[0] in values}
+    return Document(values, origins)

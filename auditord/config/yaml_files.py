@@ -1,0 +1,138 @@
+"""Read YAML so that nothing that was written is lost or changed.
+
+Scalars follow the core schema of YAML 1.2: ``NO``, ``on``, ``1:30`` and ``2024-01-01`` are text; keys are always text.
+Every value keeps its line. A key that stands twice is refused, as are merge keys, tags and recursion.
+"""
+
+import re
+from pathlib import Path as FilePath
+from typing import Any
+
+import yaml
+
+from auditord.config.documents import Document, Origin, Path, is_section
+from auditord.errors import ConfigurationError
+
+_NULL = frozenset({"", "~", "null", "Null", "NULL"})
+_BOOLEANS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+_INTEGER = re.compile(r"[-+]?[0-9]+", re.ASCII)
+_OCTAL_OR_HEX = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+", re.ASCII)
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", re.ASCII)
+_PLAIN = "plain"
+_TAGS = frozenset({_PLAIN, "tag:yaml.org,2002:str", "tag:yaml.org,2002:seq", "tag:yaml.org,2002:map"})
+
+
+class _Loader(yaml.SafeLoader):
+    """Parses without any opinion about plain scalars (PyYAML's is that of YAML 1.1)."""
+
+    yaml_implicit_resolvers = {None: [(_PLAIN, re.compile(""))]}  # noqa: RUF012 PyYAML's own way to say it
+
+
+def read_file(path: FilePath) -> Document:
+    """Read one file.
+
+    Raises:
+        ConfigurationError: it cannot be read or is not such YAML; the text names the file and each line.
+    """
+    try:
+        return parse(path.read_bytes(), str(path))
+    except OSError as error:
+        raise ConfigurationError(f"cannot read the configuration file {path}: {error.strerror}") from error
+
+
+def parse(content: bytes | str, name: str) -> Document:
+    """Read the content of a file called ``name``; a document without any content is an empty mapping.
+
+    Raises:
+        ConfigurationError: it is not such YAML; one line per fault, each with the line of the file.
+    """
+    reader = _Reader(name)
+    try:
+        root = yaml.compose(content, Loader=_Loader)
+        values: Any = None if root is None else reader.value(root, ())
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise ConfigurationError(_describe(error, name)) from error
+    if reader.faults:
+        raise ConfigurationError("\n".join(reader.faults))
+    if values is None:
+        return Document()
+    if not is_section(values):
+        raise ConfigurationError(f"{name}:1: the file must hold a mapping such as 'state_dir: /var/lib/auditord'")
+    return Document(values, reader.origins)
+
+
+def _describe(error: Exception, name: str) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        context = f" ({error.context})" if error.context else ""
+        return f"{name}:{error.problem_mark.line + 1}: not YAML: {error.problem}{context}"
+    return f"{name}: not YAML: {' '.join(str(error).split())}"
+
+
+class _Reader:
+    """Turns the nodes of one file into values while it collects origins and faults."""
+
+    def __init__(self, name: str) -> None:
+        self.origins: dict[Path, Origin] = {}
+        self.faults: list[str] = []
+        self._name = name
+        self._open: list[yaml.Node] = []
+
+    def value(self, node: yaml.Node, path: Path) -> Any:  # Any: what YAML holds
+        """The value of a node; its origin is kept unless that of its key is there already."""
+        self.origins.setdefault(path, self._origin(node))
+        if any(node is enclosing for enclosing in self._open):
+            return self._fault(node, "an anchor refers to what encloses it")
+        self._open.append(node)
+        value = self._value(node, path)
+        self._open.pop()
+        return value
+
+    def _value(self, node: yaml.Node, path: Path) -> Any:  # Any: what YAML holds
+        if node.tag not in _TAGS:
+            return self._fault(node, f"the tag {node.tag} is not known here")
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, path)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.value(item, (*path, index)) for index, item in enumerate(node.value)]
+        return _plain(node.value) if node.tag == _PLAIN else node.value
+
+    def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
+        mapping: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            if (key := self._key(key_node)) is None:
+                continue
+            if key in mapping:
+                first = self.origins[(*path, key)].line
+                self._fault(key_node, f"the key '{key}' stands twice (first in line {first}): keep one")
+                continue
+            self.origins[(*path, key)] = self._origin(key_node)
+            mapping[key] = self.value(value_node, (*path, key))
+        return mapping
+
+    def _key(self, node: yaml.Node) -> str | None:
+        if not isinstance(node, yaml.ScalarNode):
+            self._fault(node, "a key must be plain text")
+            return None
+        if node.tag == _PLAIN and node.value == "<<":
+            self._fault(node, "merge keys (<<) are not known in YAML 1.2: write the options out")
+            return None
+        return str(node.value)
+
+    def _fault(self, node: yaml.Node, text: str) -> Any:  # Any: stands for the value that is not there
+        self.faults.append(f"{self._origin(node)}: {text}")
+
+    def _origin(self, node: yaml.Node) -> Origin:
+        return Origin(self._name, node.start_mark.line + 1)
+
+
+def _plain(text: str) -> str | int | float | bool | None:
+    """A plain scalar by the core schema."""
+    if text in _NULL:
+        return None
+    if text in _BOOLEANS:
+        return _BOOLEANS[text]
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    if _OCTAL_OR_HEX.fullmatch(text):
+        return int(text, 0)
+    return float(text) if _FLOAT.fullmatch(text) else text

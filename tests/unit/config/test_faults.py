@@ -1,0 +1,186 @@
+"""What an operator reads when the configuration is wrong: the whole line, as it is printed."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from auditord.config.kinds import InstalledKinds
+from auditord.config.loading import Loaded, load_with_sources
+from auditord.errors import ConfigurationError
+
+Load = Callable[..., Loaded]
+
+INSTANCE = "collectors:\n  big:\n    kind: pages\n    path: /p\n"
+
+
+def faults(load: Load, text: str, **environ: str) -> list[str]:
+    with pytest.raises(ConfigurationError) as caught:
+        load(text, **environ)
+    first, *others = re.sub(r"/\S*/", "", str(caught.value)).splitlines()
+    return [line.strip() for line in others] or [first.removeprefix("the configuration cannot be used: ")]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "apis: {}",
+            "a.yml:1: apis: there is no such option; did you mean 'api'? (allowed: api, collectors, hooks, ",
+        ),
+        (
+            "logging:\n  levle: info",
+            "a.yml:2: logging.levle: there is no such option; did you mean 'level'? (allowed: format, level)",
+        ),
+        (
+            "logging: {level: loud}",
+            "a.yml:1: logging.level: it should be 'debug', 'info', 'warning' or 'error', not 'loud'",
+        ),
+        ("api: {enabled: maybe}", "a.yml:1: api.enabled: it should be a valid boolean, unable to interpret input, not"),
+        (
+            INSTANCE + "    intervall: 5m",
+            "a.yml:5: collectors.big.intervall: there is no such option; did you mean 'interval'? (allowed: enabled, ",
+        ),
+        (
+            INSTANCE + "    interval: 300",
+            "a.yml:5: collectors.big.interval: '300' is no duration: write a number with a unit, such as 300s, 300m",
+        ),
+        (
+            INSTANCE + "    sites:\n      - name: A\n      - nmae: B\n        name: B",
+            "a.yml:7: collectors.big.sites[1].nmae: there is no such option; did you mean 'name'? (allowed: matches",
+        ),
+        (INSTANCE + "    sites:\n      - {}", "a.yml:6: collectors.big.sites[0].name: this option is needed"),
+        (
+            INSTANCE + "    trays: {upper: {name: A, size: 3}}",
+            "a.yml:5: collectors.big.trays.upper.size: there is no such option (allowed: matches, name)",
+        ),
+        (
+            INSTANCE + "    record_prefix: 007",
+            "a.yml:5: collectors.big.record_prefix: it should be a valid string; if it is one, put it in quotes",
+        ),
+        ("collectors:\n  big: {kind: pages}", "a.yml:2: collectors.big.path: this option is needed"),
+        ("collectors:\n  big: {}", "a.yml:2: collectors.big.kind: this option is needed (allowed: copies, pages)"),
+        ("plugins: {m: {}}", "a.yml:1: plugins.m.kind: this option is needed (allowed: mail)"),
+        (
+            "collectors: {big: {kind: pgaes}}",
+            "a.yml:1: collectors.big.kind: no installed hook module brings the kind 'pgaes'; did you mean 'pages'?",
+        ),
+        (
+            "plugins: {m: {kind: mial}}",
+            "a.yml:1: plugins.m.kind: no installed hook module brings the kind 'mial'; did you mean 'mail'? (",
+        ),
+        ("collectors: {big: [pages]}", "a.yml:1: collectors.big: it should be a valid dictionary"),
+        ("collectors: {big: }", "a.yml:1: collectors.big: it should be a valid dictionary"),
+        ("collectors: [big]", "a.yml:1: collectors: it should be a valid dictionary"),
+        (
+            "collectors: {Big-1: {kind: copies}}",
+            "a.yml:1: collectors.Big-1: 'Big-1' is no name for an instance: small letters, digits and _",
+        ),
+        (
+            "collectors: {a: {kind: copies, interval: 5m, schedule: '* * * * *'}}",
+            "a.yml:1: collectors.a: interval and schedule exclude each other: keep one",
+        ),
+        (
+            "senders: {p: {kind: post, origin: all}}",
+            "a.yml:1: senders.p.origin: there is no such option (allowed: enabled, from, kind, token)",
+        ),
+        (
+            "state_dir: var",
+            "a.yml:1: state_dir: 'var' is relative: write an absolute path",
+        ),
+        ("a: 1\na: 2", "a.yml:2: the key 'a' stands twice (first in line 1): keep one"),
+    ],
+)
+def test_a_fault_names_line_path_and_what_is_allowed(load: Load, text: str, expected: str) -> None:
+    (line,) = faults(load, text)
+    assert line.startswith(expected)
+
+
+def test_all_faults_are_told_at_once(load: Load) -> None:
+    text = "api: {listen: [x, y]}\nlogging: {levle: info}\ncollectors: {a: {kind: pages, jitter: 5}}\n"
+    paths = [line.split(": ")[1] for line in faults(load, text)]
+    assert sorted(paths) == [
+        "api.listen[0]",
+        "api.listen[1]",
+        "collectors.a.jitter",
+        "collectors.a.path",
+        "logging.levle",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("AUDITORD_COLECTORS__A__KIND", "copies", "no such section; did you mean 'AUDITORD_COLLECTORS'? (allowed: "),
+        ("AUDITORD_", "x", "no such section"),
+        ("AUDITORD_API__LISTEN", "127.0.0.1:80", 'write JSON, such as ["a", "b"]'),
+        ("AUDITORD_API__LISTN", "[]", "api.listn: there is no such option; did you mean 'listen'?"),
+        ("AUDITORD_API____ENABLED", "true", "api.: there is no such option"),
+        ("AUDITORD_COLLECTORS__B__PATH", "/p", "collectors.b.kind: this option is needed"),
+        ("AUDITORD_SHUTDOWN__GRACE", "30", "shutdown.grace: '30' is no duration"),
+    ],
+)
+def test_a_fault_of_the_environment_names_the_variable(load: Load, name: str, value: str, expected: str) -> None:
+    (line,) = faults(load, "", **{name: value})
+    assert line.startswith(f"environment variable {name}: {expected}")
+
+
+def test_a_fault_names_the_file_that_won(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "conf.d").mkdir()
+    (tmp_path / "conf.d" / "b.yml").write_text("\n\nlogging: {level: loud}\n")
+    (line,) = faults(load, "logging: {level: info}\n")
+    assert line.startswith("b.yml:3: logging.level: ")
+
+
+def test_faults_of_several_files_are_told_at_once(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "conf.d").mkdir()
+    (tmp_path / "conf.d" / "b.yml").write_text("a: 1\na: 2\n")
+    assert [line.split(":")[0] for line in faults(load, "- 1\n")] == ["a.yml", "b.yml"]
+
+
+def test_a_secret_is_never_quoted(load: Load) -> None:
+    text = "plugins: {m: {kind: mail, password: 12345}}\nsenders: {p: {kind: post, token: {a: 67890}}}"
+    lines = faults(load, text)
+    assert [line.split(": ")[1] for line in lines] == ["plugins.m.password", "senders.p.token"]
+    assert not re.search("12345|67890", "".join(lines))
+
+
+def test_without_any_kind_a_section_says_where_kinds_come_from(tmp_path: Path) -> None:
+    (tmp_path / "a.yml").write_text("collectors: {a: {kind: pages}}")
+    with pytest.raises(ConfigurationError, match=r"collectors\.a: no hook module brings a kind .*auditord hooks"):
+        load_with_sources([tmp_path / "a.yml"], InstalledKinds(), {"HOME": "/h"}, lambda _: None)
+
+
+def test_two_collectors_with_one_prefix_would_count_each_job_twice(load: Load) -> None:
+    (line,) = faults(load, "collectors:\n  a: {kind: pages, path: /a}\n  b: {kind: pages, path: /b}\n")
+    assert line.startswith("a.yml:3: collectors.b: its record prefix 'pages' is that of collectors.a (")
+    assert line.endswith("give it another one, or same_source_as: a if both read the same jobs")
+
+
+@pytest.mark.parametrize(
+    "other",
+    ["b: {kind: pages, path: /b, same_source_as: a}", "b: {kind: pages, path: /b, record_prefix: other}"],
+)
+def test_two_collectors_of_one_source_say_so_or_differ(load: Load, other: str) -> None:
+    text = f"collectors:\n  a: {{kind: pages, path: /a}}\n  {other}\n  c: {{kind: pages, path: /c, enabled: false}}\n"
+    assert len(load(text).configuration.collectors) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("same_source_as: c, record_prefix: x", "no other collector is called 'c' (others: a)"),
+        ("same_source_as: b, record_prefix: x", "no other collector is called 'b' (others: a)"),
+        ("same_source_as: a, record_prefix: x", "the record prefixes differ ('x' here, 'pages' in collectors.a)"),
+    ],
+)
+def test_a_source_that_is_none_is_refused(load: Load, options: str, expected: str) -> None:
+    text = f"collectors:\n  a: {{kind: pages, path: /a}}\n  b: {{kind: pages, path: /b, {options}}}\n"
+    (line,) = faults(load, text)
+    assert line.startswith(f"a.yml:3: collectors.b.same_source_as: {expected}")
+
+
+def test_a_collector_and_a_plugin_do_not_share_a_name(load: Load) -> None:
+    (line,) = faults(load, "collectors: {a: {kind: copies}}\nplugins: {a: {kind: mail}}\n")
+    assert line.startswith("a.yml:2: plugins.a: a collector has this name (")
