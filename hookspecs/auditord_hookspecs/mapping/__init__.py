@@ -1,0 +1,52 @@
+"""The conversion grammar that collectors share: from a row of texts to a record's site, labels and components.
+
+A collector puts the rules into its configuration model and applies them to each job's row, a mapping from column names
+to texts::
+
+    class PrinterConfig(RunConfig):
+        sites: tuple[SiteRule, ...] = (SiteRule(name="NOT_CONFIGURED"),)
+        meta: tuple[MetaRule, ...] = ()
+        components: tuple[ComponentRule, ...] = (ComponentRule(name="Pages", key="pages"),)
+
+    components = build_components(config.components, {"pages": "12"})
+"""
+
+from auditord_hookspecs.mapping.amounts import build_components
+from auditord_hookspecs.mapping.columns import columns
+from auditord_hookspecs.mapping.documents import parse_labels
+from auditord_hookspecs.mapping.labels import Labels, build_meta, find_site
+from auditord_hookspecs.mapping.quantities import (
+    is_missing,
+    parse_duration,
+    parse_energy,
+    parse_instant,
+    parse_number,
+    parse_size,
+    sub_value,
+)
+from auditord_hookspecs.mapping.reading import Row, holds
+from auditord_hookspecs.mapping.rules import ComponentRule, Condition, KeyType, MetaRule, ScoreRule, SiteRule
+
+__all__ = [
+    "ComponentRule",
+    "Condition",
+    "KeyType",
+    "Labels",
+    "MetaRule",
+    "Row",
+    "ScoreRule",
+    "SiteRule",
+    "build_components",
+    "build_meta",
+    "columns",
+    "find_site",
+    "holds",
+    "is_missing",
+    "parse_duration",
+    "parse_energy",
+    "parse_instant",
+    "parse_labels",
+    "parse_number",
+    "parse_size",
+    "sub_value",
+]

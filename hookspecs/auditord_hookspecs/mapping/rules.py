@@ -1,0 +1,143 @@
+"""The options of the conversion grammar, named as AUDITOR names them; what they do is in the modules beside this one.
+
+Regular expressions are compiled, names and combinations checked when the configuration is loaded. They are searched
+anywhere in the text, as AUDITOR does; anchor them with ``^`` and ``$``.
+"""
+
+import re
+from decimal import Decimal
+from enum import Enum
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, model_validator
+
+from auditord_hookspecs.config import Section
+from auditord_hookspecs.records import MAX_AMOUNT, check_name
+
+PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
+"""A column's name in a template."""
+
+
+def _checked_name(text: str) -> str:
+    check_name(text)
+    return text
+
+
+Name = Annotated[str, AfterValidator(_checked_name)]
+Key = Annotated[str, Field(min_length=1)]
+
+
+class KeyType(Enum):
+    """How the text of a column is read (``key_type``). Empty and sentinel texts of the numeric types mean "missing"."""
+
+    INTEGER = "Integer"
+    """A number; a fraction is rounded half up."""
+    INTEGER_MEGA = "IntegerMega"
+    """A size in MiB (2^20 bytes), rounded half up: ``4G`` is 4096, ``2000M`` is 2000, ``1048576`` (bytes) is 1."""
+    SIZE = "Size"
+    """A size in bytes: ``132384K`` is 135561216."""
+    TIME = "Time"
+    """A duration in whole seconds, the fraction cut off as AUDITOR does: ``1-02:03:04.567`` is 93784."""
+    ENERGY = "Energy"
+    """Joules: ``1.23K`` is 1230."""
+    STRING = "String"
+    """The text as it is."""
+    DATE_TIME = "DateTime"
+    """An instant, written as ``2023-11-07 09:14:01 UTC``."""
+    ID = "Id"
+    """The text before the first parenthesis: ``alice(1000)`` is ``alice``."""
+    JSON = "Json"
+    """An object whose members become labels of their own."""
+
+    @property
+    def numeric(self) -> bool:
+        """Whether the value is an amount."""
+        return self in {KeyType.INTEGER, KeyType.INTEGER_MEGA, KeyType.SIZE, KeyType.TIME, KeyType.ENERGY}
+
+
+class Condition(Section):
+    """Holds if the expression is found in the text of the column; a column that is missing has the empty text."""
+
+    key: Key
+    matches: re.Pattern[str]
+
+
+class SiteRule(Section):
+    """Names the site of a job; the first rule that holds counts."""
+
+    name: Name
+    only_if: Condition | None = None
+
+
+class ScoreRule(Section):
+    """A score of a component: a constant, or a number from a column (cut out by ``matches``: its first group)."""
+
+    name: Name
+    value: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    key: Key | None = None
+    matches: re.Pattern[str] | None = None
+    only_if: Condition | None = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "ScoreRule":
+        if (self.value is None) is (self.key is None):
+            raise ValueError("a score has either a value or a key")
+        return self
+
+
+class ValueRule(Section):
+    """Where a value comes from: the column ``key``; there, ``sub_key`` of a list of pairs; there, what ``matches`` finds.
+
+    Of ``matches`` the first group counts, or without groups all that was found; nothing found means missing.
+    """
+
+    name: Name
+    key: Key | None = None
+    key_type: KeyType = KeyType.INTEGER
+    key_allow_empty: bool = False
+    """An empty text is no fault, even of a value that is not optional: it is left out."""
+    sub_key: Key | None = None
+    matches: re.Pattern[str] | None = None
+    only_if: Condition | None = None
+
+
+class ComponentRule(ValueRule):
+    """An amount. Missing: ``default_value``, else left out if ``optional``, else the job cannot be converted.
+
+    ``factor`` multiplies the number before it is rounded; ``value`` is a constant amount and needs no key.
+    """
+
+    value: Annotated[int, Field(ge=0, le=MAX_AMOUNT)] | None = None
+    factor: Annotated[Decimal, Field(gt=0)] = Decimal(1)
+    default_value: Annotated[int, Field(ge=0, le=MAX_AMOUNT)] | None = None
+    optional: bool = False
+    scores: tuple[ScoreRule, ...] = ()
+
+    @model_validator(mode="after")
+    def _an_amount(self) -> "ComponentRule":
+        if (self.value is None) is (self.key is None):
+            raise ValueError(f"component {self.name}: give either a key or a constant value")
+        if not self.key_type.numeric:
+            raise ValueError(f"component {self.name}: key_type {self.key_type.value} is not a number")
+        return self
+
+
+class MetaRule(ValueRule):
+    """A label. Of several rules with one name the first that yields a value counts, unless a later one ``append``s.
+
+    Missing or not readable: ``default_value``, else left out, unless ``optional: false``: then the job cannot be
+    converted. ``template`` puts columns into a text, ``{Cluster}/{Partition}``, and is missing if one of them is.
+    Labels from ``Json`` never take a name that another rule or the collector itself has: users write comments.
+    """
+
+    value: Name | None = None
+    template: str | None = None
+    default_value: Name | None = None
+    optional: bool = True
+    append: bool = False
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "MetaRule":
+        if [self.key, self.value, self.template].count(None) != 2:  # noqa: PLR2004 two of the three are not given
+            raise ValueError(f"meta {self.name}: give one of key, value and template")
+        return self
