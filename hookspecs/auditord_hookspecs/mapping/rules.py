@@ -86,7 +86,7 @@ class ScoreRule(Section):
 
 
 class ValueRule(Section):
-    """Where a value comes from: the column ``key``; there, ``sub_key`` of a list of pairs; there, what ``matches`` finds.
+    """Where a value comes from: the column ``key``; in it, ``sub_key`` of a list of pairs; in that, what ``matches``.
 
     Of ``matches`` the first group counts, or without groups all that was found; nothing found means missing.
     """

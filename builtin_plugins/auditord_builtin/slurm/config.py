@@ -1,0 +1,143 @@
+"""The options of a Slurm collector, named as AUDITOR names them wherever they mean the same."""
+
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, field_validator, model_validator
+
+from auditord_builtin.slurm.states import ENDED, full_name
+from auditord_hookspecs import Duration, RunConfig, Section
+from auditord_hookspecs.mapping import ComponentRule, KeyType, MetaRule, SiteRule, columns
+
+MergePolicy = Literal["alloc", "batch", "max", "sum"]
+
+CORES = ComponentRule(name="Cores", key="NCPUS")
+
+_DEFAULT_COMPONENTS = (
+    CORES,
+    ComponentRule(name="Memory", key="AllocTRES", sub_key="mem", key_type=KeyType.INTEGER_MEGA, optional=True),
+    ComponentRule(name="TotalCPU", key="TotalCPU", key_type=KeyType.TIME, optional=True),
+    ComponentRule(name="MaxRSS", key="MaxRSS", key_type=KeyType.SIZE, optional=True),
+    ComponentRule(name="GPU", key="AllocTRES", sub_key="gres/gpu", optional=True),
+)
+
+_COLUMN = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_CLUSTER = "{cluster}"
+
+
+def _preset(value: Any) -> Any:  # Any: whatever stood in the file
+    return (CORES,) if value == "auditor" else value
+
+
+def _words(value: Any) -> Any:  # Any: whatever stood in the file
+    return (value,) if isinstance(value, str) else value
+
+
+def _full_names(states: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(full_name(state) for state in states)
+
+
+class JobFilter(Section):
+    """Which jobs make records; an empty list lets every job pass. Applied here, not by sacct: the rest is counted."""
+
+    status: Annotated[tuple[str, ...], AfterValidator(_full_names)] = Field(
+        default=(), description="States, long (completed) or short (CD). Empty: every state in which a job is over."
+    )
+    partition: tuple[str, ...] = ()
+    user: tuple[str, ...] = Field(default=(), description="Names or numbers.")
+    group: tuple[str, ...] = Field(default=(), description="Names or numbers.")
+    account: tuple[str, ...] = ()
+
+
+class SlurmConfig(RunConfig):
+    """Finished jobs of one or more Slurm clusters, read with sacct."""
+
+    record_prefix: str = Field(
+        default="slurm", min_length=1, description="A record's id is <record_prefix>-<JobID>; may hold {cluster}."
+    )
+    same_source_as: str | None = Field(
+        default=None, description="Another instance that accounts for the same jobs under the same ids."
+    )
+    earliest_datetime: AwareDatetime | None = Field(
+        default=None, description="The first run accounts for jobs that ended from here on; default: from now on."
+    )
+    sites: tuple[SiteRule, ...] = Field(default=(SiteRule(name="NOT_CONFIGURED"),), min_length=1)
+    meta: tuple[MetaRule, ...] = ()
+    components: Annotated[tuple[ComponentRule, ...], BeforeValidator(_preset)] = Field(
+        default=_DEFAULT_COMPONENTS,
+        description="Default: Cores; where known Memory (MiB), TotalCPU (s), MaxRSS (B), GPU. auditor: Cores alone.",
+    )
+    merge: Mapping[str, MergePolicy] = Field(
+        default={}, description="Whether a column's value is that of the allocation or made of those of the steps."
+    )
+    job_filter: JobFilter = JobFilter()
+    open_records: bool = Field(default=False, description="Also make records of running jobs, closed at their end.")
+    clusters: tuple[str, ...] | Literal["all"] = Field(default=(), description="Other clusters than the local one.")
+    sacct: Annotated[tuple[str, ...], BeforeValidator(_words)] = Field(
+        default=("sacct",), min_length=1, description="The program, or a list of it and its first arguments."
+    )
+    through: tuple[str, ...] = Field(default=(), description="How to run it elsewhere, such as [ssh, head1].")
+    sacct_states: tuple[str, ...] = Field(
+        default=tuple(ENDED), description="The states that sacct is asked for; shorten it where an old sacct refuses."
+    )
+    sacct_timeout: Duration = Field(default=timedelta(minutes=5), description="sacct is killed after this long.")
+    sacct_max_output: int = Field(default=256 * 1024**2, gt=0, description="Bytes after which sacct is killed.")
+    overlap: Duration = Field(
+        default=timedelta(hours=1), description="How far each run looks back, for jobs that reach the database late."
+    )
+    lag: Duration = Field(
+        default=timedelta(minutes=1), description="How long a job must be over, so that its last step is known, too."
+    )
+    slice: Duration = Field(default=timedelta(hours=6), description="The longest period that sacct is asked for.")
+    rescan_every: Duration = Field(default=timedelta(days=1), description="How often to look back much further.")
+    rescan_window: Duration = Field(default=timedelta(days=7), description="How far that is; 0s: never.")
+
+    @property
+    def several_clusters(self) -> bool:
+        """Whether job ids alone may be ambiguous."""
+        return self.clusters == "all" or len(self.clusters) > 1
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that the rules look at."""
+        return columns(self.sites, self.meta, self.components)
+
+    @field_validator("record_prefix")
+    @classmethod
+    def _known_placeholders(cls, prefix: str) -> str:
+        if "{" in (rest := prefix.replace(_CLUSTER, "")) or "}" in rest:
+            raise ValueError("may hold {cluster} and no other placeholder")
+        return prefix
+
+    @field_validator("slice")
+    @classmethod
+    def _whole_seconds(cls, period: timedelta) -> timedelta:
+        if period < timedelta(minutes=1):
+            raise ValueError("must be at least 1m")
+        return period
+
+    @field_validator("overlap", "lag", "rescan_every", "rescan_window")
+    @classmethod
+    def _look_back(cls, period: timedelta) -> timedelta:
+        if period < timedelta(0):
+            raise ValueError("must not be negative")
+        return period
+
+    @model_validator(mode="after")
+    def _columns_can_be_asked_for(self) -> "SlurmConfig":
+        for column in (*self.columns, *self.merge):
+            if _COLUMN.fullmatch(column) is None:
+                raise ValueError(f"{column!r} cannot be a field of sacct; see sacct --helpformat")
+        return self
+
+    @model_validator(mode="after")
+    def _ids_are_unique(self) -> "SlurmConfig":
+        if self.several_clusters and _CLUSTER not in self.record_prefix:
+            raise ValueError("clusters: job ids repeat between clusters, so record_prefix must hold {cluster}")
+        return self
+
+    def prefix_of(self, cluster: str) -> str:
+        """The record-id prefix of a cluster's jobs."""
+        return self.record_prefix.replace(_CLUSTER, cluster)

@@ -1,0 +1,152 @@
+"""From one run of a job to a record, or to the reason why there is none."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from auditord_builtin.slurm.config import JobFilter, SlurmConfig
+from auditord_builtin.slurm.merge import merge_rows
+from auditord_builtin.slurm.states import CONTINUED, ELSEWHERE, ENDED, parse_state
+from auditord_builtin.slurm.table import FIRST_COLUMN, LAST_COLUMN, Run
+from auditord_hookspecs import InvalidRecord, Produced, Quarantined, Record
+from auditord_hookspecs.mapping import Row, build_components, build_meta, find_site, is_missing, parse_instant
+
+ID_COLUMNS = ("Cluster", "State", "Start", "End", "User", "UID", "Group", "GID", "Partition", "Account")
+"""What every conversion needs besides the configured columns and the job's ids."""
+
+_RESERVED = ("site_id", "user_id", "group_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A run that makes no record on purpose."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """A run that makes a record.
+
+    Args:
+        produced: the record, with the id that it gets if the plain one belongs to another run.
+        left_out: labels that could not be kept, with the reason.
+    """
+
+    produced: Produced
+    left_out: Sequence[str]
+
+
+def run_key(run: Run) -> str:
+    """What tells this run from every other, also of the same job; running, it has another key than when it is over."""
+    row = run.allocation
+    return f"{row['Cluster']}/{row[FIRST_COLUMN]}/{row[LAST_COLUMN]}@{row['Start']}-{row['End']}/{row['State']}"
+
+
+def source_id(run: Run) -> str:
+    """What Slurm calls the run."""
+    return f"{run.allocation['Cluster']}/{run.allocation[FIRST_COLUMN]}@{run.allocation['Start']}"
+
+
+def ended_at(run: Run) -> datetime | None:
+    """When the run ended; None while it goes on or waits, and where sacct does not say.
+
+    Raises:
+        InvalidRecord: the end is no time.
+    """
+    end = run.allocation["End"]
+    return None if is_missing(end) else parse_instant(end)
+
+
+def convert_run(config: SlurmConfig, run: Run) -> Converted | Skipped | Quarantined:
+    """Judge one run; never raises for what the run holds."""
+    try:
+        reason = _reason_to_skip(config.job_filter, run)
+        return Skipped(reason) if reason else _converted(config, run)
+    except (InvalidRecord, KeyError) as error:
+        return Quarantined(source_id(run), raw_of(run), _explained(error))
+
+
+def _explained(error: InvalidRecord | KeyError) -> str:
+    if isinstance(error, KeyError):
+        return f"column {error} was not asked for when this job was read; collect its period again"
+    return str(error)
+
+
+def _reason_to_skip(job_filter: JobFilter, run: Run) -> str | None:
+    row = run.allocation
+    state = parse_state(row["State"])
+    if is_missing(row["Start"]):
+        return "never started"
+    if state == ELSEWHERE:
+        return "revoked: ran on another cluster of the federation"
+    return None if _passes(job_filter, row, state) else "filtered out"
+
+
+def _passes(job_filter: JobFilter, row: Row, state: str) -> bool:
+    return all(
+        not allowed or not found.isdisjoint(allowed)
+        for allowed, found in (
+            (job_filter.status, {state}),
+            (job_filter.partition, set(row["Partition"].split(","))),
+            (job_filter.user, {row["User"], row["UID"]}),
+            (job_filter.group, {row["Group"], row["GID"]}),
+            (job_filter.account, {row["Account"]}),
+        )
+    )
+
+
+def _converted(config: SlurmConfig, run: Run) -> Converted:
+    row = merge_rows(run, config.merge)
+    start, stop = parse_instant(row["Start"]), ended_at(run)
+    if stop is None and parse_state(row["State"]) in ENDED.values():
+        raise InvalidRecord(f"the job is {row['State']}, but sacct names no end; see sacctmgr show runawayjobs")
+    labels = build_meta(config.meta, row, _RESERVED)
+    meta = {**labels.meta, "site_id": (find_site(config.sites, row),), **_owners(row)}
+    plain = f"{config.prefix_of(row['Cluster'])}-{row[FIRST_COLUMN]}"
+    alternate = f"{plain}-{int(start.timestamp())}"
+    # An open record has the plain id, so the run that it belongs to must keep it even if the job is requeued.
+    own = parse_state(row["State"]) in CONTINUED and not config.open_records
+    record = Record(
+        record_id=alternate if own else plain,
+        start_time=start,
+        stop_time=stop,
+        components=build_components(config.components, row),
+        meta=meta,
+    )
+    return Converted(Produced(record, alternate), labels.left_out)
+
+
+def _owners(row: Row) -> Mapping[str, tuple[str]]:
+    owners = {"user_id": row["User"], "group_id": row["Group"]}
+    return {name: (value,) for name, value in owners.items() if value}
+
+
+def raw_of(run: Run) -> Any:  # Any: JSON for the quarantine
+    """The rows of a run as JSON; :func:`run_from_raw` reads it back."""
+    return {"allocation": dict(run.allocation), "steps": [dict(step) for step in run.steps]}
+
+
+def run_from_raw(raw: Any) -> Run:  # Any: JSON from the quarantine
+    """The run that was quarantined.
+
+    Raises:
+        InvalidRecord: the raw value is no run but a line that was never readable.
+    """
+    try:
+        return Run(dict(raw["allocation"]), tuple(dict(step) for step in raw["steps"]))
+    except (TypeError, KeyError, ValueError) as error:
+        raise InvalidRecord("this is no job but a line of output that belongs to none; discard it") from error
+
+
+def convert(config: SlurmConfig, raw: Any) -> Produced | None:  # Any: JSON from the quarantine
+    """Try a quarantined run again under today's configuration; None if it makes no record now.
+
+    Raises:
+        InvalidRecord: what is still wrong.
+    """
+    judged = convert_run(config, run_from_raw(raw))
+    if isinstance(judged, Quarantined):
+        raise InvalidRecord(judged.reason)
+    return judged.produced if isinstance(judged, Converted) else None

@@ -1,0 +1,84 @@
+"""Plays sacct: prints what a real one (Slurm 22.05) printed, cut to the columns and the period that are asked for.
+
+A program of its own, run as ``python -IS sacct.py``; understands the options that the collector uses. The recorded
+texts are printed unchanged; only which rows and columns, and the text between them, follow the query. Times are seconds
+since 1970, as with ``SLURM_TIME_FORMAT=%s``.
+"""
+
+import argparse
+import calendar
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+_SEPARATOR = "\x1f"
+_STATES = {
+    "BF": "BOOT_FAIL",
+    "CA": "CANCELLED",
+    "CD": "COMPLETED",
+    "DL": "DEADLINE",
+    "F": "FAILED",
+    "NF": "NODE_FAIL",
+    "OOM": "OUT_OF_MEMORY",
+    "PR": "PREEMPTED",
+    "RQ": "REQUEUED",
+    "RS": "RESIZING",
+    "RV": "REVOKED",
+    "TO": "TIMEOUT",
+}
+
+
+def read_recorded() -> Iterator[dict[str, str]]:
+    """All rows by column; a newline in a comment ends no row, only the one in the last column does."""
+    recorded = Path(__file__).with_name("recorded.txt").read_bytes().decode()
+    header, text = recorded.split("\n", 1)
+    columns = header.split(_SEPARATOR)
+    chunks = text.split(_SEPARATOR)
+    first = chunks[0]
+    for end in range(len(columns) - 1, len(chunks), len(columns) - 1):
+        last, following = chunks[end].split("\n", 1)
+        texts = (first, *chunks[end - len(columns) + 2 : end], last)
+        yield dict(zip(columns, texts, strict=True))
+        first = following
+
+
+def choose_rows(options: argparse.Namespace) -> Iterator[dict[str, str]]:
+    """The allocations that ended in one of the states within the period, each with its steps."""
+    states = {_STATES.get(state, state) for state in options.state.split(",")} if options.state else None
+    start, stop = _parse_time(options.starttime), _parse_time(options.endtime)
+    chosen = False
+    for row in read_recorded():
+        is_step = "." in row["JobID"]
+        if not is_step:
+            chosen = start <= int(row["End"]) <= stop and (not states or row["State"].split(" ")[0] in states)
+        if chosen and not (is_step and options.allocations):
+            yield row
+
+
+def _parse_time(text: str) -> int:
+    return calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%S"))
+
+
+def parse_arguments() -> argparse.Namespace:
+    """The options of sacct that matter here."""
+    parser = argparse.ArgumentParser(prog="sacct", description=__doc__, allow_abbrev=False)
+    for flag in ("allusers", "duplicates", "noheader", "noconvert", "parsable2", "allocations", "allclusters"):
+        parser.add_argument(f"--{flag}", action="store_true")
+    for option in ("delimiter", "format", "starttime", "endtime", "state", "clusters"):
+        parser.add_argument(f"--{option}", default="")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Print the rows, or complain as sacct does."""
+    options = parse_arguments()
+    columns = options.format.split(",")
+    for row in choose_rows(options):
+        if unknown := [column for column in columns if column not in row]:
+            sys.exit(f'sacct: error: Invalid field requested: "{unknown[0]}"')
+        sys.stdout.buffer.write(options.delimiter.join(row[column] for column in columns).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,238 @@
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from auditord_builtin.slurm import SLURM, SlurmConfig
+from auditord_builtin.slurm.conversion import Converted, Skipped, convert, convert_run, raw_of
+from auditord_builtin.slurm.states import CONTINUED, ELSEWHERE, ENDED
+from auditord_builtin.slurm.table import Run
+from auditord_hookspecs import InvalidRecord, Produced, Quarantined
+
+ALLOCATION: Mapping[str, str] = {
+    "JobID": "7",
+    "JobIDRaw": "7",
+    "Cluster": "c1",
+    "State": "COMPLETED",
+    "Start": "1700000000",
+    "End": "1700000060",
+    "User": "alice",
+    "UID": "1000",
+    "Group": "atlas",
+    "GID": "100",
+    "Partition": "short",
+    "Account": "physics",
+    "NCPUS": "4",
+    "AllocTRES": "billing=4,cpu=4,gres/gpu:a100=2,gres/gpu=2,mem=2048M,node=1",
+    "TotalCPU": "1-00:00:01.974",
+    "MaxRSS": "",
+}
+START = datetime.fromtimestamp(1_700_000_000, UTC)
+
+
+def config(**options: Any) -> SlurmConfig:
+    return SlurmConfig.model_validate(options)
+
+
+def run(*steps: Mapping[str, str], **columns: str) -> Run:
+    allocation = {**ALLOCATION, **columns}
+    blank = dict.fromkeys(allocation, "")
+    return Run(allocation, tuple({**blank, "JobID": "7.0", "Cluster": "c1", **step} for step in steps))
+
+
+def produced(judged: object) -> Produced:
+    assert isinstance(judged, Converted), judged
+    return judged.produced
+
+
+def amounts(judged: object) -> dict[str, int]:
+    return {component.name: component.amount for component in produced(judged).record.components}
+
+
+def test_a_job_becomes_the_record_that_auditor_makes_of_it() -> None:
+    made = produced(convert_run(config(), run({"MaxRSS": "10792960"}, {"MaxRSS": "92250112"})))
+    assert made.record.record_id == "slurm-7"
+    assert made.alternate_id == "slurm-7-1700000000"
+    assert (made.record.start_time, made.record.runtime) == (START, 60)
+    assert made.record.meta == {"site_id": ("NOT_CONFIGURED",), "user_id": ("alice",), "group_id": ("atlas",)}
+    components = {component.name: component.amount for component in made.record.components}
+    assert components == {"Cores": 4, "Memory": 2_048, "TotalCPU": 86_401, "MaxRSS": 92_250_112, "GPU": 2}
+
+
+def test_only_cores_are_mandatory_by_default() -> None:
+    bare = run(AllocTRES="", TotalCPU="INVALID")
+    assert amounts(convert_run(config(), bare)) == {"Cores": 4}
+    judged = convert_run(config(), run(NCPUS=""))
+    assert isinstance(judged, Quarantined)
+    assert "component Cores: NCPUS: no value" in judged.reason
+
+
+def test_the_components_of_auditor_come_on_request() -> None:
+    assert amounts(convert_run(config(components="auditor"), run())) == {"Cores": 4}
+
+
+@pytest.mark.parametrize("job_id", ["7", "7_4", "13+0"])
+def test_the_id_is_the_prefix_and_the_job_id(job_id: str) -> None:
+    made = produced(convert_run(config(record_prefix="site-{cluster}"), run(JobID=job_id)))
+    assert made.record.record_id == f"site-c1-{job_id}"
+
+
+@pytest.mark.parametrize("state", ["REQUEUED", "RESIZING"])
+def test_an_earlier_run_of_a_job_has_its_start_in_the_id(state: str) -> None:
+    assert produced(convert_run(config(), run(State=state))).record.record_id == "slurm-7-1700000000"
+    # With open records the plain id may have been taken when the run began; the alternate serves the later run.
+    with_open = produced(convert_run(config(open_records=True), run(State=state)))
+    assert (with_open.record.record_id, with_open.alternate_id) == ("slurm-7", "slurm-7-1700000000")
+
+
+@pytest.mark.parametrize("state", [*sorted({*ENDED.values()} - CONTINUED - {ELSEWHERE}), "CANCELLED by 7", "NEW"])
+def test_every_state_in_which_a_job_is_over_is_accounted_for(state: str) -> None:
+    assert produced(convert_run(config(), run(State=state))).record.record_id == "slurm-7"
+
+
+@pytest.mark.parametrize("state", ["CANCELLED by 0", "FAILED", "NODE_FAIL", "DEADLINE", "BOOT_FAIL"])
+@pytest.mark.parametrize("start", ["None", "Unknown", ""])
+def test_a_job_that_never_started_makes_no_record(state: str, start: str) -> None:
+    assert convert_run(config(), run(State=state, Start=start)) == Skipped("never started")
+
+
+def test_a_job_that_took_no_time_makes_a_record() -> None:
+    assert produced(convert_run(config(), run(End=ALLOCATION["Start"]))).record.runtime == 0
+
+
+def test_a_job_of_another_cluster_of_the_federation_is_left_to_it() -> None:
+    assert isinstance(convert_run(config(), run(State="REVOKED")), Skipped)
+
+
+def test_a_running_job_makes_an_open_record() -> None:
+    made = produced(convert_run(config(open_records=True), run(State="RUNNING", End="Unknown")))
+    assert (made.record.record_id, made.record.stop_time) == ("slurm-7", None)
+
+
+def test_an_end_that_is_missing_is_no_running_job() -> None:
+    judged = convert_run(config(), run(State="COMPLETED", End="Unknown"))
+    assert isinstance(judged, Quarantined)
+    assert "runawayjobs" in judged.reason
+
+
+@pytest.mark.parametrize(
+    ("chosen", "passes"),
+    [
+        ({"status": ["completed", "failed"]}, True),
+        ({"status": ["CD"]}, True),
+        ({"status": ["timeout"]}, False),
+        ({"partition": ["short"]}, True),
+        ({"partition": ["long"]}, False),
+        ({"user": ["alice"]}, True),
+        ({"user": ["1000"]}, True),
+        ({"user": ["bob"]}, False),
+        ({"group": ["atlas"]}, True),
+        ({"account": ["physics", "biology"]}, True),
+        ({"account": ["biology"]}, False),
+        ({"user": ["alice"], "account": ["biology"]}, False),
+    ],
+)
+def test_jobs_are_filtered_and_counted(chosen: dict[str, list[str]], passes: bool) -> None:  # noqa: FBT001 a table
+    judged = convert_run(config(job_filter=chosen), run())
+    assert isinstance(judged, Converted) if passes else judged == Skipped("filtered out")
+
+
+def test_deleted_users_and_groups_are_known_by_their_numbers() -> None:
+    meta = produced(convert_run(config(), run(User="", Group="4294967294"))).record.meta
+    assert meta == {"site_id": ("NOT_CONFIGURED",), "user_id": ("1000",), "group_id": ("100",)}
+    meta = produced(convert_run(config(), run(User="", UID="4294967294", Group="", GID="4294967294"))).record.meta
+    assert meta == {"site_id": ("NOT_CONFIGURED",)}
+
+
+def test_users_cannot_name_site_user_or_group_in_a_comment() -> None:
+    rules = [{"name": "comment", "key": "Comment", "key_type": "Json"}]
+    judged = convert_run(config(meta=rules), run(Comment='{"user_id": "bob", "site_id": "x", "voms": "/atlas"}'))
+    assert isinstance(judged, Converted)
+    assert judged.produced.record.meta == {
+        "voms": ("/atlas",),
+        "site_id": ("NOT_CONFIGURED",),
+        "user_id": ("alice",),
+        "group_id": ("atlas",),
+    }
+    assert len(judged.left_out) == 2
+
+
+@pytest.mark.parametrize(
+    ("policy", "steps", "expected"),
+    [
+        ("max", ["900K", "1M", ""], 1_048_576),
+        ("sum", ["1000", "24K", ""], 25_576),
+        ("batch", ["7"], None),
+        ("alloc", ["7"], None),
+    ],
+)
+def test_a_column_of_steps_is_merged_by_its_policy(policy: str, steps: list[str], expected: int | None) -> None:
+    judged = convert_run(config(merge={"MaxRSS": policy}), run(*({"MaxRSS": step} for step in steps)))
+    assert amounts(judged).get("MaxRSS") == expected
+
+
+def test_the_batch_step_counts_before_the_interactive_one() -> None:
+    batch = {"JobID": "7.batch", "MaxRSS": "2"}
+    interactive = {"JobID": "7.interactive", "MaxRSS": "1"}
+    merge = {"MaxRSS": "batch"}
+    assert amounts(convert_run(config(merge=merge), run(interactive, batch, {"MaxRSS": "9"})))["MaxRSS"] == 2
+    assert amounts(convert_run(config(merge=merge), run(interactive, {"MaxRSS": "9"})))["MaxRSS"] == 1
+
+
+def test_lists_of_steps_are_added_entry_by_entry() -> None:
+    rule = {"name": "Used", "key": "TRESUsageInTot", "sub_key": "cpu", "key_type": "Time"}
+    steps = [{"TRESUsageInTot": "cpu=00:00:02,mem=10K"}, {"TRESUsageInTot": "cpu=1-00:00:00,energy=0"}]
+    judged = convert_run(config(components=[rule]), run(*steps, TRESUsageInTot=""))
+    assert amounts(judged) == {"Used": 86_402}
+
+
+def test_energy_of_steps_is_not_counted_twice() -> None:
+    rule = {"name": "Energy", "key": "ConsumedEnergyRaw", "key_type": "Energy"}
+    steps = [{"ConsumedEnergyRaw": "512"}, {"ConsumedEnergyRaw": "500"}, {"ConsumedEnergyRaw": "18446744073709551614"}]
+    assert amounts(convert_run(config(components=[rule]), run(*steps, ConsumedEnergyRaw=""))) == {"Energy": 512}
+
+
+@pytest.mark.parametrize(("text", "expected"), [("512M", 512), ("4000Mn", 8_000), ("1.5Gc", 6_144), ("0n", 0)])
+def test_requested_memory_per_node_or_core_is_multiplied(text: str, expected: int) -> None:
+    rule = {"name": "Memory", "key": "ReqMem", "key_type": "IntegerMega"}
+    assert amounts(convert_run(config(components=[rule]), run(ReqMem=text, NNodes="2"))) == {"Memory": expected}
+
+
+def test_requested_memory_without_the_number_of_nodes_is_quarantined() -> None:
+    rule = {"name": "Memory", "key": "ReqMem", "key_type": "IntegerMega"}
+    judged = convert_run(config(components=[rule]), run(ReqMem="4000Mn", NNodes=""))
+    assert isinstance(judged, Quarantined)
+    assert "ReqMem" in judged.reason
+
+
+def test_what_is_quarantined_can_be_tried_again_under_another_configuration() -> None:
+    site = {"name": "A", "only_if": {"key": "Partition", "matches": "long"}}
+    judged = convert_run(config(sites=[site]), run({"MaxRSS": "5"}))
+    assert isinstance(judged, Quarantined)
+    assert judged.source_id == "c1/7@1700000000"
+    assert SLURM.convert is not None
+    with pytest.raises(InvalidRecord, match="no entry of sites"):
+        SLURM.convert(config(sites=[site]), judged.raw)
+    again = SLURM.convert(config(), judged.raw)
+    assert again == produced(convert_run(config(), run({"MaxRSS": "5"})))
+    assert convert(config(job_filter={"user": ["bob"]}), judged.raw) is None
+
+
+def test_a_column_that_was_not_read_is_named_on_retry() -> None:
+    raw = raw_of(run())
+    del raw["allocation"]["NCPUS"]
+    with pytest.raises(InvalidRecord, match="NCPUS"):
+        convert(config(), raw)
+    with pytest.raises(InvalidRecord, match="discard it"):
+        convert(config(), {"line": "rubbish"})
+
+
+@given(
+    st.dictionaries(st.sampled_from([*ALLOCATION]), st.text()), st.dictionaries(st.sampled_from(["MaxRSS"]), st.text())
+)
+def test_no_row_raises(columns: dict[str, str], step: dict[str, str]) -> None:
+    judged = convert_run(config(), run(step, **columns))
+    assert isinstance(judged, Converted | Skipped | Quarantined)
