@@ -1,0 +1,204 @@
+"""The contexts of collectors, plugins and senders over the real spool and store."""
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from auditord.contexts.command import run_command
+from auditord.spool import Spool
+from auditord_hookspecs import CommandResult, Records, RecordSink, Window
+
+
+def task_log(task: str, kind: str) -> "logging.LoggerAdapter[logging.Logger]":
+    """A logger whose lines name the instance and its kind."""
+    return logging.LoggerAdapter(logging.getLogger("auditord.task"), {"task": task, "kind": kind})
+
+
+class InstanceContext:
+    """What every instance is lent.
+
+    Args:
+        instance: the instance's name.
+        kind: the kind's name.
+        now: the present instant.
+    """
+
+    def __init__(self, instance: str, kind: str, now: Callable[[], datetime]) -> None:
+        self._instance = instance
+        self._log = task_log(instance, kind)
+        self._now = now
+
+    @property
+    def instance(self) -> str:
+        """The instance's name in the configuration."""
+        return self._instance
+
+    @property
+    def log(self) -> "logging.LoggerAdapter[logging.Logger]":
+        """A logger that names the instance."""
+        return self._log
+
+    def now(self) -> datetime:
+        """The present instant."""
+        return self._now()
+
+    async def run_command(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout: timedelta,
+        environment: Mapping[str, str] | None = None,
+        through: Sequence[str] = (),
+        max_output: int = 256 * 1024 * 1024,
+    ) -> CommandResult:
+        """Run a child process (:func:`auditord.contexts.command.run_command`)."""
+        return await run_command(argv, timeout=timeout, environment=environment, through=through, max_output=max_output)
+
+
+class SpoolCollectorContext(InstanceContext):
+    """A collector's context over the spool.
+
+    Args:
+        instance: the instance's name.
+        kind: the kind's name.
+        now: the present instant.
+        spool: where its memory is.
+        checkpoint: how far it has read, as loaded before the run.
+        window: the period to collect again, if that is asked for.
+        on_progress: hears which fraction of the run is done.
+    """
+
+    def __init__(
+        self,
+        instance: str,
+        kind: str,
+        now: Callable[[], datetime],
+        *,
+        spool: Spool,
+        checkpoint: Any,  # Any: the JSON that the collector stored
+        window: Window | None = None,
+        on_progress: Callable[[float], None] = lambda _: None,
+    ) -> None:
+        super().__init__(instance, kind, now)
+        self._spool = spool
+        self._checkpoint = checkpoint
+        self._window = window
+        self._on_progress = on_progress
+
+    @property
+    def checkpoint(self) -> Any:  # Any: the JSON that the collector stored
+        """The last durable checkpoint, or None."""
+        return self._checkpoint
+
+    @property
+    def window(self) -> Window | None:
+        """The period to collect again, or None."""
+        return self._window
+
+    async def seen(self, keys: Collection[str]) -> frozenset[str]:
+        """Which of the keys are remembered."""
+        return await self._spool.seen(self._instance, keys)
+
+    async def pending(self) -> Mapping[str, Any]:  # Any: the JSON that the collector stored
+        """What earlier batches carried over."""
+        return await self._spool.pending(self._instance)
+
+    def report_progress(self, fraction: float) -> None:
+        """Say how much of this run is done."""
+        self._on_progress(fraction)
+
+
+class SpoolPluginContext(InstanceContext):
+    """A plugin's context, its state in the spool.
+
+    Args:
+        instance: the instance's name.
+        kind: the kind's name.
+        now: the present instant.
+        spool: where its state is.
+        records: what it works on.
+        state: what it kept, as loaded before the run.
+        dry_run: whether effects are only printed; state is not saved then.
+    """
+
+    def __init__(
+        self,
+        instance: str,
+        kind: str,
+        now: Callable[[], datetime],
+        *,
+        spool: Spool,
+        records: Records,
+        state: Any,  # Any: the JSON that the plugin stored
+        dry_run: bool = False,
+    ) -> None:
+        super().__init__(instance, kind, now)
+        self._spool = spool
+        self._records = records
+        self._state = state
+        self._dry_run = dry_run
+
+    @property
+    def records(self) -> Records:
+        """The records to work on."""
+        return self._records
+
+    @property
+    def dry_run(self) -> bool:
+        """Whether effects are only printed."""
+        return self._dry_run
+
+    @property
+    def state(self) -> Any:  # Any: the JSON that the plugin stored
+        """What the last :meth:`save_state` kept."""
+        return self._state
+
+    async def save_state(self, state: Any) -> None:  # Any: the JSON that the plugin stores
+        """Keep JSON for the next run; a dry run keeps it for itself."""
+        if not self._dry_run:
+            await self._spool.save_state(self._instance, state)
+        self._state = state
+
+
+class StoreSenderContext(InstanceContext):
+    """A sender's context over the record store.
+
+    Args:
+        instance: the instance's name.
+        kind: the kind's name.
+        now: the present instant.
+        store: the local record store as a destination.
+    """
+
+    def __init__(self, instance: str, kind: str, now: Callable[[], datetime], *, store: RecordSink) -> None:
+        super().__init__(instance, kind, now)
+        self._store = store
+
+    @property
+    def store(self) -> RecordSink:
+        """The local record store."""
+        return self._store
+
+
+class HostDaemon:
+    """The running daemon, as hooks see it.
+
+    Args:
+        version: of auditord.
+        records: those that it keeps.
+    """
+
+    def __init__(self, version: str, records: Records) -> None:
+        self._version = version
+        self._records = records
+
+    @property
+    def version(self) -> str:
+        """The version of auditord."""
+        return self._version
+
+    @property
+    def records(self) -> Records:
+        """The records that this daemon keeps."""
+        return self._records

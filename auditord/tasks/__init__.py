@@ -1,0 +1,1 @@
+"""The work of instances: when they run, under which limits, and what becomes of what they make."""

@@ -1,0 +1,39 @@
+"""Waiting longer after each failure in a row."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Final
+
+FIRST: Final = timedelta(seconds=1)
+LONGEST: Final = timedelta(minutes=1)
+
+
+def wait_after(failures: int, random: Callable[[], float]) -> timedelta:
+    """How long to wait after so many failures in a row.
+
+    Doubles from :data:`FIRST` to :data:`LONGEST`; a random half of it is left out, so that those who failed together
+    do not come back together.
+    """
+    full = min(FIRST * (1 << min(failures - 1, 16)), LONGEST)
+    return full * (1 - random() / 2)
+
+
+class Backoff:
+    """Counts failures in a row.
+
+    Args:
+        random: a number from 0 to 1.
+    """
+
+    def __init__(self, random: Callable[[], float]) -> None:
+        self._random = random
+        self.failures = 0
+
+    def next(self) -> timedelta:
+        """Count a failure; how long to wait now."""
+        self.failures += 1
+        return wait_after(self.failures, self._random)
+
+    def reset(self) -> None:
+        """Something went well."""
+        self.failures = 0

@@ -1,0 +1,98 @@
+"""The one door to APScheduler, which is nothing but the clock: its jobs ask for runs and do none themselves."""
+
+import re
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import anyio
+import anyio.lowlevel
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
+from apscheduler.triggers.base import BaseTrigger
+from apscheduler.triggers.cron import CronTrigger
+from apscheduler.triggers.interval import IntervalTrigger
+
+from auditord.tasks.turn import Turn
+
+_DAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_DAY_RANGE: Final = re.compile(r"(\*|[0-7])(?:-([0-7]))?(?:/(\d+))?")
+
+
+class Clock:
+    """Asks for runs by interval or cron line.
+
+    Args:
+        delay: a random part of the jitter that it gets; spreads the runs of many hosts.
+    """
+
+    def __init__(self, delay: Callable[[timedelta], timedelta]) -> None:
+        self._delay = delay
+        self._turns: dict[str, Turn] = {}
+        # A tick that comes late (a host that slept) still counts, once.
+        defaults = {"coalesce": True, "misfire_grace_time": None, "max_instances": 1}
+        self._scheduler = AsyncIOScheduler(timezone=UTC, job_defaults=defaults)
+
+    def add(
+        self, task: str, turn: Turn, when: timedelta | str, jitter: timedelta, on_skipped: Callable[[], None]
+    ) -> None:
+        """Ask for runs of an instance: at once, then by interval or by a five-field cron line in UTC.
+
+        Args:
+            task: the instance.
+            turn: whom to ask.
+            when: the time between two ticks, or a cron line.
+            jitter: each tick comes later by a random part of this.
+            on_skipped: called when a tick finds the run before it still going.
+        """
+
+        async def tick() -> None:  # async, or APScheduler would run it in a thread, beside the loop
+            await anyio.sleep(self._delay(jitter).total_seconds())
+            if not turn.tick():
+                on_skipped()
+
+        self._turns[task] = turn
+        self._scheduler.add_job(tick, trigger=_trigger(when), id=task)
+        self._scheduler.add_job(tick, id=f"{task} at start")  # without a trigger: once, as soon as the clock runs
+
+    def next_run(self, task: str) -> datetime | None:
+        """The next tick, without its jitter; None while the clock stands, or for an unknown instance."""
+        job = self._scheduler.get_job(task)
+        # A job has no such attribute before the scheduler has been started.
+        moment: datetime | None = getattr(job, "next_run_time", None)
+        return moment
+
+    def trigger(self, task: str) -> bool:
+        """Ask for a run now, or after the present one; False for an unknown instance."""
+        if task in self._turns:
+            self._turns[task].trigger()
+        return task in self._turns
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None, None]:
+        """Let the clock run."""
+        self._scheduler.start()
+        try:
+            yield
+        finally:
+            self._scheduler.shutdown(wait=False)
+            with anyio.CancelScope(shield=True):
+                await anyio.lowlevel.checkpoint()  # the scheduler stops itself in a callback of the loop
+
+
+def _trigger(when: timedelta | str) -> BaseTrigger:
+    if isinstance(when, timedelta):
+        return IntervalTrigger(seconds=max(when.total_seconds(), 0.001), timezone=UTC)
+    minute, hour, day, month, day_of_week = when.split()
+    named = ",".join(_named_days(part) for part in day_of_week.split(","))
+    return CronTrigger(minute=minute, hour=hour, day=day, month=month, day_of_week=named, timezone=UTC)
+
+
+def _named_days(part: str) -> str:
+    """Days by name: cron counts from Sunday, APScheduler from Monday, so a number would mean another day."""
+    match = _DAY_RANGE.fullmatch(part)
+    if match is None or part == "*":
+        return part
+    first, last, step = match.groups()
+    begin, end = (0, 6) if first == "*" else (int(first), int(last or (6 if step else first)))
+    return ",".join(_DAYS[begin : end + 1 : int(step or 1)])

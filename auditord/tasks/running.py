@@ -1,0 +1,124 @@
+"""One run of an instance, inside its error boundary: whatever goes wrong is a report and touches nobody else."""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final, NoReturn
+
+import anyio
+
+from auditord.contexts.lent import task_log
+from auditord.tasks.backoff import Backoff
+from auditord.tasks.turn import Turn
+from auditord_hookspecs import AuditordError, RunReport
+
+_LONG_ENOUGH: Final = timedelta(minutes=5)
+
+
+@dataclass
+class Tally:
+    """What a run has made so far."""
+
+    records: int = 0
+    quarantined: int = 0
+    skipped: Counter[str] = field(default_factory=Counter[str])
+
+
+@dataclass(frozen=True, slots=True)
+class Runnable:
+    """An instance of a collector or a plugin, ready to run.
+
+    Args:
+        task: the instance's name.
+        kind: the kind's name.
+        execute: does the work once and counts it.
+        timeout: after this long a run is cancelled; None for one that never ends.
+    """
+
+    task: str
+    kind: str
+    execute: Callable[[Tally], Awaitable[None]]
+    timeout: timedelta | None
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Who hears of runs."""
+
+    started: Callable[[Runnable], None]
+    finished: Callable[[RunReport], Awaitable[None]]
+
+
+async def run_once(runnable: Runnable, now: Callable[[], datetime]) -> RunReport:
+    """Run an instance; a report comes back whatever happens, except when the caller is cancelled."""
+    started, begun, tally = now(), anyio.current_time(), Tally()
+    error = await _guarded(runnable, tally)
+    return RunReport(
+        task=runnable.task,
+        kind=runnable.kind,
+        started=started,
+        duration=timedelta(seconds=anyio.current_time() - begun),
+        error=error,
+        records=tally.records,
+        quarantined=tally.quarantined,
+        skipped=dict(tally.skipped),
+    )
+
+
+async def _guarded(runnable: Runnable, tally: Tally) -> str | None:
+    limit = None if runnable.timeout is None else runnable.timeout.total_seconds()
+    try:
+        with anyio.move_on_after(limit) as scope:
+            await runnable.execute(tally)
+    except Exception as error:  # noqa: BLE001 the boundary: a failure must never touch another instance
+        return describe(runnable.task, runnable.kind, error)
+    if scope.cancelled_caught:
+        return f"was cancelled after {limit:g} s: raise its timeout, or find out why its source is slow"
+    return None
+
+
+def describe(task: str, kind: str, error: Exception) -> str:
+    """One line for the operator; an error that nobody foresaw is logged with its traceback."""
+    if isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        return describe(task, kind, error.exceptions[0])
+    if isinstance(error, AuditordError):
+        return str(error)
+    task_log(task, kind).error("unexpected error, please report it", exc_info=error)
+    return f"{type(error).__name__}: {error}"
+
+
+async def run_by_the_clock(runnable: Runnable, turn: Turn, listener: Listener, now: Callable[[], datetime]) -> NoReturn:
+    """Run an instance whenever its turn comes; the clock's interval stays, however often it fails."""
+    while True:
+        async with turn.taken():
+            listener.started(runnable)
+            await listener.finished(await run_once(runnable, now))
+
+
+async def run_continuously(
+    runnable: Runnable, backoff: Backoff, listener: Listener, now: Callable[[], datetime]
+) -> NoReturn:
+    """Run an instance that never ends by itself; if it does, that is a failure, and it is started again."""
+    while True:
+        listener.started(runnable)
+        report = await run_once(runnable, now)
+        if report.error is None:
+            report = _failed(report, "ended by itself, which a continuous collector never should")
+        await listener.finished(report)
+        if report.duration > _LONG_ENOUGH:
+            backoff.reset()
+        await anyio.sleep(backoff.next().total_seconds())
+
+
+def _failed(report: RunReport, error: str) -> RunReport:
+    return RunReport(
+        report.task,
+        report.kind,
+        report.started,
+        report.duration,
+        error,
+        report.records,
+        report.quarantined,
+        report.skipped,
+    )

@@ -1,0 +1,137 @@
+"""Carrying the send-queue to one destination: claim, send, settle."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, Final, Protocol
+
+import anyio
+
+from auditord.errors import StoreUnavailable
+from auditord.spool import Queued, Spool
+from auditord.tasks.backoff import Backoff, wait_after
+from auditord.tasks.running import describe
+from auditord_hookspecs import RecordsRejected, Sender, SenderContext, SenderKind
+
+SEND_TIMEOUT: Final = 300.0
+"""Seconds after which a send that neither returns nor fails is a passing fault."""
+
+
+class SendListener(Protocol):
+    """Who hears how sending goes."""
+
+    def sent(self, delivered: int, refused: int) -> None:
+        """A batch arrived, apart from the entries that were refused for good."""
+        ...
+
+    def faulted(self, error: str, failures: int) -> None:
+        """A batch (or the destination itself) failed for the moment, so many times in a row."""
+        ...
+
+
+class SendLoop:
+    """The loop of one sender. What is sent stays queued until it is settled, so a crash repeats and loses nothing.
+
+    A fault holds the whole sender back, longer each time. It also halves the next batch: an entry that makes its batch
+    fail is alone in the end, waits for itself, and lets the others pass.
+
+    Args:
+        task: the instance's name.
+        kind: what it is.
+        config: its section of the configuration.
+        context: what it is lent.
+        spool: where the queue is.
+        listener: hears how it goes.
+        now: the present instant.
+        random: a number from 0 to 1.
+    """
+
+    def __init__(
+        self,
+        task: str,
+        kind: SenderKind[Any],  # Any: each kind has its own configuration model
+        config: Any,  # Any: the kind's own model
+        context: SenderContext,
+        *,
+        spool: Spool,
+        listener: SendListener,
+        now: Callable[[], datetime],
+        random: Callable[[], float],
+    ) -> None:
+        self._task = task
+        self._kind = kind
+        self._config = config
+        self._context = context
+        self._spool = spool
+        self._listener = listener
+        self._now = now
+        self._random = random
+        self._backoff = Backoff(random)
+        self._limit = kind.batch_size
+        self._sending: Sequence[Queued] = ()
+        self._queued = anyio.Event()
+        self._draining = False
+        spool.on_queued(task, self.wake)
+
+    def wake(self) -> None:
+        """Look into the queue now."""
+        self._queued.set()
+
+    def drain(self) -> None:
+        """Carry what is due, then end."""
+        self._draining = True
+        self.wake()
+
+    async def run(self) -> None:
+        """Send until drained."""
+        finished = False
+        while not finished:
+            try:
+                async with self._kind.open(self._config, self._context) as sender:
+                    await self._send_all(sender)
+                finished = True
+            except Exception as error:  # noqa: BLE001 the boundary: what it cannot deliver now it delivers later
+                await self._hold_back(error)
+
+    async def _send_all(self, sender: Sender) -> None:
+        while True:
+            self._queued = anyio.Event()
+            self._sending = await self._spool.claim(self._task, self._limit)
+            if self._sending:
+                await self._send(sender, self._sending)
+            elif self._draining:
+                return
+            else:
+                await self._wait()
+
+    async def _send(self, sender: Sender, batch: Sequence[Queued]) -> None:
+        refused: dict[int, str] = {}
+        try:
+            with anyio.fail_after(SEND_TIMEOUT):
+                await sender.send([queued.entry for queued in batch])
+        except RecordsRejected as rejected:
+            refused = {batch[position].entry_id: reason for position, reason in rejected.reasons.items()}
+        delivered = [queued.entry_id for queued in batch if queued.entry_id not in refused]
+        await self._spool.settle(self._task, delivered, refused)
+        self._backoff.reset()
+        self._limit = min(self._limit * 2, self._kind.batch_size)
+        self._listener.sent(len(delivered), len(refused))
+
+    async def _wait(self) -> None:
+        due = await self._spool.next_due(self._task)
+        limit = None if due is None else max((due - self._now()).total_seconds(), 0)
+        with anyio.move_on_after(limit):
+            await self._queued.wait()
+
+    async def _hold_back(self, error: Exception) -> None:
+        wait = self._backoff.next()
+        self._limit = max(self._limit // 2, 1)
+        self._listener.faulted(describe(self._task, self._kind.name, error), self._backoff.failures)
+        try:
+            now = self._now()
+            await self._spool.postpone(
+                {one.entry_id: now + wait_after(one.attempts + 1, self._random) for one in self._sending}
+            )
+        except StoreUnavailable as unavailable:
+            self._listener.faulted(str(unavailable), self._backoff.failures)
+        self._sending = ()
+        await anyio.sleep(wait.total_seconds())
