@@ -1,0 +1,109 @@
+"""Whether the daemon does its work: can it keep what it is given, and how does each instance fare."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+
+import anyio
+
+from auditord_hookspecs import AuditordError
+
+ANSWER_WITHIN: Final = 5.0
+"""Seconds after which a part that does not answer counts as dead."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskHealth:
+    """How an instance fares.
+
+    Args:
+        task: the instance's name.
+        kind: its kind's name.
+        section: ``collectors``, ``plugins`` or ``senders``.
+        running: a run is going on (of a sender: always).
+        last_started: when the last run began.
+        last_success: when something last went well.
+        last_error: what went wrong in the last run; None if it went well.
+        failures: failures in a row.
+        next_run: the clock's next tick.
+    """
+
+    task: str
+    kind: str
+    section: str
+    running: bool = False
+    last_started: datetime | None = None
+    last_success: datetime | None = None
+    last_error: str | None = None
+    failures: int = 0
+    next_run: datetime | None = None
+
+
+class Health:
+    """What is known about the daemon's state.
+
+    Args:
+        keepers: checks of the places that can take a POST durably; one that works suffices. Each raises if it cannot.
+        spool: the check of the spool.
+        next_run: the clock's next tick for an instance.
+    """
+
+    def __init__(
+        self,
+        keepers: Sequence[Callable[[], Awaitable[object]]],
+        spool: Callable[[], Awaitable[object]],
+        next_run: Callable[[str], datetime | None],
+    ) -> None:
+        self._keepers = keepers
+        self._spool = spool
+        self._next_run = next_run
+        self._tasks: dict[tuple[str, str], TaskHealth] = {}
+
+    async def durable(self) -> bool:
+        """Whether a POST would be durable now; what ``/health_check`` answers."""
+        return any([await _works(keeper) for keeper in self._keepers])
+
+    async def alive(self) -> bool:
+        """Whether the spool answers at all, be it that its disk is full: only then does a restart not help."""
+        try:
+            with anyio.fail_after(ANSWER_WITHIN):
+                await self._spool()
+        except TimeoutError:
+            return False
+        except AuditordError:
+            return True
+        return True
+
+    def tasks(self) -> Sequence[TaskHealth]:
+        """Every instance, in the order of the configuration."""
+        return [replace(task, next_run=self._next_run(task.task)) for task in self._tasks.values()]
+
+    def expect(self, task: TaskHealth) -> None:
+        """Begin to watch an instance."""
+        self._tasks[task.section, task.task] = task
+
+    def started(self, section: str, task: str, moment: datetime) -> None:
+        """A run began."""
+        self._change(section, task, running=True, last_started=moment)
+
+    def succeeded(self, section: str, task: str, moment: datetime, *, running: bool) -> None:
+        """A run (of a sender: a batch) went well."""
+        self._change(section, task, running=running, last_success=moment, last_error=None, failures=0)
+
+    def failed(self, section: str, task: str, error: str, *, running: bool) -> None:
+        """A run (of a sender: a batch) went wrong."""
+        failures = self._tasks[section, task].failures + 1
+        self._change(section, task, running=running, last_error=error, failures=failures)
+
+    def _change(self, section: str, task: str, **changes: object) -> None:
+        self._tasks[section, task] = replace(self._tasks[section, task], **changes)  # type: ignore[arg-type] # by name
+
+
+async def _works(keeper: Callable[[], Awaitable[object]]) -> bool:
+    try:
+        with anyio.fail_after(ANSWER_WITHIN):
+            await keeper()
+    except (AuditordError, TimeoutError):
+        return False
+    return True

@@ -1,0 +1,147 @@
+"""Log lines for people, for collectors of logs, or for systemd's journal, with the instance as a field of its own."""
+
+import json
+import logging
+import socket
+import struct
+import sys
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Literal, TextIO
+
+JOURNAL_SOCKET: Final = Path("/run/systemd/journal/socket")
+FIELDS: Final = ("task", "kind")
+"""What log calls may add as ``extra``."""
+
+_PRIORITIES: Final = (
+    (logging.CRITICAL, 2),
+    (logging.ERROR, 3),
+    (logging.WARNING, 4),
+    (logging.INFO, 6),
+    (logging.NOTSET, 7),
+)
+_QUIET: Final = ("apscheduler", "asyncio", "aiohttp.access")
+"""Loggers of libraries that tell of their everyday work."""
+
+
+def set_up(level: str, form: Literal["text", "json", "journal"], stream: TextIO = sys.stderr) -> None:
+    """Send everything of at least the level to the stream, or to the journal.
+
+    Args:
+        level: ``debug``, ``info``, ``warning`` or ``error``.
+        form: how lines look; ``journal`` writes ``<priority>`` lines to the stream where no journal listens.
+        stream: where lines go.
+    """
+    handler = JournalHandler(JOURNAL_SOCKET, stream) if form == "journal" else logging.StreamHandler(stream)
+    if form != "journal":
+        handler.setFormatter(TextFormatter() if form == "text" else JsonFormatter())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    for name in _QUIET:
+        logging.getLogger(name).setLevel(logging.DEBUG if level == "debug" else logging.WARNING)
+
+
+class TextFormatter(logging.Formatter):
+    """``2026-03-01T12:00:00.123Z INFO slurm: message``; what a job's name smuggles in cannot begin a new line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, and a traceback after it where there is one."""
+        name = fields(record).get("task", record.name)
+        line = f"{_time(record)} {record.levelname} {name}: {_one_line(record.getMessage())}"
+        trace = _traceback(record)
+        return f"{line}\n{trace}" if trace else line
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """``time``, ``level``, ``logger``, ``message``, and ``task``, ``kind``, ``traceback`` where known."""
+        document = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **fields(record),
+        }
+        if trace := _traceback(record):
+            document["traceback"] = trace
+        return json.dumps(document)
+
+
+class JournalHandler(logging.Handler):
+    """Writes to systemd's journal by its native protocol, so that ``journalctl AUDITORD_TASK=slurm`` works.
+
+    Args:
+        path: the journal's socket.
+        stream: takes ``<priority>`` lines when the journal does not listen.
+    """
+
+    def __init__(self, path: Path, stream: TextIO) -> None:
+        super().__init__()
+        self._path = path
+        self._stream = stream
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send one datagram."""
+        try:
+            self._socket.sendto(journal_datagram(record), str(self._path))
+        except OSError:  # nobody listens, or it is too long for a datagram
+            line = _one_line(record.getMessage())
+            self._stream.write(f"<{priority(record)}>{fields(record).get('task', record.name)}: {line}\n")
+            self._stream.flush()
+
+    def close(self) -> None:
+        """Give the socket back."""
+        self._socket.close()
+        super().close()
+
+
+def journal_datagram(record: logging.LogRecord) -> bytes:
+    """The journal's native form: ``NAME=value`` lines, and a length where a value has lines of its own."""
+    trace = _traceback(record)
+    message = record.getMessage()
+    values = {
+        "MESSAGE": f"{message}\n{trace}" if trace else message,
+        "PRIORITY": str(priority(record)),
+        "SYSLOG_IDENTIFIER": "auditord",
+        "LOGGER": record.name,
+        "CODE_FILE": record.pathname,
+        "CODE_LINE": str(record.lineno),
+        "CODE_FUNC": record.funcName or "",
+        **{f"AUDITORD_{name.upper()}": value for name, value in fields(record).items()},
+    }
+    return b"".join(_journal_lines(values))
+
+
+def _journal_lines(values: Mapping[str, str]) -> Iterator[bytes]:
+    for name, value in values.items():
+        data = value.encode(errors="backslashreplace")
+        if b"\n" in data:
+            yield name.encode() + b"\n" + struct.pack("<Q", len(data)) + data + b"\n"
+        else:
+            yield name.encode() + b"=" + data + b"\n"
+
+
+def priority(record: logging.LogRecord) -> int:
+    """The syslog priority, 2 (critical) to 7 (debug)."""
+    return next(number for level, number in _PRIORITIES if record.levelno >= level)
+
+
+def fields(record: logging.LogRecord) -> dict[str, str]:
+    """The structured fields that the log call gave."""
+    return {name: str(getattr(record, name)) for name in FIELDS if hasattr(record, name)}
+
+
+def _time(record: logging.LogRecord) -> str:
+    moment = datetime.fromtimestamp(record.created, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _one_line(text: str) -> str:
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def _traceback(record: logging.LogRecord) -> str:
+    return logging.Formatter().formatException(record.exc_info) if record.exc_info else ""

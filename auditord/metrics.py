@@ -1,0 +1,78 @@
+"""The host's own figures for ``/metrics``; those of runs are a hook module's (``run_metrics``).
+
+Every daemon has a registry of its own, so that two of them in one process do not mix.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+_TASK: Final = ("task", "kind")
+
+
+class TaskFigures:
+    """What is counted beside the runs themselves, by instance.
+
+    Args:
+        registry: where they are shown.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def counter(name: str, text: str) -> Counter:
+            return Counter(name, text, _TASK, registry=registry)
+
+        self.skipped_ticks = counter("auditord_skipped_ticks", "Ticks left out since the run before was still going.")
+        self.oversized_records = counter(
+            "auditord_oversized_records", "Records too long for AUDITOR's asynchronous client, stored all the same."
+        )
+        self.sent_entries = counter("auditord_sent_entries", "Entries of the send-queue that were delivered.")
+        self.refused_entries = counter("auditord_refused_entries", "Entries that a destination refused for good.")
+        self.send_faults = counter("auditord_send_faults", "Sends that failed for the moment and are repeated.")
+        self.send_failures = Gauge(
+            "auditord_send_failures_in_a_row", "Failed sends since the last good one.", _TASK, registry=registry
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CountedKey:
+    """One of AUDITOR's gauges that count records by the value of a meta key."""
+
+    metric: str
+    label: str
+    key: str
+
+
+class DatabaseFigures(Collector):
+    """AUDITOR's gauges about the records, as of the last look: reading them asks no database.
+
+    Args:
+        total: whether ``num_records_database`` is shown.
+        keys: the gauges by value.
+    """
+
+    def __init__(self, *, total: bool, keys: tuple[CountedKey, ...]) -> None:
+        self.keys: Final = keys
+        self._with_total = total
+        self._total: int | None = None
+        self._per_value: Mapping[str, Mapping[str, int]] = {}
+
+    def update(self, total: int, per_value: Mapping[str, Mapping[str, int]]) -> None:
+        """Show new counts: in all, and by meta key and value."""
+        self._total, self._per_value = total, per_value
+
+    def collect(self) -> Iterator[Metric]:
+        """The families; none before the first counts."""
+        if self._total is None:
+            return
+        text = "Number of records in the database."
+        if self._with_total:
+            yield GaugeMetricFamily("num_records_database", text, value=self._total)
+        for key in self.keys:
+            family = GaugeMetricFamily(key.metric, text, labels=(key.label,))
+            for value, count in self._per_value.get(key.key, {}).items():
+                family.add_metric((value,), count)
+            yield family

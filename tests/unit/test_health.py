@@ -1,0 +1,123 @@
+"""What the daemon says about itself: health and its own metrics."""
+
+from datetime import UTC, datetime, timedelta
+
+import anyio
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from auditord import health as health_module
+from auditord.errors import StoreUnavailable
+from auditord.health import Health, TaskHealth
+from auditord.metrics import CountedKey, DatabaseFigures, TaskFigures
+from auditord.spool import Figures, QueueFigures
+from auditord.spool.exposition import SpoolFigures
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+async def works() -> None:
+    pass
+
+
+async def fails() -> None:
+    raise StoreUnavailable("away")
+
+
+def make_health(**next_runs: datetime) -> Health:
+    health = Health([works], works, next_runs.get)
+    health.expect(TaskHealth("slurm", "slurm", "collectors"))
+    return health
+
+
+@pytest.mark.anyio
+async def test_one_place_that_can_keep_a_post_suffices() -> None:
+    assert await Health([fails, works], works, lambda _: None).durable()
+    assert not await Health([fails, fails], works, lambda _: None).durable()
+
+
+@pytest.mark.anyio
+async def test_a_part_that_does_not_answer_is_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health_module, "ANSWER_WITHIN", 0.01)
+    health = Health([anyio.sleep_forever], anyio.sleep_forever, lambda _: None)
+    assert not await health.durable()
+    assert not await health.alive()
+
+
+@pytest.mark.anyio
+async def test_a_full_disk_is_no_reason_for_a_restart() -> None:
+    assert await Health([fails], fails, lambda _: None).alive()
+
+
+def test_the_life_of_a_task() -> None:
+    health = make_health(slurm=NOON + timedelta(minutes=5))
+    health.started("collectors", "slurm", NOON)
+    (task,) = health.tasks()
+    assert (task.running, task.last_started, task.next_run) == (True, NOON, NOON + timedelta(minutes=5))
+    health.failed("collectors", "slurm", "sacct is missing", running=False)
+    health.failed("collectors", "slurm", "sacct is missing", running=False)
+    (task,) = health.tasks()
+    assert (task.running, task.last_error, task.failures, task.last_success) == (False, "sacct is missing", 2, None)
+    health.succeeded("collectors", "slurm", NOON, running=False)
+    (task,) = health.tasks()
+    assert (task.last_error, task.failures, task.last_success) == (None, 0, NOON)
+
+
+def lines(registry: CollectorRegistry) -> set[str]:
+    return set(generate_latest(registry).decode().splitlines())
+
+
+def test_the_gauges_of_auditor_have_their_names_and_labels() -> None:
+    registry = CollectorRegistry()
+    keys = (
+        CountedKey("num_records_database_per_site", "site", "site_id"),
+        CountedKey("num_records_database_per_group", "group_id", "group_id"),
+    )
+    figures = DatabaseFigures(total=True, keys=keys)
+    registry.register(figures)
+    assert "num_records_database" not in generate_latest(registry).decode()
+    figures.update(4, {"site_id": {"A": 3}, "group_id": {"group1": 3, 'gro"up\n2': 1}})
+    assert lines(registry) >= {
+        "num_records_database 4.0",
+        'num_records_database_per_site{site="A"} 3.0',
+        'num_records_database_per_group{group_id="group1"} 3.0',
+        'num_records_database_per_group{group_id="gro\\"up\\n2"} 1.0',
+    }
+
+
+def test_the_total_may_be_left_out() -> None:
+    figures = DatabaseFigures(total=False, keys=())
+    figures.update(4, {})
+    assert list(figures.collect()) == []
+
+
+def test_an_empty_queue_is_shown_as_zero() -> None:
+    registry = CollectorRegistry()
+    figures = SpoolFigures({"local": "local"}, lambda: NOON)
+    registry.register(figures)
+    assert 'auditord_queue_entries{kind="local",task="local"} 0.0' in lines(registry)
+    figures.update(
+        Figures(
+            queues={"gone": QueueFigures(7, NOON - timedelta(seconds=90))},
+            quarantined={("job", "slurm"): 2},
+            checkpoints={"slurm": NOON - timedelta(seconds=5)},
+            refused_bodies=3,
+            dropped_bodies=1,
+        )
+    )
+    assert lines(registry) >= {
+        'auditord_queue_entries{kind="",task="gone"} 7.0',
+        'auditord_queue_oldest_age_seconds{kind="",task="gone"} 90.0',
+        'auditord_quarantine_entries{stage="job",task="slurm"} 2.0',
+        'auditord_checkpoint_age_seconds{task="slurm"} 5.0',
+        "auditord_refused_bodies_total 3.0",
+        "auditord_dropped_bodies_total 1.0",
+    }
+
+
+def test_two_daemons_do_not_share_figures() -> None:
+    first, second = CollectorRegistry(), CollectorRegistry()
+    TaskFigures(first).skipped_ticks.labels("slurm", "slurm").inc()
+    TaskFigures(second)
+    assert 'auditord_skipped_ticks_total{kind="slurm",task="slurm"} 1.0' in lines(first)
+    assert 'task="slurm"' not in generate_latest(second).decode()
