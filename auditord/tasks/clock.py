@@ -1,22 +1,17 @@
 """The one door to APScheduler, which is nothing but the clock: its jobs ask for runs and do none themselves."""
 
-import re
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any
 
 import anyio
 import anyio.lowlevel
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
-from apscheduler.triggers.base import BaseTrigger
 from apscheduler.triggers.cron import CronTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 
 from auditord.tasks.turn import Turn
-
-_DAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat", "sun")
-_DAY_RANGE: Final = re.compile(r"(\*|[0-7])(?:-([0-7]))?(?:/(\d+))?")
 
 
 class Clock:
@@ -30,8 +25,9 @@ class Clock:
         self._delay = delay
         self._turns: dict[str, Turn] = {}
         # A tick that comes late (a host that slept) still counts, once.
+        # Any: it ships no types, and nothing of it leaves this module.
         defaults = {"coalesce": True, "misfire_grace_time": None, "max_instances": 1}
-        self._scheduler = AsyncIOScheduler(timezone=UTC, job_defaults=defaults)
+        self._scheduler: Any = AsyncIOScheduler(timezone=UTC, job_defaults=defaults)
 
     def add(
         self, task: str, turn: Turn, when: timedelta | str, jitter: timedelta, on_skipped: Callable[[], None]
@@ -41,7 +37,8 @@ class Clock:
         Args:
             task: the instance.
             turn: whom to ask.
-            when: the time between two ticks, or a cron line.
+            when: the time between two ticks, or a line from :mod:`auditord_hookspecs.schedule` (which names days, since
+                cron and APScheduler number them differently).
             jitter: each tick comes later by a random part of this.
             on_skipped: called when a tick finds the run before it still going.
         """
@@ -57,7 +54,7 @@ class Clock:
 
     def next_run(self, task: str) -> datetime | None:
         """The next tick, without its jitter; None while the clock stands, or for an unknown instance."""
-        job = self._scheduler.get_job(task)
+        job: object = self._scheduler.get_job(task)
         # A job has no such attribute before the scheduler has been started.
         moment: datetime | None = getattr(job, "next_run_time", None)
         return moment
@@ -80,19 +77,9 @@ class Clock:
                 await anyio.lowlevel.checkpoint()  # the scheduler stops itself in a callback of the loop
 
 
-def _trigger(when: timedelta | str) -> BaseTrigger:
+def _trigger(when: timedelta | str) -> Any:  # Any: a trigger
     if isinstance(when, timedelta):
-        return IntervalTrigger(seconds=max(when.total_seconds(), 0.001), timezone=UTC)
-    minute, hour, day, month, day_of_week = when.split()
-    named = ",".join(_named_days(part) for part in day_of_week.split(","))
-    return CronTrigger(minute=minute, hour=hour, day=day, month=month, day_of_week=named, timezone=UTC)
-
-
-def _named_days(part: str) -> str:
-    """Days by name: cron counts from Sunday, APScheduler from Monday, so a number would mean another day."""
-    match = _DAY_RANGE.fullmatch(part)
-    if match is None or part == "*":
-        return part
-    first, last, step = match.groups()
-    begin, end = (0, 6) if first == "*" else (int(first), int(last or (6 if step else first)))
-    return ",".join(_DAYS[begin : end + 1 : int(step or 1)])
+        every: Any = IntervalTrigger  # Any: pyright reads whole seconds into its default, fractions work
+        return every(seconds=when.total_seconds(), timezone=UTC)
+    cron: Any = CronTrigger  # Any: no types
+    return cron.from_crontab(when, timezone=UTC)

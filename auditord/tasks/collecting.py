@@ -1,7 +1,6 @@
 """A collector's run: batch by batch into the spool."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeAlias
 
 from auditord.spool import Enqueued
@@ -28,16 +27,17 @@ async def collect(
         tally: where the run is counted.
     """
     batches = kind.collect(config, context)
-    if not isinstance(batches, AsyncGenerator):
-        await _keep_all(batches, keep, tally)
-        return
-    async with aclosing(batches):  # cancelled or failed, the collector's own clean-up comes before the report
-        await _keep_all(batches, keep, tally)
+    try:
+        async for batch in batches:
+            kept = await keep(batch)
+            tally.records += kept.records
+            tally.quarantined += kept.quarantined
+            tally.skipped.update(batch.skipped)
+    finally:  # cancelled or failed, the collector's own clean-up comes before the report
+        await _close(batches)
 
 
-async def _keep_all(batches: AsyncIterator[Batch], keep: Keep, tally: Tally) -> None:
-    async for batch in batches:
-        kept = await keep(batch)
-        tally.records += kept.records
-        tally.quarantined += kept.quarantined
-        tally.skipped.update(batch.skipped)
+async def _close(batches: AsyncIterator[Batch]) -> None:
+    aclose: Callable[[], Awaitable[None]] | None = getattr(batches, "aclose", None)
+    if aclose is not None:  # an async generator; any other iterator has nothing to close
+        await aclose()

@@ -80,8 +80,9 @@ async def _guarded(runnable: Runnable, tally: Tally) -> str | None:
 
 def describe(task: str, kind: str, error: Exception) -> str:
     """One line for the operator; an error that nobody foresaw is logged with its traceback."""
-    if isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
-        return describe(task, kind, error.exceptions[0])
+    causes: tuple[Exception, ...] = getattr(error, "exceptions", ())
+    if len(causes) == 1:  # a task group wraps whatever its one task raised
+        return describe(task, kind, causes[0])
     if isinstance(error, AuditordError):
         return str(error)
     task_log(task, kind).error("unexpected error, please report it", exc_info=error)

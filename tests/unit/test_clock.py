@@ -1,0 +1,106 @@
+"""The clock: when it asks for runs."""
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+import anyio
+import pytest
+
+from auditord.tasks.clock import Clock
+from auditord.tasks.turn import Turn
+
+HOUR = timedelta(hours=1)
+NONE = timedelta(0)
+
+pytestmark = pytest.mark.anyio
+
+
+def no_delay(_: timedelta) -> timedelta:
+    return NONE
+
+
+def nothing() -> None:
+    pass
+
+
+async def within_seconds(wait: Callable[[], Awaitable[object]]) -> None:
+    with anyio.fail_after(20):
+        await wait()
+
+
+async def take(turn: Turn, times: int = 1) -> None:
+    for _ in range(times):
+        async with turn.taken():
+            pass
+
+
+async def test_the_first_run_is_at_start_then_by_interval() -> None:
+    clock, turn = Clock(no_delay), Turn()
+    clock.add("slurm", turn, timedelta(seconds=0.05), NONE, nothing)
+    async with clock.running():
+        await within_seconds(lambda: take(turn, 4))
+        assert clock.next_run("slurm") is not None
+
+
+async def test_a_cron_line_is_in_utc_and_runs_at_start_as_well() -> None:
+    clock, turn = Clock(no_delay), Turn()
+    clock.add("monthly", turn, "30 4 1 * *", NONE, nothing)
+    async with clock.running():
+        await within_seconds(lambda: take(turn))
+        moment = clock.next_run("monthly")
+    assert moment is not None
+    assert (moment.day, moment.hour, moment.minute, moment.utcoffset()) == (1, 4, 30, NONE)
+
+
+async def test_days_of_the_week_are_those_of_the_name() -> None:
+    clock = Clock(no_delay)
+    clock.add("weekly", Turn(), "0 0 * * sun", NONE, nothing)
+    async with clock.running():
+        moment = clock.next_run("weekly")
+    assert moment is not None
+    assert moment.strftime("%A") == "Sunday"
+
+
+async def test_a_tick_in_a_run_is_skipped_and_counted() -> None:
+    clock, turn, skipped = Clock(no_delay), Turn(), anyio.Event()
+    clock.add("slurm", turn, timedelta(seconds=0.05), NONE, skipped.set)
+    async with clock.running(), turn.taken():
+        await within_seconds(skipped.wait)
+
+
+async def test_jitter_delays_the_first_run_too() -> None:
+    asked = list[timedelta]()
+
+    def delay(jitter: timedelta) -> timedelta:
+        asked.append(jitter)
+        return NONE
+
+    clock, turn = Clock(delay), Turn()
+    clock.add("slurm", turn, HOUR, timedelta(minutes=3), nothing)
+    async with clock.running():
+        await within_seconds(lambda: take(turn))
+    assert asked == [timedelta(minutes=3)]
+
+
+async def test_somebody_may_ask_by_name() -> None:
+    clock, turn = Clock(lambda _: HOUR), Turn()
+    clock.add("slurm", turn, HOUR, HOUR, nothing)
+    assert clock.trigger("slurm")
+    await within_seconds(lambda: take(turn))
+    assert not clock.trigger("other")
+    assert clock.next_run("other") is None
+
+
+async def test_a_stopped_clock_asks_no_more() -> None:
+    clock, turn = Clock(no_delay), Turn()
+    clock.add("slurm", turn, timedelta(seconds=0.01), NONE, nothing)
+    async with clock.running():
+        await within_seconds(lambda: take(turn))
+    await within_seconds(lambda: _quiet(turn))
+
+
+async def _quiet(turn: Turn) -> None:
+    """One request may have been under way; after it no other comes in ten intervals."""
+    with anyio.move_on_after(0.1) as scope:
+        await take(turn, 2)
+    assert scope.cancelled_caught
