@@ -1,0 +1,50 @@
+"""Sender ``local``: carries the send-queue to the daemon's own record store. It exists unless it is switched off."""
+
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from auditord_hookspecs import (
+    Entry,
+    InstanceConfig,
+    RecordSink,
+    RecordsRejected,
+    Sender,
+    SenderContext,
+    SenderKind,
+    hookimpl,
+)
+
+
+class LocalConfig(InstanceConfig):
+    """Delivers to the record store that ``store.url`` names."""
+
+
+class StoreSender:
+    """Applies entries to the record store.
+
+    Args:
+        store: the local record store.
+    """
+
+    def __init__(self, store: RecordSink) -> None:
+        self._store = store
+
+    async def send(self, entries: Sequence[Entry]) -> None:
+        """Deliver the entries in order, in one transaction where the store can."""
+        refused = await self._store.deliver(entries)
+        if refused:
+            raise RecordsRejected(dict(refused))
+
+
+@asynccontextmanager
+async def open_store(config: LocalConfig, context: SenderContext) -> AsyncGenerator[Sender, None]:
+    """The host opens and closes the store itself; there is nothing to do but to use it."""
+    del config
+    yield StoreSender(context.store)
+
+
+@hookimpl
+def auditord_senders() -> Iterable[SenderKind[Any]]:  # Any: each kind has its own configuration model
+    """Bring the sender."""
+    yield SenderKind(name="local", config=LocalConfig, open=open_store)

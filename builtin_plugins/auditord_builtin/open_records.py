@@ -1,0 +1,84 @@
+"""Plugin ``open_records``: finds records that have been open for too long.
+
+A drone whose last update was lost stays open for ever and is missing in every sum; nobody notices unless told.
+"""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any, Final
+
+import click
+from prometheus_client import Gauge
+from prometheus_client.registry import Collector
+from pydantic import Field
+
+from auditord_hookspecs import (
+    Daemon,
+    Duration,
+    PluginContext,
+    PluginKind,
+    Record,
+    RecordQuery,
+    RunConfig,
+    hookimpl,
+)
+from auditord_hookspecs.query import AllOf, Comparison, IsOpen, Order, SortField, TimeCompares, TimeField
+
+LISTED: Final = 20
+"""How many records a run names in the log; a dry run prints all."""
+
+OPEN: Final = Gauge(
+    "auditord_records_open_too_long", "Records without a stop time that began too long ago.", ("task",), registry=None
+)
+
+
+class OpenRecordsConfig(RunConfig):
+    """Lists records that are open for too long, as a gauge and in the log."""
+
+    older_than: Duration = Field(
+        default=timedelta(days=7), gt=timedelta(0), description="A record may be open for so long."
+    )
+
+
+async def report_open_records(config: OpenRecordsConfig, context: PluginContext) -> None:
+    """Look for them, the oldest first. A store that fails half-way leaves the gauge as it was."""
+    query = RecordQuery(
+        where=AllOf((IsOpen(), TimeCompares(TimeField.START, Comparison.LT, context.now() - config.older_than))),
+        order=Order(SortField.START),
+    )
+    count = 0
+    async with context.records.stream(query) as records:
+        async for record in records:
+            count += 1
+            _tell(context, record, count)
+    _conclude(context, count)
+
+
+def _tell(context: PluginContext, record: Record, number: int) -> None:
+    line = f"{record.record_id} is open since {record.start_time.isoformat()}"
+    if context.dry_run:
+        click.echo(line)
+    elif number <= LISTED:
+        context.log.warning("%s", line)
+
+
+def _conclude(context: PluginContext, count: int) -> None:
+    if context.dry_run:
+        click.echo(f"{count} records are open for too long")
+        return
+    OPEN.labels(context.instance).set(count)
+    if count > LISTED:
+        context.log.warning("%d records are open for too long; only the oldest %d are named", count, LISTED)
+
+
+@hookimpl
+def auditord_plugins() -> Iterable[PluginKind[Any]]:  # Any: each kind has its own configuration model
+    """Bring the plugin."""
+    yield PluginKind(name="open_records", config=OpenRecordsConfig, run=report_open_records)
+
+
+@hookimpl
+def auditord_metrics(daemon: Daemon) -> Iterable[Collector]:
+    """Bring the gauge."""
+    del daemon
+    return (OPEN,)

@@ -1,0 +1,65 @@
+"""Metrics of the runs of collectors and plugins."""
+
+from collections.abc import Iterable
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client.registry import Collector
+
+from auditord_hookspecs import Daemon, RunReport, hookimpl
+
+_TASK: Final = ("task", "kind")
+_SECONDS: Final = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3_600)
+
+
+class RunFigures:
+    """The instruments of one daemon."""
+
+    def __init__(self) -> None:
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(name, text, (*_TASK, *labels), registry=None)
+
+        self.duration = Histogram(
+            "auditord_run_duration_seconds", "How long runs took.", _TASK, buckets=_SECONDS, registry=None
+        )
+        self.failures = counter("auditord_run_failures", "Runs that failed.")
+        self.records = counter("auditord_collected_records", "Records that runs put into the spool.")
+        self.quarantined = counter("auditord_quarantined_jobs", "Jobs that runs could not convert.")
+        self.skipped = counter("auditord_skipped_jobs", "Jobs that make no record, by the reason.", "reason")
+        self.last_success = Gauge(
+            "auditord_last_success_timestamp_seconds", "When a run last went well.", _TASK, registry=None
+        )
+
+    def instruments(self) -> Iterable[Collector]:
+        """All of them."""
+        return (self.duration, self.failures, self.records, self.quarantined, self.skipped, self.last_success)
+
+    def count(self, report: RunReport) -> None:
+        """Count one run; a new instance shows its zeros at once, so that rates over its first failure work."""
+        labels = (report.task, report.kind)
+        self.duration.labels(*labels).observe(report.duration.total_seconds())
+        self.failures.labels(*labels).inc(report.error is not None)
+        self.records.labels(*labels).inc(report.records)
+        self.quarantined.labels(*labels).inc(report.quarantined)
+        for reason, count in report.skipped.items():
+            self.skipped.labels(*labels, reason).inc(count)
+        if report.error is None:
+            self.last_success.labels(*labels).set((report.started + report.duration).timestamp())
+
+
+_figures: Final[WeakKeyDictionary[Daemon, RunFigures]] = WeakKeyDictionary()
+
+
+@hookimpl
+def auditord_metrics(daemon: Daemon) -> Iterable[Collector]:
+    """Bring the instruments."""
+    figures = _figures[daemon] = RunFigures()
+    return figures.instruments()
+
+
+@hookimpl
+async def auditord_run_finished(daemon: Daemon, report: RunReport) -> None:
+    """Count the run."""
+    if daemon in _figures:
+        _figures[daemon].count(report)
