@@ -69,7 +69,7 @@ class Batch:
     pending: Mapping[str, Json | None] = field(default_factory=dict[str, Json | None])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: CollectorKind[Config](…) would raise TypeError
 class CollectorKind(Generic[C]):
     """A kind of source that produces records.
 
@@ -112,7 +112,7 @@ class ImportedConfig:
     dropped: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: PluginKind[Config](…) would raise TypeError
 class PluginKind(Generic[C]):
     """A kind of consumer that turns records into an effect.
 
@@ -144,7 +144,7 @@ class Sender(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: SenderKind[Config](…) would raise TypeError
 class SenderKind(Generic[C]):
     """A kind of destination that the send-queue is carried to.
 
