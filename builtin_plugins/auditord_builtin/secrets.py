@@ -1,0 +1,88 @@
+"""Secrets by reference: ``file:/path``, ``env:NAME`` and ``credential:name`` (systemd's ``LoadCredential=``)."""
+
+import logging
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from auditord_hookspecs import hookimpl
+
+_log = logging.getLogger(__name__)
+
+MAX_BYTES = 64 * 1024
+"""More than that is no secret, but a mistake in the path."""
+
+
+def resolve(reference: str, environ: Mapping[str, str]) -> SecretStr | None:
+    """The secret behind a reference, or None if the text is none.
+
+    Args:
+        reference: what stands in the configuration.
+        environ: for ``env:`` and for ``$CREDENTIALS_DIRECTORY``.
+
+    Raises:
+        ValueError: it cannot be read; the text says what was tried, never the secret.
+    """
+    scheme, colon, name = reference.partition(":")
+    match scheme if colon else None:
+        case "file":
+            return _read(Path(name))
+        case "env":
+            return _from_environment(name, environ)
+        case "credential":
+            return _read(_credential(name, environ))
+        case _:
+            return None
+
+
+def _read(path: Path) -> SecretStr:
+    if not path.is_absolute():
+        raise ValueError(f"'file:{path}' needs an absolute path")
+    try:
+        with path.open("rb") as file:
+            _warn_if_others_read(path, os.fstat(file.fileno()).st_mode)
+            content = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise ValueError(f"cannot read the secret in {path}: {error.strerror}") from error
+    return SecretStr(_text(content, path))
+
+
+def _text(content: bytes, path: Path) -> str:
+    if len(content) > MAX_BYTES:
+        raise ValueError(f"{path} is too large for a secret (more than {MAX_BYTES} bytes)")
+    try:
+        text = content.decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        raise ValueError(f"the secret in {path} is not UTF-8 text") from None  # the cause would quote the secret
+    if not text:
+        raise ValueError(f"the secret in {path} is empty")
+    return text
+
+
+def _warn_if_others_read(path: Path, mode: int) -> None:
+    if mode & (stat.S_IRGRP | stat.S_IROTH):
+        readers = "everybody" if mode & stat.S_IROTH else "its group"
+        _log.warning("the secret in %s can be read by %s: chmod 600 it", path, readers)
+
+
+def _from_environment(name: str, environ: Mapping[str, str]) -> SecretStr:
+    if not (value := environ.get(name)):
+        raise ValueError(f"the environment variable {name} is {'empty' if name in environ else 'not set'}")
+    return SecretStr(value)
+
+
+def _credential(name: str, environ: Mapping[str, str]) -> Path:
+    if not name or "/" in name:
+        raise ValueError(f"'credential:{name}' needs the name of a systemd credential, without a path")
+    if not (folder := environ.get("CREDENTIALS_DIRECTORY")):
+        raise ValueError(f"'credential:{name}' is only there in a unit with LoadCredential={name}:/path")
+    return Path(folder, name)
+
+
+@hookimpl
+def auditord_resolve_secret(reference: str) -> SecretStr | None:
+    """Resolve the references that need nothing but this host."""
+    return resolve(reference, os.environ)
