@@ -1,0 +1,68 @@
+"""Where hook modules come from: entry points of installed distributions, the built-in ones like any other."""
+
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+
+from auditord.errors import HookError
+
+GROUP = "auditord.hooks"
+
+
+@dataclass(frozen=True, slots=True)
+class HookModule:
+    """A hook module that takes part.
+
+    Args:
+        name: of the entry point.
+        module: what the entry point loads.
+        distribution: who installed it.
+        version: of the distribution.
+        hooks: the hooks that it implements.
+    """
+
+    name: str
+    module: str
+    distribution: str
+    version: str
+    hooks: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.module} (entry point {self.name} of {self.distribution} {self.version})"
+
+
+@dataclass(frozen=True, slots=True)
+class HookEntry:
+    """An entry point that was found, and how to import what it names."""
+
+    described: HookModule
+    load: Callable[[], object]
+
+    def import_module(self) -> object:
+        """The hook module.
+
+        Raises:
+            HookError: importing it raised anything at all, an exit included; the text names the last line that ran.
+        """
+        try:
+            return self.load()
+        except (Exception, SystemExit) as error:
+            raise HookError(f"{self.described} cannot be imported: {blame(error)}") from error
+
+
+def installed_entries() -> Sequence[HookEntry]:
+    """Every entry point of the group, in an order that does not depend on the file system."""
+    found = [
+        HookEntry(HookModule(entry.name, entry.value, entry.dist.name, entry.dist.version), entry.load)
+        for entry in entry_points(group=GROUP)
+        if entry.dist is not None
+    ]
+    return sorted(found, key=lambda each: (each.described.distribution, each.described.name))
+
+
+def blame(error: BaseException) -> str:
+    """What was raised, and the innermost line of code that did."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{where}"

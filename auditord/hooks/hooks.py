@@ -1,0 +1,130 @@
+"""Call the hooks of the loaded modules, each implementation on its own, so that a fault has a name."""
+
+import logging
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, cast
+
+import anyio
+import pluggy
+from pydantic import SecretStr
+
+from auditord.config.kinds import InstalledKinds
+from auditord.errors import HookError
+from auditord.hooks.entries import HookModule, blame
+
+_log = logging.getLogger(__name__)
+
+EVENT_TIMEOUT = timedelta(seconds=10)
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """The hook modules that take part, and what they brought.
+
+    Args:
+        manager: has every module registered under the name of its module.
+        modules: the modules, in the order in which they are called.
+        kinds: what they let the configuration name.
+        event_timeout: how long one implementation may take over one event.
+    """
+
+    manager: pluggy.PluginManager
+    modules: Sequence[HookModule]
+    kinds: InstalledKinds
+    event_timeout: timedelta = EVENT_TIMEOUT
+
+    @property
+    def relay(self) -> pluggy.HookRelay:
+        """The hooks as pluggy calls them: all implementations at once, faults without a name."""
+        return self.manager.hook
+
+    def declarations(self, name: str, **arguments: object) -> Iterator[tuple[HookModule, Any]]:
+        """What the implementations of a declaration yield, each value with the module that it is from.
+
+        Args:
+            name: the hook, such as ``auditord_metrics``.
+            arguments: the hook's arguments.
+
+        Raises:
+            HookError: an implementation raised, or returned nothing to iterate; the text names its module.
+        """
+        for module, implementation in implementations(self.manager, self.modules, name):
+            for value in declared_by(module, implementation, arguments):
+                yield module, value
+
+    def resolve_secret(self, reference: str) -> SecretStr | None:
+        """Ask the modules in order for the secret behind a reference; None if it is nobody's.
+
+        Raises:
+            ValueError: a module knows the reference and cannot resolve it.
+            HookError: a module failed otherwise.
+        """
+        name = "auditord_resolve_secret"
+        for module, implementation in implementations(self.manager, self.modules, name):
+            if (secret := _secret_of(module, implementation, reference)) is not None:
+                return secret
+        return None
+
+    async def call_event(self, name: str, **arguments: object) -> None:
+        """Tell every implementation of an event, at the same time; a fault or delay of one is logged and stays its own.
+
+        Args:
+            name: the hook, such as ``auditord_run_finished``.
+            arguments: the hook's arguments.
+        """
+        async with anyio.create_task_group() as group:
+            for module, implementation in implementations(self.manager, self.modules, name):
+                group.start_soon(self._tell, module, implementation, arguments)
+
+    async def _tell(self, module: HookModule, implementation: pluggy.HookImpl, arguments: Mapping[str, object]) -> None:
+        name, scope = implementation.function.__name__, anyio.CancelScope()
+        try:
+            with anyio.move_on_after(self.event_timeout.total_seconds()) as scope:
+                await cast("Awaitable[None]", _call(implementation, arguments))
+        except (Exception, SystemExit):  # noqa: BLE001 the boundary of an event: a guest's fault stays its own
+            _log.exception("%s failed in %s; the daemon goes on", module, name)
+        if scope.cancelled_caught:
+            _log.error("%s took longer than %s s in %s", module, self.event_timeout.total_seconds(), name)
+
+
+def implementations(
+    manager: pluggy.PluginManager, modules: Iterable[HookModule], name: str
+) -> Iterator[tuple[HookModule, pluggy.HookImpl]]:
+    """The implementations of a hook with their modules, in the modules' order."""
+    caller: pluggy.HookCaller = getattr(manager.hook, name)
+    by_module = {each.plugin_name: each for each in caller.get_hookimpls()}
+    return ((module, by_module[module.module]) for module in modules if module.module in by_module)
+
+
+def declared_by(module: HookModule, implementation: pluggy.HookImpl, arguments: Mapping[str, object]) -> Sequence[Any]:
+    """All that one implementation of a declaration yields.
+
+    Raises:
+        HookError: it raised, exits included, or returned nothing to iterate.
+    """
+    try:
+        return tuple(cast("Iterable[Any]", _call(implementation, arguments)))
+    except (Exception, SystemExit) as error:
+        raise _failure(module, implementation, error) from error
+
+
+def _secret_of(module: HookModule, implementation: pluggy.HookImpl, reference: str) -> SecretStr | None:
+    try:
+        secret = _call(implementation, {"reference": reference})
+    except ValueError:
+        raise  # the hook's own way to say what is wrong with the reference
+    except (Exception, SystemExit) as error:
+        raise _failure(module, implementation, error) from error
+    if secret is not None and not isinstance(secret, SecretStr):
+        raise HookError(f"{module}: {implementation.function.__name__} must return a SecretStr or None")
+    return secret
+
+
+def _call(implementation: pluggy.HookImpl, arguments: Mapping[str, object]) -> object:
+    return implementation.function(*(arguments[name] for name in implementation.argnames))
+
+
+def _failure(module: HookModule, implementation: pluggy.HookImpl, error: BaseException) -> HookError:
+    return HookError(f"{module} failed in {implementation.function.__name__}: {blame(error)}")

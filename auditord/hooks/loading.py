@@ -1,0 +1,117 @@
+"""Load the hook modules. One that is broken stops the start: a daemon that quietly lacks a collector loses jobs."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pluggy
+
+from auditord.config.naming import suggestion
+from auditord.errors import HookError
+from auditord.hooks.colours import implemented_hooks, violations
+from auditord.hooks.declared import KIND_HOOKS, KindCollection
+from auditord.hooks.entries import HookEntry, HookModule, installed_entries
+from auditord.hooks.hooks import Hooks, declared_by, implementations
+from auditord_hookspecs import hookspec
+from auditord_hookspecs.hookspec import PROJECT
+
+WAY_OUT = "repair or uninstall it, or name it in hooks.disabled"
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """Everything there is to say about the installed hook modules.
+
+    Args:
+        hooks: the modules that can be used.
+        disabled: those that the configuration leaves out; they were not imported.
+        faults: why the others cannot be used; one sentence each.
+    """
+
+    hooks: Hooks
+    disabled: Sequence[HookModule]
+    faults: Sequence[str]
+
+
+def load_hooks(disabled: Sequence[str], entries: Sequence[HookEntry] | None = None) -> Hooks:
+    """Load every installed hook module but the disabled ones.
+
+    Args:
+        disabled: entry-point names or modules (``hooks.disabled``).
+        entries: what to load instead of all that is installed.
+
+    Raises:
+        HookError: at least one cannot be used; the text names each with its module and distribution.
+    """
+    found = survey(disabled, entries)
+    if found.faults:
+        lines = "\n  ".join(["the hook modules cannot be used:", *found.faults])
+        raise HookError(f"{lines}\n  ({WAY_OUT})")
+    return found.hooks
+
+
+def survey(disabled: Sequence[str], entries: Sequence[HookEntry] | None = None) -> Survey:
+    """Load what can be loaded, and say what is wrong with the rest; the arguments are those of :func:`load_hooks`."""
+    entries = installed_entries() if entries is None else entries
+    left_out = [entry.described for entry in entries if _is_disabled(entry.described, disabled)]
+    loader = _Loader()
+    loader.faults += _unknown(disabled, entries)
+    for entry in entries:
+        if entry.described not in left_out:
+            loader.take(entry)
+    return Survey(loader.finish(), left_out, loader.faults)
+
+
+def _is_disabled(module: HookModule, disabled: Sequence[str]) -> bool:
+    return module.name in disabled or module.module in disabled
+
+
+def _unknown(disabled: Sequence[str], entries: Sequence[HookEntry]) -> Iterator[str]:
+    names = {name for entry in entries for name in (entry.described.name, entry.described.module)}
+    for name in disabled:
+        if name not in names:
+            yield f"hooks.disabled: no hook module or entry point is called '{name}'{suggestion(name, names)}"
+
+
+class _Loader:
+    """Registers modules one by one and keeps the faults of those that it refuses."""
+
+    def __init__(self) -> None:
+        self.faults: list[str] = []
+        self._manager = pluggy.PluginManager(PROJECT)
+        self._manager.add_hookspecs(hookspec)
+        self._modules: list[HookModule] = []
+
+    def take(self, entry: HookEntry) -> None:
+        """Import, check and register one module."""
+        try:
+            module = entry.import_module()
+            self._refuse_second(entry.described)
+            _check(entry.described, module)
+            self._manager.register(module, name=entry.described.module)
+        except (HookError, pluggy.PluginValidationError) as error:
+            self.faults.append(str(error) if isinstance(error, HookError) else f"{entry.described}: {error}")
+        else:
+            self._modules.append(replace(entry.described, hooks=tuple(sorted(implemented_hooks(module)))))
+
+    def finish(self) -> Hooks:
+        """The modules that were taken, with their kinds."""
+        collection = KindCollection()
+        for name in KIND_HOOKS:
+            for module, implementation in implementations(self._manager, self._modules, name):
+                try:
+                    collection.add(name, [(module, kind) for kind in declared_by(module, implementation, {})])
+                except HookError as error:
+                    self.faults.append(str(error))
+        self.faults += collection.faults
+        return Hooks(self._manager, tuple(self._modules), collection.installed())
+
+    def _refuse_second(self, described: HookModule) -> None:
+        for other in self._modules:
+            if other.module == described.module:
+                raise HookError(f"{described} is loaded already, as {other}")
+
+
+def _check(described: HookModule, module: object) -> None:
+    """Raise HookError if the module breaks a rule of the hooks."""
+    if reasons := "; ".join(violations(module)):
+        raise HookError(f"{described}: {reasons}")
