@@ -1,0 +1,288 @@
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from auditord.testing import FakeCollectorContext
+from auditord_builtin.slurm import SLURM, SlurmConfig
+from auditord_builtin.slurm.states import ENDED, parse_state
+from auditord_hookspecs import AuditordError, Batch, CommandFailed, Produced, Record, Window
+
+pytestmark = pytest.mark.anyio
+
+NOW = datetime(2026, 3, 29, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+@dataclass
+class Sacct:
+    """Plays sacct over a list of jobs that can grow between the runs."""
+
+    jobs: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
+    fault: Exception | None = None
+    calls: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
+
+    def __call__(self, argv: Sequence[str]) -> bytes:
+        parts = [option.removeprefix("--").partition("=") for option in argv if option.startswith("--")]
+        options = {name: value for name, _, value in parts}
+        self.calls.append(options)
+        if self.fault:
+            raise self.fault
+        columns = options["format"].split(",")
+        rows = [job for job in self.jobs if self._asked_for(job, options)]
+        lines = (options["delimiter"].join(row.get(column, "") for column in columns) for row in rows)
+        return "".join(f"{line}\n" for line in lines).encode()
+
+    def _asked_for(self, job: Mapping[str, str], options: Mapping[str, str]) -> bool:
+        start, stop = (
+            datetime.fromisoformat(options[name]).replace(tzinfo=UTC).timestamp() for name in ("starttime", "endtime")
+        )
+        state = parse_state(job["State"])
+        if "state" in options:
+            asked = {
+                ENDED.get(short, {"R": "RUNNING", "S": "SUSPENDED"}.get(short)) for short in options["state"].split(",")
+            }
+            running = state in {"RUNNING", "SUSPENDED"}
+            return state in asked and (running or start <= int(job["End"]) <= stop)
+        return job["End"] == "Unknown" or int(job["End"]) >= start
+
+    def add(self, job_id: str, end: datetime | None, state: str = "COMPLETED", **columns: str) -> None:
+        stop = end or NOW
+        known = {"JobID": job_id, "JobIDRaw": job_id, "Cluster": "c1", "State": state, "NCPUS": "1", "User": "alice"}
+        times = {"Start": f"{stop.timestamp() - 60:.0f}", "End": f"{end.timestamp():.0f}" if end else "Unknown"}
+        self.jobs.append({**known, **times, **columns})
+
+
+def config(**options: Any) -> SlurmConfig:
+    defaults = {"earliest_datetime": NOW - 24 * HOUR, "components": "auditor", "lag": "0s"}
+    return SlurmConfig.model_validate({**defaults, **options})
+
+
+def context(sacct: Sacct, **options: Any) -> FakeCollectorContext:
+    return FakeCollectorContext(moment=NOW, commands=sacct, **options)
+
+
+async def run(chosen: SlurmConfig, at: FakeCollectorContext) -> list[str]:
+    return [record.record_id for record in await at.keep(SLURM.collect(chosen, at))]
+
+
+async def test_a_run_accounts_for_what_ended_and_the_next_adds_nothing() -> None:
+    sacct = Sacct()
+    sacct.add("1", NOW - 2 * HOUR)
+    sacct.add("2", NOW - timedelta(seconds=1), "FAILED")
+    sacct.add("3", NOW - HOUR, "CANCELLED by 0", Start="None")
+    at = context(sacct)
+    assert await run(config(), at) == ["slurm-1", "slurm-2"]
+    assert sum((batch.skipped.get("never started", 0) for batch in at.kept), 0) == 1
+    count = len(at.kept)
+    assert await run(config(), at) == []
+    assert all(not batch.skipped for batch in at.kept[count:])
+
+
+async def test_every_job_belongs_to_one_page_also_on_its_border() -> None:
+    sacct = Sacct()
+    for hour in range(24):
+        sacct.add(str(hour + 1), NOW - 24 * HOUR + hour * HOUR)
+    at = context(sacct)
+    at.remembered = {}
+    assert await run(config(slice="1h"), at) == [f"slurm-{hour + 1}" for hour in range(24)]
+    assert at.progress == 1.0
+
+
+async def test_a_job_that_reaches_the_database_late_is_found_by_the_overlap() -> None:
+    sacct, at = Sacct(), None
+    at = context(sacct)
+    await run(config(), at)
+    sacct.add("1", NOW - timedelta(minutes=59))
+    at.moment += timedelta(minutes=5)
+    assert await run(config(overlap="2h"), at) == ["slurm-1"]
+
+
+async def test_a_job_that_is_very_late_is_found_by_the_daily_look_back_in_any_state() -> None:
+    sacct = Sacct()
+    at = context(sacct)
+    await run(config(), at)
+    sacct.add("1", NOW - 20 * HOUR)
+    sacct.add("2", NOW - 20 * HOUR, "INVENTED_LATER")
+    sacct.add("3", None, "RUNNING")
+    for hours in (1, 12, 23):
+        at.moment = NOW + hours * HOUR
+        assert await run(config(), at) == []
+    at.moment = NOW + 24 * HOUR
+    assert await run(config(), at) == ["slurm-1", "slurm-2"]
+    at.moment = NOW + 25 * HOUR
+    calls = len(sacct.calls)
+    assert await run(config(), at) == []
+    assert len(sacct.calls) == calls + 1
+
+
+async def test_a_look_back_that_is_broken_off_goes_on_where_it_was() -> None:
+    sacct = Sacct()
+    at = context(sacct)
+    await run(config(), at)
+    at.moment = NOW + 24 * HOUR
+    batches = SLURM.collect(config(), at)
+    async for batch in batches:
+        at.kept.append(batch)
+        at.checkpoint = batch.checkpoint
+        if at.checkpoint["rescan_from"] is not None and len(at.kept) > 12:
+            break
+    stopped = datetime.fromisoformat(at.checkpoint["rescan_from"])
+    sacct.calls.clear()
+    await run(config(), at)
+    deep = [call for call in sacct.calls if "state" not in call]
+    assert datetime.fromisoformat(deep[0]["starttime"]).replace(tzinfo=UTC) == stopped
+    assert at.checkpoint["rescan_from"] is None
+
+
+async def test_the_first_run_without_a_date_begins_now() -> None:
+    sacct = Sacct()
+    sacct.add("1", NOW - timedelta(minutes=1))
+    at = context(sacct)
+    assert await run(config(earliest_datetime=None, lag="1m"), at) == []
+    sacct.add("2", NOW + timedelta(minutes=1))
+    at.moment = NOW + timedelta(minutes=5)
+    assert await run(config(earliest_datetime=None, lag="1m"), at) == ["slurm-2"]
+
+
+async def test_jobs_within_the_lag_wait_for_the_next_run() -> None:
+    sacct = Sacct()
+    sacct.add("1", NOW - timedelta(seconds=30))
+    at = context(sacct)
+    assert await run(config(lag="1m"), at) == []
+    at.moment += timedelta(minutes=1)
+    assert await run(config(lag="1m"), at) == ["slurm-1"]
+
+
+async def test_a_clock_that_goes_back_does_not_move_the_checkpoint_back() -> None:
+    at = context(Sacct())
+    await run(config(), at)
+    at.moment -= 5 * HOUR
+    await run(config(), at)
+    assert at.checkpoint["until"] == NOW.isoformat()
+
+
+async def test_a_fault_fails_the_run_and_leaves_the_checkpoint() -> None:
+    sacct = Sacct()
+    sacct.add("1", NOW - HOUR)
+    at = context(sacct)
+    sacct.fault = CommandFailed("`sacct` ended with exit code 1: Connection refused")
+    with pytest.raises(CommandFailed, match="Connection refused"):
+        await run(config(), at)
+    assert at.checkpoint["until"] == (NOW - 24 * HOUR).isoformat()
+    sacct.fault = None
+    assert await run(config(), at) == ["slurm-1"]
+
+
+async def test_pages_that_were_read_before_a_fault_stay_read() -> None:
+    sacct = Sacct()
+    sacct.add("1", NOW - 20 * HOUR)
+    at = context(sacct)
+    batches: Any = SLURM.collect(config(), at)
+    first: list[Batch] = [await anext(batches) for _ in range(2)]
+    at.kept += first
+    at.checkpoint = first[-1].checkpoint
+    sacct.fault = CommandFailed("gone")
+    with pytest.raises(CommandFailed):
+        await anext(batches)
+    assert datetime.fromisoformat(at.checkpoint["until"]) == NOW - 18 * HOUR
+
+
+async def test_one_broken_job_is_quarantined_and_the_others_are_not() -> None:
+    sacct = Sacct()
+    sacct.add("1", NOW - HOUR)
+    sacct.add("2", NOW - HOUR, Start="yesterday")
+    sacct.add("3", NOW - HOUR, NCPUS="many")
+    sacct.add("4", NOW - HOUR, End=f"{(NOW - HOUR).timestamp():.0f}", NCPUS="0")
+    at = context(sacct)
+    assert await run(config(), at) == ["slurm-1", "slurm-4"]
+    quarantined = {one.source_id: one.reason for batch in at.kept for one in batch.quarantined}
+    assert "yesterday" in quarantined["c1/2@yesterday"]
+    assert any("many" in reason for reason in quarantined.values())
+    assert await run(config(), at) == []
+    assert not at.kept[-1].quarantined
+
+
+async def test_a_window_is_collected_exactly_again_and_again() -> None:
+    sacct = Sacct()
+    for hour in range(1, 6):
+        sacct.add(str(hour), NOW - hour * HOUR)
+    at = context(sacct, window=Window(NOW - 4 * HOUR, NOW - 2 * HOUR))
+    expected = ["slurm-3", "slurm-4"]
+    assert sorted(await run(config(), at)) == expected
+    assert sorted(await run(config(), at)) == expected
+    assert all(batch.checkpoint is None for batch in at.kept)
+
+
+async def test_running_jobs_become_open_records_once_and_are_closed_by_the_same_id() -> None:
+    sacct = Sacct()
+    sacct.add("1", None, "RUNNING")
+    sacct.add("2", None, "SUSPENDED")
+    sacct.add("3", None, "PENDING", Start="Unknown")
+    at = context(sacct)
+    chosen = config(open_records=True)
+    opened = await at.keep(SLURM.collect(chosen, at))
+    assert [(record.record_id, record.stop_time) for record in opened] == [("slurm-1", None), ("slurm-2", None)]
+    assert await run(chosen, at) == []
+    sacct.jobs[0] |= {"State": "COMPLETED", "End": f"{(NOW + HOUR).timestamp():.0f}"}
+    at.moment = NOW + 2 * HOUR
+    [closed] = await at.keep(SLURM.collect(chosen, at))
+    assert (closed.record_id, closed.start_time) == ("slurm-1", opened[0].start_time)
+    assert closed.stop_time == NOW + HOUR
+
+
+async def test_every_record_carries_its_alternate_id() -> None:
+    sacct = Sacct()
+    sacct.add("1", NOW - HOUR)
+    at = context(sacct)
+    await run(config(), at)
+    made = [one for batch in at.kept for one in batch.records]
+    assert [one.alternate_id for one in made if isinstance(one, Produced)] == [
+        f"slurm-1-{(NOW - HOUR).timestamp() - 60:.0f}"
+    ]
+    assert not any(isinstance(one, Record) for one in made)
+
+
+async def test_the_query_says_everything_that_sacct_would_guess() -> None:
+    sacct = Sacct()
+    at = context(sacct)
+    await run(config(sacct=["sudo", "sacct"], through=["ssh", "head1"], clusters=["a"], slice="365d"), at)
+    options = sacct.calls[0]
+    assert at.ran[0][:4] == ("ssh", "head1", "sudo", "sacct")
+    assert options["starttime"] == "2026-03-28T12:00:00"
+    assert options["endtime"] == "2026-03-29T12:00:00"
+    assert {"allusers", "duplicates", "noheader", "noconvert", "parsable2", "allocations"} <= options.keys()
+    assert options["clusters"] == "a"
+    assert options["state"].split(",") == list(ENDED)
+    assert options["format"].startswith("JobID,")
+    assert options["format"].endswith(",JobIDRaw")
+
+
+async def test_steps_are_asked_for_only_if_a_column_needs_them() -> None:
+    sacct = Sacct()
+    await run(config(), context(sacct))
+    assert "allocations" in sacct.calls[0]
+    sacct.calls.clear()
+    await run(SlurmConfig(earliest_datetime=NOW - HOUR), context(sacct))
+    assert "allocations" not in sacct.calls[0]
+
+
+async def test_every_query_has_a_delimiter_of_its_own() -> None:
+    sacct = Sacct()
+    await run(config(), context(sacct))
+    delimiters = {call["delimiter"] for call in sacct.calls}
+    assert len(delimiters) == len(sacct.calls) > 1
+
+
+async def test_a_checkpoint_of_something_else_is_refused() -> None:
+    with pytest.raises(AuditordError, match="checkpoint"):
+        await run(config(), context(Sacct(), checkpoint={"job": 1}))
+
+
+async def test_labels_that_are_left_out_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    sacct = Sacct()
+    sacct.add("1", NOW - HOUR, Comment="no json")
+    await run(config(meta=[{"name": "c", "key": "Comment", "key_type": "Json"}]), context(sacct))
+    assert "slurm-1: meta c: Comment: 'no json' is not a JSON object" in caplog.text
