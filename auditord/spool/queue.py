@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from auditord.errors import StoreUnavailable
 from auditord.spool.encoding import Row, SetAside, provenance_columns
 from auditord.spool.quarantine import set_aside
 from auditord.spool.values import QueueFigures, Stage, from_micros, to_micros
@@ -67,8 +68,14 @@ class Claimed:
     attempts: int
 
 
-def put(connection: sqlite3.Connection, rows: Iterable[Row], destinations: Sequence[str]) -> int:
-    """Queue rows for every destination; returns how many rows are new to at least one."""
+def put(connection: sqlite3.Connection, rows: Sequence[Row], destinations: Sequence[str]) -> int:
+    """Queue rows for every destination; returns how many rows are new to at least one.
+
+    Raises:
+        StoreUnavailable: there are rows and no destination: they would vanish.
+    """
+    if rows and not destinations:
+        raise StoreUnavailable("no sender is enabled, so records cannot be kept: configure one under senders")
     return sum(_put_one(connection, row, destinations) for row in rows)
 
 

@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 from auditord.spool.encoding import decode_entry
 from auditord.spool.spool import Spool
 from auditord.spool.values import QuarantineEntry, Stage
-from auditord_hookspecs import AuditordError, Close, Entry, Insert, Produced, Provenance, Record
-from auditord_hookspecs.wire import decode_record, decode_records, decode_update
+from auditord_hookspecs import AuditordError, Entry, Insert, Produced, Provenance, Record
+from auditord_hookspecs.wire import decode_record, decode_records
 
 Convert: TypeAlias = Callable[[Any], Record | Produced | None]  # Any: the raw JSON that the collector gave away
 
@@ -63,10 +63,7 @@ def _converted(entry: QuarantineEntry, convert: Convert | None, provenance: Prov
 
 
 def _posted(entry: QuarantineEntry, provenance: Provenance) -> Sequence[Entry]:
-    method, _, path = (entry.route or "").partition(" ")
-    if method == "PUT":
-        update = decode_update(entry.raw)
-        return [Close(update.record_id, update.stop_time, provenance)]
-    if path.rstrip("/").endswith("records"):
+    path = (entry.route or "").partition("?")[0]
+    if path.rstrip("/").endswith("/records"):
         return [Insert(record, None, provenance) for record in decode_records(entry.raw)]
     return [Insert(decode_record(entry.raw), None, provenance)]

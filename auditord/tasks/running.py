@@ -71,14 +71,14 @@ async def _guarded(runnable: Runnable, tally: Tally) -> str | None:
     try:
         with anyio.move_on_after(limit) as scope:
             await runnable.execute(tally)
-    except Exception as error:  # noqa: BLE001 the boundary: a failure must never touch another instance
+    except (Exception, SystemExit) as error:  # noqa: BLE001 the boundary: a failure must never touch another instance
         return describe(runnable.task, runnable.kind, error)
     if scope.cancelled_caught:
         return f"was cancelled after {limit:g} s: raise its timeout, or find out why its source is slow"
     return None
 
 
-def describe(task: str, kind: str, error: Exception) -> str:
+def describe(task: str, kind: str, error: Exception | SystemExit) -> str:
     """One line for the operator; an error that nobody foresaw is logged with its traceback."""
     causes: tuple[Exception, ...] = getattr(error, "exceptions", ())
     if len(causes) == 1:  # a task group wraps whatever its one task raised

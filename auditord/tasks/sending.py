@@ -89,7 +89,7 @@ class SendLoop:
                 async with self._kind.open(self._config, self._context) as sender:
                     await self._send_all(sender)
                 finished = True
-            except Exception as error:  # noqa: BLE001 the boundary: what it cannot deliver now it delivers later
+            except (Exception, SystemExit) as error:  # noqa: BLE001 the boundary: what it cannot deliver now it delivers later
                 await self._hold_back(error)
 
     async def _send_all(self, sender: Sender) -> None:
@@ -122,7 +122,7 @@ class SendLoop:
         with anyio.move_on_after(limit):
             await self._queued.wait()
 
-    async def _hold_back(self, error: Exception) -> None:
+    async def _hold_back(self, error: Exception | SystemExit) -> None:
         wait = self._backoff.next()
         self._limit = max(self._limit // 2, 1)
         self._listener.faulted(describe(self._task, self._kind.name, error), self._backoff.failures)

@@ -1,0 +1,77 @@
+"""From sections of the configuration to instances that can run."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from auditord.contexts.lent import SpoolCollectorContext, SpoolPluginContext
+from auditord.metrics import TaskFigures
+from auditord.spool import Enqueued, Spool
+from auditord.tasks.collecting import collect
+from auditord.tasks.running import Runnable, Tally
+from auditord_hookspecs import Batch, CollectorKind, InstanceConfig, PluginKind, Records, RunConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What every instance works with.
+
+    Args:
+        spool: where batches and states are kept.
+        records: what plugins work on.
+        destinations: the senders that carry on what collectors make.
+        figures: where it is counted.
+        now: the present instant.
+    """
+
+    spool: Spool
+    records: Records
+    destinations: Sequence[str]
+    figures: TaskFigures
+    now: Callable[[], datetime]
+
+
+def collector(task: str, kind: CollectorKind[Any], config: InstanceConfig, around: Surroundings) -> Runnable:
+    """A collector whose batches go to the spool."""
+
+    async def keep(batch: Batch) -> Enqueued:
+        kept = await around.spool.enqueue(task, batch, around.destinations)
+        around.figures.oversized_records.labels(task, kind.name).inc(kept.oversized)
+        return kept
+
+    async def execute(tally: Tally) -> None:
+        checkpoint = await around.spool.checkpoint(task)
+        context = SpoolCollectorContext(task, kind.name, around.now, spool=around.spool, checkpoint=checkpoint)
+        await collect(kind, config, context, keep, tally)
+
+    return Runnable(task, kind.name, execute, None if kind.continuous else _timeout(config, kind.timeout))
+
+
+def plugin(task: str, kind: PluginKind[Any], config: InstanceConfig, around: Surroundings) -> Runnable:
+    """A plugin that acts in earnest."""
+
+    async def execute(_: Tally) -> None:
+        state = await around.spool.state(task)
+        context = SpoolPluginContext(
+            task, kind.name, around.now, spool=around.spool, records=around.records, state=state
+        )
+        await kind.run(config, context)
+
+    return Runnable(task, kind.name, execute, _timeout(config, kind.timeout))
+
+
+def when(config: InstanceConfig, interval: timedelta) -> timedelta | str:
+    """When an instance runs: its cron line, its interval, or the kind's interval."""
+    if not isinstance(config, RunConfig):
+        return interval
+    return config.schedule or config.interval or interval
+
+
+def jitter(config: InstanceConfig) -> timedelta:
+    """By how much its starts are spread."""
+    return config.jitter if isinstance(config, RunConfig) else timedelta(0)
+
+
+def _timeout(config: InstanceConfig, limit: timedelta) -> timedelta:
+    return (config.timeout if isinstance(config, RunConfig) else None) or limit

@@ -1,0 +1,59 @@
+"""Looking at the spool and the record store now and then, so that ``/metrics`` asks no database."""
+
+import logging
+from datetime import timedelta
+from typing import Final, NoReturn
+
+import anyio
+
+from auditord.config.model import DatabaseMetricsSection
+from auditord.errors import StoreUnavailable
+from auditord.metrics import CountedKey, DatabaseFigures
+from auditord.spool import Spool
+from auditord.spool.exposition import SpoolFigures
+from auditord.store import RecordStore
+from auditord.systemd import Notifier
+
+_INTERVAL: Final = 5.0
+_COUNTED: Final = {
+    "RecordCountPerSite": ("num_records_database_per_site", "site"),
+    "RecordCountPerGroup": ("num_records_database_per_group", "group_id"),
+    "RecordCountPerUser": ("num_records_database_per_user", "user_id"),
+}
+"""AUDITOR's names and labels; only the meta keys behind them can be configured."""
+
+_log: Final = logging.getLogger(__name__)
+
+
+def counted_keys(section: DatabaseMetricsSection) -> tuple[CountedKey, ...]:
+    """The gauges by meta key that the configuration asks for."""
+    keys = {
+        "RecordCountPerSite": section.site_key,
+        "RecordCountPerGroup": section.group_key,
+        "RecordCountPerUser": section.user_key,
+    }
+    return tuple(CountedKey(*_COUNTED[metric], keys[metric]) for metric in section.metrics if metric in keys)
+
+
+async def look_at_spool(spool: Spool, figures: SpoolFigures, notifier: Notifier) -> NoReturn:
+    """Keep the figures of the spool fresh, and systemd's status line."""
+    while True:
+        try:
+            figures.update(await spool.figures())
+        except StoreUnavailable as error:
+            _log.warning("the figures of the spool are old: %s", error)
+        queued = sum(queue.entries for queue in figures.figures.queues.values())
+        quarantined = sum(figures.figures.quarantined.values())
+        notifier.status(f"{queued} entries queued, {quarantined} in quarantine")
+        await anyio.sleep(_INTERVAL)
+
+
+async def count_records(store: RecordStore, figures: DatabaseFigures, interval: timedelta) -> NoReturn:
+    """Keep AUDITOR's gauges fresh; the store maintains the counts, so this scans nothing."""
+    while True:
+        try:
+            counts = await store.counts()
+            figures.update(counts.total, counts.per_value)
+        except StoreUnavailable as error:
+            _log.warning("the counts of records are old: %s", error)
+        await anyio.sleep(interval.total_seconds())
