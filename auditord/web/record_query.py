@@ -1,0 +1,240 @@
+"""The other half of ``GET /records?…``: decoded parameters become a frozen :class:`RecordQuery`.
+
+The parameters and their rules are AUDITOR's, with three deviations on purpose: an operator that contradicts another one
+of the same field (``gt`` with ``gte``, ``lt`` with ``lte``) is refused where AUDITOR drops the whole filter in silence,
+``equals`` works on times, and ``meta[key][c]=value`` needs no index.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Final, TypeAlias, TypeVar
+
+from auditord.web.query_string import InvalidQuery, Parameter, parse_query_string
+from auditord_hookspecs import InvalidRecord, RecordQuery
+from auditord_hookspecs.query import (
+    AllOf,
+    Comparison,
+    ComponentCompares,
+    Condition,
+    IdEquals,
+    MetaContains,
+    MetaLacks,
+    Order,
+    RuntimeCompares,
+    SortField,
+    TimeCompares,
+    TimeField,
+)
+from auditord_hookspecs.records import MAX_AMOUNT, check_name
+from auditord_hookspecs.wire import parse_time
+
+T = TypeVar("T")
+Given: TypeAlias = Sequence[Parameter]
+"""What was given for one name; each path holds only what is left behind that name."""
+
+MAX_CONDITIONS: Final = 250
+"""Of one query; databases limit how deep an expression may be (SQLite: 1,000)."""
+
+_CONTRADICTIONS: Final = ({Comparison.GT, Comparison.GTE}, {Comparison.LT, Comparison.LTE})
+_META_OPERATORS: Final[Mapping[str, type[MetaContains | MetaLacks]]] = {"c": MetaContains, "dnc": MetaLacks}
+_integer = re.compile(r"\+?0*(\d{1,19})", re.ASCII)
+_list_index = re.compile(r"0*(\d{1,19})", re.ASCII)
+
+
+def read_query(raw: str) -> RecordQuery:
+    """What a raw query string asks for; the empty one asks for every record.
+
+    Raises:
+        InvalidQuery: the string breaks the grammar, names an unknown parameter or holds a value out of range.
+    """
+    try:
+        given = _by_name(parse_query_string(raw))
+        _refuse_unknown(given)
+        conditions = [found for name, read in _CONDITIONS.items() if name in given for found in read(name, given[name])]
+        if len(conditions) > MAX_CONDITIONS:
+            raise InvalidQuery(f"{len(conditions)} conditions in one query; at most {MAX_CONDITIONS} are allowed")
+        return RecordQuery(AllOf(tuple(conditions)), _order(given.get("sort_by", ())), _limit(given.get("limit", ())))
+    except InvalidRecord as error:
+        raise InvalidQuery(str(error)) from error
+
+
+def _refuse_unknown(given: Mapping[str, Given]) -> None:
+    known = [*_CONDITIONS, "sort_by", "limit"]
+    for name in given:
+        if name not in known:
+            raise InvalidQuery(f"unknown field '{name[:60]}', expected one of {', '.join(known)}")
+
+
+def _by_name(parameters: Iterable[Parameter]) -> dict[str, list[Parameter]]:
+    """Group parameters by the first part of their paths, and take that part off."""
+    groups: dict[str, list[Parameter]] = defaultdict(list)
+    for parameter in parameters:
+        first, *rest = parameter.path
+        groups[first].append(Parameter(tuple(rest), parameter.value))
+    return groups
+
+
+def _is_absent(given: Given) -> bool:
+    """An empty value means that the parameter was not given at all."""
+    return not given or (len(given) == 1 and given[0] == Parameter((), ""))
+
+
+def _scalar(name: str, given: Given) -> str | None:
+    if len(given) > 1:
+        raise InvalidQuery(f"'{name}' is given more than once")
+    if given and given[0].path:
+        raise InvalidQuery(f"'{name}' takes a single value, without brackets")
+    return given[0].value or None if given else None
+
+
+def _operators(name: str, given: Given, read: Callable[[str, str], T]) -> Iterator[tuple[Comparison, T]]:
+    """The comparisons of one field, each with its value as ``read`` makes it from the name and the text."""
+    if _is_absent(given):
+        return
+    found: dict[Comparison, str] = {}
+    for parameter in given:
+        comparison = _comparison(name, parameter.path)
+        if comparison in found:
+            raise InvalidQuery(f"'{name}[{comparison.value}]' is given more than once")
+        found[comparison] = parameter.value
+    present = {comparison: text for comparison, text in found.items() if text}
+    _refuse_contradictions(name, present)
+    for comparison, text in present.items():
+        yield comparison, read(f"{name}[{comparison.value}]", text)
+
+
+def _comparison(name: str, path: tuple[str, ...]) -> Comparison:
+    operators = ", ".join(comparison.value for comparison in Comparison)
+    if len(path) != 1:
+        raise InvalidQuery(f"'{name}' needs exactly one operator in brackets, one of {operators}")
+    try:
+        return Comparison(path[0])
+    except ValueError as error:
+        raise InvalidQuery(f"unknown operator '{path[0][:60]}' of '{name}', expected one of {operators}") from error
+
+
+def _refuse_contradictions(name: str, comparisons: Iterable[Comparison]) -> None:
+    for contradiction in _CONTRADICTIONS:
+        if contradiction <= set(comparisons):
+            texts = " and ".join(sorted(comparison.value for comparison in contradiction))
+            raise InvalidQuery(f"'{name}' has both {texts}: keep one")
+
+
+def _number(name: str, text: str) -> int:
+    match = _integer.fullmatch(text)
+    if match is None or int(match[1]) > MAX_AMOUNT:
+        raise InvalidQuery(f"'{name}' is not an integer from 0 to {MAX_AMOUNT}: '{text[:60]}'")
+    return int(match[1])
+
+
+def _time(_name: str, text: str) -> datetime:
+    return parse_time(text)
+
+
+def _record_id(name: str, given: Given) -> Iterator[Condition]:
+    value = _scalar(name, given)
+    if value is not None:
+        check_name(value)
+        yield IdEquals(value)
+
+
+def _times(name: str, given: Given) -> Iterator[Condition]:
+    for comparison, moment in _operators(name, given, _time):
+        yield TimeCompares(TimeField(name), comparison, moment)
+
+
+def _runtimes(name: str, given: Given) -> Iterator[Condition]:
+    for comparison, seconds in _operators(name, given, _number):
+        yield RuntimeCompares(comparison, seconds)
+
+
+def _components(name: str, given: Given) -> Iterator[Condition]:
+    for component, below in _by_key(name, given):
+        for comparison, amount in _operators(f"{name}[{component}]", below, _number):
+            yield ComponentCompares(component, comparison, amount)
+
+
+def _metas(name: str, given: Given) -> Iterator[Condition]:
+    for key, below in _by_key(name, given):
+        for operator, listed in _by_name(below).items():
+            if condition := _META_OPERATORS.get(operator):  # others are ignored, as AUDITOR does
+                for value in _values(f"{name}[{key}][{operator}]", listed):
+                    yield condition(key, value)
+
+
+def _by_key(name: str, given: Given) -> Iterator[tuple[str, Given]]:
+    """What was given below each key, such as ``[c][0]=value`` below ``meta[site]``."""
+    if _is_absent(given):
+        return
+    if not all(parameter.path for parameter in given):
+        raise InvalidQuery(f"'{name}' needs a key in brackets")
+    for key, below in _by_name(given).items():
+        check_name(key)
+        if not all(parameter.path for parameter in below):
+            raise InvalidQuery(f"'{name}[{key}]' needs an operator in brackets")
+        yield key, below
+
+
+def _values(name: str, given: Given) -> Iterator[str]:
+    """The values of a list in the order of their indices, which may have gaps."""
+    if _is_absent(given):
+        return
+    for parameter in sorted(given, key=partial(_index, name)):
+        check_name(parameter.value)
+        yield parameter.value
+    paths = [parameter.path for parameter in given]
+    appended = paths.count(("",))
+    if appended not in {0, len(paths)}:
+        raise InvalidQuery(f"'{name}' mixes [] with indices")
+    if not appended and len({_index(name, parameter) for parameter in given}) < len(given):
+        raise InvalidQuery(f"'{name}' gives one index more than once")
+
+
+def _index(name: str, parameter: Parameter) -> int:
+    """Where an element stands; ``[]`` and no brackets at all leave the order as it is."""
+    if parameter.path in {(), ("",)}:
+        return -1
+    match = _list_index.fullmatch(parameter.path[0])
+    if match is None or len(parameter.path) > 1:
+        raise InvalidQuery(f"'{name}' takes [], [0], [1], … or nothing behind it")
+    return int(match[1])
+
+
+def _order(given: Given) -> Order:
+    """``asc`` wins over ``desc``, whatever that one says."""
+    if _is_absent(given):
+        return Order()
+    for parameter in given:
+        if parameter.path not in {("asc",), ("desc",)}:
+            raise InvalidQuery("'sort_by' needs [asc] or [desc]")
+    for direction in ("asc", "desc"):
+        field = _scalar(f"sort_by[{direction}]", _by_name(given).get(direction, ()))
+        if field is not None:
+            return Order(_sort_field(field), descending=direction == "desc")
+    return Order()
+
+
+def _sort_field(text: str) -> SortField:
+    try:
+        return SortField(text)
+    except ValueError as error:
+        fields = ", ".join(field.value for field in SortField)
+        raise InvalidQuery(f"cannot sort by '{text[:60]}', expected one of {fields}") from error
+
+
+def _limit(given: Given) -> int | None:
+    text = _scalar("limit", given)
+    return None if text is None else _number("limit", text)
+
+
+_CONDITIONS: Final[Mapping[str, Callable[[str, Given], Iterator[Condition]]]] = {
+    "record_id": _record_id,
+    "start_time": _times,
+    "stop_time": _times,
+    "runtime": _runtimes,
+    "meta": _metas,
+    "component": _components,
+}
