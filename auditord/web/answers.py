@@ -1,0 +1,107 @@
+"""Whole answers as prepared bytes.
+
+aiohttp's own ``Response`` builds, sorts and serialises headers for every answer; for ``POST /record``, whose answer is
+nearly always the same, that costs more than parsing and decoding the request (20,000 against 35,000 requests per second
+on two cores). An :class:`Answer` is serialised once and serves any number of requests.
+"""
+
+from email.utils import formatdate
+from functools import lru_cache
+from http import HTTPStatus
+from time import time
+from typing import Final
+
+import msgspec
+from aiohttp import web
+from aiohttp.abc import AbstractStreamWriter
+
+JSON: Final = "application/json"
+TEXT: Final = "text/plain; charset=utf-8"
+
+
+class Answer(web.StreamResponse):
+    """A status, a body and the few headers that the wire contract names; never changed after it was made.
+
+    Args:
+        status: with its default reason phrase, which TARDIS looks at.
+        body: all of it; its length is announced.
+        content_type: None for none, as AUDITOR answers empty bodies and ``RECORD_EXISTS``.
+        allow: the methods that a 405 names.
+        close: whether the connection ends behind this answer.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        body: bytes = b"",
+        content_type: str | None = None,
+        *,
+        allow: str | None = None,
+        close: bool = False,
+    ) -> None:
+        super().__init__(status=status)
+        self._parts = (status, body, content_type, allow)
+        self._closes = close
+        self._status_line = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n".encode()
+        named = {"Content-Type": content_type, "Allow": allow, "Connection": "close" if close else None}
+        headers = "".join(f"{name}: {value}\r\n" for name, value in named.items() if value)
+        self._remainder = f"Content-Length: {len(body)}\r\n{headers}\r\n".encode() + body
+
+    def closing(self) -> "Answer":
+        """The same answer, behind which the connection ends."""
+        status, body, content_type, allow = self._parts
+        return Answer(status, body, content_type, allow=allow, close=True)
+
+    @property
+    def keep_alive(self) -> bool | None:
+        """Whether another request may follow on this connection."""
+        return not self._closes
+
+    @property
+    def body_length(self) -> int:
+        """Bytes of the body."""
+        return len(self._parts[1])
+
+    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
+        """Send all of it."""
+        if request.transport is None:
+            raise ConnectionResetError("the client left before it was answered")
+        request.transport.write(self._status_line + _date_line(int(time())) + self._remainder)
+        return None
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Everything was sent by :meth:`prepare`."""
+
+
+class Unsent(web.StreamResponse):
+    """What a handler's caller gets when the connection was aborted: nothing goes out."""
+
+    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:  # noqa: ARG002 aiohttp's signature
+        """Tell aiohttp that nobody is there."""
+        raise ConnectionResetError("the connection was aborted")
+
+
+@lru_cache(maxsize=1)
+def _date_line(seconds: int) -> bytes:
+    return f"Date: {formatdate(seconds, usegmt=True)}\r\n".encode()
+
+
+def json_error(status: int, text: str) -> Answer:
+    """``{"error": "…"}``, as the routes that read answer."""
+    return Answer(status, msgspec.json.encode({"error": text}), JSON)
+
+
+def plain_text(status: int, text: str) -> Answer:
+    """A sentence, as the routes that write answer."""
+    return Answer(status, text.encode("utf-8", "backslashreplace"), TEXT)
+
+
+STORED: Final = Answer(200)
+RECORD_EXISTS: Final = Answer(500, b"RECORD_EXISTS")
+"""Clients compare the body with exactly these 13 bytes; they ignore the status."""
+IGNORED: Final = Answer(
+    200, msgspec.json.encode({"warning": "At least one record id was known already; the stored record stays."}), JSON
+)
+NULL: Final = Answer(200, b"null", JSON)
+NOT_FOUND: Final = Answer(404, b"There is nothing at this path.")
+UNSENT: Final = Unsent()

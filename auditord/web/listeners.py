@@ -1,0 +1,118 @@
+"""Sockets for the addresses of ``api.listen``."""
+
+import logging
+import socket
+import stat
+from collections.abc import Generator, Iterable
+from contextlib import ExitStack, contextmanager, suppress
+from errno import EACCES, EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT
+from pathlib import Path
+
+from auditord.config.listen import TcpListen, UnixListen
+from auditord.errors import ConfigurationError
+
+log = logging.getLogger(__name__)
+
+_UNIX_MODE = 0o660
+
+
+@contextmanager
+def bound_sockets(addresses: Iterable[TcpListen | UnixListen]) -> Generator[list[socket.socket], None, None]:
+    """Bind every address; leaving closes the sockets and removes the unix ones' files.
+
+    Raises:
+        ConfigurationError: an address cannot be had; the text says why and what to do.
+    """
+    with ExitStack() as stack:
+        found: list[socket.socket] = []
+        for address in addresses:
+            opened = _unix(address) if isinstance(address, UnixListen) else _tcp(address)
+            found += [stack.enter_context(sock) for sock in opened]
+            if isinstance(address, UnixListen):
+                stack.callback(_remove, address.path, address.path.stat().st_ino)
+        yield found
+
+
+def url(sock: socket.socket) -> str:
+    """Where a client finds a listening socket, with the port that the system chose."""
+    if sock.family == socket.AF_UNIX:
+        return f"unix:{sock.getsockname()}"
+    host, port = sock.getsockname()[:2]
+    return f"http://[{host}]:{port}" if sock.family == socket.AF_INET6 else f"http://{host}:{port}"
+
+
+def _tcp(address: TcpListen) -> list[socket.socket]:
+    """One socket per address that the host's name stands for."""
+    try:
+        infos = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except socket.gaierror as error:
+        raise ConfigurationError(f"api.listen: '{address}': the host is not known ({error.strerror})") from error
+    try:
+        return [_bound(family, sockaddr) for family, sockaddr in dict.fromkeys((info[0], info[4]) for info in infos)]
+    except OSError as error:
+        if address.optional and error.errno in {EADDRNOTAVAIL, EAFNOSUPPORT}:
+            log.info("this host has no address '%s': not listening there", address.host)
+            return []
+        raise ConfigurationError(_tcp_failure(address, error)) from error
+
+
+def _bound(family: int, sockaddr: tuple[object, ...]) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a restart need not wait for old connections
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # IPv4 has its own entry in the list
+        sock.bind(sockaddr)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def _tcp_failure(address: TcpListen, error: OSError) -> str:
+    match error.errno:
+        case n if n == EADDRINUSE:
+            remedy = f"another process listens there: find it with 'ss -ltnp sport = :{address.port}', or take another"
+        case n if n == EACCES:
+            remedy = "ports below 1024 need the capability CAP_NET_BIND_SERVICE: take another"
+        case _:
+            remedy = "use an address of this host"
+    return f"api.listen: cannot listen on '{address}' ({error.strerror}): {remedy}"
+
+
+def _unix(address: UnixListen) -> list[socket.socket]:
+    _remove_stale(address)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.bind(str(address.path))
+        address.path.chmod(_UNIX_MODE)  # nobody can connect before listen()
+    except OSError as error:
+        sock.close()
+        raise ConfigurationError(
+            f"api.listen: cannot listen on '{address}' ({error.strerror}): the folder must exist and be writable"
+        ) from error
+    return [sock]
+
+
+def _remove_stale(address: UnixListen) -> None:
+    """Remove a socket's file that a killed process left behind; nothing else.
+
+    Raises:
+        ConfigurationError: somebody listens there, or the file is no socket.
+    """
+    with suppress(FileNotFoundError):
+        if not stat.S_ISSOCK(address.path.lstat().st_mode):
+            raise ConfigurationError(f"api.listen: '{address}' is a file of another kind: remove it or take another")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            try:
+                probe.connect(str(address.path))
+            except ConnectionRefusedError:
+                address.path.unlink()
+                return
+        raise ConfigurationError(f"api.listen: another process listens on '{address}': stop it or take another path")
+
+
+def _remove(path: Path, inode: int) -> None:
+    with suppress(FileNotFoundError):
+        if path.lstat().st_ino == inode:  # another daemon may have taken the path meanwhile
+            path.unlink()

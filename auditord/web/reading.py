@@ -1,0 +1,99 @@
+"""The routes that read: ``GET /record/{record_id}`` and ``GET /records``."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from aiohttp import web
+
+from auditord.errors import StoreUnavailable
+from auditord.store import RecordStore
+from auditord.web.answers import JSON, NULL, Answer, json_error
+from auditord.web.dispatch import Abort
+from auditord.web.query_string import InvalidQuery
+from auditord.web.record_query import read_query
+from auditord.web.targets import read_target
+from auditord_hookspecs import InvalidRecord
+from auditord_hookspecs.records import check_name
+
+log = logging.getLogger(__name__)
+
+STALL_SECONDS: Final = 300
+"""A client that takes nothing for so long is cut off: its query holds a reader of the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The handlers of the routes that read.
+
+    Args:
+        store: where the records are.
+    """
+
+    store: RecordStore
+
+    async def get_one(self, request: web.BaseRequest) -> web.StreamResponse:
+        """``GET /record/{record_id}``: one object; ``null`` for what cannot be an id; 404 where AUDITOR says 500."""
+        try:
+            record_id = read_target(request.raw_path).last_segment
+            check_name(record_id)
+        except (InvalidRecord, UnicodeDecodeError):
+            return NULL
+        try:
+            text = await self.store.get(record_id)
+        except StoreUnavailable as error:
+            return _unavailable(request, error)
+        return Answer(200, text, JSON) if text is not None else json_error(404, f"no record has the id '{record_id}'")
+
+    async def get_many(self, request: web.BaseRequest) -> web.StreamResponse:
+        """``GET /records?…``: the matching objects one behind the other, without anything between them.
+
+        The headers go out with the first page, so that a failing query is a 500; a later fault cuts the connection,
+        since an answer that ends early must never look complete.
+        """
+        try:
+            query = read_query(read_target(request.raw_path).query)
+        except InvalidQuery as error:
+            return json_error(400, str(error))
+        try:
+            async with self.store.stream(query) as pages:
+                first = await anext(pages, ())
+                return await _send(request, first, pages)
+        except StoreUnavailable as error:
+            return _unavailable(request, error)
+
+
+async def _send(
+    request: web.BaseRequest, first: Sequence[bytes], rest: AsyncIterator[Sequence[bytes]]
+) -> web.StreamResponse:
+    """Send pages as they come; a slow client slows the query, so that no more than a page and a buffer are held.
+
+    Raises:
+        Abort: the store failed after the first page.
+    """
+    response = web.StreamResponse(headers={"Content-Type": JSON})
+    await response.prepare(request)
+    try:
+        await _write(response, first)
+        async for page in rest:
+            await _write(response, page)
+        await response.write_eof()
+    except StoreUnavailable as error:
+        text = (
+            f"the record store failed in the middle of an answer ({error}); the client was cut off and must ask again"
+        )
+        raise Abort("store_failed", text) from error
+    return response
+
+
+async def _write(response: web.StreamResponse, page: Sequence[bytes]) -> None:
+    if page:
+        async with asyncio.timeout(STALL_SECONDS):
+            await response.write(b"".join(page))
+
+
+def _unavailable(request: web.BaseRequest, error: StoreUnavailable) -> Answer:
+    log.error("%s %s: the record store is away, the client was told so: %s", request.method, request.raw_path, error)
+    return json_error(500, "The record store is not available; try again later.")

@@ -1,0 +1,169 @@
+"""The routes that write: ``POST /record``, ``POST /records``, ``PUT /record``.
+
+The released clients never look at the status of a POST: whatever is answered, except the body ``RECORD_EXISTS``, counts
+as success and the record is gone from their queues. So a POST is answered only when its records are durable or kept for
+an operator; in every other case the connection is aborted, which the clients do notice. A PUT's status they do check.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, TypeAlias
+
+import msgspec
+from aiohttp import web
+
+from auditord.duplicates import Duplicates
+from auditord.errors import StoreUnavailable
+from auditord.store import Provenance, RecordStore, Verdict
+from auditord.web.answers import IGNORED, RECORD_EXISTS, STORED, Answer, plain_text
+from auditord.web.bodies import BodyTooLarge, UnreadableBody, json_body, read_body
+from auditord.web.dispatch import Abort
+from auditord.web.figures import HttpFigures
+from auditord.web.spooling import RequestSpool
+from auditord_hookspecs import Insert, InvalidRecord, Record
+from auditord_hookspecs.wire import (
+    MAX_CLIENT_OBJECT_BYTES,
+    decode_record,
+    decode_records,
+    decode_update,
+    encode_record,
+)
+
+log = logging.getLogger(__name__)
+
+Decode: TypeAlias = Callable[[bytes], Sequence[Record]]
+Keep: TypeAlias = Callable[[Sequence[Record], Provenance], Awaitable[Sequence[Verdict]]]
+
+_SURELY_SMALL: Final = 2_000
+"""Bytes of JSON whose wire text is within the clients' limit whatever is in it: a digit may become ``1.0``, a
+backslash ``\\u005c``, ``1e15`` sixteen digits; nothing grows more than fivefold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """The handlers of the routes that write.
+
+    Args:
+        store: where records go.
+        spool: where they go while the store is away, and where bodies go that are refused.
+        destinations: the senders that carry on what the spool took.
+        duplicates: what a known id means.
+        max_body: bytes of a body, packed or not.
+        now: the clock.
+        figures: what is counted.
+    """
+
+    store: RecordStore
+    spool: RequestSpool
+    destinations: Sequence[str]
+    duplicates: Duplicates
+    max_body: int
+    now: Callable[[], datetime]
+    figures: HttpFigures
+
+    async def add_one(self, request: web.BaseRequest) -> web.StreamResponse:
+        """``POST /record``: one record as a JSON object."""
+        return await self._receive(request, _decode_one, self._keep_one)
+
+    async def add_many(self, request: web.BaseRequest) -> web.StreamResponse:
+        """``POST /records``: an array of records, all or nothing."""
+        return await self._receive(request, decode_records, self._keep_many)
+
+    async def _receive(self, request: web.BaseRequest, decode: Decode, keep: Keep) -> Answer:
+        provenance = self._provenance(request)
+        body = b""
+        try:
+            body = await read_body(request, self.max_body)
+            text = json_body(request, body, self.max_body)
+            records = decode(text)
+            verdicts = await self._keep(records, provenance, keep)
+        except BodyTooLarge as error:
+            raise Abort("body_too_large", f"{_too_large(error)}; the client was cut off, nothing was stored") from error
+        except UnreadableBody as error:
+            return await self._refuse(request, body, str(error), provenance)
+        except InvalidRecord as error:
+            return await self._refuse(request, body, f"Json deserialize error: {error}", provenance)
+        if len(text) > _SURELY_SMALL:
+            self._report_large(records)
+        return self._answer(verdicts)
+
+    async def _keep_one(self, records: Sequence[Record], provenance: Provenance) -> Sequence[Verdict]:
+        return (await self.store.add(records[0], provenance, self.duplicates),)
+
+    async def _keep_many(self, records: Sequence[Record], provenance: Provenance) -> Sequence[Verdict]:
+        return await self.store.add_all(records, provenance, self.duplicates, atomic=True) if records else ()
+
+    async def _keep(self, records: Sequence[Record], provenance: Provenance, keep: Keep) -> Sequence[Verdict]:
+        """Put the records into the store or, while it is away, durably into the spool."""
+        try:
+            return await keep(records, provenance)
+        except StoreUnavailable as error:
+            log.warning("the record store is away (%s): %d posted records go to the spool", error, len(records))
+        try:
+            await self.spool.accept([Insert(record) for record in records], provenance, self.destinations)
+        except StoreUnavailable as error:
+            remedy = "neither store nor spool can write: see to the disk; clients are cut off so that they try again"
+            raise Abort("not_durable", f"{remedy} ({error})") from error
+        self.figures.spooled_records += len(records)
+        return ()
+
+    async def _refuse(self, request: web.BaseRequest, body: bytes, reason: str, provenance: Provenance) -> Answer:
+        """Answer 400, once the body is safe."""
+        try:
+            await self.spool.keep_refused_body(body, reason, provenance, request.raw_path)
+        except StoreUnavailable as error:
+            raise Abort("not_durable", f"cannot keep a refused body ({error}): see to the spool's disk") from error
+        self.figures.refused_bodies += 1
+        log.warning("refused a body of %d bytes from %s, kept in quarantine: %s", len(body), request.remote, reason)
+        return plain_text(400, reason)
+
+    def _answer(self, verdicts: Sequence[Verdict]) -> Answer:
+        if Verdict.EXISTS in verdicts:
+            return RECORD_EXISTS
+        if self.duplicates is Duplicates.IGNORE and not {Verdict.SAME, Verdict.DIFFERENT}.isdisjoint(verdicts):
+            return IGNORED
+        return STORED
+
+    def _report_large(self, records: Sequence[Record]) -> None:
+        for record in filter(_is_large, records):
+            self.figures.large_records += 1
+            log.warning(
+                "record '%s' has more than %d bytes of wire text: it is kept, but AUDITOR's asynchronous client cannot "
+                "read any answer that holds it; shorten its meta or components at the source",
+                record.record_id,
+                MAX_CLIENT_OBJECT_BYTES,
+            )
+
+    def _provenance(self, request: web.BaseRequest) -> Provenance:
+        return Provenance(self.now(), agent=request.headers.get("User-Agent"))
+
+    async def stop(self, request: web.BaseRequest) -> web.StreamResponse:
+        """``PUT /record``: the stop time of a record that is there; everything else in the body is only checked."""
+        try:
+            body = json_body(request, await read_body(request, self.max_body), self.max_body)
+            update = decode_update(body)
+            found = await self.store.stop(update, self._provenance(request))
+        except BodyTooLarge as error:
+            return plain_text(413, _too_large(error))
+        except UnreadableBody as error:
+            return plain_text(400, str(error))
+        except InvalidRecord as error:
+            return plain_text(400, f"Json deserialize error: {error}")
+        except StoreUnavailable:
+            log.exception("PUT /record: the record store is away; the client was told so")
+            return plain_text(500, "The record store is not available; try again later.")
+        return STORED if found else plain_text(404, f"There is no record with the id '{update.record_id}'.")
+
+
+def _decode_one(body: bytes) -> Sequence[Record]:
+    return (decode_record(body),)
+
+
+def _is_large(record: Record) -> bool:
+    return len(msgspec.json.encode(record)) > _SURELY_SMALL and len(encode_record(record)) > MAX_CLIENT_OBJECT_BYTES
+
+
+def _too_large(error: BodyTooLarge) -> str:
+    return f"The body is larger than api.max_body allows ({error}): raise it, or send fewer records at once"
