@@ -1,6 +1,6 @@
 """A load generator for one machine: keeps a number of connections busy with POST requests, prints one line of JSON.
 
-Run as a process of its own, so that its work is not the server's: ``http_load.py PORT PATH CONNECTIONS SECONDS PREFIX``.
+Run as a process of its own, not in the server's: ``http_load.py PORT PATH CONNECTIONS SECONDS PREFIX``.
 It speaks just enough HTTP/1.1 to cost little: an answer is complete when its head is (every answer here is empty).
 """
 
@@ -83,4 +83,4 @@ if __name__ == "__main__":
     _port, _path, _connections, _seconds, _prefix = sys.argv[1:]
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         result = runner.run(load(int(_port), _path, int(_connections), float(_seconds), _prefix))
-    print(json.dumps(result))
+    sys.stdout.write(json.dumps(result) + "\n")
