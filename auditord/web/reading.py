@@ -59,7 +59,8 @@ class Reading:
             return json_error(400, str(error))
         try:
             async with self.store.stream(query) as pages:
-                first = await anext(pages, ())
+                # Not () as the default: CPython 3.11 takes a tuple apart there and ends in a SystemError.
+                first = await anext(pages, [])
                 return await _send(request, first, pages)
         except StoreUnavailable as error:
             return _unavailable(request, error)
