@@ -26,7 +26,7 @@ _KEYS = {
     "components": _RULE_KEYS | {"default_value", "scores"},
     "job_filter": {"status", "partition", "user", "group", "account"},
 }
-_LEVELS = {"trace": "debug", "warn": "warning", "off": "critical"}
+_LEVELS = {"trace": "debug", "warn": "warning", "off": "error"}
 _INSTANCE = "collectors.slurm"
 
 
