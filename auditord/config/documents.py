@@ -13,6 +13,11 @@ def is_section(value: Any) -> TypeGuard[dict[str, Any]]:  # Any: what YAML holds
     return isinstance(value, dict)
 
 
+def is_list(value: Any) -> TypeGuard[list[Any]]:  # Any: what YAML holds
+    """Whether a value is a list."""
+    return isinstance(value, list)
+
+
 @dataclass(frozen=True, slots=True)
 class Origin:
     """Where a value was written.

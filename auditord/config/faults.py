@@ -7,7 +7,7 @@ from typing import Any, cast
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from auditord.config.documents import DEFAULT, Document, Path, is_section
+from auditord.config.documents import DEFAULT, Document, Path, is_list, is_section
 from auditord.config.instances import InstanceModels, configuration_model
 from auditord.config.model import INSTANCE_NAME, INSTANCE_SECTIONS
 from auditord.config.naming import suggestion
@@ -106,8 +106,8 @@ class _Teller:
 
 
 def _holds(values: Any, key: str | int) -> bool:  # Any: what YAML holds
-    if isinstance(values, list):
-        return isinstance(key, int) and key < len(values)  # pyright: ignore[reportUnknownArgumentType] # a list of anything
+    if is_list(values):
+        return isinstance(key, int) and key < len(values)
     return is_section(values) and key in values
 
 

@@ -35,7 +35,7 @@ def configuration_model(models: InstanceModels) -> type[Configuration]:
 
 def _instance_model(section: str, kind: AnyKind) -> Model:
     added: dict[str, Any] = {"kind": (Literal[kind.name], Field(description="What this is an instance of."))}
-    if isinstance(kind, CollectorKind) and kind.prefix is not None:
+    if isinstance(kind, CollectorKind) and kind.prefix is not None and "same_source_as" not in kind.config.model_fields:
         added["same_source_as"] = (str | None, Field(default=None, description=_SAME_SOURCE))
     name = f"{kind.name.title().replace('_', '')}{section.title().removesuffix('s')}"
     return create_model(name, __base__=kind.config, __doc__=kind.config.__doc__, **added)

@@ -15,7 +15,7 @@ from auditord.config.faults import describe, refusal
 from auditord.config.instances import InstanceModels, configuration_model, instance_models
 from auditord.config.kinds import InstalledKinds
 from auditord.config.model import Configuration, HooksSection, default_state_dir
-from auditord.config.yaml_files import read_file
+from auditord.config.yaml_files import parse, read_file
 from auditord.errors import ConfigurationError
 
 DEFAULT_FILE = Path("/etc/auditord/auditord.yml")
@@ -54,7 +54,29 @@ def load_with_sources(
         ConfigurationError: with every fault: file and line, the option's path, what is wrong, what is allowed.
     """
     models = instance_models(kinds)
-    document = _read_all(paths, environ, models)
+    return _validate(_read_all(paths, environ, models), kinds, models, environ, resolve_secret)
+
+
+def load_text(text: str, name: str, kinds: InstalledKinds, environ: Mapping[str, str]) -> Configuration:
+    """The configuration that a text alone would be: nothing beside it is read, secrets are left unresolved.
+
+    Raises:
+        ConfigurationError: as :func:`load_with_sources`; ``name`` stands for the file.
+    """
+    try:
+        document = parse(text, name)
+    except ConfigurationError as error:
+        raise refusal(str(error).splitlines()) from error
+    return _validate(document, kinds, instance_models(kinds), environ, SecretStr).configuration
+
+
+def _validate(
+    document: Document,
+    kinds: InstalledKinds,
+    models: InstanceModels,
+    environ: Mapping[str, str],
+    resolve_secret: ResolveSecret,
+) -> Loaded:
     values = _with_state_dir(document.values, environ)
     try:
         context = {"resolve_secret": resolve_secret}

@@ -1,0 +1,63 @@
+"""``auditord config``: check, show and import the configuration."""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from auditord.cli.installation import Installation, load_installation, load_installed_hooks
+from auditord.config.importing import import_files
+from auditord.config.instances import configuration_model, instance_models
+from auditord.config.loading import load_text
+from auditord.config.model import INSTANCE_SECTIONS
+from auditord.config.schema import json_schema
+from auditord.config.shown import show
+
+
+@click.group("config")
+def config_command() -> None:
+    """Check, show and import the configuration."""
+
+
+@config_command.command("check")
+def check() -> None:
+    """Load the configuration as the daemon would, and say what is wrong with it."""
+    installation = load_installation()
+    click.echo(f"the configuration is fine: {_summary(installation)}")
+
+
+@config_command.command("schema")
+def schema() -> None:
+    """Print the JSON schema of the configuration with every installed kind, for editors."""
+    model = configuration_model(instance_models(load_installed_hooks().kinds))
+    click.echo(json.dumps(json_schema(model), indent=2))
+
+
+@config_command.command("show")
+@click.option("--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
+def show_command(output: str) -> None:
+    """Print the configuration that the daemon would use, each value with its source; secrets are masked."""
+    installation = load_installation()
+    shown = show(installation.configuration, installation.document)
+    click.echo(shown.as_yaml() if output == "yaml" else json.dumps(shown.as_json(), indent=2), nl=output == "json")
+
+
+@config_command.command("import")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+def import_command(files: Sequence[Path]) -> None:
+    """Turn configuration FILES of AUDITOR's server and collectors into one of auditord, and print it.
+
+    A remark tells of every value that means something else here, and of all that has no counterpart.
+    """
+    hooks = load_installed_hooks()
+    text = import_files(files, hooks.kinds)
+    click.echo(text, nl=False)
+    load_text(text, "the imported configuration", hooks.kinds, os.environ)
+
+
+def _summary(installation: Installation) -> str:
+    sections = {name: getattr(installation.configuration, name) for name in INSTANCE_SECTIONS}
+    counts = [f"{len(instances)} {name}" for name, instances in sections.items()]
+    return f"{', '.join(counts)}; state in {installation.configuration.state_dir}"

@@ -1,0 +1,109 @@
+"""The frame of every command: where it is found, and the options that the host adds to it."""
+
+import platform
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import Any
+
+import click
+
+from auditord import __version__
+
+_CONFIG = "auditord.config"
+_REQUIREMENT_NAME = re.compile(r"[A-Za-z0-9._-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A command that is imported when it is needed.
+
+    Args:
+        name: what the user types; the module has the command under this name, with ``_command`` after it.
+        module: where it is.
+        help: what ``auditord --help`` says about it, so that listing the commands imports none.
+    """
+
+    name: str
+    module: str
+    help: str
+
+
+class Commands(click.Group):
+    """The group of all commands; each gets ``--config``, so that it may stand before or after the command's name."""
+
+    def __init__(self, *args: Any, registered: Sequence[Registered], **kwargs: Any) -> None:  # Any: click's own
+        super().__init__(*args, **kwargs)
+        self._registered = {each.name: each for each in registered}
+        _add_config_option(self)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of all commands."""
+        return sorted({*self._registered, *super().list_commands(ctx)})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command."""
+        if (registered := self._registered.get(cmd_name)) is None:
+            return super().get_command(ctx, cmd_name)
+        command: click.Command = getattr(import_module(registered.module), f"{cmd_name}_command")
+        _add_config_option(command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without importing any."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self._registered[name].help) for name in self.list_commands(ctx)])
+
+
+def _add_config_option(command: click.Command) -> None:
+    """Let a command and everything below it take ``--config``; adding it twice changes nothing."""
+    if not any(parameter.name == "config_files" for parameter in command.params):
+        command.params.append(_config_option())
+    for below in command.commands.values() if isinstance(command, click.Group) else ():
+        _add_config_option(below)
+
+
+def _config_option() -> click.Option:
+    return click.Option(
+        ["--config", "config_files"],
+        type=click.Path(path_type=Path),
+        multiple=True,
+        expose_value=False,
+        callback=_remember,
+        metavar="FILE",
+        help="Read this file instead of /etc/auditord/auditord.yml; several are merged.",
+    )
+
+
+def _remember(ctx: click.Context, _: click.Parameter, value: tuple[Path, ...]) -> None:
+    if value:
+        ctx.meta[_CONFIG] = (*ctx.meta.get(_CONFIG, ()), *value)
+
+
+def config_paths() -> Sequence[Path] | None:
+    """The files that the user named, in order; None if the default file counts. Only within a command."""
+    paths: Sequence[Path] | None = click.get_current_context().meta.get(_CONFIG)
+    return paths
+
+
+def print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001 click's signature
+    """Print the versions of auditord, Python and everything that auditord requires, and exit."""
+    if not value:
+        return
+    click.echo(f"auditord {__version__}\nPython {platform.python_version()}")
+    for name in _requirements():
+        click.echo(f"{name} {version(name)}")
+    ctx.exit()
+
+
+def _requirements() -> list[str]:
+    """The distributions that auditord itself needs, without extras and test tools."""
+    try:
+        declared = requires("auditord") or []
+    except PackageNotFoundError:
+        return []  # run from a folder that was never installed
+    names = [match[0] for each in declared if "extra ==" not in each and (match := _REQUIREMENT_NAME.match(each))]
+    return sorted(names, key=str.lower)

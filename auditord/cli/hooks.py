@@ -1,0 +1,65 @@
+"""``auditord hooks``: which hook modules there are. Works whatever is broken, and says what is."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from auditord.cli.frame import config_paths
+from auditord.config.loading import disabled_hooks
+from auditord.errors import ConfigurationError, HookError
+from auditord.hooks import HookModule, survey
+from auditord.hooks.loading import WAY_OUT
+
+_WIDE = 500  # columns: a pipe has no width, and a table that is cut cannot be searched
+
+
+@click.command("hooks")
+@click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def hooks_command(output: str) -> None:
+    """List the hook modules: where they come from and which hooks they implement.
+
+    A module that cannot be used is reported on standard error, and the exit code is 1.
+    """
+    disabled, faults = _disabled()
+    found = survey(disabled)
+    modules = [*found.hooks.modules, *found.disabled]
+    rows = [_row(module, module in found.disabled) for module in modules]
+    click.echo(json.dumps(rows, indent=2)) if output == "json" else _print_table(rows)
+    if faults := [*faults, *found.faults]:
+        raise HookError("\n  ".join(["something is wrong:", *faults, f"({WAY_OUT})"]))
+
+
+def _disabled() -> tuple[Sequence[str], list[str]]:
+    """``hooks.disabled``; where the configuration cannot be read, nothing is, and the fault is told at the end."""
+    try:
+        return disabled_hooks(config_paths(), os.environ), []
+    except ConfigurationError as error:
+        return (), [str(error)]
+
+
+def _row(module: HookModule, disabled: bool) -> Mapping[str, Any]:  # noqa: FBT001 a column of the table
+    return {
+        "name": module.name,
+        "module": module.module,
+        "distribution": module.distribution,
+        "version": module.version,
+        "hooks": list(module.hooks),
+        "disabled": disabled,
+    }
+
+
+def _print_table(rows: Sequence[Mapping[str, Any]]) -> None:
+    table = Table(box=box.SIMPLE_HEAD)
+    for title in ("name", "module", "distribution", "version", "hooks"):
+        table.add_column(title, overflow="fold")
+    for row in rows:
+        hooks = "(disabled)" if row["disabled"] else ", ".join(row["hooks"])
+        table.add_row(row["name"], row["module"], row["distribution"], row["version"], hooks)
+    console = Console()
+    console.print(table) if console.is_terminal else Console(width=_WIDE).print(table)

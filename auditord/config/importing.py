@@ -1,0 +1,93 @@
+"""Bring AUDITOR's configuration files in: the server's, and those of the collectors that a kind knows."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from auditord.config.auditor import import_server_config
+from auditord.config.documents import Path as OptionPath
+from auditord.config.faults import refusal
+from auditord.config.kinds import InstalledKinds
+from auditord.config.printing import Remarks, to_yaml
+from auditord.config.yaml_files import read_file
+from auditord.errors import ConfigurationError
+from auditord_hookspecs import ImportedConfig
+
+_HEAD = "Made by auditord config import from {files}.\nAUDITOR's environment variables were not looked at."
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A file and what it became."""
+
+    file: Path
+    imported: ImportedConfig
+
+
+def import_files(files: Sequence[Path], kinds: InstalledKinds) -> str:
+    """One configuration, as YAML with a remark on every value that means something else and on all that is dropped.
+
+    Raises:
+        ConfigurationError: a file cannot be read or is of no known component, or two files claim one instance.
+    """
+    sources = [_Source(file, _import_file(file, kinds)) for file in files]
+    _refuse_collisions(sources)
+    values: dict[str, Any] = {}
+    for source in sources:
+        for path, value in source.imported.sections.items():
+            _put(values, _split(path), value)
+    return _comment_lines(_head(sources)) + to_yaml(values, Remarks(above=_remarks(sources)))
+
+
+def _import_file(file: Path, kinds: InstalledKinds) -> ImportedConfig:
+    document = read_file(file).values
+    importers = {name: kind.import_config for name, kind in kinds.collectors.items() if kind.import_config is not None}
+    for importer in (*importers.values(), import_server_config):
+        try:
+            imported = importer(document)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:  # the file has another shape than AUDITOR's
+            raise ConfigurationError(f"{file} cannot be imported, AUDITOR would refuse it: {error}") from error
+        if imported is not None:
+            return imported
+    known = ", ".join(["AUDITOR's server", *sorted(f"its {name} collector" for name in importers)])
+    raise ConfigurationError(f"{file} is not a configuration file of {known}; are all its options spelt right?")
+
+
+def _refuse_collisions(sources: Sequence[_Source]) -> None:
+    """Raise if two files say one option differently; a log level, which each file has, is no reason."""
+    first: dict[str, _Source] = {}
+    faults: list[str] = []
+    for source in sources:
+        for path, value in source.imported.sections.items():
+            other = first.setdefault(path, source)
+            if path.startswith("collectors.") and other.imported.sections[path] != value:
+                faults.append(f"{path}: {other.file} and {source.file} differ: import them one by one, rename one")
+    if faults:
+        raise refusal(faults)
+
+
+def _split(path: str) -> tuple[str, ...]:
+    return tuple(path.split("."))
+
+
+def _put(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    for key in path[:-1]:
+        values = values.setdefault(key, {})
+    values.setdefault(path[-1], value)
+
+
+def _remarks(sources: Sequence[_Source]) -> Mapping[OptionPath, str]:
+    return {_split(path): text for source in reversed(sources) for path, text in source.imported.comments.items()}
+
+
+def _head(sources: Sequence[_Source]) -> str:
+    lines = [_HEAD.format(files=", ".join(str(source.file) for source in sources))]
+    for source in sources:
+        lines += [f"Not taken from {source.file}:"] if source.imported.dropped else []
+        lines += [f"  {option}: {reason}" for option, reason in source.imported.dropped.items()]
+    return "\n".join(lines)
+
+
+def _comment_lines(text: str) -> str:
+    return "".join(f"# {line}\n" for line in text.splitlines())
