@@ -60,7 +60,8 @@ class Reading:
         try:
             async with self.store.stream(query) as pages:
                 # Not () as the default: CPython 3.11 takes a tuple apart there and ends in a SystemError.
-                first = await anext(pages, [])
+                nothing: Sequence[bytes] = []
+                first = await anext(pages, nothing)
                 return await _send(request, first, pages)
         except StoreUnavailable as error:
             return _unavailable(request, error)
