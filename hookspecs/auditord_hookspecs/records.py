@@ -7,7 +7,7 @@ decoded, and the spool decodes every record once before it keeps it.
 """
 
 import math
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Annotated
 
 import msgspec
@@ -27,7 +27,6 @@ Meta = dict[Name, tuple[Name, ...]]
 PROVENANCE_KEYS = frozenset({"collector_type", "collector_version"})
 """Meta keys that say who made a record; two records that differ only in them are the same."""
 
-_SECOND = timedelta(seconds=1)
 _GRAPHEME = regex.compile(r"\X")
 
 
@@ -151,5 +150,5 @@ def in_utc(moment: datetime) -> datetime:
 def runtime_seconds(start: datetime, stop: datetime) -> int:
     """Whole seconds between two instants, truncated toward zero."""
     span = stop - start
-    seconds = abs(span) // _SECOND
-    return seconds if stop >= start else -seconds
+    seconds = span.days * 86_400 + span.seconds  # rounded down
+    return seconds + 1 if seconds < 0 and span.microseconds else seconds

@@ -113,11 +113,11 @@ def parse_time(text: str) -> datetime:
 
 def format_time(moment: datetime) -> str:
     """An instant as AUDITOR writes it: UTC with ``Z`` and the shortest of 0, 3 or 6 fractional digits that is exact."""
+    text = (moment if moment.tzinfo is UTC else moment.astimezone(UTC)).isoformat()  # with +00:00
     micros = moment.microsecond
-    text = moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds")
     if not micros:
-        return text[:-7] + "Z"
-    return (text if micros % 1000 else text[:-3]) + "Z"
+        return text[:19] + "Z"
+    return (text[:26] if micros % 1000 else text[:23]) + "Z"
 
 
 class _WireRecord(msgspec.Struct, gc=False):
