@@ -79,9 +79,11 @@ class Database:
 
     def submit(self, work: Callable[[sqlite3.Connection], T]) -> "asyncio.Future[T]":
         """Queue work for the writer's thread; see :meth:`write`. For those who must not wait themselves."""
-        if self._writer is None:
-            raise StoreUnavailable(f"The database {self.path} is open for reading only.")
-        return self._writer.submit(work)
+        if self._writer is not None:
+            return self._writer.submit(work)
+        refused: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        refused.set_exception(StoreUnavailable(f"The database {self.path} is open for reading only."))
+        return refused
 
     async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Do work in the writer's thread and return its result after the commit.
