@@ -1,0 +1,27 @@
+"""The records of a store as plugins see them."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+
+from auditord.store.protocol import RecordStore
+from auditord_hookspecs import Record, RecordQuery
+from auditord_hookspecs.wire import decode_record
+
+
+class StoredRecords:
+    """Implements :class:`auditord_hookspecs.Records` on a record store."""
+
+    def __init__(self, store: RecordStore) -> None:
+        self._store = store
+
+    @asynccontextmanager
+    async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Record], None]:
+        """The matching records in the query's order, with bounded memory; a fault raises, it never ends early."""
+        async with self._store.stream(query) as pages, aclosing(_decoded(pages)) as records:
+            yield records
+
+
+async def _decoded(pages: AsyncIterator[Sequence[bytes]]) -> AsyncGenerator[Record, None]:
+    async for page in pages:
+        for document in page:
+            yield decode_record(document)

@@ -1,0 +1,69 @@
+-- The record store. Times are integer microseconds since 1970 in UTC, before or after a leap second alike.
+PRAGMA application_id = 0x61756472; -- "audr"
+
+-- Who brought records, each pair once: a number in the record takes one byte, the texts would take forty.
+CREATE TABLE sources (
+    source_id INTEGER PRIMARY KEY,
+    principal TEXT, -- task:<instance>, or the authenticated name of a client
+    agent TEXT      -- the client's User-Agent
+);
+CREATE INDEX sources_by_name ON sources (principal, agent);
+
+CREATE TABLE records (
+    seq INTEGER PRIMARY KEY, -- in the order of arrival: new rows are appended, pages are filled
+    record_id TEXT NOT NULL,
+    start_time INTEGER NOT NULL,
+    stop_time INTEGER, -- NULL while open
+    runtime INTEGER GENERATED ALWAYS AS ((stop_time - start_time) / 1000000) VIRTUAL, -- whole seconds, toward zero
+    -- First value of the first meta key that the record has: site_id or site, group_id or group, user_id or user.
+    site TEXT,
+    user_group TEXT,
+    user_name TEXT,
+    -- 1: the columns for site, group, user or for the amounts do not tell all: several values, the second key, or several
+    -- components of one name. A filter then looks into the document.
+    more INTEGER,
+    -- Amounts of the components Cores, Memory, GPU and TotalCPU, summed where a name occurs more than once.
+    cores INTEGER,
+    memory INTEGER,
+    gpu INTEGER,
+    total_cpu INTEGER,
+    content INTEGER NOT NULL,     -- hash of meta (without provenance) and components
+    received_at INTEGER NOT NULL, -- of the first arrival
+    updated_at INTEGER,           -- of the last change, NULL if there was none
+    source_id INTEGER NOT NULL REFERENCES sources,
+    document TEXT NOT NULL        -- the wire text, byte for byte as clients read it
+);
+CREATE UNIQUE INDEX records_by_id ON records (record_id);
+-- Serves the default order without sorting, and every filter on times, site, group and user from the index alone.
+CREATE INDEX records_by_stop ON records (stop_time, record_id, start_time, site, user_group, user_name, more);
+CREATE INDEX records_by_start ON records (start_time);
+
+-- Records that came for a run which was stored with other content; the stored one stays.
+CREATE TABLE differences (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, -- in the order of arrival, the latest is the highest
+    record_id TEXT NOT NULL REFERENCES records (record_id) ON DELETE CASCADE,
+    content INTEGER NOT NULL,
+    seen_at INTEGER NOT NULL,
+    source_id INTEGER NOT NULL REFERENCES sources,
+    offered TEXT NOT NULL,
+    UNIQUE (record_id, content) -- collected again and again, it is still one difference
+);
+
+-- How many records have a value under a counted meta key; all records are counted under the key ''.
+CREATE TABLE record_counts (
+    meta_key TEXT NOT NULL,
+    meta_value TEXT NOT NULL,
+    records INTEGER NOT NULL,
+    PRIMARY KEY (meta_key, meta_value)
+) WITHOUT ROWID;
+INSERT INTO record_counts VALUES ('', '', 0);
+
+-- The meta keys whose values are counted.
+CREATE TABLE counted_keys (
+    meta_key TEXT PRIMARY KEY
+) WITHOUT ROWID;
+
+-- Written and emptied again to see whether the disk takes a record.
+CREATE TABLE probe (
+    filling BLOB NOT NULL
+);

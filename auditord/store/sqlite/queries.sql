@@ -1,0 +1,118 @@
+-- The statements of the record store in SQLite.
+
+-- name: insert_record
+-- Add a record whose id is free; the row count tells.
+INSERT INTO records (
+    record_id, start_time, stop_time, site, user_group, user_name, more, cores, memory, gpu, total_cpu, content, document,
+    received_at, source_id
+)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (record_id) DO NOTHING
+
+-- name: overwrite_record
+-- Put a record in the place of the stored one; when the run was first heard of stays.
+UPDATE records
+SET
+    start_time = ?, stop_time = ?, site = ?, user_group = ?, user_name = ?, more = ?, cores = ?, memory = ?, gpu = ?,
+    total_cpu = ?, content = ?, document = ?, updated_at = ?, source_id = ?
+WHERE seq = ?
+
+-- name: move_times
+-- Change when a record started and stopped, and its wire text with it.
+UPDATE records
+SET start_time = ?, stop_time = ?, document = ?, updated_at = ?
+WHERE seq = ?
+
+-- name: find_record
+-- What there is under an id, as far as verdicts need it.
+SELECT seq, start_time, stop_time, content, CAST(document AS BLOB)
+FROM records
+WHERE record_id = ?
+
+-- name: get_document
+-- The wire text of one record.
+SELECT CAST(document AS BLOB)
+FROM records
+WHERE record_id = ?
+
+-- name: find_source
+-- The number of a principal and its client.
+SELECT source_id
+FROM sources
+WHERE principal IS ? AND agent IS ?
+
+-- name: insert_source
+-- Give a principal and its client a number.
+INSERT INTO sources (principal, agent)
+VALUES (?, ?)
+
+-- name: note_difference
+-- Keep a record that differs from the stored one; one that came before comes to the top.
+INSERT OR REPLACE INTO differences (record_id, content, offered, seen_at, source_id)
+VALUES (?, ?, ?, ?, ?)
+
+-- name: settle_differences
+-- Forget the differences of a record that has been overwritten.
+DELETE FROM differences
+WHERE record_id = ?
+
+-- name: list_differences
+-- All differences, the newest first, with what is stored now.
+SELECT
+    differences.record_id, differences.seen_at, sources.principal, CAST(records.document AS BLOB),
+    CAST(differences.offered AS BLOB)
+FROM differences
+INNER JOIN records ON records.record_id = differences.record_id
+INNER JOIN sources ON sources.source_id = differences.source_id
+ORDER BY differences.seq DESC
+
+-- name: count_more
+-- Add to the number of records that have a value.
+INSERT INTO record_counts (meta_key, meta_value, records)
+VALUES (?, ?, ?)
+ON CONFLICT (meta_key, meta_value) DO UPDATE SET records = records + excluded.records
+
+-- name: list_counts
+-- All maintained counts; a value that no record has any more is left out.
+SELECT meta_key, meta_value, records
+FROM record_counts
+WHERE records > 0 OR meta_key = ''
+
+-- name: list_counted_keys
+-- The keys whose values are counted so far.
+SELECT meta_key
+FROM counted_keys
+
+-- name: start_counting
+-- Remember that the values of a key are counted from now on.
+INSERT INTO counted_keys (meta_key)
+VALUES (?)
+
+-- name: stop_counting
+-- Forget that the values of a key were counted.
+DELETE FROM counted_keys
+WHERE meta_key = ?
+
+-- name: forget_counts
+-- Drop the counts of a key.
+DELETE FROM record_counts
+WHERE meta_key = ?
+
+-- name: recount
+-- Count what is stored under a key, each record once per distinct value.
+INSERT INTO record_counts (meta_key, meta_value, records)
+SELECT meta.key, entry.value, count(*)
+FROM records, json_each(records.document, '$.meta') AS meta, json_each(meta.value) AS entry
+WHERE meta.key = ? AND NOT EXISTS (
+    SELECT 1 FROM json_each(meta.value) AS earlier WHERE earlier.value = entry.value AND earlier.key < entry.key
+)
+GROUP BY meta.key, entry.value
+
+-- name: fill_probe
+-- Take room for a large record.
+INSERT INTO probe (filling)
+VALUES (zeroblob(32768))
+
+-- name: empty_probe
+-- Give the room back.
+DELETE FROM probe

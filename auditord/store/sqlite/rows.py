@@ -1,0 +1,122 @@
+"""A record as a row: everything that can be computed before the writer's thread has its turn."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final, TypeAlias
+
+import msgspec
+
+from auditord.store.protocol import Duplicates, Provenance
+from auditord.store.verdicts import Identity, content_hash
+from auditord_hookspecs import Component, InvalidRecord, Record
+from auditord_hookspecs.records import MAX_AMOUNT
+from auditord_hookspecs.wire import encode_record
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+Value: TypeAlias = str | int | None
+_Meta: TypeAlias = Mapping[str, Sequence[str]]
+
+
+class Offer(msgspec.Struct, frozen=True, gc=False):
+    """A record on its way into the store.
+
+    Args:
+        record: as it was offered.
+        row: its columns from ``start_time`` to ``document``, in the order of the statements.
+        counted: the counted pairs of meta key and value, each once.
+        provenance: who brought it, and when.
+        duplicates: what it means if the id is known.
+    """
+
+    record: Record
+    row: tuple[Value, ...]
+    counted: tuple[tuple[str, str], ...]
+    provenance: Provenance
+    duplicates: Duplicates
+
+    @property
+    def identity(self) -> Identity:
+        """What the verdict depends on."""
+        start, stop, *_, content, _ = self.row
+        return Identity(start, stop, content)  # type: ignore[arg-type]  # as make_offer has put them
+
+
+def make_offer(record: Record, provenance: Provenance, duplicates: Duplicates, counted_keys: Sequence[str]) -> Offer:
+    """Encode a record.
+
+    Raises:
+        InvalidRecord: it cannot be encoded, since somebody got around the checks of :class:`Record`.
+    """
+    try:
+        return Offer(record, _row(record), counted_pairs(record, counted_keys), provenance, duplicates)
+    except (UnicodeError, OverflowError) as error:
+        raise InvalidRecord(f"The record {record.record_id!r} cannot be stored: {error}.") from error
+
+
+def counted_pairs(record: Record, counted_keys: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """The record's values under the counted keys, each once however often it is listed."""
+    meta = record.meta or {}
+    return tuple([(key, value) for key in counted_keys if key in meta for value in dict.fromkeys(meta[key])])
+
+
+def to_micros(moment: datetime) -> int:
+    """Microseconds since 1970 of an aware instant, exactly."""
+    span = moment - _EPOCH
+    return (span.days * 86_400 + span.seconds) * 1_000_000 + span.microseconds
+
+
+def from_micros(micros: int) -> datetime:
+    """The instant in UTC."""
+    return _EPOCH + timedelta(microseconds=micros)
+
+
+def document_text(record: Record) -> str:
+    """The wire text, as SQLite's JSON functions want it."""
+    return encode_record(record).decode()
+
+
+def _row(record: Record) -> tuple[Value, ...]:
+    stop = None if record.stop_time is None else to_micros(record.stop_time)
+    *dimensions, more_values = _dimensions(record.meta or {})
+    *amounts, more_components = _amounts(record.components)
+    return (
+        to_micros(record.start_time),
+        stop,
+        *dimensions,
+        1 if more_values or more_components else None,
+        *amounts,
+        content_hash(record),
+        document_text(record),
+    )
+
+
+def _dimensions(meta: _Meta) -> tuple[str | None, str | None, str | None, bool]:
+    site, more_sites = _dimension(meta, "site_id", "site")
+    group, more_groups = _dimension(meta, "group_id", "group")
+    user, more_users = _dimension(meta, "user_id", "user")
+    return site, group, user, more_sites or more_groups or more_users
+
+
+def _dimension(meta: _Meta, key: str, otherwise: str) -> tuple[str | None, bool]:
+    values = meta.get(key)
+    if values is not None and len(values) == 1 and otherwise not in meta:
+        return values[0], False  # as nearly always
+    found = values if values is not None else meta.get(otherwise)
+    return (found[0] if found else None), found is not None
+
+
+def _amounts(components: Sequence[Component]) -> tuple[int | None, int | None, int | None, int | None, bool]:
+    amounts = {component.name: component.amount for component in components}
+    several = len(amounts) < len(components)
+    if several:
+        amounts = _sums(components)
+    return amounts.get("Cores"), amounts.get("Memory"), amounts.get("GPU"), amounts.get("TotalCPU"), several
+
+
+def _sums(components: Sequence[Component]) -> dict[str, int]:
+    sums = dict.fromkeys((component.name for component in components), 0)
+    for component in components:
+        # Each amount fits 63 bits, the sum of several may not.
+        sums[component.name] = min(sums[component.name] + component.amount, MAX_AMOUNT)
+    return sums

@@ -1,0 +1,195 @@
+"""The record store in one SQLite file."""
+
+import asyncio
+import sqlite3
+from collections import defaultdict
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from auditord.database import Database
+from auditord.store.protocol import Difference, Duplicates, Provenance, RecordCounts, Verdict
+from auditord.store.sqlite import changes
+from auditord.store.sqlite.additions import Additions
+from auditord.store.sqlite.changes import QUERIES
+from auditord.store.sqlite.compiler import compile_query
+from auditord.store.sqlite.rows import Offer, from_micros, make_offer
+from auditord_hookspecs import InvalidRecord, Record, RecordQuery, RecordUpdate
+
+MIGRATIONS: Final = "auditord.store.sqlite.migrations"
+
+_PAGE_BYTES: Final = 128 * 1024
+"""A page of an answer ends after this many bytes; together with the largest record it bounds an answer's memory."""
+
+_ROWS_AT_ONCE: Final = 64
+_RECORDS_BETWEEN_PAUSES: Final = 100  # about a millisecond
+
+
+class SqliteRecordStore:
+    """Implements :class:`auditord.store.protocol.RecordStore` on one file. Make one with :meth:`open`."""
+
+    def __init__(self, database: Database, counted_keys: Sequence[str]) -> None:
+        """Use :meth:`open`."""
+        self._database = database
+        self._counted_keys = tuple(dict.fromkeys(counted_keys))
+        self._additions = Additions(database)
+
+    @classmethod
+    async def open(
+        cls, path: Path, *, counted_keys: Sequence[str] = (), max_page_count: int | None = None
+    ) -> "SqliteRecordStore":
+        """Open the file, or make it; migrates it, and counts what is stored if other keys were counted before.
+
+        Args:
+            path: the file; its folder must exist.
+            counted_keys: meta keys whose values :meth:`counts` tells.
+            max_page_count: pages that the file may have at most: a test's way to fill a disk.
+
+        Raises:
+            SchemaMismatch: the file is another program's, or newer than this version.
+            StoreUnavailable: it cannot be opened, or not be written.
+        """
+        database = Database.open(path, MIGRATIONS, max_page_count=max_page_count)
+        store = cls(database, counted_keys)
+        try:
+            await database.write(lambda connection: changes.change_counted_keys(connection, counted_keys))
+        except BaseException:
+            await store.close()
+            raise
+        return store
+
+    @classmethod
+    def open_read_only(cls, path: Path) -> "SqliteRecordStore":
+        """Open a file for reading, beside a daemon that may be writing it.
+
+        Raises:
+            SchemaMismatch: the file is another program's, newer, or older and not migrated yet.
+            StoreUnavailable: it is not there or cannot be opened.
+        """
+        return cls(Database.open_read_only(path, MIGRATIONS), ())
+
+    async def add(self, record: Record, provenance: Provenance, duplicates: Duplicates) -> Verdict:
+        """See :class:`RecordStore`."""
+        return await self._additions.add(make_offer(record, provenance, duplicates, self._counted_keys))
+
+    async def add_all(
+        self, records: Sequence[Record], provenance: Provenance, duplicates: Duplicates, *, atomic: bool
+    ) -> Sequence[Verdict]:
+        """See :class:`RecordStore`."""
+        offers = [offer async for offer in self._offers(records, provenance, duplicates)]
+        try:
+            return await self._database.write(lambda connection: _add_together(connection, offers, atomic=atomic))
+        except _Undone as undone:
+            return undone.verdicts
+
+    async def stop(self, update: RecordUpdate, provenance: Provenance) -> bool:
+        """See :class:`RecordStore`."""
+        return await self._database.write(
+            lambda connection: changes.stop(connection, update.record_id, update.stop_time, provenance)
+        )
+
+    async def replace(self, record: Record, provenance: Provenance) -> Verdict:
+        """See :class:`RecordStore`."""
+        offer = make_offer(record, provenance, Duplicates.SAME_RUN, self._counted_keys)
+        return await self._database.write(lambda connection: changes.replace(connection, offer))
+
+    async def get(self, record_id: str) -> bytes | None:
+        """See :class:`RecordStore`."""
+        return await self._database.read(lambda connection: _get(connection, record_id))
+
+    @asynccontextmanager
+    async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Sequence[bytes]], None]:
+        """See :class:`RecordStore`. The answer is as of the moment when the context is entered."""
+        compiled = compile_query(query)
+        async with self._database.stream(compiled.sql, compiled.parameters, _take_documents) as pages:
+            yield pages
+
+    async def counts(self) -> RecordCounts:
+        """See :class:`RecordStore`."""
+        return await self._database.read(_counts)
+
+    @asynccontextmanager
+    async def differences(self) -> AsyncGenerator[AsyncIterator[Difference], None]:
+        """See :class:`RecordStore`."""
+        async with (
+            self._database.stream(QUERIES["list_differences"], (), _take_differences) as pages,
+            aclosing(_one_by_one(pages)) as differences,
+        ):
+            yield differences
+
+    async def check(self) -> None:
+        """See :class:`RecordStore`."""
+        await self._database.write(changes.probe)
+
+    async def close(self) -> None:
+        """See :class:`RecordStore`."""
+        await self._database.close()
+
+    async def _offers(
+        self, records: Sequence[Record], provenance: Provenance, duplicates: Duplicates
+    ) -> AsyncIterator[Offer]:
+        # Encoding thousands of records must not hold up everybody else's requests.
+        for position, record in enumerate(records, start=1):
+            yield make_offer(record, provenance, duplicates, self._counted_keys)
+            if position % _RECORDS_BETWEEN_PAUSES == 0:
+                await asyncio.sleep(0)
+
+
+class _Undone(Exception):
+    """An atomic addition met a record that belongs to another run."""
+
+    def __init__(self, verdicts: Sequence[Verdict]) -> None:
+        self.verdicts = verdicts
+
+
+def _add_together(connection: sqlite3.Connection, offers: Sequence[Offer], *, atomic: bool) -> Sequence[Verdict]:
+    verdicts: list[Verdict] = []
+    for outcome in changes.add_all(connection, offers):
+        if isinstance(outcome, InvalidRecord):
+            raise outcome
+        verdicts.append(outcome)
+    if atomic and Verdict.EXISTS in verdicts:
+        raise _Undone(verdicts)
+    return verdicts
+
+
+def _get(connection: sqlite3.Connection, record_id: str) -> bytes | None:
+    row = connection.execute(QUERIES["get_document"], (record_id,)).fetchone()
+    return None if row is None else row[0]
+
+
+def _counts(connection: sqlite3.Connection) -> RecordCounts:
+    total = 0
+    per_value: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    for key in connection.execute(QUERIES["list_counted_keys"]):
+        per_value[key[0]] = {}
+    for key, value, records in connection.execute(QUERIES["list_counts"]):
+        if key:
+            per_value[key][value] = records
+        else:
+            total = records
+    return RecordCounts(total, dict(per_value))
+
+
+def _take_documents(cursor: sqlite3.Cursor) -> list[bytes]:
+    page: list[bytes] = []
+    size = 0
+    while size < _PAGE_BYTES and (rows := cursor.fetchmany(_ROWS_AT_ONCE)):
+        documents = [document for (document,) in rows]
+        size += sum(map(len, documents))
+        page += documents
+    return page
+
+
+async def _one_by_one(pages: AsyncIterator[Sequence[Difference]]) -> AsyncGenerator[Difference, None]:
+    async for page in pages:
+        for difference in page:
+            yield difference
+
+
+def _take_differences(cursor: sqlite3.Cursor) -> list[Difference]:
+    return [
+        Difference(record_id, from_micros(seen_at), principal, stored, offered)
+        for record_id, seen_at, principal, stored, offered in cursor.fetchmany(_ROWS_AT_ONCE)
+    ]

@@ -1,0 +1,72 @@
+"""The rules of what a second record with a known id means, without any database."""
+
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import msgspec
+
+from auditord.store.protocol import Duplicates, Verdict
+from auditord_hookspecs import Record
+from auditord_hookspecs.records import PROVENANCE_KEYS
+
+_encoder = msgspec.json.Encoder(order="sorted")
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What decides whether two records with one id are the same run, and the same in everything.
+
+    Args:
+        start: microseconds since 1970 in UTC.
+        stop: the same, or None while open.
+        content: see :func:`content_hash`.
+    """
+
+    start: int
+    stop: int | None
+    content: int
+
+
+def content_hash(record: Record) -> int:
+    """A signed 64-bit number that is equal for equal meta and components; times are compared beside it.
+
+    The order of meta keys does not count, ``null`` meta is ``{}``, scores are floats, and meta keys that only say who
+    made the record are left out.
+    """
+    meta = record.meta or {}
+    if not PROVENANCE_KEYS.isdisjoint(meta):
+        meta = {key: values for key, values in meta.items() if key not in PROVENANCE_KEYS}
+    digest = blake2b(_encoder.encode((meta, record.components)), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
+
+
+def judge(stored: Identity, offered: Identity, duplicates: Duplicates) -> Verdict:
+    """What becomes of a record whose id is known already.
+
+    CLOSED asks the store to put the offered record in the stored one's place, DIFFERENT to note the difference, SAME to
+    do nothing. One exception: of an open record that came back the earlier start counts, see :func:`starts_earlier`.
+    """
+    if duplicates is Duplicates.REFUSE:
+        return Verdict.EXISTS
+    if offered == stored or _came_back(stored, offered):
+        return Verdict.SAME
+    if offered.start == stored.start:
+        return _judge_same_run(stored, offered)
+    return Verdict.DIFFERENT if duplicates is Duplicates.IGNORE else Verdict.EXISTS
+
+
+def starts_earlier(stored: Identity, offered: Identity) -> bool:
+    """Whether an open record that came back tells of an earlier start: deliveries may overtake each other."""
+    return _came_back(stored, offered) and offered.start < stored.start
+
+
+def _judge_same_run(stored: Identity, offered: Identity) -> Verdict:
+    if offered.stop is None and stored.stop is not None:
+        return Verdict.SAME  # late news of a run whose end is known
+    if offered.stop is not None and stored.stop is None:
+        return Verdict.CLOSED
+    return Verdict.DIFFERENT
+
+
+def _came_back(stored: Identity, offered: Identity) -> bool:
+    return stored.stop is None and offered.stop is None and stored.content == offered.content

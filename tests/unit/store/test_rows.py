@@ -1,0 +1,83 @@
+"""Records as rows: what the narrow columns say, and when they say that there is more."""
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+
+from auditord.store import Duplicates, Provenance
+from auditord.store.sqlite.rows import from_micros, make_offer, to_micros
+from auditord_hookspecs import Component, InvalidRecord, Record
+from auditord_hookspecs.records import MAX_AMOUNT
+
+START = datetime(2024, 2, 3, 4, 5, 6, 7, tzinfo=UTC)
+BROUGHT = Provenance(START)
+
+
+def columns(meta: dict[str, tuple[str, ...]] | None, *components: Component) -> tuple[object, ...]:
+    offer = make_offer(Record("r", START, components, meta=meta), BROUGHT, Duplicates.SAME_RUN, ())
+    _, _, *columns, _, _ = offer.row
+    return tuple(columns)
+
+
+NO_AMOUNTS = (None, None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("meta", "expected"),
+    [
+        (None, (None, None, None, None)),
+        ({"other": ("x", "y")}, (None, None, None, None)),
+        ({"site_id": ("s",), "group_id": ("g",), "user_id": ("u",)}, ("s", "g", "u", None)),
+        ({"site_id": ("s",)}, ("s", None, None, None)),
+        ({"site_id": ("s", "t")}, ("s", None, None, 1)),
+        ({"site_id": ()}, (None, None, None, 1)),
+        ({"site": ("s",)}, ("s", None, None, 1)),
+        ({"site_id": ("s",), "site": ("t",)}, ("s", None, None, 1)),
+        ({"group": ("g",), "user": ("u",)}, (None, "g", "u", 1)),
+    ],
+)
+def test_dimensions(meta: dict[str, tuple[str, ...]] | None, expected: tuple[object, ...]) -> None:
+    assert columns(meta) == (*expected, *NO_AMOUNTS)
+
+
+@pytest.mark.parametrize(
+    ("components", "expected"),
+    [
+        ([("Cores", 8), ("Memory", 1), ("GPU", 0), ("TotalCPU", 3), ("Other", 9)], (None, 8, 1, 0, 3)),
+        ([("Cores", 8), ("Cores", 4)], (1, 12, None, None, None)),
+        ([("Other", 8), ("Other", 4), ("GPU", 2)], (1, None, None, 2, None)),
+        ([("Memory", MAX_AMOUNT), ("Memory", 1)], (1, None, MAX_AMOUNT, None, None)),
+    ],
+)
+def test_amounts(components: list[tuple[str, int]], expected: tuple[object, ...]) -> None:
+    made = [Component(name, amount, ()) for name, amount in components]
+    assert columns(None, *made) == (None, None, None, *expected)
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        datetime(1970, 1, 1, tzinfo=UTC),
+        datetime(1, 1, 1, tzinfo=UTC),
+        datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
+        datetime(2024, 2, 29, 1, 2, 3, 123_457, tzinfo=UTC),
+        datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
+    ],
+)
+def test_times_are_exact_to_the_microsecond(moment: datetime) -> None:
+    assert from_micros(to_micros(moment)) == moment
+    assert to_micros(moment) == (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+def test_a_counted_value_counts_once_per_record() -> None:
+    record = Record("r", START, (), meta={"site_id": ("s", "t", "s"), "user_id": (), "other": ("x",)})
+    offer = make_offer(record, BROUGHT, Duplicates.SAME_RUN, ("site_id", "user_id", "missing"))
+    assert offer.counted == (("site_id", "s"), ("site_id", "t"))
+
+
+def test_what_cannot_be_encoded_is_an_invalid_record() -> None:
+    record = Record("r", START, ())
+    msgspec.structs.force_setattr(record, "meta", {"a": ("\ud800",)})  # around the checks, as only a mistake could
+    with pytest.raises(InvalidRecord, match="cannot be stored"):
+        make_offer(record, BROUGHT, Duplicates.SAME_RUN, ())
