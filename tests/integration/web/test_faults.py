@@ -279,6 +279,13 @@ async def test_records_are_streamed_one_behind_the_other() -> None:
     assert body == b'e\r\n{"a":1}{"a":2}\r\n7\r\n{"a":3}\r\n0\r\n\r\n'
 
 
+async def test_no_records_are_an_empty_answer() -> None:
+    async with serving(FakeStore()) as server:
+        answer = await server.ask(http("GET", "/records"))
+    assert status(answer) == 200
+    assert body_of(answer) == b"0\r\n\r\n"
+
+
 async def test_a_client_that_leaves_ends_the_query() -> None:
     store = FakeStore(endless=[b"x" * 1000] * 10)
     async with serving(store) as server:
@@ -433,6 +440,12 @@ async def test_garbage_ends_its_own_connection_only(garbage: bytes) -> None:
         answer = await server.ask(garbage, half_close=True)
         assert answer == b"" or status(answer) == 400
         assert status(await server.ask(http("GET", "/health_check"))) == 200
+
+
+async def test_http_1_0_ends_the_connection() -> None:
+    async with serving(FakeStore()) as server:
+        assert status(await server.ask(b"GET /health_check HTTP/1.0\r\nconnection: keep-alive\r\n\r\n")) == 200
+        assert body_of(await server.ask(b"GET /records HTTP/1.0\r\n\r\n")) == b""
 
 
 async def test_requests_in_one_packet_are_answered_in_order() -> None:

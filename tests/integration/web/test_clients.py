@@ -1,0 +1,25 @@
+"""The released clients of AUDITOR, unmodified, against the real server over a real store."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from auditord.duplicates import Duplicates
+
+SCENARIO = Path(__file__).with_name("client_scenario.py")
+
+
+@pytest.mark.parametrize("duplicates", [Duplicates.SAME_RUN, Duplicates.REFUSE])
+@pytest.mark.parametrize("kind", ["async", "blocking", "queued"])
+def test_python_auditor_works(
+    kind: str, duplicates: Duplicates, start_server: Callable[[Duplicates], int], tmp_path: Path
+) -> None:
+    port = start_server(duplicates)
+    arguments = [kind, duplicates.value, str(port), str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, str(SCENARIO), *arguments], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
