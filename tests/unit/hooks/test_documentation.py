@@ -1,0 +1,86 @@
+"""What authors read about hooks is what the code does."""
+
+import ast
+import inspect
+import re
+import textwrap
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from auditord.hooks import load_hooks
+from auditord.hooks.colours import Function, is_event, specified_hooks
+from auditord_hookspecs import (
+    Batch,
+    CollectorKind,
+    ImportedConfig,
+    PluginKind,
+    Produced,
+    Quarantined,
+    RunReport,
+    SenderKind,
+)
+
+ROOT = Path(__file__).parents[3]
+README = (ROOT / "hookspecs/README.md").read_text()
+SPECS = specified_hooks()
+
+each_hook = pytest.mark.parametrize("name", sorted(SPECS))
+
+
+def section(title: str) -> str:
+    """The text below a heading, up to the next one."""
+    found = re.search(rf"^### {title}$\n(.*?)(?=^##|\Z)", README, re.MULTILINE | re.DOTALL)
+    assert found, f"hookspecs/README.md has no heading '### {title}'"
+    return found[1]
+
+
+def signature(function: Function) -> str:
+    """The signature as the source has it, on one line."""
+    (node,) = ast.parse(inspect.getsource(function)).body
+    assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    assert node.returns is not None
+    word = "async def" if is_event(function) else "def"
+    return f"{word} {node.name}({ast.unparse(node.args)}) -> {ast.unparse(node.returns)}"
+
+
+@each_hook
+def test_every_hook_has_a_heading_with_its_signature(name: str) -> None:
+    assert f"```python\n{signature(SPECS[name])}\n```" in section(name)
+
+
+def test_there_is_no_heading_of_a_hook_that_is_gone() -> None:
+    assert set(re.findall(r"^### (auditord_\w+)$", README, re.MULTILINE)) == set(SPECS)
+
+
+@each_hook
+def test_every_hook_has_a_complete_example_in_its_docstring(name: str) -> None:
+    _, _, example = (inspect.getdoc(SPECS[name]) or "").partition("Example::\n")
+    (node,) = ast.parse(textwrap.dedent(example)).body
+    assert isinstance(node, ast.AsyncFunctionDef if is_event(SPECS[name]) else ast.FunctionDef)
+    assert (node.name, [ast.unparse(each) for each in node.decorator_list]) == (name, ["hookimpl"])
+    assert {each.arg for each in node.args.args} <= set(inspect.signature(SPECS[name]).parameters)
+
+
+@each_hook
+def test_every_hook_has_a_built_in_that_implements_it(name: str) -> None:
+    assert [
+        module.name for module in load_hooks([]).modules if module.distribution == "auditord" and name in module.hooks
+    ]
+
+
+@pytest.mark.parametrize(
+    "declaration",
+    [Batch, CollectorKind, ImportedConfig, PluginKind, Produced, Quarantined, RunReport, SenderKind],
+)
+def test_every_field_of_a_declaration_has_a_row(declaration: Any) -> None:
+    rows = re.findall(r"^\| `(\w+)` \| \S", section(declaration.__name__), re.MULTILINE)
+    assert rows == [field.name for field in fields(declaration)]
+
+
+def test_the_tutorial_is_the_distribution_that_is_tested() -> None:
+    folder = ROOT / "tests/acceptance/third_party"
+    assert f"```python\n{(folder / 'auditord_pagelog.py').read_text()}```" in README
+    assert f"```toml\n{(folder / 'pyproject.toml').read_text()}```" in README
