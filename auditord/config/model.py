@@ -38,6 +38,7 @@ class ApiSection(Section):
     enabled: bool = Field(default=True, description="Whether the daemon serves HTTP at all.")
     listen: tuple[Listen, ...] = Field(
         default=DEFAULT_LISTEN,
+        json_schema_extra={"default": [str(address) for address in DEFAULT_LISTEN]},
         description="Addresses: host:port, [IPv6 address]:port or unix:/path. A host without IPv6 may go without the "
         "default list's second address; every address of a written list must work.",
     )

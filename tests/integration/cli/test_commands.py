@@ -124,6 +124,7 @@ def test_the_schema_holds_every_installed_kind(run: Run) -> None:
     }
     assert {"slurm", "local", "open_records"} <= kinds
     assert schema["additionalProperties"] is False
+    assert schema["$defs"]["ApiSection"]["properties"]["listen"]["default"] == ["127.0.0.1:8000", "[::1]:8000"]
 
 
 def test_show_names_each_values_source_and_masks_secrets(run: Run, written: Callable[[str], Path]) -> None:
@@ -136,8 +137,9 @@ def test_show_names_each_values_source_and_masks_secrets(run: Run, written: Call
 
 
 def test_what_show_prints_can_be_loaded_and_shows_the_same(run: Run, written: Callable[[str], Path]) -> None:
-    shown = json.loads(run("config", "show", "--output", "json").output)
-    path = written(run("config", "show").output)
+    environ = {"AUDITORD_COLLECTORS__HPC__KIND": "slurm", "AUDITORD_COLLECTORS__HPC__INTERVAL": "90s"}
+    shown = json.loads(run("config", "show", "--output", "json", **environ).output)
+    path = written(run("config", "show", **environ).output)
     again = json.loads(run("config", "show", "--output", "json", "--config", path).output)
     assert again["configuration"] == shown["configuration"]
     assert again["sources"]["api.enabled"].startswith(f"{path}:")
