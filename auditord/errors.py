@@ -1,5 +1,8 @@
 """The host's own errors; the root is :class:`auditord_hookspecs.AuditordError`."""
 
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+
 from auditord_hookspecs import AuditordError
 
 
@@ -21,3 +24,20 @@ class SchemaMismatch(AuditordError):
 
 class StateInUse(AuditordError):
     """Another process owns the state folder."""
+
+
+@contextmanager
+def plain_errors() -> Generator[None, None, None]:
+    """Let one fault in one background task be that fault, not a group of groups."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        cause: BaseException = group
+        while len(causes := _causes(cause)) == 1:
+            cause = causes[0]
+        raise cause from None
+
+
+def _causes(error: BaseException) -> Sequence[BaseException]:
+    causes: Sequence[BaseException] = getattr(error, "exceptions", ())
+    return causes
