@@ -13,6 +13,7 @@ from auditord.cli.frame import Commands, Registered, print_version
 COMMANDS = (
     Registered("config", "auditord.cli.config", "Check, show and import the configuration."),
     Registered("hooks", "auditord.cli.hooks", "List the hook modules and what they implement."),
+    Registered("run", "auditord.cli.run", "Run the daemon in the foreground."),
 )
 
 VERSION_HELP = "Print the versions of auditord and of what it is made of."

@@ -1,0 +1,229 @@
+"""The real process: killed, stopped, watched by systemd, its disk full. Nothing is lost, nothing counted twice."""
+
+import json
+import os
+import re
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = Path(__file__).with_name("numbers_daemon.py")
+COUNT = 2_000
+PATIENCE = 60.0
+
+
+class Folder:
+    """A state folder, and daemons that run on it one after another."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.state = path / "state"
+        self.log = path / "log"
+        self.environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+
+    def configure(self, **sections: Any) -> None:
+        document = {
+            "state_dir": str(self.state),
+            "api": {"listen": ["127.0.0.1:0"]},
+            "collectors": {"numbers": {"kind": "numbers", "interval": "1h", "count": COUNT}},
+            **sections,
+        }
+        (self.path / "auditord.yml").write_text(json.dumps(document))
+
+    @contextmanager
+    def daemon(self, *prefix: str) -> Generator["subprocess.Popen[bytes]", None, None]:
+        """The running process; killed at the end if it is still there."""
+        command = [*prefix, sys.executable, str(PROGRAM), str(self.path / "auditord.yml")]
+        with self.log.open("wb") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=log, env=self.environment)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+    def text(self) -> str:
+        return self.log.read_text()
+
+    def url(self) -> str:
+        """Where the present daemon listens."""
+        wait_until(lambda: "is ready" in self.text(), self.text)
+        match = re.search(r"is ready: (\S+)", self.text())
+        assert match is not None
+        return match[1]
+
+    def rows(self, database: str, query: str) -> list[tuple[Any, ...]]:
+        """What a query finds in a file of the daemon; nothing while the file is not there."""
+        file = self.state / database
+        if not file.exists():
+            return []
+        with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True, timeout=30)) as connection:
+            return connection.execute(query).fetchall()
+
+    def checkpoint(self) -> int:
+        try:
+            rows = self.rows("spool.db", "SELECT value FROM checkpoint")
+        except sqlite3.OperationalError:  # not migrated yet
+            return 0
+        return json.loads(rows[0][0]) if rows else 0
+
+    def has_read(self, target: int) -> bool:
+        return self.checkpoint() >= target
+
+    def queued(self) -> int:
+        (row,) = self.rows("spool.db", "SELECT count(*) FROM queue")
+        return int(row[0])
+
+
+def wait_until(condition: Callable[[], object], say: Callable[[], str] = str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, say()
+        time.sleep(0.005)
+
+
+def fetch(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=PATIENCE) as answer:  # noqa: S310 our own server
+        text: str = answer.read().decode()
+        return text
+
+
+def record_ids(url: str) -> list[str]:
+    return re.findall(r'"record_id":"([^"]+)"', fetch(f"{url}/records"))
+
+
+def all_are_there_once(folder: Folder) -> None:
+    """A daemon finishes the source; then every job is stored exactly once and nothing waits any more."""
+    with folder.daemon() as process:
+        url = folder.url()
+        wait_until(lambda: folder.checkpoint() == COUNT and folder.queued() == 0, folder.text)
+        ids = record_ids(url)
+        assert sorted(ids) == sorted(f"job-{number}" for number in range(COUNT))
+        process.terminate()
+        assert process.wait(PATIENCE) == 0, folder.text()
+    assert folder.rows("spool.db", "SELECT count(*) FROM quarantine") == [(0,)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    folder = Folder(tmp_path)
+    folder.configure()
+    return folder
+
+
+def test_killed_again_and_again_it_loses_and_doubles_nothing(folder: Folder) -> None:
+    interrupted = list[int]()
+    for target in (1, 300, 301, 700, 1_100, 1_500):
+        with folder.daemon() as process:
+            wait_until(partial(folder.has_read, target), folder.text)
+            process.kill()
+        interrupted.append(folder.checkpoint())
+    assert 0 < interrupted[0] < COUNT
+    all_are_there_once(folder)
+
+
+def test_sigterm_ends_the_run_and_drains_the_queue(folder: Folder) -> None:
+    with folder.daemon() as process:
+        wait_until(lambda: folder.checkpoint() >= 200, folder.text)
+        process.terminate()
+        assert process.wait(PATIENCE) == 0, folder.text()
+    assert folder.queued() == 0
+    assert 200 <= folder.checkpoint() < COUNT
+    assert "Traceback" not in folder.text()
+    all_are_there_once(folder)
+
+
+def test_a_second_signal_ends_it_at_once_and_loses_nothing(folder: Folder) -> None:
+    folder.configure(shutdown={"grace": "1h"})
+    with folder.daemon() as process:
+        folder.url()
+        with closing(sqlite3.connect(folder.state / "records.db", isolation_level=None)) as blocker:
+            blocker.execute("BEGIN IMMEDIATE")  # the store cannot be written, so the queue cannot drain
+            wait_until(lambda: folder.checkpoint() >= 500 and folder.queued() > 0, folder.text)
+            process.send_signal(signal.SIGINT)
+            wait_until(lambda: "ending in order" in folder.text(), folder.text)
+            process.send_signal(signal.SIGTERM)
+            wait_until(lambda: "ending at once" in folder.text(), folder.text)
+        assert process.wait(PATIENCE) == 1, folder.text()
+    folder.configure()
+    all_are_there_once(folder)
+
+
+def test_a_store_that_cannot_be_written_for_a_while_gets_everything(folder: Folder) -> None:
+    with folder.daemon():
+        folder.url()
+        with closing(sqlite3.connect(folder.state / "records.db", isolation_level=None)) as blocker:
+            blocker.execute("BEGIN IMMEDIATE")
+            wait_until(lambda: folder.checkpoint() == COUNT, folder.text)
+            wait_until(lambda: "cannot deliver" in folder.text(), folder.text)
+        wait_until(lambda: "delivers again" in folder.text(), folder.text)
+    all_are_there_once(folder)
+
+
+def test_a_full_disk_is_one_clear_message_and_loses_nothing(folder: Folder) -> None:
+    with folder.daemon("sh", "-c", 'ulimit -f 700; exec "$0" "$@"'):
+        wait_until(lambda: "run failed" in folder.text(), folder.text)
+        failed = next(line for line in folder.text().splitlines() if "run failed" in line)
+        assert "spool.db" in failed
+        assert "Traceback" not in folder.text()
+        reached = folder.checkpoint()
+    assert reached < COUNT
+    all_are_there_once(folder)
+
+
+def test_a_second_daemon_is_refused_and_the_first_one_named(folder: Folder) -> None:
+    with folder.daemon() as first:
+        folder.url()
+        other = Folder(folder.path)
+        other.log = folder.path / "other.log"
+        with other.daemon() as second:
+            assert second.wait(PATIENCE) == 1
+        assert f"is in use by process {first.pid}: stop that daemon first" in other.text()
+
+
+def test_systemd_hears_of_the_whole_life(folder: Folder) -> None:
+    address = folder.path / "notify"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(address))
+        systemd.settimeout(PATIENCE)
+        folder.environment |= {"NOTIFY_SOCKET": str(address), "WATCHDOG_USEC": "100000"}
+        with folder.daemon() as process:
+            heard = hear(systemd, lambda states: states.get("WATCHDOG", 0) > 2 and "READY" in states)
+            assert heard["READY"] == 1
+            process.terminate()
+            hear(systemd, lambda states: "STOPPING" in states)
+            assert process.wait(PATIENCE) == 0
+
+
+def hear(systemd: socket.socket, enough: Callable[[Mapping[str, int]], bool]) -> Mapping[str, int]:
+    """How often each state was announced until it is enough."""
+    states = dict[str, int]()
+    while not enough(states):
+        name = systemd.recv(4_096).decode().partition("=")[0]
+        states[name] = states.get(name, 0) + 1
+    return states
+
+
+def test_metrics_tell_of_runs_queue_and_records(folder: Folder) -> None:
+    folder.configure(metrics={"database": {"interval": "50ms"}})
+    with folder.daemon():
+        url = folder.url()
+        wanted = (
+            f"num_records_database {COUNT}.0",
+            f'num_records_database_per_site{{site="A"}} {COUNT}.0',
+            'auditord_run_failures_total{kind="numbers",task="numbers"} 0.0',
+            'auditord_queue_entries{kind="local",task="local"} 0.0',
+        )
+        wait_until(lambda: all(line in fetch(f"{url}/metrics") for line in wanted), lambda: fetch(f"{url}/metrics"))
+        assert fetch(f"{url}/health_check") == ""
