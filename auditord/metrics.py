@@ -47,7 +47,7 @@ class CountedKey:
 
 
 class DatabaseFigures(Collector):
-    """AUDITOR's gauges about the records, as of the last look: reading them asks no database.
+    """AUDITOR's gauges about the records, and ours, as of the last look: reading them asks no database.
 
     Args:
         total: whether ``num_records_database`` is shown.
@@ -58,16 +58,22 @@ class DatabaseFigures(Collector):
         self.keys: Final = keys
         self._with_total = total
         self._total: int | None = None
+        self._differences = 0
         self._per_value: Mapping[str, Mapping[str, int]] = {}
 
-    def update(self, total: int, per_value: Mapping[str, Mapping[str, int]]) -> None:
-        """Show new counts: in all, and by meta key and value."""
-        self._total, self._per_value = total, per_value
+    def update(self, total: int, per_value: Mapping[str, Mapping[str, int]], differences: int) -> None:
+        """Show new counts: in all, by meta key and value, and of records that came again with other content."""
+        self._total, self._per_value, self._differences = total, per_value, differences
 
     def collect(self) -> Iterator[Metric]:
         """The families; none before the first counts."""
         if self._total is None:
             return
+        yield GaugeMetricFamily(
+            "auditord_differences_records",
+            "Records that came again with other content; the stored ones stay.",
+            value=self._differences,
+        )
         text = "Number of records in the database."
         if self._with_total:
             yield GaugeMetricFamily("num_records_database", text, value=self._total)

@@ -38,6 +38,8 @@ class RecordCounts:
 
     total: int
     per_value: Mapping[str, Mapping[str, int]] = field(default_factory=dict[str, Mapping[str, int]])
+    differences: int = 0
+    """How many differences are noted (:class:`Difference`)."""
 
 
 @dataclass(frozen=True, slots=True)

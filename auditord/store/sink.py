@@ -16,14 +16,12 @@ class StoreSink:
 
     Args:
         store: where entries go.
-        now: the present instant.
-        principal: who is noted as the one that brought the records.
+        now: the present instant, for entries that do not say where they are from.
     """
 
-    def __init__(self, store: RecordStore, now: Callable[[], datetime], principal: str | None = None) -> None:
+    def __init__(self, store: RecordStore, now: Callable[[], datetime]) -> None:
         self._store = store
         self._now = now
-        self._principal = principal
 
     async def deliver(self, entries: Sequence[Entry]) -> Mapping[int, str]:
         """Apply the entries in order; returns why entries were refused for good, by position.
@@ -34,15 +32,15 @@ class StoreSink:
         Raises:
             StoreUnavailable: the database is away; some of the entries may have been applied.
         """
-        provenance = Provenance(self._now(), self._principal)
         refused: dict[int, str] = {}
         for _, run in groupby(enumerate(entries), key=lambda item: type(item[1])):
             items = list(run)
-            reasons = await asyncio.gather(*(self._apply(entry, provenance) for _, entry in items))
+            reasons = await asyncio.gather(*(self._apply(entry) for _, entry in items))
             refused |= {position: reason for (position, _), reason in zip(items, reasons, strict=True) if reason}
         return refused
 
-    async def _apply(self, entry: Entry, provenance: Provenance) -> str | None:
+    async def _apply(self, entry: Entry) -> str | None:
+        provenance = entry.provenance or Provenance(self._now())
         try:
             match entry:
                 case Insert():

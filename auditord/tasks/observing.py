@@ -53,7 +53,7 @@ async def count_records(store: RecordStore, figures: DatabaseFigures, interval: 
     while True:
         try:
             counts = await store.counts()
-            figures.update(counts.total, counts.per_value)
+            figures.update(counts.total, counts.per_value, counts.differences)
         except StoreUnavailable as error:
             _log.warning("the counts of records are old: %s", error)
         await anyio.sleep(interval.total_seconds())

@@ -76,9 +76,10 @@ def test_the_gauges_of_auditor_have_their_names_and_labels() -> None:
     figures = DatabaseFigures(total=True, keys=keys)
     registry.register(figures)
     assert "num_records_database" not in generate_latest(registry).decode()
-    figures.update(4, {"site_id": {"A": 3}, "group_id": {"group1": 3, 'gro"up\n2': 1}})
+    figures.update(4, {"site_id": {"A": 3}, "group_id": {"group1": 3, 'gro"up\n2': 1}}, 2)
     assert lines(registry) >= {
         "num_records_database 4.0",
+        "auditord_differences_records 2.0",
         'num_records_database_per_site{site="A"} 3.0',
         'num_records_database_per_group{group_id="group1"} 3.0',
         'num_records_database_per_group{group_id="gro\\"up\\n2"} 1.0',
@@ -87,8 +88,8 @@ def test_the_gauges_of_auditor_have_their_names_and_labels() -> None:
 
 def test_the_total_may_be_left_out() -> None:
     figures = DatabaseFigures(total=False, keys=())
-    figures.update(4, {})
-    assert list(figures.collect()) == []
+    figures.update(4, {}, 0)
+    assert [family.name for family in figures.collect()] == ["auditord_differences_records"]
 
 
 def test_an_empty_queue_is_shown_as_zero() -> None:

@@ -78,6 +78,11 @@ SELECT meta_key, meta_value, records
 FROM record_counts
 WHERE records > 0 OR meta_key = ''
 
+-- name: count_differences
+-- How many records came with other content than was stored; few, unless something is wrong.
+SELECT count(*)
+FROM differences
+
 -- name: list_counted_keys
 -- The keys whose values are counted so far.
 SELECT meta_key

@@ -169,7 +169,8 @@ def _counts(connection: sqlite3.Connection) -> RecordCounts:
             per_value[key][value] = records
         else:
             total = records
-    return RecordCounts(total, dict(per_value))
+    (differences,) = connection.execute(QUERIES["count_differences"]).fetchone()
+    return RecordCounts(total, dict(per_value), differences)
 
 
 def _take_documents(cursor: sqlite3.Cursor) -> list[bytes]:
