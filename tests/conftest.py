@@ -2,6 +2,8 @@
 
 import pytest
 
+pytest_plugins = ["tests.slurm_jobs"]
+
 
 @pytest.fixture
 def anyio_backend() -> str:

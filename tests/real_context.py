@@ -21,4 +21,5 @@ class RealContext(FakeCollectorContext):
         max_output: int = 2**28,
     ) -> CommandResult:
         """Run the program."""
+        self.ran.append((*through, *argv))
         return await run_command(argv, timeout=timeout, environment=environment, through=through, max_output=max_output)

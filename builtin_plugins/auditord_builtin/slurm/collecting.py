@@ -4,6 +4,8 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from anyio import to_thread
+
 from auditord_builtin.slurm.checkpoint import Checkpoint, Page, slices
 from auditord_builtin.slurm.config import SlurmConfig
 from auditord_builtin.slurm.judging import Found, find_runs, judge_runs
@@ -70,7 +72,7 @@ async def _judge(
     config: SlurmConfig, context: CollectorContext, found: Found, remember: datetime, *, again: bool
 ) -> Batch:
     known = frozenset[str]() if again else await context.seen([*found.runs, *found.quarantined])
-    batch, remarks = judge_runs(config, found, known, remember)
-    for remark in remarks:
-        context.log.warning("%s", remark)
+    batch, remarks = await to_thread.run_sync(judge_runs, config, found, known, remember)
+    if remarks:  # one line and not one per job: users write comments
+        context.log.warning("labels left out: %d, such as %s", len(remarks), remarks[0])
     return batch

@@ -35,6 +35,13 @@ def _words(value: Any) -> Any:  # Any: whatever stood in the file
     return (value,) if isinstance(value, str) else value
 
 
+Components = Annotated[
+    tuple[ComponentRule, ...],
+    BeforeValidator(_preset, json_schema_input_type=Literal["auditor"] | tuple[ComponentRule, ...]),
+]
+Words = Annotated[tuple[str, ...], BeforeValidator(_words, json_schema_input_type=str | tuple[str, ...])]
+
+
 def _full_names(states: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(full_name(state) for state in states)
 
@@ -65,7 +72,7 @@ class SlurmConfig(RunConfig):
     )
     sites: tuple[SiteRule, ...] = Field(default=(SiteRule(name="NOT_CONFIGURED"),), min_length=1)
     meta: tuple[MetaRule, ...] = ()
-    components: Annotated[tuple[ComponentRule, ...], BeforeValidator(_preset)] = Field(
+    components: Components = Field(
         default=_DEFAULT_COMPONENTS,
         description="Default: Cores; where known Memory (MiB), TotalCPU (s), MaxRSS (B), GPU. auditor: Cores alone.",
     )
@@ -75,7 +82,7 @@ class SlurmConfig(RunConfig):
     job_filter: JobFilter = JobFilter()
     open_records: bool = Field(default=False, description="Also make records of running jobs, closed at their end.")
     clusters: tuple[str, ...] | Literal["all"] = Field(default=(), description="Other clusters than the local one.")
-    sacct: Annotated[tuple[str, ...], BeforeValidator(_words)] = Field(
+    sacct: Words = Field(
         default=("sacct",), min_length=1, description="The program, or a list of it and its first arguments."
     )
     through: tuple[str, ...] = Field(default=(), description="How to run it elsewhere, such as [ssh, head1].")

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from anyio import to_thread
+
 from auditord_builtin.slurm.config import SlurmConfig
 from auditord_builtin.slurm.conversion import ID_COLUMNS
 from auditord_builtin.slurm.merge import extra_columns, needs_steps
@@ -34,8 +36,8 @@ class Query:
 
 
 def new_delimiter() -> str:
-    """A text that nobody can have written into a job, since nobody knew it (see the module ``table``)."""
-    return f"<{secrets.token_hex(16)}>"
+    """Text that nobody can have written into a job, since nobody knew it: 72 random bits (see the module ``table``)."""
+    return secrets.token_urlsafe(9)  # short: it is printed once per column
 
 
 def ended_jobs(config: SlurmConfig, window: Window) -> Query:
@@ -99,7 +101,8 @@ async def run_query(config: SlurmConfig, context: CollectorContext, query: Query
         max_output=config.sacct_max_output,
     )
     _check_silence(result)
-    return parse_table(result.stdout, wanted_columns(config), delimiter)
+    # In a thread: a page of a large cluster takes seconds, in which the daemon has requests to answer.
+    return await to_thread.run_sync(parse_table, result.stdout, wanted_columns(config), delimiter)
 
 
 def _check_silence(result: CommandResult) -> None:

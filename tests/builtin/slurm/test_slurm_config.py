@@ -59,3 +59,9 @@ def test_a_configuration_can_be_shown_and_read_back() -> None:
         {"sites": [{"name": "A", "only_if": {"key": "Partition", "matches": "^x"}}], "components": "auditor"}
     )
     assert SlurmConfig.model_validate(config.model_dump(mode="json")) == config
+
+
+def test_the_schema_knows_the_short_forms() -> None:
+    properties = SlurmConfig.model_json_schema()["properties"]
+    assert {"const": "auditor", "type": "string"} in properties["components"]["anyOf"]
+    assert {"type": "string"} in properties["sacct"]["anyOf"]
