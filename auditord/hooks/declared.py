@@ -4,7 +4,7 @@ import inspect
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from auditord.config.kinds import InstalledKinds
 from auditord.config.model import INSTANCE_NAME
@@ -50,9 +50,9 @@ def _unusable(kind: Any, kind_type: type, section: str) -> Iterator[str]:
     if not isinstance(kind, kind_type):
         yield f"declares {kind!r} among its {section}: yield values of {kind_type.__name__}"
         return
-    declared = cast("AnyKind", kind)
+    declared: Any = kind  # Any: a dataclass checks none of its fields
     called = f"declares the kind '{declared.name}' of {section}, "
-    if not re.fullmatch(INSTANCE_NAME, declared.name):
+    if not (isinstance(declared.name, str) and re.fullmatch(INSTANCE_NAME, declared.name)):
         yield f"{called}whose name is no identifier: small letters, digits and _, a letter first"
     if not (inspect.isclass(declared.config) and issubclass(declared.config, InstanceConfig)):
         yield f"{called}whose config is no model derived from RunConfig or InstanceConfig"

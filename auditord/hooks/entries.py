@@ -43,11 +43,13 @@ class HookEntry:
         """The hook module.
 
         Raises:
-            HookError: importing it raised anything at all, an exit included; the text names the last line that ran.
+            HookError: importing it raised anything but an interrupt, an exit included; the text names the last line.
         """
         try:
             return self.load()
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a guest may raise anything, and must not end the host without its name
             raise HookError(f"{self.described} cannot be imported: {blame(error)}") from error
 
 

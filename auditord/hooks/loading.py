@@ -9,7 +9,7 @@ from auditord.config.naming import suggestion
 from auditord.errors import HookError
 from auditord.hooks.colours import implemented_hooks, violations
 from auditord.hooks.declared import KIND_HOOKS, KindCollection
-from auditord.hooks.entries import HookEntry, HookModule, installed_entries
+from auditord.hooks.entries import HookEntry, HookModule, blame, installed_entries
 from auditord.hooks.hooks import Hooks, declared_by, implementations
 from auditord_hookspecs import hookspec
 from auditord_hookspecs.hookspec import PROJECT
@@ -88,8 +88,12 @@ class _Loader:
             self._refuse_second(entry.described)
             _check(entry.described, module)
             self._manager.register(module, name=entry.described.module)
-        except (HookError, pluggy.PluginValidationError) as error:
-            self.faults.append(str(error) if isinstance(error, HookError) else f"{entry.described}: {error}")
+        except HookError as error:
+            self.faults.append(str(error))
+        except pluggy.PluginValidationError as error:
+            self.faults.append(f"{entry.described}: {error}")
+        except Exception as error:  # noqa: BLE001 even looking at a guest may raise; its fault gets its name
+            self.faults.append(f"{entry.described} cannot be looked at: {blame(error)}")
         else:
             self._modules.append(replace(entry.described, hooks=tuple(sorted(implemented_hooks(module)))))
 

@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel
 
 from auditord.errors import HookError
-from auditord.hooks import HookEntry, installed_entries, load_hooks, survey
+from auditord.hooks import HookEntry, HookModule, installed_entries, load_hooks, survey
 from auditord_hookspecs import (
     Batch,
     CollectorContext,
@@ -84,7 +84,7 @@ def test_built_ins_come_through_the_same_door() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [ImportError("No module named 'cups'"), SystemExit(3), RuntimeError("no"), SyntaxError("bad")]
+    "error", [ImportError("No module named 'cups'"), SystemExit(3), RuntimeError("no"), GeneratorExit("bad")]
 )
 def test_a_module_that_cannot_be_imported_is_named(install: Install, broken: Broken, error: BaseException) -> None:
     text = refusal(install("good", collectors("pages")), broken("bad", error))
@@ -206,10 +206,21 @@ def test_a_kind_may_be_spelt_with_its_model() -> None:
     assert CollectorKind[RunConfig]("pages", RunConfig, collect) == CollectorKind("pages", RunConfig, collect)
 
 
+def test_a_module_that_cannot_even_be_looked_at_is_named() -> None:
+    class Shy:
+        @property
+        def auditord_plugins(self) -> None:
+            raise RuntimeError("look away")
+
+    text = refusal(HookEntry(HookModule("shy", "acme_shy", "acme", "1.2"), Shy))
+    assert "acme_shy (entry point shy of acme 1.2) cannot be looked at: RuntimeError: look away" in text
+
+
 class WithKind(RunConfig):
     kind: str = ""
 
 
+nameless: Any = None
 never_yields: Any = coroutine
 yields: Any = async_generator
 
@@ -225,6 +236,7 @@ yields: Any = async_generator
             "'my-mail' of plugins, whose name is no identifier",
         ),
         ("auditord_plugins", PluginKind("Mail", RunConfig, run), "no identifier"),
+        ("auditord_plugins", PluginKind(nameless, RunConfig, run), "no identifier"),
         ("auditord_plugins", PluginKind[Any]("m", BaseModel, run), "whose config is no model derived from RunConfig"),
         ("auditord_plugins", PluginKind[Any]("m", WithKind, run), "whose config has an option 'kind'"),
         ("auditord_plugins", PluginKind[Any]("m", RunConfig, yields), "whose run yields"),
