@@ -39,6 +39,16 @@ def _same_source(instance: InstanceConfig) -> str | None:
     return name
 
 
+def _first_source(name: str, collectors: Mapping[str, InstanceConfig]) -> str:
+    """The collector at the end of a chain of ``same_source_as``; in a circle, the first by name."""
+    chain = [name]
+    while (other := _same_source(collectors[chain[-1]])) is not None and other in collectors:
+        if other in chain:
+            return min(chain[chain.index(other) :])
+        chain.append(other)
+    return chain[-1]
+
+
 def _named_wrongly(configuration: Configuration, prefixes: Mapping[str, str], document: Document) -> Iterator[str]:
     for name, prefix in prefixes.items():
         other = _same_source(configuration.collectors[name])
@@ -54,7 +64,7 @@ def _named_wrongly(configuration: Configuration, prefixes: Mapping[str, str], do
 def _taken_twice(configuration: Configuration, prefixes: Mapping[str, str], document: Document) -> Iterator[str]:
     first: dict[str, str] = {}
     for name, prefix in prefixes.items():
-        source = _same_source(configuration.collectors[name]) or name
+        source = _first_source(name, configuration.collectors)
         other = first.setdefault(prefix, source)
         if other != source:
             taken = f"collectors.{other} ({document.origin(('collectors', other))})"

@@ -144,7 +144,8 @@ def _files(paths: Sequence[Path] | None) -> list[Path]:
     try:
         if paths is None:
             return [*([DEFAULT_FILE] if DEFAULT_FILE.exists() else []), *_fragments(DEFAULT_FILE)]
-        return [each for path in paths for each in (path, *_fragments(path))]
+        files = [each for path in paths for each in (path, *_fragments(path))]
+        return list(dict.fromkeys(reversed(files)))[::-1]  # what lies beside several of them is read once, after them
     except OSError as error:
         raise ConfigurationError(f"cannot read the configuration {error.filename}: {error.strerror}") from error
 

@@ -67,6 +67,14 @@ def test_conf_d_is_merged_deeply_in_the_order_of_names(load: Load, tmp_path: Pat
     assert loaded.document.origin(("collectors", "a", "interval")) == Origin(str(folder / "20.yml"), 1)
 
 
+def test_what_lies_beside_two_files_wins_over_both(kinds: InstalledKinds, tmp_path: Path) -> None:
+    for name, state_dir in (("a.yml", "/a"), ("b.yml", "/b"), ("conf.d/c.yml", "/c")):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"state_dir: {state_dir}\n")
+    configuration = load_configuration([tmp_path / "a.yml", tmp_path / "b.yml"], kinds, {}, no_secret)
+    assert configuration.state_dir == Path("/c")
+
+
 def test_a_section_with_nothing_but_comments_wipes_out_nothing(load: Load) -> None:
     assert load("collectors:\n  # a: {kind: copies}\n").configuration.collectors == {}
 
@@ -135,6 +143,12 @@ def test_a_secret_that_cannot_be_had_is_a_fault_like_others(kinds: InstalledKind
     (tmp_path / "a.yml").write_text("plugins:\n  m:\n    kind: mail\n    password: file:/no\n")
     with pytest.raises(ConfigurationError, match=r"a\.yml:4: plugins\.m\.password: cannot read file:/no"):
         load_with_sources([tmp_path / "a.yml"], kinds, {"HOME": "/h"}, fails)
+
+
+def test_a_fault_never_carries_a_secret_in_its_cause(load: Load) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load("plugins: {m: {kind: mail, password: [sesame]}}")
+    assert "sesame" not in f"{caught.value}{caught.value.__cause__}"
 
 
 def test_the_home_of_the_state_must_be_known(kinds: InstalledKinds, monkeypatch: pytest.MonkeyPatch) -> None:
