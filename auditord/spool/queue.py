@@ -48,8 +48,14 @@ _FIGURES: Final = """
     JOIN queue AS oldest ON oldest.entry_id = depth.oldest
 """
 
-# An entry that has not been tried yet is due at once and has no part in this.
-_NEXT_DUE: Final = "SELECT min(due_at) FROM queue WHERE sender = ? AND attempts > 0"
+# An entry that has not been tried yet is due at once and has no part in this, nor has one that waits behind another.
+_NEXT_DUE: Final = """
+    SELECT min(due_at) FROM queue AS entry
+    WHERE sender = ?1 AND attempts > 0 AND NOT EXISTS (
+        SELECT 1 FROM queue AS earlier
+        WHERE earlier.sender = ?1 AND earlier.record_id = entry.record_id AND earlier.entry_id < entry.entry_id
+    )
+"""
 
 LONGEST_WAIT: Final = timedelta(hours=1)
 """No entry waits longer for its next attempt."""
@@ -120,6 +126,11 @@ def postpone(connection: sqlite3.Connection, until: Mapping[int, datetime]) -> N
         "UPDATE queue SET attempts = attempts + 1, due_at = ? WHERE entry_id = ?",
         [(to_micros(due), entry_id) for entry_id, due in until.items()],
     )
+
+
+def hurry(connection: sqlite3.Connection, sender: str) -> None:
+    """Let everything that waits for another attempt be due."""
+    connection.execute("UPDATE queue SET due_at = 0 WHERE sender = ? AND attempts > 0", (sender,))
 
 
 def next_due(connection: sqlite3.Connection, sender: str) -> datetime | None:

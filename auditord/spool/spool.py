@@ -140,6 +140,10 @@ class Spool:
         """Count a failed attempt of each entry, which is not to be tried before the given instant."""
         await self._database.write(lambda connection: queue.postpone(connection, until))
 
+    async def hurry(self, sender: str) -> None:
+        """Let a sender try everything that waits for another attempt, now."""
+        await self._database.write(lambda connection: queue.hurry(connection, sender))
+
     async def next_due(self, sender: str) -> datetime | None:
         """When the first entry that has failed may be tried again; None if there is none."""
         return await self._database.read(lambda connection: queue.next_due(connection, sender))

@@ -69,7 +69,8 @@ class SendLoop:
         self._limit = kind.batch_size
         self._sending: Sequence[Queued] = ()
         self._queued = anyio.Event()
-        self._draining = False
+        self._draining = anyio.Event()
+        self._hurry = True
         spool.on_queued(task, self.wake)
 
     def wake(self) -> None:
@@ -77,28 +78,32 @@ class SendLoop:
         self._queued.set()
 
     def drain(self) -> None:
-        """Carry what is due, then end."""
-        self._draining = True
+        """Try everything at once, whatever it was waiting for; then end."""
+        self._hurry = True
+        self._draining.set()
         self.wake()
 
     async def run(self) -> None:
-        """Send until drained."""
+        """Send until drained; what waited for another attempt before a restart is tried at once."""
         finished = False
         while not finished:
             try:
                 async with self._kind.open(self._config, self._context) as sender:
                     await self._send_all(sender)
                 finished = True
-            except (Exception, SystemExit) as error:  # noqa: BLE001 the boundary: what it cannot deliver now it delivers later
+            except (Exception, SystemExit) as error:  # noqa: BLE001 the boundary: later, then
                 await self._hold_back(error)
 
     async def _send_all(self, sender: Sender) -> None:
         while True:
             self._queued = anyio.Event()
+            if self._hurry:
+                await self._spool.hurry(self._task)
+                self._hurry = False
             self._sending = await self._spool.claim(self._task, self._limit)
             if self._sending:
                 await self._send(sender, self._sending)
-            elif self._draining:
+            elif self._draining.is_set():
                 return
             else:
                 await self._wait()
@@ -134,4 +139,12 @@ class SendLoop:
         except StoreUnavailable as unavailable:
             self._listener.faulted(str(unavailable), self._backoff.failures)
         self._sending = ()
-        await anyio.sleep(wait.total_seconds())
+        await self._sleep(wait.total_seconds())
+
+    async def _sleep(self, seconds: float) -> None:
+        if self._draining.is_set():
+            await anyio.sleep(seconds)
+            return
+        with anyio.move_on_after(seconds):
+            await self._draining.wait()
+            self._backoff.reset()  # what is left of the grace period is too short for long waits

@@ -227,3 +227,21 @@ def test_metrics_tell_of_runs_queue_and_records(folder: Folder) -> None:
         )
         wait_until(lambda: all(line in fetch(f"{url}/metrics") for line in wanted), lambda: fetch(f"{url}/metrics"))
         assert fetch(f"{url}/health_check") == ""
+
+
+def test_posts_are_taken_while_the_store_cannot_be_written(folder: Folder) -> None:
+    body = b'{"record_id":"posted","components":[],"start_time":"2026-01-01T00:00:00Z"}'
+    with folder.daemon() as process:
+        url = folder.url()
+        wait_until(partial(folder.has_read, COUNT), folder.text)
+        request = urllib.request.Request(f"{url}/record", body, {"Content-Type": "application/json"})  # noqa: S310 ours
+        with closing(sqlite3.connect(folder.state / "records.db", isolation_level=None)) as blocker:
+            blocker.execute("BEGIN IMMEDIATE")
+            with urllib.request.urlopen(request, timeout=PATIENCE) as answer:  # noqa: S310 our own server
+                assert answer.status == 200
+            assert folder.rows("spool.db", "SELECT count(*) FROM queue WHERE record_id = 'posted'") == [(1,)]
+            process.kill()
+            process.wait()
+    with folder.daemon():
+        url = folder.url()
+        wait_until(lambda: "posted" in record_ids(url), folder.text)

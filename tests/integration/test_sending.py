@@ -260,13 +260,38 @@ async def test_an_interrupted_send_is_repeated(spool: Spool) -> None:
     assert destination.arrived == ["a", "b"]
 
 
-async def test_postponed_entries_do_not_hold_up_the_end(spool: Spool) -> None:
-    destination = Destination()
+async def postponed(spool: Spool) -> None:
+    """One entry that waits for half an hour."""
     await spool.accept([Insert(make_record("a"))], Provenance(now()), ["far"])
     (queued,) = await spool.claim("far", 1)
     await spool.postpone({queued.entry_id: now() + timedelta(minutes=30)})
+
+
+async def test_a_restart_tries_at_once_what_was_waiting(spool: Spool) -> None:
+    await postponed(spool)
+    destination = Destination()
     loop = make_loop(spool, destination, Heard())
-    loop.drain()
+    async with anyio.create_task_group() as group:
+        group.start_soon(loop.run)
+        await wait_until(lambda: destination.arrived == ["a"])
+        loop.drain()
+
+
+async def test_draining_does_not_wait_for_the_next_attempt(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("auditord.tasks.backoff.FIRST", timedelta(minutes=30))
+    monkeypatch.setattr("auditord.tasks.backoff.LONGEST", timedelta(minutes=30))
+    destination, heard = Destination(), Heard()
+
+    def away(_: Sequence[str]) -> None:
+        raise ConnectionError("connection refused")
+
+    destination.fault = away
+    await spool.enqueue("slurm", records("a"), ["far"])
+    loop = make_loop(spool, destination, heard)
     with anyio.fail_after(30):
-        await loop.run()
-    assert (destination.arrived, await depth(spool)) == ([], 1)
+        async with anyio.create_task_group() as group:
+            group.start_soon(loop.run)
+            await wait_until(lambda: bool(heard.faults))
+            destination.fault = lambda _: None
+            loop.drain()
+    assert (destination.arrived, await depth(spool)) == (["a"], 0)

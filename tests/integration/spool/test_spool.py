@@ -195,6 +195,17 @@ async def test_an_update_waits_behind_its_record(spool: Spool, clock: Clock) -> 
     assert (await spool.claim("local", 1))[0].attempts == 1
 
 
+async def test_what_waits_behind_another_entry_is_not_due_next(spool: Spool, clock: Clock) -> None:
+    await spool.accept([Insert(record("a")), Close("a", NOON)], Provenance(NOON), ["local"])
+    insert, close = await spool.claim("local", 10)
+    await spool.postpone({insert.entry_id: NOON + 9 * SECOND, close.entry_id: NOON + SECOND})
+    clock.moment += 2 * SECOND
+    assert await spool.claim("local", 10) == []
+    assert await spool.next_due("local") == NOON + 9 * SECOND
+    await spool.hurry("local")
+    assert len(await spool.claim("local", 10)) == 2
+
+
 async def test_a_clock_that_was_wrong_holds_nothing_back_for_years(spool: Spool) -> None:
     await spool.accept([Insert(record("a"))], Provenance(NOON), ["local"])
     (queued,) = await spool.claim("local", 1)
