@@ -1,0 +1,144 @@
+"""Stop times, corrections on purpose, the sink of the send-queue."""
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+
+from auditord.store import Duplicates, Provenance, RecordStore, Verdict
+from auditord.store.reading import StoredRecords
+from auditord.store.sink import StoreSink
+from auditord_hookspecs import Close, Component, Entry, Insert, Record, RecordQuery, RecordUpdate, Replace
+from auditord_hookspecs.query import IsOpen
+from auditord_hookspecs.wire import decode_record, encode_record
+
+pytestmark = pytest.mark.anyio
+
+START = datetime(2024, 2, 3, 4, 5, 6, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+NOW = START + 24 * HOUR
+BROUGHT = Provenance(NOW)
+SAME_RUN = Duplicates.SAME_RUN
+
+
+def finished(record_id: str = "job-1", **changes: object) -> Record:
+    record = Record(record_id, START, (Component("Cores", 8, ()),), START + HOUR, {"site_id": ("S",)})
+    return msgspec.structs.replace(record, **changes)
+
+
+def running(record_id: str = "job-1", **changes: object) -> Record:
+    return finished(record_id, stop_time=None, **changes)
+
+
+def update(record_id: str, stop_time: datetime) -> RecordUpdate:
+    return RecordUpdate(record_id, (), stop_time, start_time=stop_time, meta={"ignored": ("x",)})
+
+
+async def everything(store: RecordStore, query: RecordQuery | None = None) -> list[Record]:
+    async with StoredRecords(store).stream(query or RecordQuery()) as records:
+        return [record async for record in records]
+
+
+async def test_an_update_sets_the_stop_time_and_nothing_else(store: RecordStore) -> None:
+    await store.add(running(), BROUGHT, SAME_RUN)
+    assert await store.stop(update("job-1", START + HOUR), BROUGHT)
+    assert await store.get("job-1") == encode_record(finished())
+    assert await everything(store, RecordQuery(IsOpen())) == []
+
+
+async def test_a_stop_time_can_be_overwritten(store: RecordStore) -> None:
+    await store.add(finished(), BROUGHT, SAME_RUN)
+    for stop_time in (START + 2 * HOUR, START - HOUR, START - HOUR):
+        assert await store.stop(update("job-1", stop_time), BROUGHT)
+        assert await everything(store) == [finished(stop_time=stop_time)]
+    document = await store.get("job-1")
+    assert document is not None
+    assert b'"runtime":-3600' in document
+
+
+async def test_an_update_of_an_unknown_record(store: RecordStore) -> None:
+    assert not await store.stop(update("nobody", NOW), BROUGHT)
+
+
+async def test_after_an_update_the_full_record_is_the_same(store: RecordStore) -> None:
+    await store.add(running(), BROUGHT, SAME_RUN)
+    await store.stop(update("job-1", START + HOUR), BROUGHT)
+    assert await store.add(finished(), BROUGHT, SAME_RUN) is Verdict.SAME
+
+
+async def test_replacing(store: RecordStore) -> None:
+    assert await store.replace(finished(), BROUGHT) is Verdict.ADDED
+    assert await store.replace(finished(), BROUGHT) is Verdict.SAME
+    other = finished(start_time=START - HOUR, components=(), meta=None)
+    await store.add(finished(meta=None), BROUGHT, SAME_RUN)
+    assert await store.replace(other, BROUGHT) is Verdict.DIFFERENT
+    assert await everything(store) == [other]
+    async with store.differences() as differences:
+        assert [each async for each in differences] == []
+
+
+@pytest.fixture
+def sink(store: RecordStore) -> StoreSink:
+    return StoreSink(store, lambda: NOW)
+
+
+async def test_entries_are_applied_in_order(store: RecordStore, sink: StoreSink) -> None:
+    entries: list[Entry] = [
+        Insert(running("a")),
+        Insert(finished("b")),
+        Close("a", START + HOUR),
+        Insert(finished("a")),
+        Replace(finished("b", components=())),
+        Close("b", START + 2 * HOUR),
+        Insert(running("c")),
+        Insert(finished("c")),
+    ]
+    assert await sink.deliver(entries) == {}
+    expected = [finished("a"), finished("c"), finished("b", components=(), stop_time=START + 2 * HOUR)]
+    assert await everything(store) == expected
+
+
+async def test_a_batch_may_come_again(store: RecordStore, sink: StoreSink) -> None:
+    entries = [Insert(finished("a")), Insert(finished("a", start_time=NOW, stop_time=NOW), "a-later")]
+    for _ in range(2):
+        assert await sink.deliver(entries) == {}
+        assert [record.record_id for record in await everything(store)] == ["a", "a-later"]
+
+
+async def test_the_alternate_id_is_used_only_for_another_start(store: RecordStore, sink: StoreSink) -> None:
+    await store.add(finished("a"), BROUGHT, SAME_RUN)
+    entries = [Insert(finished("a", components=()), "a-1"), Insert(finished("b"), "b-1")]
+    assert await sink.deliver(entries) == {}
+    assert [record.record_id for record in await everything(store)] == ["a", "b"]
+
+
+async def test_entries_that_are_refused_harm_no_other(store: RecordStore, sink: StoreSink) -> None:
+    poison = finished("poison")
+    msgspec.structs.force_setattr(poison, "meta", {"a": ("\ud800",)})
+    entries: list[Entry] = [
+        Insert(finished("a")),
+        Insert(poison),
+        Insert(finished("a", start_time=NOW)),
+        Insert(finished("a", start_time=NOW), "b"),
+        Insert(finished("a", start_time=NOW + HOUR), "b"),
+        Close("nobody", NOW),
+        Insert(finished("z")),
+    ]
+    refused = await sink.deliver(entries)
+    assert {position: reason.split()[0] for position, reason in refused.items()} == {
+        1: "The",
+        2: "The",
+        4: "The",
+        5: "There",
+    }
+    assert "'a' and 'b' belongs to another run" in refused[4]
+    assert "no record 'nobody'" in refused[5]
+    assert sorted(record.record_id for record in await everything(store)) == ["a", "b", "z"]
+    assert decode_record(await store.get("b") or b"").start_time == NOW
+
+
+async def test_a_sender_is_told_who_brought_it(store: RecordStore) -> None:
+    sink = StoreSink(store, lambda: NOW, "sender:local")
+    await sink.deliver([Insert(finished("a")), Insert(finished("a", components=()))])
+    async with store.differences() as differences:
+        assert [each.principal async for each in differences] == ["sender:local"]
