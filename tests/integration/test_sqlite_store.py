@@ -1,0 +1,327 @@
+"""The record store in SQLite beyond the contract: faults of the disk, kill -9, poison, query plans, reading beside."""
+
+import asyncio
+import re
+import sqlite3
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from auditord.database import Database
+from auditord.errors import ConfigurationError, SchemaMismatch, StoreUnavailable
+from auditord.store import Duplicates, Provenance, RecordStore, Verdict
+from auditord.store.opening import open_store, open_store_for_reading
+from auditord.store.sqlite import SqliteRecordStore
+from auditord.store.sqlite.compiler import compile_query
+from auditord.store.sqlite.store import MIGRATIONS
+from auditord_hookspecs import Component, InvalidRecord, Record, RecordQuery, RecordUpdate
+from auditord_hookspecs.query import (
+    AllOf,
+    Comparison,
+    ComponentCompares,
+    IdEquals,
+    MetaContains,
+    Order,
+    SortField,
+    TimeCompares,
+    TimeField,
+)
+from auditord_hookspecs.wire import decode_record, encode_record
+
+pytestmark = pytest.mark.anyio
+
+START = datetime(2024, 2, 3, 4, 5, 6, tzinfo=UTC)
+BROUGHT = Provenance(START, "task:slurm", "test/1")
+SAME_RUN = Duplicates.SAME_RUN
+
+
+def record(number: int, **changes: object) -> Record:
+    made = Record(
+        f"job-{number:06}",
+        START + timedelta(seconds=number),
+        (Component("Cores", 1, ()),),
+        START + timedelta(seconds=number),
+        {"site_id": ("S",), "user_id": (f"u{number % 7}",)},
+    )
+    return msgspec.structs.replace(made, **changes)
+
+
+async def all_ids(store: RecordStore) -> list[str]:
+    async with store.stream(RecordQuery()) as pages:
+        return [decode_record(document).record_id async for page in pages for document in page]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "records.db"
+
+
+@pytest.fixture
+async def database(path: Path) -> AsyncIterator[Database]:
+    database = Database.open(path, MIGRATIONS)
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+def store(database: Database) -> SqliteRecordStore:
+    return SqliteRecordStore(database, ())
+
+
+ADD_UNTIL_KILLED = """
+import asyncio, sys
+from pathlib import Path
+from auditord.store import Duplicates, Provenance
+from auditord.store.sqlite import SqliteRecordStore
+from auditord_hookspecs import Record
+from datetime import UTC, datetime
+
+MOMENT = datetime(2024, 1, 1, tzinfo=UTC)
+
+async def add(store, worker):
+    for number in range(1_000_000):
+        name = f"{worker}-{number}"
+        await store.add(Record(name, MOMENT, (), MOMENT), Provenance(MOMENT), Duplicates.REFUSE)
+        print(name, flush=True)
+
+async def main():
+    store = await SqliteRecordStore.open(Path(sys.argv[1]), counted_keys=())
+    await asyncio.gather(*(add(store, worker) for worker in range(16)))
+
+asyncio.run(main())
+"""
+
+
+def add_until_killed(path: Path, after: int) -> list[str]:
+    """The ids that a child process said to be stored, before and after it was told to die."""
+    child = subprocess.Popen([sys.executable, "-c", ADD_UNTIL_KILLED, str(path)], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    with child, child.stdout:
+        acknowledged = [child.stdout.readline().strip() for _ in range(after)]
+        child.kill()
+        # Also what had been said but not read yet; the last line may be torn.
+        return acknowledged + [line.strip() for line in child.stdout if line.endswith("\n")]
+
+
+@pytest.mark.parametrize("after", [1, 400, 1500])
+async def test_after_kill_9_every_acknowledged_record_is_there(path: Path, after: int) -> None:
+    acknowledged = await asyncio.to_thread(add_until_killed, path, after)
+    async with open_store(f"sqlite://{path}", counted_keys=()) as store:
+        stored = await all_ids(store)
+        assert set(acknowledged) <= set(stored)
+        assert len(stored) == len(set(stored)) == (await store.counts()).total
+        assert len(stored) - len(acknowledged) <= 16  # committed, but not acknowledged yet
+
+
+async def test_on_a_full_disk_nothing_acknowledged_is_lost(path: Path) -> None:
+    database = Database.open(path, MIGRATIONS, max_page_count=60)
+    store = SqliteRecordStore(database, ("user_id",))
+    outcomes: dict[str, Verdict | BaseException] = {}
+
+    async def add(number: int) -> None:
+        each = record(number)
+        try:
+            outcomes[each.record_id] = await store.add(each, BROUGHT, SAME_RUN)
+        except StoreUnavailable as error:
+            outcomes[each.record_id] = error
+
+    for first in range(0, 5_000, 100):
+        await asyncio.gather(*(add(number) for number in range(first, first + 100)))
+    acknowledged = sorted(name for name, outcome in outcomes.items() if outcome is Verdict.ADDED)
+    refused = [outcome for outcome in outcomes.values() if isinstance(outcome, StoreUnavailable)]
+    assert acknowledged
+    assert f"{path} is not available: there is no room left on its disk" in str(refused[-1])
+    with pytest.raises(StoreUnavailable, match="no room left"):
+        await store.check()
+    assert await all_ids(store) == acknowledged
+    assert (await store.counts()).total == len(acknowledged)
+    await database.write(lambda connection: connection.execute("PRAGMA max_page_count = 100000").fetchall())
+    await store.check()
+    verdicts = [await store.add(record(number), BROUGHT, SAME_RUN) for number in range(0, 5_000, 100)]
+    assert set(verdicts) == {Verdict.SAME, Verdict.ADDED}
+    assert (await store.counts()).total == len(await all_ids(store))
+    await store.close()
+
+
+async def refuse_poison(database: Database) -> None:
+    """A database has reasons of its own to refuse a record; a trigger stands for them."""
+    trigger = """
+        CREATE TRIGGER poison BEFORE INSERT ON records WHEN NEW.record_id LIKE 'poison%'
+        BEGIN SELECT raise(ABORT, 'we do not take poison'); END
+    """
+    await database.write(lambda connection: connection.execute(trigger).fetchall())
+
+
+async def test_one_poisonous_record_fails_alone(database: Database, store: SqliteRecordStore) -> None:
+    await refuse_poison(database)
+    too_large = record(5)
+    msgspec.structs.force_setattr(too_large, "components", (_component("Cores", 2**63),))
+    records = [record(0), record(1, record_id="poison"), record(2), record(0), too_large, record(6)]
+    adding = (store.add(each, BROUGHT, SAME_RUN) for each in records)
+    outcomes = list(await asyncio.gather(*adding, return_exceptions=True))
+    kinds = [Verdict.ADDED, InvalidRecord, Verdict.ADDED, Verdict.SAME, InvalidRecord, Verdict.ADDED]
+    assert [type(each) if isinstance(each, Exception) else each for each in outcomes] == kinds
+    assert str(outcomes[1]) == "The record 'poison' cannot be stored: we do not take poison."
+    assert await all_ids(store) == ["job-000000", "job-000002", "job-000006"]
+    assert (await store.counts()).total == 3
+    with pytest.raises(InvalidRecord, match="poison"):
+        await store.add_all([record(7), record(8, record_id="poison")], BROUGHT, SAME_RUN, atomic=False)
+    with pytest.raises(InvalidRecord, match="poison"):
+        await store.replace(record(8, record_id="poison"), BROUGHT)
+    assert await store.get("job-000007") is None
+
+
+def _component(name: str, amount: int) -> Component:
+    component = Component(name, 1, ())
+    msgspec.structs.force_setattr(component, "amount", amount)
+    return component
+
+
+async def plan(database: Database, query: RecordQuery) -> list[str]:
+    compiled = compile_query(query)
+
+    def explain(connection: sqlite3.Connection) -> list[str]:
+        rows = connection.execute(f"EXPLAIN QUERY PLAN {compiled.sql}", compiled.parameters)
+        return [step for *_, step in rows if "SUBQUERY" not in step and "VIRTUAL TABLE" not in step]
+
+    return await database.read(explain)
+
+
+LAST_DAY = AllOf(
+    (
+        TimeCompares(TimeField.STOP, Comparison.GTE, START),
+        TimeCompares(TimeField.STOP, Comparison.LT, START + timedelta(1)),
+        MetaContains("site_id", "S"),
+    )
+)
+STARTED = AllOf(
+    (
+        TimeCompares(TimeField.START, Comparison.GTE, START),
+        TimeCompares(TimeField.START, Comparison.LT, START + timedelta(1)),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        (RecordQuery(), ["SCAN records USING INDEX records_by_stop"]),
+        (RecordQuery(order=Order(descending=True), limit=10), ["SCAN records USING INDEX records_by_stop"]),
+        (RecordQuery(LAST_DAY), ["SEARCH records USING INDEX records_by_stop (stop_time>? AND stop_time<?)"]),
+        (RecordQuery(MetaContains("user_id", "u")), ["SCAN records USING INDEX records_by_stop"]),
+        (RecordQuery(ComponentCompares("Cores", Comparison.GT, 1)), ["SCAN records USING INDEX records_by_stop"]),
+        (RecordQuery(STARTED), ["SCAN records USING INDEX records_by_stop"]),
+        (
+            RecordQuery(STARTED, Order(SortField.START)),
+            [
+                "SEARCH records USING INDEX records_by_start (start_time>? AND start_time<?)",
+                "USE TEMP B-TREE FOR RIGHT PART OF ORDER BY",  # among equal start times only
+            ],
+        ),
+        (RecordQuery(order=Order(SortField.ID)), ["SCAN records USING INDEX records_by_id"]),
+        (RecordQuery(IdEquals("job-1")), ["SEARCH records USING INDEX records_by_id (record_id=?)"]),
+    ],
+)
+async def test_answers_stream_from_an_index(database: Database, query: RecordQuery, expected: list[str]) -> None:
+    assert await plan(database, query) == expected
+
+
+async def test_a_filter_on_a_user_reads_only_the_index(database: Database) -> None:
+    compiled = compile_query(RecordQuery(MetaContains("user_id", "u")))
+    explained = await database.read(
+        lambda connection: connection.execute(f"EXPLAIN {compiled.sql}", compiled.parameters).fetchall()
+    )
+    steps = [row[1] for row in explained]
+    assert "DeferredSeek" in steps  # the record itself is looked up only when its document is needed
+
+
+async def test_other_counted_keys_are_counted_again(path: Path) -> None:
+    store = await SqliteRecordStore.open(path, counted_keys=("user_id",))
+    records = [record(number, meta={"a": ("x", "x", "y\\"), "user_id": ("u",)}) for number in range(5)]
+    await store.add_all([*records, record(9, meta=None)], BROUGHT, SAME_RUN, atomic=True)
+    await store.close()
+    store = await SqliteRecordStore.open(path, counted_keys=("a", "b", "a"))
+    counts = await store.counts()
+    assert (counts.total, counts.per_value) == (6, {"a": {"x": 5, "y\\": 5}, "b": {}})
+    await store.add(record(10, meta={"a": ("y\\",), "b": ("z",)}), BROUGHT, SAME_RUN)
+    assert (await store.counts()).per_value == {"a": {"x": 5, "y\\": 6}, "b": {"z": 1}}
+    await store.close()
+
+
+async def test_provenance_is_kept_beside_the_record(database: Database, store: SqliteRecordStore) -> None:
+    await store.add(record(1, stop_time=None), BROUGHT, SAME_RUN)
+    later = Provenance(START + timedelta(1), None, "curl/8")
+    await store.stop(RecordUpdate("job-000001", (), START), later)
+    await store.add(record(2), later, SAME_RUN)
+    rows = await database.read(
+        lambda connection: connection.execute(
+            "SELECT record_id, principal, agent, received_at, updated_at FROM records JOIN sources USING (source_id)"
+        ).fetchall()
+    )
+    first, second = 1_706_933_106_000_000, 1_707_019_506_000_000
+    assert rows == [
+        ("job-000001", "task:slurm", "test/1", first, second),
+        ("job-000002", None, "curl/8", second, None),
+    ]
+
+
+async def test_reading_beside_a_daemon(path: Path) -> None:
+    url = f"sqlite:///{path}"  # four slashes do no harm
+    async with open_store(url, counted_keys=("site_id",)) as daemon:
+        await daemon.add(record(1), BROUGHT, SAME_RUN)
+        async with open_store_for_reading(url) as store:
+            assert await all_ids(store) == ["job-000001"]
+            assert await store.get("job-000001") == encode_record(record(1))
+            assert (await store.counts()).per_value == {"site_id": {"S": 1}}
+            with pytest.raises(StoreUnavailable, match="reading only"):
+                await store.add(record(2), BROUGHT, SAME_RUN)
+            with pytest.raises(StoreUnavailable, match="reading only"):
+                await store.check()
+
+
+async def test_nothing_to_read(path: Path) -> None:
+    with pytest.raises(StoreUnavailable, match=re.escape(f"{path} is not available: it cannot be opened")):
+        async with open_store_for_reading(f"sqlite://{path}"):
+            pytest.fail("opened")
+    assert not path.exists()  # noqa: ASYNC240 a test may block
+
+
+def shorten(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.truncate(3 * 8192)
+
+
+def scribble(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.seek(8192)
+        file.write(b"\xff" * 20 * 8192)
+
+
+@pytest.mark.parametrize("damage", [shorten, scribble])
+async def test_a_damaged_file_is_named(path: Path, damage: Callable[[Path], None]) -> None:
+    async with open_store(f"sqlite://{path}", counted_keys=()) as store:
+        await store.add_all([record(number) for number in range(2_000)], BROUGHT, SAME_RUN, atomic=True)
+    damage(path)
+    with pytest.raises(StoreUnavailable, match=r"records\.db is not available: it is damaged"):
+        async with open_store(f"sqlite://{path}", counted_keys=()) as store:
+            await all_ids(store)
+
+
+async def test_a_spool_is_no_record_store(path: Path) -> None:
+    connection = sqlite3.connect(path)
+    connection.executescript("PRAGMA application_id = 7; PRAGMA user_version = 1; CREATE TABLE queue (x);")
+    connection.close()
+    with pytest.raises(SchemaMismatch, match="another program's database"):
+        async with open_store(f"sqlite://{path}", counted_keys=()):
+            pytest.fail("opened")
+
+
+async def test_a_relative_path_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="sqlite:///path"):
+        async with open_store("sqlite://records.db", counted_keys=()):
+            pytest.fail("opened")
