@@ -137,8 +137,11 @@ async def test_entries_that_are_refused_harm_no_other(store: RecordStore, sink: 
     assert decode_record(await store.get("b") or b"").start_time == NOW
 
 
-async def test_a_sender_is_told_who_brought_it(store: RecordStore) -> None:
-    sink = StoreSink(store, lambda: NOW, "sender:local")
-    await sink.deliver([Insert(finished("a")), Insert(finished("a", components=()))])
+async def test_entries_say_where_they_are_from(store: RecordStore, sink: StoreSink) -> None:
+    brought = Provenance(NOW - HOUR, "task:slurm")
+    await sink.deliver([Insert(finished(name), provenance=None) for name in ("a", "b")])
+    await sink.deliver([Insert(finished("a", components=()), provenance=brought), Insert(finished("b", meta=None))])
     async with store.differences() as differences:
-        assert [each.principal async for each in differences] == ["sender:local"]
+        seen = [(each.record_id, each.seen_at, each.principal) async for each in differences]
+    assert seen == [("b", NOW, None), ("a", NOW - HOUR, "task:slurm")]
+    assert (await store.counts()).differences == 2
