@@ -53,7 +53,7 @@ class Writer:
     """Owns the connection that writes.
 
     Args:
-        connection: used by the writer's thread alone, closed by it at the end.
+        connection: used by the writer's thread alone, until :meth:`join` closes it.
         path: the file, for messages.
         after_commit: called in the thread after each transaction.
     """
@@ -87,8 +87,12 @@ class Writer:
             self._jobs.put(None)
 
     def join(self) -> None:
-        """Block until what was queued is done and the connection is closed."""
+        """Block until what was queued is done, then close the connection; to be called when no reader is open any more.
+
+        The last connection to be closed puts the log into the file, and one that only reads cannot.
+        """
         self._thread.join()
+        self._connection.close()
 
     def _run(self) -> None:
         open_ = True
@@ -98,7 +102,6 @@ class Writer:
                 self._commit(group)
                 _settle(group)
                 self._after_commit()
-        self._connection.close()
 
     def _next_group(self) -> tuple[list[_AnyJob], bool]:
         group: list[_AnyJob] = []

@@ -283,6 +283,16 @@ async def test_a_slow_reader_cannot_make_the_log_grow_for_ever(path: Path, monke
 
 
 @pytest.mark.anyio
+async def test_a_closed_database_is_one_file_that_can_be_copied(path: Path) -> None:
+    async with opened(path) as database:
+        await database.write(insert("a"))
+        assert await database.read(names) == ["a"]
+        async with database.stream(ALL_NAMES, (), take_three) as pages:
+            assert await anext(pages) == ["a"]
+    assert [file.name for file in path.parent.glob("things.db*")] == ["things.db"]
+
+
+@pytest.mark.anyio
 async def test_closing_ends_answers_and_finishes_writes(path: Path) -> None:
     async with opened(path) as database:
         for name in "abcdefgh":
