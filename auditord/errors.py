@@ -26,6 +26,18 @@ class StateInUse(AuditordError):
     """Another process owns the state folder."""
 
 
+class UnknownInstance(AuditordError):
+    """No enabled instance has this name."""
+
+
+class DaemonError(AuditordError):
+    """The running daemon refused what was asked, or ended meanwhile."""
+
+
+class DemoFailed(AuditordError):
+    """The demo did not see what it should."""
+
+
 @contextmanager
 def plain_errors() -> Generator[None, None, None]:
     """Let one fault in one background task be that fault, not a group of groups."""

@@ -2,64 +2,34 @@
 
 import gc
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime
-from random import SystemRandom
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import anyio
 from anyio.abc import TaskGroup
-from prometheus_client import CollectorRegistry
 
 from auditord import __version__
+from auditord.actions import Actions
 from auditord.config.model import Configuration, kind_of
-from auditord.contexts.lent import HostDaemon, StoreSenderContext
-from auditord.errors import ConfigurationError, HookError, plain_errors
-from auditord.health import Health
+from auditord.errors import HookError, plain_errors
 from auditord.hooks import Hooks
-from auditord.metrics import DatabaseFigures, TaskFigures
-from auditord.spool import Spool, own
+from auditord.house import LOCAL, RANDOM, House, enabled, opened, sending
+from auditord.metrics import DatabaseFigures
+from auditord.spool import own
 from auditord.spool.exposition import SpoolFigures
-from auditord.store import RecordStore
-from auditord.store.opening import open_store
-from auditord.store.reading import StoredRecords
-from auditord.store.sink import StoreSink
 from auditord.systemd import Notifier
 from auditord.tasks.backoff import Backoff
-from auditord.tasks.clock import Clock
 from auditord.tasks.instances import Surroundings, collector, jitter, plugin, when
 from auditord.tasks.observing import count_records, counted_keys, look_at_spool
 from auditord.tasks.running import Listener, Runnable, run_by_the_clock, run_continuously
-from auditord.tasks.sending import SendLoop
-from auditord.tasks.turn import Turn
-from auditord.tasks.watching import RunWatch, SendWatch
+from auditord.tasks.watching import RunWatch
 from auditord.web import serve
-from auditord_hookspecs import CollectorKind, InstanceConfig, PluginKind, RecordSink, SenderKind
-
-LOCAL: Final = "local"
-"""The sender that exists without being configured, and its kind."""
+from auditord.web.control import control
+from auditord_hookspecs import CollectorKind, InstanceConfig, PluginKind
 
 _log: Final = logging.getLogger(__name__)
-_random: Final = SystemRandom()  # chance spreads many hosts; it must not follow from a shared seed
-
-
-@dataclass(frozen=True, slots=True)
-class _House:
-    """Everything that is open while the daemon runs."""
-
-    configuration: Configuration
-    hooks: Hooks
-    now: Callable[[], datetime]
-    spool: Spool
-    store: RecordStore
-    daemon: HostDaemon
-    registry: CollectorRegistry
-    figures: TaskFigures
-    clock: Clock
-    health: Health
-    senders: Mapping[str, tuple[SenderKind[Any], InstanceConfig]]  # Any: each kind has its own configuration model
 
 
 async def run(
@@ -90,56 +60,40 @@ async def run(
     """
     notifier = notifier or Notifier({}, 0)
     with plain_errors(), own(configuration.state_dir):
-        async with _opened(configuration, hooks, now) as house:
+        async with opened(configuration, hooks, now) as house:
             await _live(house, ready, stop, notifier)
 
 
-@asynccontextmanager
-async def _opened(
-    configuration: Configuration, hooks: Hooks, now: Callable[[], datetime]
-) -> AsyncGenerator[_House, None]:
-    senders = _senders(configuration, hooks)
-    keys = counted_keys(configuration.metrics.database)
-    async with AsyncExitStack() as stack:
-        spool = await stack.enter_async_context(Spool.opened(configuration.state_dir, now))
-        store = await stack.enter_async_context(
-            open_store(configuration.store.url, counted_keys=sorted({key.key for key in keys}))
-        )
-        clock, registry = Clock(lambda most: most * _random.random()), CollectorRegistry()
-        yield _House(
-            configuration=configuration,
-            hooks=hooks,
-            now=now,
-            spool=spool,
-            store=store,
-            daemon=HostDaemon(__version__, StoredRecords(store)),
-            registry=registry,
-            figures=TaskFigures(registry),
-            clock=clock,
-            health=Health([store.check, spool.check], spool.check, clock.next_run),
-            senders=senders,
-        )
-
-
-async def _live(house: _House, ready: Callable[[Sequence[str]], None], stop: anyio.Event, notifier: Notifier) -> None:
+async def _live(house: House, ready: Callable[[Sequence[str]], None], stop: anyio.Event, notifier: Notifier) -> None:
     _register_hook_metrics(house)
-    loops = _send_loops(house)
-    deadline = 0.0
-    async with anyio.create_task_group() as sending:
-        for loop in loops:
-            sending.start_soon(loop.run)
-        async with anyio.create_task_group() as working:
-            await _start_work(house, working, notifier)
-            async with _serving(house) as urls, house.clock.running():
-                _announce(urls, ready, notifier)
-                await stop.wait()
-                deadline = anyio.current_time() + house.configuration.shutdown.grace.total_seconds()
-                notifier.stopping()
-            working.cancel_scope.cancel()
-        for loop in loops:
-            loop.drain()
-        sending.cancel_scope.deadline = deadline
+    async with sending(house) as grace, anyio.create_task_group() as working:
+        watch = await _start_work(house, working)
+        _observe(house, working, notifier)
+        owner = control(house.configuration.state_dir, house.on_demand(watch))
+        async with owner, _serving(house) as urls, house.clock.running():
+            _announce(urls, ready, notifier)
+            await stop.wait()
+            grace.ends = anyio.current_time() + house.configuration.shutdown.grace.total_seconds()
+            notifier.stopping()
+        working.cancel_scope.cancel()
     await _say_what_is_left(house)
+
+
+@asynccontextmanager
+async def acting(
+    configuration: Configuration, hooks: Hooks, now: Callable[[], datetime]
+) -> AsyncGenerator[Actions, None]:
+    """Own the state folder for a while without being the daemon: nothing happens but what is asked for.
+
+    On leaving, the queue is drained within ``shutdown.grace``; what is left goes out when the daemon runs again.
+
+    Raises:
+        StateInUse: another process owns the state folder.
+        AuditordError: as :func:`run`.
+    """
+    with plain_errors(), own(configuration.state_dir):
+        async with opened(configuration, hooks, now) as house, sending(house):
+            yield house.on_demand(await _watched(house, "collectors"))
 
 
 def _announce(urls: Sequence[str], ready: Callable[[Sequence[str]], None], notifier: Notifier) -> None:
@@ -152,7 +106,7 @@ def _announce(urls: Sequence[str], ready: Callable[[Sequence[str]], None], notif
 
 
 @asynccontextmanager
-async def _serving(house: _House) -> AsyncGenerator[Sequence[str], None]:
+async def _serving(house: House) -> AsyncGenerator[Sequence[str], None]:
     if not house.configuration.api.enabled:
         yield []
         return
@@ -171,24 +125,27 @@ async def _serving(house: _House) -> AsyncGenerator[Sequence[str], None]:
 # -- instances ----------------------------------------------------------------------------------------------------
 
 
-async def _start_work(house: _House, working: TaskGroup, notifier: Notifier) -> None:
-    last = {run.task: run for run in await house.spool.last_runs()}
+async def _start_work(house: House, working: TaskGroup) -> RunWatch:
+    """Start every instance; returns who hears of the collectors' runs."""
     around = Surroundings(house.spool, house.daemon.records, list(house.senders), house.figures, house.now)
-    for section in ("collectors", "plugins"):
-        watch = RunWatch(
-            section, health=house.health, spool=house.spool, hooks=house.hooks, daemon=house.daemon, now=house.now
-        )
-        kinds: Mapping[str, CollectorKind[Any] | PluginKind[Any]] = getattr(house.hooks.kinds, section)
-        for task, config in _enabled(getattr(house.configuration, section)).items():
+    collectors, plugins = await _watched(house, "collectors"), await _watched(house, "plugins")
+    for watch, instances, kinds in (
+        (collectors, house.configuration.collectors, house.hooks.kinds.collectors),
+        (plugins, house.configuration.plugins, house.hooks.kinds.plugins),
+    ):
+        for task, config in enabled(instances).items():
             kind = kinds[kind_of(config)]
-            runnable = _runnable(task, kind, config, around)
-            watch.expect(runnable, last.get(task))
-            _start(house, working, runnable, kind, config, listener=watch.listener())
-    _observe(house, working, notifier)
+            _start(house, working, _runnable(task, kind, config, around), kind, config, listener=watch.listener())
+    return collectors
 
 
-def _enabled(instances: Mapping[str, InstanceConfig]) -> Mapping[str, InstanceConfig]:
-    return {name: config for name, config in instances.items() if config.enabled}
+async def _watched(house: House, section: Literal["collectors", "plugins"]) -> RunWatch:
+    """Watch a section's instances, from where their last runs left them."""
+    last = {run.task: run for run in await house.spool.last_runs()}
+    watch = house.watch(section)
+    for task, config in enabled(getattr(house.configuration, section)).items():
+        watch.expect(task, kind_of(config), last.get(task))
+    return watch
 
 
 def _runnable(
@@ -200,7 +157,7 @@ def _runnable(
 
 
 def _start(
-    house: _House,
+    house: House,
     working: TaskGroup,
     runnable: Runnable,
     kind: CollectorKind[Any] | PluginKind[Any],
@@ -209,45 +166,14 @@ def _start(
     listener: Listener,
 ) -> None:
     if isinstance(kind, CollectorKind) and kind.continuous:
-        working.start_soon(run_continuously, runnable, Backoff(_random.random), listener, house.now)
+        working.start_soon(run_continuously, runnable, Backoff(RANDOM.random), listener, house.now)
         return
-    turn, skipped = Turn(), house.figures.skipped_ticks.labels(runnable.task, runnable.kind)
+    turn, skipped = house.turns[runnable.task], house.figures.skipped_ticks.labels(runnable.task, runnable.kind)
     house.clock.add(runnable.task, turn, when(config, kind.interval), jitter(config), skipped.inc)
     working.start_soon(run_by_the_clock, runnable, turn, listener, house.now)
 
 
-def _senders(configuration: Configuration, hooks: Hooks) -> Mapping[str, tuple[SenderKind[Any], InstanceConfig]]:
-    kinds = hooks.kinds.senders
-    senders = {name: (kinds[kind_of(config)], config) for name, config in _enabled(configuration.senders).items()}
-    if LOCAL not in configuration.senders and LOCAL in kinds:
-        senders[LOCAL] = (kinds[LOCAL], kinds[LOCAL].config())
-    if not senders and _enabled(configuration.collectors):
-        raise ConfigurationError(
-            "collectors are configured and no sender is enabled: their records would go nowhere; "
-            "enable senders.local or configure another sender"
-        )
-    return senders
-
-
-def _send_loops(house: _House) -> list[SendLoop]:
-    sink: RecordSink = StoreSink(house.store, house.now)
-    return [_send_loop(house, sink, name, kind, config) for name, (kind, config) in house.senders.items()]
-
-
-def _send_loop(house: _House, sink: RecordSink, task: str, kind: SenderKind[Any], config: InstanceConfig) -> SendLoop:
-    return SendLoop(
-        task,
-        kind,
-        config,
-        StoreSenderContext(task, kind.name, house.now, store=sink),
-        spool=house.spool,
-        listener=SendWatch(task, kind.name, house.health, house.figures, house.now),
-        now=house.now,
-        random=_random.random,
-    )
-
-
-async def _say_what_is_left(house: _House) -> None:
+async def _say_what_is_left(house: House) -> None:
     for sender, queue in (await house.spool.figures()).queues.items():
         _log.warning("%d entries for %s stay queued and go out after the next start", queue.entries, sender)
     _log.info("stopped")
@@ -256,7 +182,7 @@ async def _say_what_is_left(house: _House) -> None:
 # -- figures ------------------------------------------------------------------------------------------------------
 
 
-def _register_hook_metrics(house: _House) -> None:
+def _register_hook_metrics(house: House) -> None:
     for module, instrument in house.hooks.declarations("auditord_metrics", daemon=house.daemon):
         try:
             house.registry.register(instrument)
@@ -264,7 +190,7 @@ def _register_hook_metrics(house: _House) -> None:
             raise HookError(f"{module}: {error}; metrics of two modules must have different names") from error
 
 
-def _observe(house: _House, working: TaskGroup, notifier: Notifier) -> None:
+def _observe(house: House, working: TaskGroup, notifier: Notifier) -> None:
     spool_figures = SpoolFigures({name: kind.name for name, (kind, _) in house.senders.items()}, house.now)
     house.registry.register(spool_figures)
     section = house.configuration.metrics.database

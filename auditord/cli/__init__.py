@@ -11,9 +11,14 @@ import click
 from auditord.cli.frame import Commands, Registered, print_version
 
 COMMANDS = (
+    Registered("collect", "auditord.cli.collect", "Run a collector once, or collect a period again."),
     Registered("config", "auditord.cli.config", "Check, show and import the configuration."),
+    Registered("demo", "auditord.cli.demo", "Watch it work: recorded jobs, collected and served."),
     Registered("hooks", "auditord.cli.hooks", "List the hook modules and what they implement."),
+    Registered("quarantine", "auditord.cli.quarantine", "List, show, retry or discard what could not be handled."),
+    Registered("records", "auditord.cli.records", "Show records, or export them."),
     Registered("run", "auditord.cli.run", "Run the daemon in the foreground."),
+    Registered("status", "auditord.cli.status", "Say how the daemon fares."),
 )
 
 VERSION_HELP = "Print the versions of auditord and of what it is made of."

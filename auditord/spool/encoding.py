@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -27,6 +27,10 @@ _BROKEN: Final = (
     RecursionError,
 )
 """What writing and reading a value of wrong types may raise."""
+
+
+Operation: TypeAlias = Literal["insert", "replace"]
+"""What is to be done with a record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +71,8 @@ class Prepared:
     pending: Mapping[str, bytes | None] = field(default_factory=dict[str, bytes | None])
 
 
-def prepare(task: str, batch: Batch, received_at: datetime) -> Prepared:
-    """Check and write out everything in a batch.
+def prepare(task: str, batch: Batch, received_at: datetime, operation: Operation = "insert") -> Prepared:
+    """Check and write out everything in a batch; its records are to be inserted or to replace what is stored.
 
     Raises:
         TypeError: checkpoint or pending values are no JSON (a fault of the collector, so nothing of the batch counts).
@@ -78,7 +82,7 @@ def prepare(task: str, batch: Batch, received_at: datetime) -> Prepared:
     for item in batch.records:
         produced = item if isinstance(item, Produced) else Produced(item)
         try:
-            rows.append(insert_row(produced, provenance))
+            rows.append(record_row(operation, produced, provenance))
         except _BROKEN as error:
             set_aside.append(_record_row(task, produced, error))
     return Prepared(
@@ -91,8 +95,8 @@ def prepare(task: str, batch: Batch, received_at: datetime) -> Prepared:
     )
 
 
-def insert_row(produced: Produced, provenance: Provenance) -> Row:
-    """The row of a new record, read back once.
+def record_row(operation: Operation, produced: Produced, provenance: Provenance) -> Row:
+    """The row of a record, read back once.
 
     Raises:
         InvalidRecord: it breaks a rule (and whatever wrong types make Python raise).
@@ -100,7 +104,7 @@ def insert_row(produced: Produced, provenance: Provenance) -> Row:
     if produced.alternate_id is not None:
         check_name(produced.alternate_id)
     body = _checked(produced.record)
-    return Row(produced.record.record_id, "insert", body, produced.alternate_id, provenance)
+    return Row(produced.record.record_id, operation, body, produced.alternate_id, provenance)
 
 
 def entry_row(entry: Entry, received_at: datetime) -> Row:
@@ -112,12 +116,12 @@ def entry_row(entry: Entry, received_at: datetime) -> Row:
     provenance = entry.provenance or Provenance(received_at)
     match entry:
         case Insert(record, alternate_id):
-            return insert_row(Produced(record, alternate_id), provenance)
+            return record_row("insert", Produced(record, alternate_id), provenance)
         case Close(record_id, stop_time):
             check_name(record_id)
             return Row(record_id, "close", format_time(stop_time).encode(), None, provenance)
-        case Replace(record):
-            return Row(record.record_id, "replace", _checked(record), None, provenance)
+        case Replace(record, alternate_id):
+            return record_row("replace", Produced(record, alternate_id), provenance)
 
 
 def decode_entry(
@@ -130,8 +134,8 @@ def decode_entry(
     """
     if operation == "close":
         return Close(record_id, parse_time(body.decode()), provenance)
-    record = decode_record(body)
-    return Insert(record, alternate_id, provenance) if operation == "insert" else Replace(record, provenance)
+    entry = Insert if operation == "insert" else Replace
+    return entry(decode_record(body), alternate_id, provenance)
 
 
 def to_json(value: Any) -> bytes:  # Any: what a hook module made

@@ -13,7 +13,17 @@ import anyio.to_thread
 
 from auditord.database import Database
 from auditord.spool import memory, quarantine, queue
-from auditord.spool.encoding import Prepared, Row, SetAside, decode_entry, entry_row, prepare, printable, to_json
+from auditord.spool.encoding import (
+    Operation,
+    Prepared,
+    Row,
+    SetAside,
+    decode_entry,
+    entry_row,
+    prepare,
+    printable,
+    to_json,
+)
 from auditord.spool.values import Enqueued, Figures, LastRun, QuarantineEntry, Queued, Stage
 from auditord_hookspecs import Batch, Entry, InvalidRecord, Provenance, RunReport
 
@@ -80,16 +90,24 @@ class Spool:
 
     # -- in ---------------------------------------------------------------------------------------------------------
 
-    async def enqueue(self, task: str, batch: Batch, destinations: Sequence[str]) -> Enqueued:
+    async def enqueue(
+        self, task: str, batch: Batch, destinations: Sequence[str], operation: Operation = "insert"
+    ) -> Enqueued:
         """Keep a batch in one transaction: its records for every destination, quarantine, checkpoint, memory.
 
         Records that are invalid are quarantined alone.
+
+        Args:
+            task: the collector.
+            batch: what it made.
+            destinations: the senders that carry the records on.
+            operation: whether they are new or replace what is stored of the same runs.
 
         Raises:
             TypeError: checkpoint or pending values are no JSON; nothing is kept.
         """
         now = self._now()
-        prepared = await anyio.to_thread.run_sync(prepare, task, batch, now)
+        prepared = await anyio.to_thread.run_sync(prepare, task, batch, now, operation)
         queued = await self._database.write(lambda connection: _keep(connection, task, prepared, destinations, now))
         self._wake(destinations)
         return Enqueued(queued, len(prepared.set_aside), prepared.oversized)

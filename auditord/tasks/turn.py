@@ -12,6 +12,7 @@ class Turn:
     def __init__(self) -> None:
         self._asked = anyio.Event()
         self._running = False
+        self._lock = anyio.Lock()
 
     @property
     def running(self) -> bool:
@@ -32,9 +33,16 @@ class Turn:
     async def taken(self) -> AsyncGenerator[None, None]:
         """Wait for a request; the run is what happens inside."""
         await self._asked.wait()
-        self._asked = anyio.Event()
-        self._running = True
-        try:
+        async with self.borrowed():
+            self._asked = anyio.Event()
             yield
-        finally:
-            self._running = False
+
+    @asynccontextmanager
+    async def borrowed(self) -> AsyncGenerator[None, None]:
+        """Run outside the loop, on somebody's demand: after a run that is going on, and before the next one."""
+        async with self._lock:
+            self._running = True
+            try:
+                yield
+            finally:
+                self._running = False

@@ -43,9 +43,9 @@ class RunWatch:
         self._daemon = daemon
         self._now = now
 
-    def expect(self, runnable: Runnable, last: LastRun | None) -> None:
+    def expect(self, task: str, kind: str, last: LastRun | None) -> None:
         """Begin to watch an instance, from where its last run before the restart left it."""
-        fresh = TaskHealth(runnable.task, runnable.kind, self._section)
+        fresh = TaskHealth(task, kind, self._section)
         known = fresh if last is None else _restored(fresh, last)
         self._health.expect(known)
 

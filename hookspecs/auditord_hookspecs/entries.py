@@ -44,9 +44,16 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """Overwrite what a destination has under the record's id (a correction on purpose)."""
+    """Overwrite what a destination has of this run (a correction on purpose); without one, insert.
+
+    Args:
+        record: what happened.
+        alternate_id: the id to use instead if the plain one belongs to another run (another start time).
+        provenance: where it came from, as far as the queue knows.
+    """
 
     record: Record
+    alternate_id: str | None = None
     provenance: Provenance | None = None
 
 

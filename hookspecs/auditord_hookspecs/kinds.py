@@ -84,6 +84,7 @@ class CollectorKind(Generic[C]):
             record under today's configuration. Raises :class:`InvalidRecord` with what is still wrong.
         import_config: turns one of AUDITOR's configuration files for this kind into ours, or None if it is not one.
         prefix: the record-id prefix of an instance; two instances with one prefix are refused.
+        demo: options of an instance that replays recorded real output and so needs no source, for ``auditord demo``.
     """
 
     name: str
@@ -95,6 +96,7 @@ class CollectorKind(Generic[C]):
     convert: Callable[[C, Json], Record | Produced | None] | None = None
     import_config: Callable[[Mapping[str, Any]], "ImportedConfig | None"] | None = None
     prefix: Callable[[C], str] | None = None
+    demo: Callable[[], Mapping[str, Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from datetime import timedelta
 from auditord_builtin.slurm.collecting import collect
 from auditord_builtin.slurm.config import SlurmConfig
 from auditord_builtin.slurm.conversion import convert
+from auditord_builtin.slurm.demo import replay
 from auditord_builtin.slurm.importing import import_config
 from auditord_hookspecs import CollectorKind, hookimpl
 
@@ -20,6 +21,7 @@ SLURM = CollectorKind(
     convert=convert,
     import_config=import_config,
     prefix=lambda config: config.record_prefix,
+    demo=replay,
 )
 
 

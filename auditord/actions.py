@@ -1,0 +1,75 @@
+"""What an operator may ask of the daemon beyond reading: collect now, retry or discard what is in quarantine.
+
+Commands ask this of the process that owns the state folder: over the control socket while a daemon runs, directly where
+none does.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from auditord_hookspecs import Batch, RunReport, Window
+
+
+@dataclass(frozen=True, slots=True)
+class CollectRequest:
+    """One run of a collector on demand.
+
+    Args:
+        instance: which collector.
+        window: the period to collect again; None goes on from the checkpoint.
+        replace: overwrite what is stored of the same runs, to correct a mistake in the configuration.
+        dry_run: show what would be kept, keep nothing.
+    """
+
+    instance: str
+    window: Window | None = None
+    replace: bool = False
+    dry_run: bool = False
+
+
+class Observer(Protocol):
+    """Who watches a run on demand."""
+
+    def progressed(self, fraction: float) -> None:
+        """So much of it is done, 0 to 1."""
+        ...
+
+    async def shown(self, batch: Batch) -> None:
+        """What a dry run would have kept."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Retried:
+    """What became of a retry.
+
+    Args:
+        queued: how many records are on their way now.
+        settled: how many entries left quarantine (some jobs make no record under today's configuration).
+        failed: what is still wrong, by the entry's number.
+    """
+
+    queued: int
+    settled: int
+    failed: Mapping[int, str] = field(default_factory=dict[int, str])
+
+
+class Actions(Protocol):
+    """What the owner of the state folder does when asked."""
+
+    async def collect(self, request: CollectRequest, observer: Observer) -> RunReport:
+        """Run a collector once, after a run that is going on.
+
+        Raises:
+            UnknownInstance: no enabled collector has this name.
+        """
+        ...
+
+    async def retry(self, ids: Sequence[int]) -> Retried:
+        """Give entries of the quarantine a second chance."""
+        ...
+
+    async def discard(self, ids: Sequence[int]) -> int:
+        """Forget entries of the quarantine; returns how many there were."""
+        ...

@@ -1,0 +1,98 @@
+"""``auditord collect``: run a collector once, now; also for a period that was collected wrongly or not at all."""
+
+import sys
+from datetime import datetime
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from auditord.actions import CollectRequest
+from auditord.cli.acting import actions
+from auditord.cli.asynchronous import run_async
+from auditord.cli.clock import utc_now
+from auditord.cli.installation import load_installation
+from auditord.cli.records import INSTANT
+from auditord_hookspecs import Batch, Produced, RunReport, Window
+from auditord_hookspecs.wire import encode_record
+
+
+@click.command("collect")
+@click.argument("instance")
+@click.option(
+    "--once", is_flag=True, help="Go on from the checkpoint, once; this is what happens without options, too."
+)
+@click.option("--from", "start", type=INSTANT, help="Collect the jobs that ended then or later.")
+@click.option("--to", "stop", type=INSTANT, help="… and earlier than this; now, if not given.")
+@click.option("--replace", is_flag=True, help="Overwrite what is stored of these jobs, to correct a mistake.")
+@click.option("--dry-run", is_flag=True, help="Print the records as NDJSON instead of keeping them.")
+def collect_command(
+    *, instance: str, once: bool, start: datetime | None, stop: datetime | None, replace: bool, dry_run: bool
+) -> None:
+    """Run the collector INSTANCE once.
+
+    A period that was collected before can be collected again: what is stored already is left as it is, and the
+    checkpoint does not move. Asks the running daemon, or works on the files where none runs.
+    """
+    if once and start:
+        raise click.UsageError("--once goes on from the checkpoint, --from starts where you say: leave one out")
+    if start is None and (stop or replace):
+        raise click.UsageError("--to and --replace need --from")
+    request = CollectRequest(instance, _window(start, stop), replace, dry_run)
+    report = run_async(_collect, request)
+    click.echo(summary(report), err=True)
+    if report.error is not None:
+        raise SystemExit(1)
+
+
+def _window(start: datetime | None, stop: datetime | None) -> Window | None:
+    if start is None:
+        return None
+    end = stop or utc_now()
+    if end <= start:
+        raise click.UsageError("--to must be later than --from")
+    return Window(start, end)
+
+
+async def _collect(request: CollectRequest) -> RunReport:
+    watcher = Watcher(request.instance)
+    with watcher.bar:
+        async with actions(load_installation()) as owner:
+            return await owner.collect(request, watcher)
+
+
+class Watcher:
+    """Shows a run: a progress bar on the terminal, and what a dry run found on standard output.
+
+    Args:
+        instance: the collector's name.
+    """
+
+    def __init__(self, instance: str) -> None:
+        console = Console(stderr=True)
+        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+        self.bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._task = self.bar.add_task(instance, total=1.0)
+
+    def progressed(self, fraction: float) -> None:
+        """Move the bar."""
+        self.bar.update(self._task, completed=fraction)
+
+    async def shown(self, batch: Batch) -> None:
+        """Print what would have been kept."""
+        for item in batch.records:
+            sys.stdout.write(encode_record(item.record if isinstance(item, Produced) else item).decode() + "\n")
+        for job in batch.quarantined:
+            click.echo(f"would be quarantined: {job.source_id}: {job.reason}", err=True)
+
+
+def summary(report: RunReport) -> str:
+    """One line, or two if something went wrong."""
+    skipped = ", ".join(f"{count} {reason}" for reason, count in sorted(report.skipped.items()))
+    parts = [
+        f"{report.records} records",
+        f"{report.quarantined} quarantined",
+        *([f"skipped: {skipped}"] if skipped else []),
+    ]
+    line = f"{report.task}: {'; '.join(parts)} ({report.duration.total_seconds():.1f} s)"
+    return line if report.error is None else f"{line}\nfailed: {report.error}"

@@ -1,0 +1,168 @@
+"""``auditord demo``: watch it work, with nothing installed beside it and nothing left behind.
+
+Recorded accounting of a real batch system goes through the real collector into an embedded store in a temporary folder,
+and is served over the REST API.
+"""
+
+import json
+import signal
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import aiohttp
+import anyio
+import click
+
+from auditord.actions import CollectRequest
+from auditord.cli.asynchronous import run_async
+from auditord.cli.clock import utc_now
+from auditord.cli.collect import Watcher, summary
+from auditord.config.loading import load
+from auditord.config.model import Configuration
+from auditord.errors import DemoFailed
+from auditord.hooks import Hooks, load_hooks
+from auditord.supervisor import acting, run
+from auditord_hookspecs import RunReport
+
+PORT: Final = 8_000
+
+
+@dataclass(frozen=True, slots=True)
+class Demo:
+    """A daemon to look at.
+
+    Args:
+        file: its configuration.
+        configuration: the same, loaded.
+        hooks: the hook modules of this installation.
+    """
+
+    file: Path
+    configuration: Configuration
+    hooks: Hooks
+
+
+@click.command("demo")
+@click.option("--check", is_flag=True, help="Verify that everything arrived and is served, then exit.")
+@click.option("--port", type=click.IntRange(0, 65535), help=f"Where to serve; {PORT} if that is free, else another.")
+def demo_command(*, check: bool, port: int | None) -> None:
+    """Replay recorded jobs through the real collector, and serve them until Ctrl-C."""
+    with TemporaryDirectory(prefix="auditord-demo-") as folder:
+        demo = set_up(Path(folder), _free_port(0 if check and port is None else port))
+        run_async(_demonstrate, demo, check)
+
+
+def set_up(folder: Path, port: int) -> Demo:
+    """Write the demo's configuration into a folder and load it, as the daemon would."""
+    hooks = load_hooks([])
+    sections = {name: dict(kind.demo()) for name, kind in hooks.kinds.collectors.items() if kind.demo is not None}
+    document = {
+        "state_dir": str(folder / "state"),
+        "api": {"listen": [f"127.0.0.1:{port}"]},
+        "logging": {"level": "warning"},
+        "collectors": {name: {"kind": name, **section} for name, section in sections.items()},
+    }
+    file = folder / "auditord.yml"
+    file.write_text(json.dumps(document, indent=2))  # JSON is YAML, too
+    return Demo(file, load([file], hooks.kinds, {}, hooks.resolve_secret), hooks)
+
+
+def _free_port(wanted: int | None) -> int:
+    with closing(socket.socket()) as probe:
+        try:
+            probe.bind(("127.0.0.1", PORT if wanted is None else wanted))
+        except OSError:
+            return _free_port(0)
+        port: int = probe.getsockname()[1]
+        return port
+
+
+async def _demonstrate(demo: Demo, check: bool) -> None:  # noqa: FBT001 anyio.run passes by position
+    reports = await _collect(demo)
+    stop = anyio.Event()
+    urls: list[str] = []
+    served = anyio.Event()
+
+    def ready(at: Sequence[str]) -> None:
+        urls.extend(at)
+        served.set()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(_serve, demo, ready, stop)
+        await served.wait()
+        if check:
+            await _verify(urls[0], sum(report.records for report in reports))
+        else:
+            click.echo(_what_to_try(urls[0], demo.file))
+            await _interrupted()
+        stop.set()
+    click.echo("The demo ended well." if check else "\nThe demo is over; its temporary folder is gone.")
+
+
+async def _collect(demo: Demo) -> list[RunReport]:
+    reports: list[RunReport] = []
+    async with acting(demo.configuration, demo.hooks, utc_now) as owner:
+        for instance in demo.configuration.collectors:
+            report = await owner.collect(CollectRequest(instance), Watcher(instance))
+            click.echo(f"collected  {summary(report)}")
+            reports.append(report)
+    if failed := [report for report in reports if report.error is not None]:
+        raise DemoFailed(f"{failed[0].task}: {failed[0].error}")
+    return reports
+
+
+async def _serve(demo: Demo, ready: Callable[[Sequence[str]], None], stop: anyio.Event) -> None:
+    await run(demo.configuration, demo.hooks, ready=ready, now=utc_now, stop=stop)
+
+
+async def _interrupted() -> None:
+    signals: AbstractContextManager[Any] = anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM)  # Any: a signal
+    with signals as received:
+        async for _ in received:
+            return
+
+
+async def _verify(url: str, expected: int) -> None:
+    """Ask the REST API for what was collected.
+
+    Raises:
+        DemoFailed: something is missing.
+    """
+    async with aiohttp.ClientSession(url) as session:
+        answers: Mapping[str, str] = {
+            path: await _get(session, path) for path in ("/health_check", "/records", "/metrics")
+        }
+    served = answers["/records"].count('{"record_id":')
+    click.echo(f"served     {served} of {expected} records at {url}/records")
+    if served != expected or not expected:
+        raise DemoFailed(f"{expected} records were collected and {served} are served")
+    if f"num_records_database {float(expected)}" not in answers["/metrics"]:
+        raise DemoFailed(f"/metrics does not count {expected} records")
+
+
+async def _get(session: aiohttp.ClientSession, path: str) -> str:
+    async with session.get(path) as answer:
+        if answer.status != HTTPStatus.OK:
+            raise DemoFailed(f"GET {path} was answered with {answer.status}")
+        return await answer.text()
+
+
+def _what_to_try(url: str, file: Path) -> str:
+    return f"""
+auditord serves at {url}; Ctrl-C ends it. In another terminal:
+
+  curl '{url}/records?limit=3'
+  curl '{url}/records?meta[user_id][c][0]=alice&sort_by[desc]=runtime'
+  curl '{url}/metrics'
+  auditord records --config {file} --output csv
+  auditord status --config {file}
+  auditord quarantine list --config {file}
+
+The configuration of this demo is {file}.
+"""

@@ -1,0 +1,184 @@
+"""Everything that is open while somebody owns the state folder, and the senders that carry its queue."""
+
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from math import inf
+from random import SystemRandom
+from typing import Any, Final
+
+import anyio
+from prometheus_client import CollectorRegistry
+
+from auditord import __version__
+from auditord.config.model import Configuration, kind_of
+from auditord.contexts.lent import HostDaemon, StoreSenderContext
+from auditord.errors import ConfigurationError
+from auditord.health import Health
+from auditord.hooks import Hooks
+from auditord.metrics import TaskFigures
+from auditord.spool import Spool
+from auditord.store import RecordStore
+from auditord.store.opening import open_store
+from auditord.store.reading import StoredRecords
+from auditord.store.sink import StoreSink
+from auditord.tasks.clock import Clock
+from auditord.tasks.observing import counted_keys
+from auditord.tasks.on_demand import OnDemand
+from auditord.tasks.sending import SendLoop
+from auditord.tasks.turn import Turn
+from auditord.tasks.watching import RunWatch, SendWatch
+from auditord_hookspecs import InstanceConfig, RecordSink, SenderKind
+
+LOCAL: Final = "local"
+"""The sender that exists without being configured, and its kind."""
+
+RANDOM: Final = SystemRandom()  # chance spreads many hosts; it must not follow from a shared seed
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """What its owner works with.
+
+    Args:
+        configuration: all of it.
+        hooks: the loaded hook modules.
+        now: the present instant.
+        spool: the daemon's own memory.
+        store: the records.
+        daemon: what hooks see.
+        registry: every figure.
+        figures: those about instances.
+        clock: asks for runs once it is started.
+        turns: whose turn it is, by instance.
+        health: how everything fares.
+        senders: by name, each with its kind.
+    """
+
+    configuration: Configuration
+    hooks: Hooks
+    now: Callable[[], datetime]
+    spool: Spool
+    store: RecordStore
+    daemon: HostDaemon
+    registry: CollectorRegistry
+    figures: TaskFigures
+    clock: Clock
+    turns: Mapping[str, Turn]
+    health: Health
+    senders: Mapping[str, tuple[SenderKind[Any], InstanceConfig]]  # Any: each kind has its own configuration model
+
+    def watch(self, section: str) -> RunWatch:
+        """Who hears of the runs of a section's instances."""
+        return RunWatch(
+            section, health=self.health, spool=self.spool, hooks=self.hooks, daemon=self.daemon, now=self.now
+        )
+
+    def on_demand(self, watch: RunWatch) -> OnDemand:
+        """What an operator may ask for."""
+        return OnDemand(
+            self.configuration,
+            self.hooks.kinds,
+            self.spool,
+            destinations=list(self.senders),
+            turns=self.turns,
+            listener=watch.listener(),
+            now=self.now,
+        )
+
+
+@asynccontextmanager
+async def opened(
+    configuration: Configuration, hooks: Hooks, now: Callable[[], datetime]
+) -> AsyncGenerator[House, None]:
+    """Open spool and store of a state folder that the caller owns.
+
+    Raises:
+        ConfigurationError: a store or a sender cannot be had.
+        StoreUnavailable: a database cannot be opened.
+        SchemaMismatch: a database is not one of ours, or newer.
+    """
+    senders = _senders(configuration, hooks)
+    keys = counted_keys(configuration.metrics.database)
+    async with AsyncExitStack() as stack:
+        spool = await stack.enter_async_context(Spool.opened(configuration.state_dir, now))
+        store = await stack.enter_async_context(
+            open_store(configuration.store.url, counted_keys=sorted({key.key for key in keys}))
+        )
+        clock, registry = Clock(lambda most: most * RANDOM.random()), CollectorRegistry()
+        yield House(
+            configuration=configuration,
+            hooks=hooks,
+            now=now,
+            spool=spool,
+            store=store,
+            daemon=HostDaemon(__version__, StoredRecords(store)),
+            registry=registry,
+            figures=TaskFigures(registry),
+            clock=clock,
+            turns={name: Turn() for name in (*enabled(configuration.collectors), *enabled(configuration.plugins))},
+            health=Health([store.check, spool.check], spool.check, clock.next_run),
+            senders=senders,
+        )
+
+
+def enabled(instances: Mapping[str, InstanceConfig]) -> Mapping[str, InstanceConfig]:
+    """The instances of a section that take part."""
+    return {name: config for name, config in instances.items() if config.enabled}
+
+
+def _senders(configuration: Configuration, hooks: Hooks) -> Mapping[str, tuple[SenderKind[Any], InstanceConfig]]:
+    kinds = hooks.kinds.senders
+    senders = {name: (kinds[kind_of(config)], config) for name, config in enabled(configuration.senders).items()}
+    if LOCAL not in configuration.senders and LOCAL in kinds:
+        senders[LOCAL] = (kinds[LOCAL], kinds[LOCAL].config())
+    if not senders and enabled(configuration.collectors):
+        raise ConfigurationError(
+            "collectors are configured and no sender is enabled: their records would go nowhere; "
+            "enable senders.local or configure another sender"
+        )
+    return senders
+
+
+@dataclass
+class Grace:
+    """How long senders may drain the queue.
+
+    Args:
+        ends: on the event loop's clock; if nobody says, ``shutdown.grace`` after the rest has ended.
+    """
+
+    ends: float = inf
+
+
+@asynccontextmanager
+async def sending(house: House) -> AsyncGenerator[Grace, None]:
+    """Carry the queue; on leaving it is drained as far as the grace period allows, the rest stays queued."""
+    grace, loops = Grace(), _send_loops(house)
+    async with anyio.create_task_group() as group:
+        for loop in loops:
+            group.start_soon(loop.run)
+        yield grace
+        for loop in loops:
+            loop.drain()
+        longest = anyio.current_time() + house.configuration.shutdown.grace.total_seconds()
+        group.cancel_scope.deadline = min(grace.ends, longest)
+
+
+def _send_loops(house: House) -> Sequence[SendLoop]:
+    sink: RecordSink = StoreSink(house.store, house.now)
+    return [_send_loop(house, sink, name, kind, config) for name, (kind, config) in house.senders.items()]
+
+
+def _send_loop(house: House, sink: RecordSink, task: str, kind: SenderKind[Any], config: InstanceConfig) -> SendLoop:
+    return SendLoop(
+        task,
+        kind,
+        config,
+        StoreSenderContext(task, kind.name, house.now, store=sink),
+        spool=house.spool,
+        listener=SendWatch(task, kind.name, house.health, house.figures, house.now),
+        now=house.now,
+        random=RANDOM.random,
+    )
