@@ -19,6 +19,8 @@ RECORD = (
     '"scores":[]}],"start_time":"2024-02-03T04:05:06.079043Z","stop_time":"2024-02-03T06:05:06Z"}'
 )
 
+_PATIENCE_SECONDS = 30
+
 
 class Connection(asyncio.Protocol):
     """Sends the next request as soon as the answer to the last one is there."""
@@ -28,6 +30,7 @@ class Connection(asyncio.Protocol):
         self._prefix = prefix
         self._numbers = numbers
         self._finished = finished
+        self.closed = asyncio.get_running_loop().create_future()
         self._sent = 0.0
         self.latencies: list[float] = []
         self.failures = 0
@@ -52,6 +55,10 @@ class Connection(asyncio.Protocol):
         else:
             self._transport.close()
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.failures += exc is not None
+        self.closed.set_result(None)
+
 
 async def load(port: int, path: str, connections: int, seconds: float, prefix: str) -> dict[str, float]:
     """Post records for so long; returns the rate, the latencies in milliseconds and how many answers were not 200."""
@@ -68,7 +75,8 @@ async def load(port: int, path: str, connections: int, seconds: float, prefix: s
     await asyncio.sleep(seconds)
     finished.set()
     elapsed = time.perf_counter() - begun
-    await asyncio.sleep(0.5)  # the last answers
+    async with asyncio.timeout(_PATIENCE_SECONDS):
+        await asyncio.gather(*(protocol.closed for protocol in protocols))
     latencies = sorted(latency for protocol in protocols for latency in protocol.latencies)
     return {
         "requests": len(latencies),
