@@ -136,3 +136,12 @@ def test_runtime_is_truncated_toward_zero() -> None:
     )
     assert late.runtime == -1
     assert Record(record_id="r", start_time=START, components=()).runtime is None
+
+
+@pytest.mark.parametrize("micros", [0, 1, 999, 1_000, 1_001, 123_456, 500_000, 999_000, 999_999])
+@pytest.mark.parametrize("year", [1, 999, 2024, 9999])
+def test_the_times_of_a_record_are_written_as_all_times(micros: int, year: int) -> None:
+    moment = datetime(year, 2, 3, 4, 5, 6, micros, tzinfo=UTC)
+    local = moment.astimezone(timezone(timedelta(hours=2)))
+    times = f'"start_time":"{format_time(moment)}","stop_time":"{format_time(moment)}","runtime":0'
+    assert times.encode() in encode_record(Record("r", local, (), local))
