@@ -78,8 +78,9 @@ class Dispatcher:
             parent, _, last = route.path.rpartition("/")
             methods = self._open.setdefault(parent, {}) if last[:1] == "{" else self._literal.setdefault(route.path, {})
             methods[route.method] = Endpoint(route.handler, figures.route(route.path, route.method))
-        self._running: set[asyncio.Task[object]] = set()
+        self._running: set[asyncio.Task[None]] = set()
         self._stopping = False
+        self._idle = asyncio.Event()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request; this is the handler of the aiohttp server."""
@@ -98,10 +99,10 @@ class Dispatcher:
         Connections that idle may still bring a last request meanwhile.
         """
         self._stopping = True
-        with suppress(TimeoutError):
-            async with asyncio.timeout(grace.total_seconds()):
-                while self._running:
-                    await asyncio.wait(set(self._running))
+        if self._running:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(grace.total_seconds()):
+                    await self._idle.wait()
         if self._running:
             log.warning("%d requests did not finish within %s: their clients are cut off", len(self._running), grace)
         for task in self._running:
@@ -123,21 +124,18 @@ class Dispatcher:
 
     async def _run(self, endpoint: Endpoint, request: web.BaseRequest) -> web.StreamResponse:
         figures = endpoint.figures
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101 aiohttp runs every handler in a task; this tells the type checker
+        response: web.StreamResponse | None = None
         begun = perf_counter()
-        status: int | str = "aborted"
-        response: web.StreamResponse = UNSENT
-        self._running.add(task)
         figures.in_flight += 1
+        self._running.add(request.task)
         try:
             response = await self._bounded(endpoint.handler, request)
-            status = response.status if response is not UNSENT else status
         finally:
+            self._running.discard(request.task)
             figures.in_flight -= 1
-            self._running.discard(task)
-            sent = response.body_length if response is not UNSENT else 0
-            figures[status].observe(perf_counter() - begun, request.content_length or 0, sent)
+            _count(figures, request, response, perf_counter() - begun)
+            if self._stopping and not self._running:
+                self._idle.set()
         return response
 
     async def _bounded(self, handler: Handler, request: web.BaseRequest) -> web.StreamResponse:
@@ -152,15 +150,24 @@ class Dispatcher:
             self._figures.count_abort(abort.reason)
             log.warning("%s %s from %s: %s", request.method, request.raw_path[:200], _peer(request), abort)
         except (ConnectionError, web.RequestPayloadError, TimeoutError) as error:
-            log.info(
-                "%s from %s: the client left (%s)", request.method, _peer(request), str(error) or type(error).__name__
-            )
+            log.info("%s from %s: the client left: %r", request.method, _peer(request), error)
         except BaseException:
             if request.method == "POST" or request.writer.output_size:
                 _abort(request)
             raise
         _abort(request)
         return UNSENT
+
+
+def _count(
+    figures: RouteFigures, request: web.BaseRequest, response: web.StreamResponse | None, seconds: float
+) -> None:
+    received = request.content_length or 0
+    if response is not None and response is not UNSENT:
+        figures[response.status].observe(seconds, received, response.body_length)
+    else:  # aiohttp answers a fault of our own with 500, where the connection was not aborted
+        cut_off = request.transport is None or request.transport.is_closing()
+        figures["aborted" if cut_off else 500].observe(seconds, received, 0)
 
 
 def _may_stay(request: web.BaseRequest) -> bool:

@@ -239,6 +239,9 @@ async def test_a_fault_of_our_own_never_looks_like_success(caplog: pytest.LogCap
     async with serving(FakeStore(error=RuntimeError("a bug"))) as server:
         assert await server.ask(http("POST", "/record", RECORD)) == b""
         assert status(await server.ask(http("PUT", "/record", UPDATE))) == 500
+        for method, outcome in (("POST", "aborted"), ("PUT", "500")):
+            labels = {"route": "/record", "method": method, "status": outcome}
+            assert server.count("auditord_http_requests_total", **labels) == 1
     assert "a bug" in caplog.text
 
 
