@@ -31,7 +31,7 @@ def convert(config: PageLogConfig, line: str) -> Record:
 async def collect(config: PageLogConfig, context: CollectorContext) -> AsyncIterator[Batch]:
     with config.path.open() as log:
         log.seek(context.checkpoint or 0)
-        for line in iter(log.readline, ""):
+        while (line := log.readline()).endswith("\n"):  # a line that is still being written waits for the next run
             try:
                 yield Batch(records=[convert(config, line)], checkpoint=log.tell())
             except ValueError as error:

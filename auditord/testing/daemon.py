@@ -1,0 +1,166 @@
+"""A whole daemon inside a test: real configuration, real spool, real store, real HTTP, in a thread of its own."""
+
+import json
+import threading
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+from urllib.request import urlopen
+
+import anyio
+import msgspec
+from anyio.from_thread import start_blocking_portal
+
+from auditord.config.loading import load
+from auditord.errors import DaemonError, plain_errors
+from auditord.hooks import HookEntry, HookModule, Hooks, installed_entries, load_hooks
+from auditord.spool import Spool
+from auditord.supervisor import run
+from auditord_hookspecs import Daemon, Record, RunReport, hookimpl
+from auditord_hookspecs.wire import decode_record
+
+PATIENCE: Final = timedelta(seconds=30)
+"""How long a test waits before it fails."""
+
+_POLL_SECONDS: Final = 0.02
+
+
+class Reports:
+    """A hook module that keeps the reports of finished runs."""
+
+    def __init__(self) -> None:
+        self._reports: list[RunReport] = []
+        self._changed = threading.Condition()
+
+    def module(self) -> ModuleType:
+        """The module, as the loader takes it."""
+
+        @hookimpl
+        async def auditord_run_finished(daemon: Daemon, report: RunReport) -> None:  # noqa: ARG001 the hook's arguments
+            with self._changed:
+                self._reports.append(report)
+                self._changed.notify_all()
+
+        module = ModuleType("auditord_testing_reports")
+        module.auditord_run_finished = auditord_run_finished  # type: ignore[attr-defined] # that is how modules work
+        return module
+
+    def take(self, instance: str, patience: timedelta) -> RunReport:
+        """The oldest report of an instance that nobody has taken; waits for it.
+
+        Raises:
+            DaemonError: none came.
+        """
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._of(instance), patience.total_seconds()):
+                raise DaemonError(f"no run of {instance} ended within {patience.total_seconds():g} s")
+            report = self._of(instance)[0]
+            self._reports.remove(report)
+            return report
+
+    def _of(self, instance: str) -> Sequence[RunReport]:
+        return [report for report in self._reports if report.task == instance]
+
+
+class TestDaemon:
+    """What a test sees of its daemon.
+
+    Args:
+        url: where it serves.
+        state_dir: where its files are.
+        reports: of finished runs.
+    """
+
+    __test__ = False  # or pytest takes it for a class of tests
+
+    def __init__(self, url: str, state_dir: Path, reports: Reports) -> None:
+        self.url = url
+        self.state_dir = state_dir
+        self._reports = reports
+
+    def finish_run(self, instance: str, patience: timedelta = PATIENCE) -> RunReport:
+        """The report of the next run of an instance, once its records are in the store.
+
+        Raises:
+            DaemonError: no run ended in time, or its records did not arrive.
+        """
+        report = self._reports.take(instance, patience)
+        anyio.run(_wait_for_empty_queue, self.state_dir, patience)
+        return report
+
+    def get(self, path: str) -> bytes:
+        """The body of an answer; an error status raises :class:`urllib.error.HTTPError`."""
+        with urlopen(self.url + path) as answer:  # noqa: S310 our own server
+            body: bytes = answer.read()
+        return body
+
+    def records(self, query: str = "") -> list[Record]:
+        """The records that match a query string of ``GET /records``, in its order."""
+        text, decoder, found = self.get(f"/records?{query}").decode(), json.JSONDecoder(), list[Record]()
+        while text:
+            _, end = decoder.raw_decode(text)
+            found.append(decode_record(text[:end].encode()))
+            text = text[end:]
+        return found
+
+
+async def _wait_for_empty_queue(state_dir: Path, patience: timedelta) -> None:
+    try:
+        with anyio.fail_after(patience.total_seconds()):
+            async with Spool.opened_read_only(state_dir, lambda: datetime.now(UTC)) as spool:
+                while (await spool.figures()).queues:  # noqa: ASYNC110 another thread's daemon sets no event here
+                    await anyio.sleep(_POLL_SECONDS)
+    except TimeoutError as error:
+        raise DaemonError(f"the queue was not empty after {patience.total_seconds():g} s") from error
+
+
+@contextmanager
+def running_daemon(
+    folder: Path, sections: Mapping[str, Any], modules: Sequence[ModuleType] = ()
+) -> Iterator[TestDaemon]:
+    """A daemon in a thread of its own, stopped in order on leaving.
+
+    Args:
+        folder: for its files; may have been used by a daemon before.
+        sections: its configuration, as a file would say it; state folder and address are chosen here.
+        modules: hook modules to load besides those that are installed.
+
+    Raises:
+        AuditordError: it cannot start; the text is what the command line would print.
+    """
+    reports = Reports()
+    hooks = load_hooks([], [*installed_entries(), *map(_entry, [*modules, reports.module()])])
+    file = folder / "auditord.json"
+    document = {"api": {"listen": ["127.0.0.1:0"]}, **sections, "state_dir": str(folder / "state")}
+    file.write_text(msgspec.json.encode(document).decode())  # JSON is YAML, too
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(_running(file, hooks)) as urls:
+        yield TestDaemon(urls[0], folder / "state", reports)
+
+
+def _entry(module: ModuleType) -> HookEntry:
+    name = module.__name__
+    return HookEntry(HookModule(name.rpartition(".")[2], name, "(test)", "0"), lambda: module)
+
+
+@asynccontextmanager
+async def _running(file: Path, hooks: Hooks) -> AsyncGenerator[Sequence[str], None]:
+    configuration = load([file], hooks.kinds, {}, hooks.resolve_secret)
+    stop, served = anyio.Event(), anyio.Event()
+    urls: list[str] = []
+
+    def ready(at: Sequence[str]) -> None:
+        urls.extend(at)
+        served.set()
+
+    async def daemon(now: Callable[[], datetime]) -> None:
+        await run(configuration, hooks, ready=ready, now=now, stop=stop)
+
+    with plain_errors():
+        async with anyio.create_task_group() as group:
+            group.start_soon(daemon, lambda: datetime.now(UTC))
+            await served.wait()
+            yield urls
+            stop.set()

@@ -1,0 +1,97 @@
+"""A collector of another distribution, built and installed by pip, takes part like the built-in ones."""
+
+import json
+import os
+import subprocess
+import sysconfig
+import venv
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+DISTRIBUTION = Path(__file__).parent / "third_party"
+PAGE_LOG = """\
+101 alice 2026-11-20T08:00:00+00:00 12
+102 bob 2026-11-20T08:05:00+01:00 3
+103 carol yesterday 7
+104 alice 2026-11-20T09:00:00+00:00 1"""  # the last line is still being written
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A virtual environment with auditord as it is here, and the other distribution installed by pip."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=True, symlinks=True)
+    # What the tests run with is visible in there, so that nothing but the distribution has to be installed.
+    site_packages = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
+    (site_packages / "outer.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
+    pip: list[str | Path] = [
+        folder / "bin/pip",
+        "--disable-pip-version-check",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+    ]
+    subprocess.run([*pip, DISTRIBUTION], check=True, env={**os.environ, "PIP_NO_INDEX": "1"})
+    return folder
+
+
+def auditord(environment: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [environment / "bin/python", "-c", "from auditord.cli import main; main()", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    (tmp_path / "page_log").write_text(PAGE_LOG)
+    document = {
+        "state_dir": str(tmp_path / "state"),
+        "collectors": {"printers": {"kind": "pagelog", "path": str(tmp_path / "page_log")}},
+    }
+    (tmp_path / "auditord.yml").write_text(json.dumps(document))
+    return tmp_path / "auditord.yml"
+
+
+def test_it_is_listed_with_its_distribution(environment: Path) -> None:
+    done = auditord(environment, "hooks", "--output", "json")
+    assert done.returncode == 0, done.stderr
+    modules: list[Mapping[str, object]] = json.loads(done.stdout)
+    (module,) = (module for module in modules if module["name"] == "pagelog")
+    assert (module["distribution"], module["version"]) == ("auditord-pagelog", "1.2.3")
+    assert module["hooks"] == ["auditord_collectors"]
+
+
+def test_its_collector_runs_and_goes_on_from_its_checkpoint(environment: Path, config: Path) -> None:
+    done = auditord(environment, "collect", "printers", "--config", config)
+    assert (done.returncode, "2 records; 1 quarantined" in done.stderr) == (0, True), done.stderr
+    with (config.parent / "page_log").open("a") as log:
+        log.write("\n")
+    done = auditord(environment, "collect", "printers", "--config", config)
+    assert "1 records; 0 quarantined" in done.stderr, done.stderr
+    shown = auditord(environment, "records", "--config", config, "--output", "json")
+    pages = {record["record_id"]: record["components"][0]["amount"] for record in json.loads(shown.stdout)}
+    assert pages == {"pages-101": 12, "pages-102": 3, "pages-104": 1}
+
+
+def test_its_options_are_checked_like_any(environment: Path, config: Path) -> None:
+    config.write_text(config.read_text().replace('"path"', '"paht"'))
+    done = auditord(environment, "config", "check", "--config", config)
+    assert done.returncode == 1
+    assert "collectors.printers.paht" in done.stderr
+    assert "path" in done.stderr
+
+
+def test_what_it_cannot_convert_waits_in_quarantine(environment: Path, config: Path) -> None:
+    auditord(environment, "collect", "printers", "--config", config)
+    listed = json.loads(auditord(environment, "quarantine", "list", "--output", "json", "--config", config).stdout)
+    assert [(entry["task"], entry["stage"]) for entry in listed] == [("printers", "job")]
+    number = str(listed[0]["number"])
+    retried = auditord(environment, "quarantine", "retry", number, "--config", config)
+    assert (retried.returncode, "still wrong" in retried.stdout) == (1, True)
+    assert json.loads(auditord(environment, "quarantine", "show", number, "--config", config).stdout)["raw"].startswith(
+        "103 carol yesterday"
+    )
+    assert auditord(environment, "quarantine", "discard", number, "--yes", "--config", config).returncode == 0
+    assert auditord(environment, "quarantine", "list", "--config", config).stdout == ""
