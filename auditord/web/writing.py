@@ -112,7 +112,7 @@ class Writing:
     async def _refuse(self, request: web.BaseRequest, body: bytes, reason: str, provenance: Provenance) -> Answer:
         """Answer 400, once the body is safe."""
         try:
-            await self.spool.keep_refused_body(body, reason, provenance, request.raw_path)
+            await self.spool.keep_refused_body(body, reason, provenance, f"{request.method} {request.path}")
         except StoreUnavailable as error:
             raise Abort("not_durable", f"cannot keep a refused body ({error}): see to the spool's disk") from error
         self.figures.refused_bodies += 1

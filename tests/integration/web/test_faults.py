@@ -375,14 +375,14 @@ async def test_a_refused_body_is_kept(body: bytes, headers: dict[str, str], reas
     assert status(answer) == 400
     assert b"content-type: text/plain; charset=utf-8" in answer.lower()
     assert body_of(answer).decode().startswith(reason)
-    assert spool.bodies == [(body, body_of(answer).decode(), "/record")]
+    assert spool.bodies == [(body, body_of(answer).decode(), "POST /record")]
 
 
 async def test_a_record_that_the_database_refuses_for_good_is_kept_as_well() -> None:
     spool = FakeSpool()
     async with serving(FakeStore(error=InvalidRecord("no")), spool) as server:
         assert status(await server.ask(http("POST", "/record", RECORD))) == 400
-    assert spool.bodies == [(RECORD, "Json deserialize error: no", "/record")]
+    assert spool.bodies == [(RECORD, "Json deserialize error: no", "POST /record")]
 
 
 async def test_a_refused_body_that_cannot_be_kept_gets_no_answer() -> None:
