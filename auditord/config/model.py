@@ -68,8 +68,8 @@ class StoreSection(Section):
 class DatabaseMetricsSection(Section):
     """The gauges about the records, under AUDITOR's names.
 
-    The keys default to what Slurm collectors and TARDIS write (``site_id``); HTCondor records of AUDITOR sites
-    often say ``site``, ``group`` and ``user``, which are known as other names for these, so one default serves both.
+    The keys default to what Slurm collectors and TARDIS write (``site_id``); HTCondor records of AUDITOR sites often
+    say ``site``, ``group`` and ``user``, which is AUDITOR's own default.
     """
 
     interval: Duration = Field(default=timedelta(seconds=30), description="How often the gauges are refreshed.")
