@@ -57,6 +57,8 @@ _NEXT_DUE: Final = """
     )
 """
 
+_HOLDS: Final = "SELECT 1 FROM queue WHERE sender = ? AND record_id = ? LIMIT 1"
+
 LONGEST_WAIT: Final = timedelta(hours=1)
 """No entry waits longer for its next attempt."""
 
@@ -131,6 +133,12 @@ def postpone(connection: sqlite3.Connection, until: Mapping[int, datetime]) -> N
 def hurry(connection: sqlite3.Connection, sender: str) -> None:
     """Let everything that waits for another attempt be due."""
     connection.execute("UPDATE queue SET due_at = 0 WHERE sender = ? AND attempts > 0", (sender,))
+
+
+def holds(connection: sqlite3.Connection, record_id: str, senders: Iterable[str]) -> bool:
+    """Whether anything of a record waits for one of the senders."""
+    wanted = [(sender, record_id) for sender in senders]
+    return any(connection.execute(_HOLDS, names).fetchone() for names in wanted)
 
 
 def next_due(connection: sqlite3.Connection, sender: str) -> datetime | None:

@@ -122,6 +122,10 @@ class Spool:
             [entry_row(replace(entry, provenance=provenance), self._now()) for entry in entries], destinations
         )
 
+    async def holds(self, record_id: str, senders: Sequence[str]) -> bool:
+        """Whether anything of a record still waits for one of the senders; what comes later must wait behind it."""
+        return await self._database.read(lambda connection: queue.holds(connection, record_id, senders))
+
     async def _queue(self, rows: Sequence[Row], destinations: Sequence[str]) -> None:
         await self._database.write(lambda connection: queue.put(connection, rows, destinations))
         self._wake(destinations)

@@ -67,7 +67,9 @@ async def serve(
     """
     figures = HttpFigures()
     writing = Writing(store, spool, destinations, api.duplicates, api.max_body, now, figures)
-    dispatcher = Dispatcher(wire_routes(writing, Reading(store), Operations(store, spool, registry)), figures)
+    dispatcher = Dispatcher(
+        wire_routes(writing, Reading(store), Operations(store, spool, destinations, registry)), figures
+    )
     registry.register(figures)
     try:
         async with listening(dispatcher, api, grace) as urls:

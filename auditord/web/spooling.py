@@ -14,6 +14,10 @@ class RequestSpool(Protocol):
         """Keep what was posted while the record store was away; senders carry it on."""
         ...
 
+    async def holds(self, record_id: str, senders: Sequence[str]) -> bool:
+        """Whether anything of a record still waits for one of the senders."""
+        ...
+
     async def keep_refused_body(self, body: bytes, reason: str, provenance: Provenance, route: str) -> object:
         """Keep a POST body that was answered 400, since the released clients take that for success."""
         ...

@@ -22,7 +22,7 @@ from auditord.web.bodies import BodyTooLarge, UnreadableBody, json_body, read_bo
 from auditord.web.dispatch import Abort
 from auditord.web.figures import HttpFigures
 from auditord.web.spooling import RequestSpool
-from auditord_hookspecs import Insert, InvalidRecord, Record
+from auditord_hookspecs import Close, Insert, InvalidRecord, Record, RecordUpdate
 from auditord_hookspecs.wire import (
     MAX_CLIENT_OBJECT_BYTES,
     decode_record,
@@ -144,7 +144,7 @@ class Writing:
         try:
             body = json_body(request, await read_body(request, self.max_body), self.max_body)
             update = decode_update(body)
-            found = await self.store.stop(update, self._provenance(request))
+            found = await self._stop(update, self._provenance(request))
         except BodyTooLarge as error:
             return plain_text(413, _too_large(error))
         except UnreadableBody as error:
@@ -155,6 +155,15 @@ class Writing:
             log.exception("PUT /record: the record store is away; the client was told so")
             return plain_text(500, "The record store is not available; try again later.")
         return STORED if found else plain_text(404, f"There is no record with the id '{update.record_id}'.")
+
+    async def _stop(self, update: RecordUpdate, provenance: Provenance) -> bool:
+        """Stop the record in the store or, where its insert still waits in the spool, behind that; False if neither."""
+        if await self.store.stop(update, provenance):
+            return True
+        if await self.spool.holds(update.record_id, self.destinations):
+            await self.spool.accept([Close(update.record_id, update.stop_time)], provenance, self.destinations)
+            return True
+        return await self.store.stop(update, provenance)  # it may just have arrived from the spool
 
 
 def _decode_one(body: bytes) -> Sequence[Record]:

@@ -459,3 +459,13 @@ async def test_the_folder_is_free_again_afterwards(tmp_path: Path) -> None:
     assert owner(tmp_path) is None
     with own(tmp_path):
         pass
+
+
+async def test_whether_anything_of_a_record_waits(spool: Spool) -> None:
+    await spool.accept([Insert(record("r1"))], Provenance(NOON), ["local"])
+    assert await spool.holds("r1", ["other", "local"])
+    assert not await spool.holds("r1", ["other"])
+    assert not await spool.holds("r2", ["local"])
+    [queued] = await spool.claim("local", 10)
+    await spool.settle("local", [queued.entry_id], {})
+    assert not await spool.holds("r1", ["local"])

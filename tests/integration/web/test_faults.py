@@ -18,7 +18,7 @@ from auditord.duplicates import Duplicates
 from auditord.errors import StoreUnavailable
 from auditord.store import Difference, Provenance, RecordCounts, Verdict
 from auditord.web import serve
-from auditord_hookspecs import Entry, Insert, InvalidRecord, Record, RecordQuery, RecordUpdate
+from auditord_hookspecs import Close, Entry, Insert, InvalidRecord, Record, RecordQuery, RecordUpdate
 
 pytestmark = pytest.mark.anyio
 
@@ -49,6 +49,7 @@ class FakeStore:
     endless: Sequence[bytes] | None = None
     before_add: Callable[[], Awaitable[None]] = nothing
     records: list[Record] = field(default_factory=list[Record])
+    stoppable: Sequence[str] = ("r1",)
     pages_given: int = 0
     streams_left: int = 0
 
@@ -65,9 +66,9 @@ class FakeStore:
         return self.verdicts
 
     async def stop(self, update: RecordUpdate, provenance: Provenance) -> bool:
-        del update, provenance
+        del provenance
         self._fail()
-        return True
+        return update.record_id in self.stoppable
 
     async def replace(self, record: Record, provenance: Provenance) -> Verdict:
         raise NotImplementedError
@@ -121,10 +122,16 @@ class FakeSpool:
         default_factory=list[tuple[Entry, str | None, Sequence[str]]]
     )
     bodies: list[tuple[bytes, str, str]] = field(default_factory=list[tuple[bytes, str, str]])
+    held: Sequence[str] = ()
 
     async def accept(self, entries: Sequence[Entry], provenance: Provenance, destinations: Sequence[str]) -> None:
         self._fail()
         self.accepted += [(entry, provenance.agent, destinations) for entry in entries]
+
+    async def holds(self, record_id: str, senders: Sequence[str]) -> bool:
+        assert senders == ("local",)
+        self._fail()
+        return record_id in self.held
 
     async def keep_refused_body(self, body: bytes, reason: str, provenance: Provenance, route: str) -> None:
         assert provenance.received_at == NOW
@@ -177,6 +184,7 @@ async def serving(
     max_body: int = 1 << 20,
     duplicates: Duplicates = Duplicates.SAME_RUN,
     grace: timedelta = timedelta(seconds=5),
+    destinations: Sequence[str] = ("local",),
 ) -> AsyncGenerator[Running, None]:
     registry = CollectorRegistry()
     api = ApiSection.model_validate({"listen": ["127.0.0.1:0"], "max_body": max_body, "duplicates": duplicates})
@@ -184,7 +192,7 @@ async def serving(
         api,
         store=store,
         spool=spool or FakeSpool(),
-        destinations=("local",),
+        destinations=destinations,
         registry=registry,
         now=lambda: NOW,
         grace=grace,
@@ -243,6 +251,22 @@ async def test_a_fault_of_our_own_never_looks_like_success(caplog: pytest.LogCap
             labels = {"route": "/record", "method": method, "status": outcome}
             assert server.count("auditord_http_requests_total", **labels) == 1
     assert "a bug" in caplog.text
+
+
+async def test_an_update_waits_behind_an_insert_that_is_still_in_the_spool() -> None:
+    spool = FakeSpool(held=["r1"])
+    async with serving(FakeStore(stoppable=()), spool) as server:
+        assert status(await server.ask(http("PUT", "/record", UPDATE))) == 200
+    [(entry, agent, destinations)] = spool.accepted
+    assert entry == Close("r1", datetime(2026, 11, 20, 11, tzinfo=UTC))
+    assert (agent, destinations) == ("test/1", ("local",))
+
+
+async def test_an_update_of_nothing_is_not_found() -> None:
+    spool = FakeSpool()
+    async with serving(FakeStore(stoppable=()), spool) as server:
+        assert status(await server.ask(http("PUT", "/record", UPDATE))) == 404
+    assert spool.accepted == []
 
 
 @pytest.mark.parametrize(
@@ -527,6 +551,11 @@ async def test_health_is_whether_a_post_would_be_durable(
         answer = await server.ask(http("GET", "/health_check"))
     assert (status(answer), body_of(answer)) == (expected, b"")
     assert b"Content-Length: 0\r\n" in answer
+
+
+async def test_without_a_sender_the_spool_makes_nothing_durable() -> None:
+    async with serving(FakeStore(error=AWAY), destinations=()) as server:
+        assert status(await server.ask(http("GET", "/health_check"))) == 500
 
 
 async def test_a_request_that_runs_is_finished_before_the_server_stops() -> None:
