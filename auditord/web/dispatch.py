@@ -41,7 +41,7 @@ class Abort(AuditordError):
 
     def __init__(self, reason: AbortReason, text: str) -> None:
         super().__init__(text)
-        self.reason = reason
+        self.reason: AbortReason = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +130,13 @@ class Dispatcher:
         self._running.add(request.task)
         try:
             response = await self._bounded(endpoint.handler, request)
+            return response
         finally:
             self._running.discard(request.task)
             figures.in_flight -= 1
             _count(figures, request, response, perf_counter() - begun)
             if self._stopping and not self._running:
                 self._idle.set()
-        return response
 
     async def _bounded(self, handler: Handler, request: web.BaseRequest) -> web.StreamResponse:
         """The handler's answer, or an aborted connection where any answer would mislead the client.

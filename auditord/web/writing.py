@@ -22,6 +22,7 @@ from auditord.web.bodies import BodyTooLarge, UnreadableBody, json_body, read_bo
 from auditord.web.dispatch import Abort
 from auditord.web.figures import HttpFigures
 from auditord.web.spooling import RequestSpool
+from auditord.web.targets import read_target
 from auditord_hookspecs import Close, Insert, InvalidRecord, Record, RecordUpdate
 from auditord_hookspecs.wire import (
     MAX_CLIENT_OBJECT_BYTES,
@@ -111,8 +112,9 @@ class Writing:
 
     async def _refuse(self, request: web.BaseRequest, body: bytes, reason: str, provenance: Provenance) -> Answer:
         """Answer 400, once the body is safe."""
+        route = f"{request.method} {read_target(request.raw_path).path}"
         try:
-            await self.spool.keep_refused_body(body, reason, provenance, f"{request.method} {request.path}")
+            await self.spool.keep_refused_body(body, reason, provenance, route)
         except StoreUnavailable as error:
             raise Abort("not_durable", f"cannot keep a refused body ({error}): see to the spool's disk") from error
         self.figures.refused_bodies += 1

@@ -405,7 +405,7 @@ async def test_a_refused_body_is_kept(body: bytes, headers: dict[str, str], reas
 async def test_a_record_that_the_database_refuses_for_good_is_kept_as_well() -> None:
     spool = FakeSpool()
     async with serving(FakeStore(error=InvalidRecord("no")), spool) as server:
-        assert status(await server.ask(http("POST", "/record", RECORD))) == 400
+        assert status(await server.ask(http("POST", "//record/?x", RECORD))) == 400
     assert spool.bodies == [(RECORD, "Json deserialize error: no", "POST /record")]
 
 
