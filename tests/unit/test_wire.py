@@ -52,6 +52,32 @@ def test_times_are_written_with_the_shortest_exact_fraction(micros: int, text: s
     assert format_time(START.replace(microsecond=micros)) == "2024-02-03T04:05:" + text
 
 
+@pytest.mark.parametrize("micros", [0, 1, 999, 1_000, 120_000, 500_000, 999_999])
+@pytest.mark.parametrize("year", [1, 999, 1969, 2024, 9999])
+def test_records_are_written_with_such_times(year: int, micros: int) -> None:
+    start = START.replace(year=year, microsecond=micros)
+    stop = start.astimezone(timezone(timedelta(hours=2)))
+    document = encode_record(Record("r", start, (), stop))
+    assert f'"start_time":"{format_time(start)}","stop_time":"{format_time(start)}"'.encode() in document
+
+
+@pytest.mark.parametrize(
+    ("seconds", "micros", "runtime"),
+    [
+        (0, 0, 0),
+        (0, 999_999, 0),
+        (0, -999_999, 0),
+        (-1, 0, -1),
+        (-1, -1, -1),
+        (-2, 1, -1),
+        (86_400 * 400, 5, 34_560_000),
+    ],
+)
+def test_run_times_are_truncated_toward_zero(seconds: int, micros: int, runtime: int) -> None:
+    stop = START + timedelta(seconds=seconds, microseconds=micros)
+    assert Record("r", START, (), stop).runtime == runtime
+
+
 @pytest.mark.parametrize(
     "members",
     [
