@@ -70,7 +70,7 @@ async def database(path: Path) -> AsyncIterator[Database]:
 
 @pytest.fixture
 def store(database: Database) -> SqliteRecordStore:
-    return SqliteRecordStore(database, ())
+    return SqliteRecordStore(database)
 
 
 ADD_UNTIL_KILLED = """
@@ -120,7 +120,7 @@ async def test_after_kill_9_every_acknowledged_record_is_there(path: Path, after
 
 async def test_on_a_full_disk_nothing_acknowledged_is_lost(path: Path) -> None:
     database = Database.open(path, MIGRATIONS, max_page_count=60)
-    store = SqliteRecordStore(database, ("user_id",))
+    store = SqliteRecordStore(database)
     outcomes: dict[str, Verdict | BaseException] = {}
 
     async def add(number: int) -> None:

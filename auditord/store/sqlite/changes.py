@@ -1,8 +1,7 @@
 """What the writer's thread does to the tables; every function runs inside a transaction of the database's writer."""
 
 import sqlite3
-from collections import Counter
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Final, TypeAlias
@@ -11,7 +10,8 @@ import msgspec
 
 from auditord.database.queries import load_queries
 from auditord.store.protocol import Provenance, Verdict
-from auditord.store.sqlite.rows import Offer, counted_pairs, document_text, to_micros
+from auditord.store.sqlite.counting import count_arrivals, count_change
+from auditord.store.sqlite.rows import Offer, document_text, to_micros
 from auditord.store.verdicts import Identity, judge, starts_earlier
 from auditord_hookspecs import InvalidRecord, Record
 from auditord_hookspecs.wire import decode_record
@@ -121,18 +121,6 @@ def find(connection: sqlite3.Connection, record_id: str) -> Stored | None:
     return Stored(seq, Identity(start, stop_time, content), document)
 
 
-def change_counted_keys(connection: sqlite3.Connection, keys: Iterable[str]) -> None:
-    """Count values under exactly these meta keys; what is stored is read only for keys that were not counted before."""
-    wanted = set(keys)
-    counted = {key for (key,) in connection.execute(QUERIES["list_counted_keys"])}
-    for key in counted - wanted:
-        connection.execute(QUERIES["stop_counting"], (key,))
-        connection.execute(QUERIES["forget_counts"], (key,))
-    for key in wanted - counted:
-        connection.execute(QUERIES["start_counting"], (key,))
-        connection.execute(QUERIES["recount"], (key,))
-
-
 def probe(connection: sqlite3.Connection) -> None:
     """Write as much as a large record takes, and give it back."""
     connection.execute(QUERIES["fill_probe"])
@@ -147,7 +135,7 @@ def _insert(connection: sqlite3.Connection, offers: Sequence[Offer]) -> None:
     ]
     if connection.executemany(QUERIES["insert_record"], rows).rowcount < len(rows):
         raise _NotNew
-    _count(connection, Counter(pair for offer in offers for pair in (_EVERY_RECORD, *offer.counted)))
+    count_arrivals(connection)
 
 
 def _overwrite(connection: sqlite3.Connection, stored: Stored, offer: Offer) -> None:
@@ -155,9 +143,7 @@ def _overwrite(connection: sqlite3.Connection, stored: Stored, offer: Offer) -> 
     source = _Sources(connection).number(offer.provenance)
     connection.execute(QUERIES["overwrite_record"], (*offer.row, updated_at, source, stored.seq))
     connection.execute(QUERIES["settle_differences"], (offer.record.record_id,))
-    changes = Counter(offer.counted)
-    changes.subtract(counted_pairs(stored.record, _counted_keys(connection)))
-    _count(connection, changes)
+    count_change(connection, stored.seq, stored.record, offer.record)
 
 
 def _move_times(connection: sqlite3.Connection, stored: Stored, record: Record, provenance: Provenance) -> None:
@@ -171,18 +157,6 @@ def _note_difference(connection: sqlite3.Connection, offer: Offer) -> None:
     source = _Sources(connection).number(offer.provenance)
     seen_at = to_micros(offer.provenance.received_at)
     connection.execute(QUERIES["note_difference"], (offer.record.record_id, content, document, seen_at, source))
-
-
-def _count(connection: sqlite3.Connection, changes: "Counter[tuple[str, str]]") -> None:
-    rows = [(key, value, more) for (key, value), more in changes.items() if more]
-    connection.executemany(QUERIES["count_more"], rows)
-
-
-def _counted_keys(connection: sqlite3.Connection) -> list[str]:
-    return [key for (key,) in connection.execute(QUERIES["list_counted_keys"])]
-
-
-_EVERY_RECORD: Final = ("", "")
 
 
 class _NotNew(Exception):

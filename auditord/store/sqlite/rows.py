@@ -24,14 +24,12 @@ class Offer(msgspec.Struct, frozen=True, gc=False):
     Args:
         record: as it was offered.
         row: its columns from ``start_time`` to ``document``, in the order of the statements.
-        counted: the counted pairs of meta key and value, each once.
         provenance: who brought it, and when.
         duplicates: what it means if the id is known.
     """
 
     record: Record
     row: tuple[Value, ...]
-    counted: tuple[tuple[str, str], ...]
     provenance: Provenance
     duplicates: Duplicates
 
@@ -42,22 +40,16 @@ class Offer(msgspec.Struct, frozen=True, gc=False):
         return Identity(start, stop, content)  # type: ignore[arg-type]  # as make_offer has put them
 
 
-def make_offer(record: Record, provenance: Provenance, duplicates: Duplicates, counted_keys: Sequence[str]) -> Offer:
+def make_offer(record: Record, provenance: Provenance, duplicates: Duplicates) -> Offer:
     """Encode a record.
 
     Raises:
         InvalidRecord: it cannot be encoded, since somebody got around the checks of :class:`Record`.
     """
     try:
-        return Offer(record, _row(record), counted_pairs(record, counted_keys), provenance, duplicates)
+        return Offer(record, _row(record), provenance, duplicates)
     except (UnicodeError, OverflowError) as error:
         raise InvalidRecord(f"The record {record.record_id!r} cannot be stored: {error}.") from error
-
-
-def counted_pairs(record: Record, counted_keys: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """The record's values under the counted keys, each once however often it is listed."""
-    meta = record.meta or {}
-    return tuple([(key, value) for key in counted_keys if key in meta for value in dict.fromkeys(meta[key])])
 
 
 def to_micros(moment: datetime) -> int:

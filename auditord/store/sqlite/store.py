@@ -2,7 +2,6 @@
 
 import asyncio
 import sqlite3
-from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from auditord.store.sqlite import changes
 from auditord.store.sqlite.additions import Additions
 from auditord.store.sqlite.changes import QUERIES
 from auditord.store.sqlite.compiler import compile_query
+from auditord.store.sqlite.counting import read_counts, set_counted_keys
 from auditord.store.sqlite.rows import Offer, from_micros, make_offer
 from auditord_hookspecs import InvalidRecord, Record, RecordQuery, RecordUpdate
 
@@ -29,10 +29,9 @@ _RECORDS_BETWEEN_PAUSES: Final = 100  # about a millisecond
 class SqliteRecordStore:
     """Implements :class:`auditord.store.protocol.RecordStore` on one file. Make one with :meth:`open`."""
 
-    def __init__(self, database: Database, counted_keys: Sequence[str]) -> None:
+    def __init__(self, database: Database) -> None:
         """Use :meth:`open`."""
         self._database = database
-        self._counted_keys = tuple(dict.fromkeys(counted_keys))
         self._additions = Additions(database)
 
     @classmethod
@@ -51,9 +50,9 @@ class SqliteRecordStore:
             StoreUnavailable: it cannot be opened, or not be written.
         """
         database = Database.open(path, MIGRATIONS, max_page_count=max_page_count)
-        store = cls(database, counted_keys)
+        store = cls(database)
         try:
-            await database.write(lambda connection: changes.change_counted_keys(connection, counted_keys))
+            await database.write(lambda connection: set_counted_keys(connection, counted_keys))
         except BaseException:
             await store.close()
             raise
@@ -67,11 +66,11 @@ class SqliteRecordStore:
             SchemaMismatch: the file is another program's, newer, or older and not migrated yet.
             StoreUnavailable: it is not there or cannot be opened.
         """
-        return cls(Database.open_read_only(path, MIGRATIONS), ())
+        return cls(Database.open_read_only(path, MIGRATIONS))
 
     async def add(self, record: Record, provenance: Provenance, duplicates: Duplicates) -> Verdict:
         """See :class:`RecordStore`."""
-        return await self._additions.add(make_offer(record, provenance, duplicates, self._counted_keys))
+        return await self._additions.add(make_offer(record, provenance, duplicates))
 
     async def add_all(
         self, records: Sequence[Record], provenance: Provenance, duplicates: Duplicates, *, atomic: bool
@@ -91,7 +90,7 @@ class SqliteRecordStore:
 
     async def replace(self, record: Record, provenance: Provenance) -> Verdict:
         """See :class:`RecordStore`."""
-        offer = make_offer(record, provenance, Duplicates.SAME_RUN, self._counted_keys)
+        offer = make_offer(record, provenance, Duplicates.SAME_RUN)
         return await self._database.write(lambda connection: changes.replace(connection, offer))
 
     async def get(self, record_id: str) -> bytes | None:
@@ -107,7 +106,7 @@ class SqliteRecordStore:
 
     async def counts(self) -> RecordCounts:
         """See :class:`RecordStore`."""
-        return await self._database.read(_counts)
+        return await self._database.read(read_counts)
 
     @asynccontextmanager
     async def differences(self) -> AsyncGenerator[AsyncIterator[Difference], None]:
@@ -131,7 +130,7 @@ class SqliteRecordStore:
     ) -> AsyncIterator[Offer]:
         # Encoding thousands of records must not hold up everybody else's requests.
         for position, record in enumerate(records, start=1):
-            yield make_offer(record, provenance, duplicates, self._counted_keys)
+            yield make_offer(record, provenance, duplicates)
             if position % _RECORDS_BETWEEN_PAUSES == 0:
                 await asyncio.sleep(0)
 
@@ -157,20 +156,6 @@ def _add_together(connection: sqlite3.Connection, offers: Sequence[Offer], *, at
 def _get(connection: sqlite3.Connection, record_id: str) -> bytes | None:
     row = connection.execute(QUERIES["get_document"], (record_id,)).fetchone()
     return None if row is None else row[0]
-
-
-def _counts(connection: sqlite3.Connection) -> RecordCounts:
-    total = 0
-    per_value: defaultdict[str, dict[str, int]] = defaultdict(dict)
-    for key in connection.execute(QUERIES["list_counted_keys"]):
-        per_value[key[0]] = {}
-    for key, value, records in connection.execute(QUERIES["list_counts"]):
-        if key:
-            per_value[key][value] = records
-        else:
-            total = records
-    (differences,) = connection.execute(QUERIES["count_differences"]).fetchone()
-    return RecordCounts(total, dict(per_value), differences)
 
 
 def _take_documents(cursor: sqlite3.Cursor) -> list[bytes]:

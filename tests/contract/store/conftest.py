@@ -9,7 +9,7 @@ import pytest
 from auditord.store import RecordStore
 from auditord.store.opening import open_store
 
-COUNTED_KEYS = ("site_id", "group_id", "user_id")
+COUNTED_KEYS = ("site_id", "group_id", "user_id", "project")
 
 StoreFactory = Callable[[], AbstractAsyncContextManager[RecordStore]]
 

@@ -1,6 +1,7 @@
 """Adding records: every verdict, and what is stored afterwards."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime, timedelta
 
@@ -19,6 +20,7 @@ START = datetime(2024, 2, 3, 4, 5, 6, 789_012, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 NOW = START + 24 * HOUR
 BROUGHT = Provenance(NOW, "task:slurm", "test/1")
+COUNTED_KEYS = ("site_id", "group_id", "user_id", "project")
 SAME_RUN, REFUSE, IGNORE = Duplicates.SAME_RUN, Duplicates.REFUSE, Duplicates.IGNORE
 
 
@@ -224,7 +226,7 @@ async def test_a_batch_with_a_record_that_cannot_be_stored_changes_nothing(store
 
 async def test_counts_follow_every_change(stores: StoreFactory) -> None:
     async with stores() as store:
-        assert await store.counts() == RecordCounts(0, {"site_id": {}, "group_id": {}, "user_id": {}})
+        assert await store.counts() == RecordCounts(0, {"site_id": {}, "group_id": {}, "user_id": {}, "project": {}})
         await store.add(
             running("a", meta={"site_id": ("S",), "user_id": ("u", "v", "u"), "other": ("x",)}), BROUGHT, SAME_RUN
         )
@@ -233,13 +235,44 @@ async def test_counts_follow_every_change(stores: StoreFactory) -> None:
         )
         await store.add(finished("c", meta=None), BROUGHT, SAME_RUN)
         assert await store.counts() == RecordCounts(
-            3, {"site_id": {"S": 2}, "group_id": {}, "user_id": {"u": 1, "v": 1}}
+            3, {"site_id": {"S": 2}, "group_id": {}, "user_id": {"u": 1, "v": 1}, "project": {}}
         )
         await store.add(
             finished("a", meta={"site_id": ("T",), "user_id": ("v",), "group_id": ("g",)}), BROUGHT, SAME_RUN
         )
         await store.replace(finished("b", meta={"site_id": ("S", "T")}), BROUGHT)
-        expected = RecordCounts(3, {"site_id": {"S": 1, "T": 2}, "group_id": {"g": 1}, "user_id": {"v": 1}})
+        expected = RecordCounts(
+            3, {"site_id": {"S": 1, "T": 2}, "group_id": {"g": 1}, "user_id": {"v": 1}, "project": {}}
+        )
         assert await store.counts() == expected
     async with stores() as store:
         assert await store.counts() == expected
+
+
+def counted(records: Iterable[Record]) -> RecordCounts:
+    """What the counts of these records must be, by looking at each."""
+    records = list(records)
+    values = {key: Counter(v for each in records for v in set((each.meta or {}).get(key, ()))) for key in COUNTED_KEYS}
+    return RecordCounts(len(records), values)
+
+
+async def test_counts_of_many_records_under_many_changes(stores: StoreFactory) -> None:
+    metas: list[dict[str, tuple[str, ...]] | None] = [
+        {"site_id": ("S",), "user_id": ("u1",), "project": ("p", "p")},
+        {"site_id": ("T", "S"), "user_id": ("u2",), "project": ("p", "q\\")},
+        {"site": ("S",), "user_id": (), "group_id": ("g",)},
+        None,
+    ]
+    expected = {f"job-{number}": finished(f"job-{number}", meta=metas[number % 4]) for number in range(3_500)}
+    for first in range(0, 3_500, 700):
+        async with stores() as store:
+            batch = list(expected.values())[first : first + 700]
+            await store.add_all(batch, BROUGHT, SAME_RUN, atomic=True)
+            for number in (0, first, first + 1, first + 699):  # long written down, and just arrived
+                changed = finished(f"job-{number}", meta=metas[(number + first // 700 + 1) % 4])
+                await store.replace(changed, BROUGHT)
+                expected[changed.record_id] = changed
+            present = [expected[f"job-{number}"] for number in range(first + 700)]
+            assert await store.counts() == counted(present)
+    async with stores() as store:
+        assert await store.counts() == counted(expected.values())

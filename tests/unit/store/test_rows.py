@@ -15,7 +15,7 @@ BROUGHT = Provenance(START)
 
 
 def columns(meta: dict[str, tuple[str, ...]] | None, *components: Component) -> tuple[object, ...]:
-    offer = make_offer(Record("r", START, components, meta=meta), BROUGHT, Duplicates.SAME_RUN, ())
+    offer = make_offer(Record("r", START, components, meta=meta), BROUGHT, Duplicates.SAME_RUN)
     _, _, *columns, _, _ = offer.row
     return tuple(columns)
 
@@ -70,14 +70,8 @@ def test_times_are_exact_to_the_microsecond(moment: datetime) -> None:
     assert to_micros(moment) == (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
-def test_a_counted_value_counts_once_per_record() -> None:
-    record = Record("r", START, (), meta={"site_id": ("s", "t", "s"), "user_id": (), "other": ("x",)})
-    offer = make_offer(record, BROUGHT, Duplicates.SAME_RUN, ("site_id", "user_id", "missing"))
-    assert offer.counted == (("site_id", "s"), ("site_id", "t"))
-
-
 def test_what_cannot_be_encoded_is_an_invalid_record() -> None:
     record = Record("r", START, ())
     msgspec.structs.force_setattr(record, "meta", {"a": ("\ud800",)})  # around the checks, as only a mistake could
     with pytest.raises(InvalidRecord, match="cannot be stored"):
-        make_offer(record, BROUGHT, Duplicates.SAME_RUN, ())
+        make_offer(record, BROUGHT, Duplicates.SAME_RUN)

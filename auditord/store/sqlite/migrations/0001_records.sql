@@ -49,19 +49,20 @@ CREATE TABLE differences (
     UNIQUE (record_id, content) -- collected again and again, it is still one difference
 );
 
--- How many records have a value under a counted meta key; all records are counted under the key ''.
+-- How many records have a value under a counted meta key, as far as it has been written down.
 CREATE TABLE record_counts (
     meta_key TEXT NOT NULL,
     meta_value TEXT NOT NULL,
     records INTEGER NOT NULL,
     PRIMARY KEY (meta_key, meta_value)
 ) WITHOUT ROWID;
-INSERT INTO record_counts VALUES ('', '', 0);
 
--- The meta keys whose values are counted.
+-- The meta keys whose values are counted, and '' for all records.
 CREATE TABLE counted_keys (
-    meta_key TEXT PRIMARY KEY
+    meta_key TEXT PRIMARY KEY,
+    up_to INTEGER NOT NULL -- the seq of the last record that has been written down
 ) WITHOUT ROWID;
+INSERT INTO counted_keys VALUES ('', 0);
 
 -- Written and emptied again to see whether the disk takes a record.
 CREATE TABLE probe (

@@ -1,0 +1,110 @@
+"""Counts of records, in all and by the values of counted meta keys, which are maintained and yet cost an insert little.
+
+What is counted is written down every thousand records, in the transaction that adds them; the few that have come since
+are counted when somebody asks. Each counted key knows up to which record it has been written down, so that a new key
+begins with the first record, and nothing is counted twice after a crash.
+"""
+
+import sqlite3
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final, LiteralString
+
+from auditord.database.queries import load_queries
+from auditord.store.protocol import RecordCounts
+from auditord_hookspecs import Record
+
+QUERIES: Final = load_queries("auditord.store.sqlite", "counting.sql")
+
+ALL_RECORDS: Final = ""
+"""Stands for a key that every record has; no meta key is empty."""
+
+BETWEEN_NOTES: Final = 1_000
+"""Records that may be added before the counts are written down again."""
+
+_COLUMN_QUERIES: Final[dict[str, LiteralString]] = {
+    "site_id": QUERIES["arrivals_by_site"],
+    "group_id": QUERIES["arrivals_by_group"],
+    "user_id": QUERIES["arrivals_by_user"],
+}
+
+
+def read_counts(connection: sqlite3.Connection) -> RecordCounts:
+    """The counts as of now."""
+    per_key: dict[str, dict[str, int]] = {}
+    for key, up_to in _counted_keys(connection):
+        counter = Counter(dict(connection.execute(QUERIES["list_counts"], (key,)).fetchall()))
+        counter.update(_arrivals(connection, key, up_to))
+        per_key[key] = {value: records for value, records in counter.items() if records}
+    total = per_key.pop(ALL_RECORDS).get("", 0)
+    (differences,) = connection.execute(QUERIES["count_differences"]).fetchone()
+    return RecordCounts(total, per_key, differences)
+
+
+def set_counted_keys(connection: sqlite3.Connection, keys: Iterable[str]) -> None:
+    """Count values under exactly these meta keys; all records are read for keys that were not counted before."""
+    wanted = {ALL_RECORDS, *keys}
+    counted = {key for key, _ in _counted_keys(connection)}
+    for key in counted - wanted:
+        connection.execute(QUERIES["stop_counting"], (key,))
+        connection.execute(QUERIES["forget_counts"], (key,))
+    for key in wanted - counted:
+        connection.execute(QUERIES["start_counting"], (key,))
+    _write_down(connection, _last_record(connection))
+
+
+def count_arrivals(connection: sqlite3.Connection) -> None:
+    """To be called when records have been added: writes the counts down if it is time."""
+    last = _last_record(connection)
+    (up_to,) = connection.execute(QUERIES["first_uncounted"]).fetchone()
+    if last - up_to >= BETWEEN_NOTES:
+        _write_down(connection, last)
+
+
+def count_change(connection: sqlite3.Connection, seq: int, before: Record, after: Record) -> None:
+    """To be called when a record is overwritten: corrects what has been written down about it."""
+    for key, up_to in _counted_keys(connection):
+        if key != ALL_RECORDS and seq <= up_to:
+            changes = Counter(_values(after, key))
+            changes.subtract(_values(before, key))
+            _add(connection, key, changes)
+
+
+def _write_down(connection: sqlite3.Connection, last: int) -> None:
+    for key, up_to in _counted_keys(connection):
+        _add(connection, key, _arrivals(connection, key, up_to))
+    connection.execute(QUERIES["note_progress"], (last,))
+
+
+def _arrivals(connection: sqlite3.Connection, key: str, up_to: int) -> "Counter[str]":
+    """How many records after the given one have each value of a key."""
+    if key == ALL_RECORDS:
+        return Counter({"": connection.execute(QUERIES["arrivals"], (up_to,)).fetchone()[0]})
+    in_column = _COLUMN_QUERIES.get(key)
+    counter = Counter(dict(_pairs(connection, in_column, (up_to,)))) if in_column else Counter[str]()
+    in_document = QUERIES["arrivals_by_rare_value" if in_column else "arrivals_by_value"]
+    counter.update(dict(_pairs(connection, in_document, (up_to, key))))
+    return counter
+
+
+def _pairs(connection: sqlite3.Connection, sql: LiteralString, parameters: Sequence[object]) -> list[tuple[str, int]]:
+    return connection.execute(sql, parameters).fetchall()
+
+
+def _add(connection: sqlite3.Connection, key: str, changes: "Counter[str]") -> None:
+    rows = [(key, value, more) for value, more in changes.items() if more]
+    connection.executemany(QUERIES["count_more"], rows)
+
+
+def _counted_keys(connection: sqlite3.Connection) -> list[tuple[str, int]]:
+    return connection.execute(QUERIES["list_counted_keys"]).fetchall()
+
+
+def _last_record(connection: sqlite3.Connection) -> int:
+    last: int = connection.execute(QUERIES["last_record"]).fetchone()[0]
+    return last
+
+
+def _values(record: Record, key: str) -> Collection[str]:
+    # A value that is listed twice makes no second record.
+    return set((record.meta or {}).get(key, ()))
