@@ -76,6 +76,21 @@ class MetaLacks:
 
 
 @dataclass(frozen=True, slots=True)
+class MetaContainsAny:
+    """The list under the key has at least one of the values; with none, no record."""
+
+    key: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MetaAbsent:
+    """The record does not have the key; an empty list under it is not absence."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
 class ComponentCompares:
     """Any component of this name whose amount compares so."""
 
@@ -90,6 +105,18 @@ class IsOpen:
 
 
 @dataclass(frozen=True, slots=True)
+class PlaceCompares:
+    """Where the record stands in the order of start times, ``record_id`` breaking ties: what goes on from a cursor.
+
+    A start time stays while somebody pages, a stop time does not. Ids compare by their bytes in UTF-8.
+    """
+
+    comparison: Comparison
+    start_time: datetime
+    record_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class AllOf:
     """Every one of the conditions; with none, every record."""
 
@@ -97,7 +124,17 @@ class AllOf:
 
 
 Condition: TypeAlias = (
-    IdEquals | TimeCompares | RuntimeCompares | MetaContains | MetaLacks | ComponentCompares | IsOpen | AllOf
+    IdEquals
+    | TimeCompares
+    | RuntimeCompares
+    | MetaContains
+    | MetaLacks
+    | MetaContainsAny
+    | MetaAbsent
+    | ComponentCompares
+    | IsOpen
+    | PlaceCompares
+    | AllOf
 )
 
 

@@ -5,6 +5,7 @@ marks the records whose columns do not tell all; of them, and for all other keys
 Documents and parameters are encoded by one encoder, so a cheap search for the encoded text goes before the parsing.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, LiteralString, TypeAlias
 
@@ -19,9 +20,12 @@ from auditord_hookspecs.query import (
     Condition,
     IdEquals,
     IsOpen,
+    MetaAbsent,
     MetaContains,
+    MetaContainsAny,
     MetaLacks,
     Order,
+    PlaceCompares,
     RuntimeCompares,
     SortField,
     TimeCompares,
@@ -108,7 +112,7 @@ def _select(where: LiteralString, order: Order) -> LiteralString:
     )
 
 
-def _condition(condition: Condition, order: SortField) -> Compiled:  # noqa: PLR0911 one return for each type of node
+def _condition(condition: Condition, order: SortField) -> Compiled:  # noqa: C901,PLR0911 one branch per type of node
     match condition:
         case AllOf(conditions):
             return _all_of([_condition(part, order) for part in conditions])
@@ -125,8 +129,15 @@ def _condition(condition: Condition, order: SortField) -> Compiled:  # noqa: PLR
             return _meta_contains(key, value)
         case MetaLacks(key, value):
             return _meta_lacks(key, value)
+        case MetaContainsAny(key, values):
+            return _meta_contains_any(key, values)
+        case MetaAbsent(key):
+            return _meta_absent(key)
         case ComponentCompares(name, comparison, amount):
             return _component(name, _OPERATORS[comparison], amount)
+        case PlaceCompares(comparison, moment, record_id):
+            start = "start_time" if order is SortField.START else "+start_time"
+            return Compiled(f"({start}, record_id) {_OPERATORS[comparison]} (?, ?)", (to_micros(moment), record_id))
 
 
 def _all_of(parts: list[Compiled]) -> Compiled:
@@ -148,6 +159,32 @@ def _meta_lacks(key: str, value: str) -> Compiled:
     if key not in _META_COLUMNS:
         return lacks
     return _from_column(Compiled(f"{_META_COLUMNS[key]} <> ?", (value,)), lacks)
+
+
+def _meta_contains_any(key: str, values: Sequence[str]) -> Compiled:
+    if not values:
+        return Compiled("FALSE")
+    marks = _marks(len(values))
+    likely: LiteralString = " OR ".join(["instr(document, ?) > 0"] * len(values))
+    contains = Compiled(
+        f"(({likely}) AND EXISTS (SELECT 1 FROM json_each(document, '$.meta') AS meta,"  # noqa: S608 literals only
+        f" json_each(meta.value) AS entry WHERE meta.key = ? AND entry.value IN ({marks})))",
+        (*map(_encoded, values), key, *values),
+    )
+    if key not in _META_COLUMNS:
+        return contains
+    return _from_column(Compiled(f"{_META_COLUMNS[key]} IN ({marks})", tuple(values)), contains)
+
+
+def _marks(count: int) -> LiteralString:
+    return ", ".join(["?"] * count)
+
+
+def _meta_absent(key: str) -> Compiled:
+    absent = Compiled(f"NOT {_HAS_KEY}", (key,))
+    if key not in _META_COLUMNS:
+        return absent
+    return _from_column(Compiled(f"{_META_COLUMNS[key]} IS NULL"), absent)
 
 
 def _component(name: str, operator: LiteralString, amount: int) -> Compiled:

@@ -20,9 +20,12 @@ from auditord_hookspecs.query import (
     Condition,
     IdEquals,
     IsOpen,
+    MetaAbsent,
     MetaContains,
+    MetaContainsAny,
     MetaLacks,
     Order,
+    PlaceCompares,
     RuntimeCompares,
     SortField,
     TimeCompares,
@@ -45,7 +48,7 @@ COMPARE = {
 }
 
 
-def matches(record: Record, condition: Condition) -> bool:  # noqa: PLR0911 one return for each type of node
+def matches(record: Record, condition: Condition) -> bool:  # noqa: C901,PLR0911 one branch for each type of node
     match condition:
         case AllOf(conditions):
             return all(matches(record, each) for each in conditions)
@@ -63,6 +66,13 @@ def matches(record: Record, condition: Condition) -> bool:  # noqa: PLR0911 one 
         case MetaLacks(key, value):
             values = (record.meta or {}).get(key)
             return values is not None and value not in values
+        case MetaContainsAny(key, wanted):
+            return not set(wanted).isdisjoint((record.meta or {}).get(key, ()))
+        case MetaAbsent(key):
+            return key not in (record.meta or {})
+        case PlaceCompares(comparison, moment, record_id):
+            place = (record.start_time, record.record_id.encode())
+            return bool(COMPARE[comparison](place, (moment, record_id.encode())))
         case ComponentCompares(name, comparison, amount):
             return any(each.name == name and COMPARE[comparison](each.amount, amount) for each in record.components)
 
@@ -124,6 +134,9 @@ LEAVES: st.SearchStrategy[Condition] = st.one_of(
     st.builds(RuntimeCompares, COMPARISONS, st.integers(-4, 4)),
     st.builds(MetaContains, KEYS, TEXTS),
     st.builds(MetaLacks, KEYS, TEXTS),
+    st.builds(MetaContainsAny, KEYS, st.lists(TEXTS, max_size=3).map(tuple)),
+    st.builds(MetaAbsent, KEYS),
+    st.builds(PlaceCompares, COMPARISONS, TIMES, IDS),
     st.builds(ComponentCompares, NAMES, COMPARISONS, AMOUNTS),
 )
 CONDITIONS = LEAVES | st.builds(AllOf, st.lists(LEAVES, max_size=3).map(tuple))
