@@ -27,6 +27,7 @@ CREATE TABLE quarantine (
     stage          TEXT    NOT NULL CHECK (stage IN ('job', 'record', 'entry', 'body')),
     task           TEXT    NOT NULL, -- the collector; of an entry, the sender; of a body, 'api'
     source_id      TEXT    NOT NULL,
+    variant        BLOB    NOT NULL, -- of a record or an entry: what tells it from others of its id, such as another run
     raw            BLOB    NOT NULL,
     reason         TEXT    NOT NULL,
     quarantined_at INTEGER NOT NULL, -- the latest occurrence
@@ -37,7 +38,7 @@ CREATE TABLE quarantine (
     principal      TEXT,
     agent          TEXT,
     route          TEXT, -- of a body: where it was posted
-    UNIQUE (stage, task, source_id)
+    UNIQUE (stage, task, source_id, variant)
 );
 
 -- How far each collector has read its source.

@@ -1,5 +1,6 @@
 """The quarantine's SQL: each function is one piece of work inside somebody's transaction."""
 
+import hashlib
 import sqlite3
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -9,12 +10,13 @@ from auditord.spool.encoding import SetAside, provenance_columns
 from auditord.spool.values import QuarantineEntry, Stage, from_micros, to_micros
 from auditord_hookspecs import Provenance
 
-# One entry per source id, the newest; it keeps its number, and counts how often it came.
+# One entry per job, the newest, and per record or entry with its content: two runs may claim one record id. It keeps
+# its number, and counts how often it came.
 _SET_ASIDE: Final = """
-    INSERT INTO quarantine (stage, task, source_id, raw, reason, quarantined_at, operation, alternate_id,
+    INSERT INTO quarantine (stage, task, source_id, variant, raw, reason, quarantined_at, operation, alternate_id,
                             received_at, principal, agent, route)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-    ON CONFLICT (stage, task, source_id) DO UPDATE SET
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (stage, task, source_id, variant) DO UPDATE SET
         raw = excluded.raw, reason = excluded.reason, quarantined_at = excluded.quarantined_at,
         operation = excluded.operation, alternate_id = excluded.alternate_id, received_at = excluded.received_at,
         principal = excluded.principal, agent = excluded.agent, route = excluded.route, occurrences = occurrences + 1
@@ -44,8 +46,15 @@ def _row(thing: SetAside, now: int) -> tuple[Any, ...]:  # Any: SQLite's column 
     given = thing.provenance
     origin = (None, None, None) if given is None else provenance_columns(given)
     stage = thing.stage.value
-    key = (stage, thing.task, thing.source_id)
+    key = (stage, thing.task, thing.source_id, _variant(thing))
     return (*key, thing.raw, thing.reason, now, thing.operation, thing.alternate_id, *origin, thing.route)
+
+
+def _variant(thing: SetAside) -> bytes:
+    if thing.stage not in {Stage.RECORD, Stage.ENTRY}:
+        return b""  # a source's own id tells its jobs apart, and a body's id is its digest
+    told = f"{thing.operation}\0{thing.alternate_id}\0".encode()
+    return hashlib.blake2b(told + thing.raw, digest_size=16).digest()
 
 
 def keep_body(connection: sqlite3.Connection, body: SetAside, now: datetime, max_count: int, max_bytes: int) -> None:

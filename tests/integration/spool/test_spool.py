@@ -238,6 +238,30 @@ async def test_settling_forgets_and_quarantines_in_one_go(spool: Spool) -> None:
     assert entry.provenance == Provenance(NOON, "task:slurm")
 
 
+async def test_two_runs_that_are_refused_under_one_id_are_both_kept(spool: Spool) -> None:
+    later = record("a", start_time=NOON + SECOND)
+    await spool.enqueue("slurm", Batch([record("a"), later]), ["local"])
+    await spool.accept([Close("a", NOON)], Provenance(NOON), ["local"])
+    for _ in range(2):  # refused, queued again by the next deep look, refused again
+        queued = await spool.claim("local", 10)
+        await spool.settle("local", [], {one.entry_id: "the id belongs to another run" for one in queued})
+        await spool.enqueue("slurm", Batch([record("a"), later]), ["local"])
+    kept = await spool.quarantine_list("local")
+    assert [(one.source_id, one.operation, one.occurrences) for one in kept] == [
+        ("a", "insert", 2),
+        ("a", "insert", 2),
+        ("a", "close", 1),
+    ]
+    assert {json.loads(one.raw)["start_time"] for one in kept[:2]} == {"2026-03-01T12:00:00Z", "2026-03-01T12:00:01Z"}
+
+
+async def test_two_invalid_records_under_one_id_are_both_kept(spool: Spool) -> None:
+    for start in ("yesterday", "today", "today"):
+        await spool.enqueue("slurm", Batch([broken("a", start_time=start)]), ["local"])
+    kept = await spool.quarantine_list("slurm")
+    assert [(one.source_id, one.occurrences) for one in kept] == [("a", 1), ("a", 2)]
+
+
 async def test_settling_what_is_not_there_changes_nothing(spool: Spool) -> None:
     await spool.enqueue("slurm", Batch([record("a")]), ["local"])
     (queued,) = await spool.claim("local", 10)
