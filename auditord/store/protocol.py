@@ -74,8 +74,11 @@ class RecordStore(Protocol):
         """Set the stop time of a record, open or not; False if there is none with this id."""
         ...
 
-    async def replace(self, record: Record, provenance: Provenance) -> Verdict:
-        """Insert or overwrite a record on purpose; ADDED, SAME or DIFFERENT says what was there."""
+    async def replace(self, record: Record, provenance: Provenance, alternate_id: str | None = None) -> Verdict:
+        """Insert or overwrite a record on purpose; ADDED, SAME or DIFFERENT says what was there.
+
+        With an alternate id, a record of another start is another run and stays: the new one gets the alternate id.
+        """
         ...
 
     async def get(self, record_id: str) -> bytes | None:

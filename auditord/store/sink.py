@@ -9,7 +9,6 @@ import msgspec
 
 from auditord.store.protocol import Duplicates, Provenance, RecordStore, Verdict
 from auditord_hookspecs import Close, Entry, Insert, InvalidRecord, RecordUpdate, Replace
-from auditord_hookspecs.wire import decode_record
 
 
 class StoreSink:
@@ -49,7 +48,7 @@ class StoreSink:
                 case Close():
                     return await self._close(entry, provenance)
                 case Replace():
-                    await self._replace(entry, provenance)
+                    await self._store.replace(entry.record, provenance, entry.alternate_id)
                     return None
         except InvalidRecord as error:
             return str(error)
@@ -70,10 +69,3 @@ class StoreSink:
         if await self._store.stop(update, provenance):
             return None
         return f"There is no record {entry.record_id!r} that could be closed."
-
-    async def _replace(self, entry: Replace, provenance: Provenance) -> None:
-        record = entry.record
-        stored = await self._store.get(record.record_id)
-        if entry.alternate_id is not None and stored and decode_record(stored).start_time != record.start_time:
-            record = msgspec.structs.replace(record, record_id=entry.alternate_id)  # the plain id is another run's
-        await self._store.replace(record, provenance)

@@ -101,6 +101,17 @@ def replace(connection: sqlite3.Connection, offer: Offer) -> Verdict:
     return Verdict.SAME if stored.identity == offer.identity else Verdict.DIFFERENT
 
 
+def replace_run(connection: sqlite3.Connection, offer: Offer, alternate: Offer) -> Verdict:
+    """Insert or overwrite the record of one run: under the alternate's id if the plain one is another run's.
+
+    Raises:
+        InvalidRecord: the database refuses it.
+    """
+    stored = find(connection, offer.record.record_id)
+    another_run = stored is not None and stored.identity.start != offer.identity.start
+    return replace(connection, alternate if another_run else offer)
+
+
 def stop(connection: sqlite3.Connection, record_id: str, stop_time: datetime, provenance: Provenance) -> bool:
     """Give a record a stop time; False if there is none with this id."""
     stored = find(connection, record_id)

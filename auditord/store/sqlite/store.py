@@ -7,6 +7,8 @@ from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from auditord.database import Database
 from auditord.store.protocol import Difference, Duplicates, Provenance, RecordCounts, Verdict
 from auditord.store.sqlite import changes
@@ -88,10 +90,14 @@ class SqliteRecordStore:
             lambda connection: changes.stop(connection, update.record_id, update.stop_time, provenance)
         )
 
-    async def replace(self, record: Record, provenance: Provenance) -> Verdict:
+    async def replace(self, record: Record, provenance: Provenance, alternate_id: str | None = None) -> Verdict:
         """See :class:`RecordStore`."""
         offer = make_offer(record, provenance, Duplicates.SAME_RUN)
-        return await self._database.write(lambda connection: changes.replace(connection, offer))
+        if alternate_id is None:
+            return await self._database.write(lambda connection: changes.replace(connection, offer))
+        other = msgspec.structs.replace(record, record_id=alternate_id)
+        alternate = make_offer(other, provenance, Duplicates.SAME_RUN)
+        return await self._database.write(lambda connection: changes.replace_run(connection, offer, alternate))
 
     async def get(self, record_id: str) -> bytes | None:
         """See :class:`RecordStore`."""

@@ -112,6 +112,17 @@ async def test_the_alternate_id_is_used_only_for_another_start(store: RecordStor
     assert [record.record_id for record in await everything(store)] == ["a", "b"]
 
 
+@pytest.mark.parametrize("stored", [False, True])
+async def test_replacing_overwrites_no_other_run(store: RecordStore, sink: StoreSink, *, stored: bool) -> None:
+    """A job id that was recycled, both runs in one batch, collected again after a mistake in the configuration."""
+    first, second = finished("a"), finished("a", start_time=NOW, stop_time=NOW + HOUR)
+    if stored:
+        await sink.deliver([Insert(finished("a", components=()), "a-1"), Insert(second, "a-2")])
+    for _ in range(2):
+        assert await sink.deliver([Replace(first, "a-1"), Replace(second, "a-2")]) == {}
+        assert await everything(store) == [first, msgspec.structs.replace(second, record_id="a-2")]
+
+
 async def test_entries_that_are_refused_harm_no_other(store: RecordStore, sink: StoreSink) -> None:
     poison = finished("poison")
     msgspec.structs.force_setattr(poison, "meta", {"a": ("\ud800",)})

@@ -70,7 +70,7 @@ class FakeStore:
         self._fail()
         return update.record_id in self.stoppable
 
-    async def replace(self, record: Record, provenance: Provenance) -> Verdict:
+    async def replace(self, record: Record, provenance: Provenance, alternate_id: str | None = None) -> Verdict:
         raise NotImplementedError
 
     async def get(self, record_id: str) -> bytes | None:
