@@ -128,7 +128,7 @@ class SendLoop:
             await self._queued.wait()
 
     async def _hold_back(self, error: Exception | SystemExit) -> None:
-        wait = self._backoff.next()
+        wait, draining = self._backoff.next(), self._draining.is_set()
         self._limit = max(self._limit // 2, 1)
         self._listener.faulted(describe(self._task, self._kind.name, error), self._backoff.failures)
         try:
@@ -139,10 +139,10 @@ class SendLoop:
         except StoreUnavailable as unavailable:
             self._listener.faulted(str(unavailable), self._backoff.failures)
         self._sending = ()
-        await self._sleep(wait.total_seconds())
+        await self._sleep(wait.total_seconds(), draining=draining)
 
-    async def _sleep(self, seconds: float) -> None:
-        if self._draining.is_set():
+    async def _sleep(self, seconds: float, *, draining: bool) -> None:
+        if draining:  # as of the fault: the call to drain may have come since
             await anyio.sleep(seconds)
             return
         with anyio.move_on_after(seconds):

@@ -1,7 +1,7 @@
 """The send loop over a real spool: nothing is lost, nothing overtakes, one bad entry blocks nobody."""
 
 import functools
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -294,4 +294,30 @@ async def test_draining_does_not_wait_for_the_next_attempt(spool: Spool, monkeyp
             await wait_until(lambda: bool(heard.faults))
             destination.fault = lambda _: None
             loop.drain()
+    assert (destination.arrived, await depth(spool)) == (["a"], 0)
+
+
+async def test_draining_that_begins_while_a_fault_is_noted_does_not_wait_either(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("auditord.tasks.backoff.FIRST", timedelta(minutes=30))
+    monkeypatch.setattr("auditord.tasks.backoff.LONGEST", timedelta(minutes=30))
+    destination, heard = Destination(), Heard()
+
+    def away_for_once(_: Sequence[str]) -> None:
+        destination.fault = lambda _: None
+        raise ConnectionError("connection refused")
+
+    destination.fault = away_for_once
+    await spool.enqueue("slurm", records("a"), ["far"])
+    loop = make_loop(spool, destination, heard)
+    postpone = spool.postpone
+
+    async def drained_meanwhile(until: Mapping[int, datetime]) -> None:
+        loop.drain()
+        await postpone(until)
+
+    monkeypatch.setattr(spool, "postpone", drained_meanwhile)
+    with anyio.fail_after(30):
+        await loop.run()
     assert (destination.arrived, await depth(spool)) == (["a"], 0)
