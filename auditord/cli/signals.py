@@ -3,12 +3,17 @@
 import logging
 import signal
 from collections.abc import Awaitable, Callable
+from math import inf
 from typing import Final
 
 import anyio
 from anyio import CancelScope
 
 _log: Final = logging.getLogger(__name__)
+
+_ECHO: Final = 0.5
+"""Seconds in which the same signal is not taken for a second one: ``timeout`` and terminals send it to the process and
+to its group."""
 
 
 async def run_until_signalled(work: Callable[[anyio.Event], Awaitable[None]]) -> bool:
@@ -27,11 +32,15 @@ async def run_until_signalled(work: Callable[[anyio.Event], Awaitable[None]]) ->
 
 
 async def _listen(stop: anyio.Event, everything: CancelScope) -> None:
+    first = -inf
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async for number in signals:
+            if anyio.current_time() - first < _ECHO:
+                continue
             if stop.is_set():
                 _log.warning("%s again: ending at once; what is queued stays queued", number.name)
                 everything.cancel()
                 return
+            first = anyio.current_time()
             _log.info("%s: ending in order; once more ends at once", number.name)
             stop.set()

@@ -153,10 +153,23 @@ def test_a_second_signal_ends_it_at_once_and_loses_nothing(folder: Folder) -> No
             wait_until(lambda: folder.checkpoint() >= 500 and folder.queued() > 0, folder.text)
             process.send_signal(signal.SIGINT)
             wait_until(lambda: "ending in order" in folder.text(), folder.text)
+            time.sleep(0.6)  # a signal right behind the first one is taken for its echo
             process.send_signal(signal.SIGTERM)
             wait_until(lambda: "ending at once" in folder.text(), folder.text)
         assert process.wait(PATIENCE) == 1, folder.text()
     folder.configure()
+    all_are_there_once(folder)
+
+
+def test_a_signal_that_is_sent_to_process_and_group_is_one(folder: Folder) -> None:
+    folder.configure()
+    with folder.daemon() as process:
+        folder.url()
+        wait_until(lambda: folder.checkpoint() >= 100, folder.text)  # so that the queue takes a while to drain
+        process.send_signal(signal.SIGTERM)
+        wait_until(lambda: "ending in order" in folder.text(), folder.text)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0, folder.text()
     all_are_there_once(folder)
 
 
