@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from auditord.database import Database
 from auditord.store.protocol import Verdict
+from auditord.store.rows import Offer
 from auditord.store.sqlite.changes import Outcome, add_all
-from auditord.store.sqlite.rows import Offer
 
 
 @dataclass(slots=True, eq=False)

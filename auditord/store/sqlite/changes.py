@@ -10,8 +10,8 @@ import msgspec
 
 from auditord.database.queries import load_queries
 from auditord.store.protocol import Provenance, Verdict
+from auditord.store.rows import Offer, document_text, to_micros
 from auditord.store.sqlite.counting import count_arrivals, count_change
-from auditord.store.sqlite.rows import Offer, document_text, to_micros
 from auditord.store.verdicts import Identity, judge, starts_earlier
 from auditord_hookspecs import InvalidRecord, Record
 from auditord_hookspecs.wire import decode_record

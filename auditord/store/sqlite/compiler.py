@@ -11,7 +11,7 @@ from typing import Final, LiteralString, TypeAlias
 
 import msgspec
 
-from auditord.store.sqlite.rows import to_micros
+from auditord.store.rows import to_micros
 from auditord_hookspecs import RecordQuery
 from auditord_hookspecs.query import (
     AllOf,

@@ -11,12 +11,12 @@ import msgspec
 
 from auditord.database import Database
 from auditord.store.protocol import Difference, Duplicates, Provenance, RecordCounts, Verdict
+from auditord.store.rows import Offer, from_micros, make_offer
 from auditord.store.sqlite import changes
 from auditord.store.sqlite.additions import Additions
 from auditord.store.sqlite.changes import QUERIES
 from auditord.store.sqlite.compiler import compile_query
 from auditord.store.sqlite.counting import read_counts, set_counted_keys
-from auditord.store.sqlite.rows import Offer, from_micros, make_offer
 from auditord_hookspecs import InvalidRecord, Record, RecordQuery, RecordUpdate
 
 MIGRATIONS: Final = "auditord.store.sqlite.migrations"

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from auditord.store import Duplicates, Provenance
-from auditord.store.sqlite.rows import from_micros, make_offer, to_micros
+from auditord.store.rows import from_micros, make_offer, to_micros
 from auditord_hookspecs import Component, InvalidRecord, Record
 from auditord_hookspecs.records import MAX_AMOUNT
 

@@ -1,4 +1,4 @@
-"""A record as a row: everything that can be computed before the writer's thread has its turn."""
+"""A record as a row, whatever database keeps it: everything that can be computed before its writer has its turn."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -64,7 +64,7 @@ def from_micros(micros: int) -> datetime:
 
 
 def document_text(record: Record) -> str:
-    """The wire text, as SQLite's JSON functions want it."""
+    """The wire text."""
     return encode_record(record).decode()
 
 
