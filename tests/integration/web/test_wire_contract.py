@@ -2,13 +2,23 @@
 
 import json
 import shutil
+import socket
 import subprocess
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPException
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from auditord.duplicates import Duplicates
+
+SERVER = Path(__file__).with_name("server_process.py")
 
 JSON = {"content-type": "application/json"}
 NINTH, TENTH = "2022-08-09T00%3A00%3A00%2B00%3A00", "2022-08-10T00%3A00%3A00%2B00%3A00"
@@ -307,3 +317,43 @@ def test_curl_works_as_it_is_used_in_scripts(server: Server) -> None:
     [found] = objects(subprocess.run(command, capture_output=True, timeout=60, check=True).stdout)
     assert found["runtime"] is None
     assert len(server.ids("meta[x][unknown]=1")) >= 20_001
+
+
+def test_the_unix_socket_serves_the_same(start_server: Callable[[Duplicates], int], tmp_path: Path) -> None:
+    start_server(Duplicates.SAME_RUN)
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(20)
+        client.connect(str(tmp_path / "api.sock"))
+        client.sendall(b"GET /health_check HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        assert client.makefile("rb").readline() == b"HTTP/1.1 200 OK\r\n"
+
+
+def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
+    """Posts run into a ``kill -9``; whatever was answered with 200 before is there afterwards."""
+    command = [sys.executable, str(SERVER), str(tmp_path), "same-run", "127.0.0.1:0"]
+    acknowledged: list[str] = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        server = Server(int(json.loads(process.stdout.readline())[0].rpartition(":")[2]))
+
+        def post(worker: int) -> None:
+            with suppress(OSError, HTTPException):
+                for number in count():
+                    name = f"{worker}-{number}"
+                    if server.ask("POST", "/record", record(name)).status == 200:
+                        acknowledged.append(name)
+                    if len(acknowledged) == 300:
+                        process.kill()
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(post, range(8)))
+        process.wait(20)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        server = Server(int(json.loads(process.stdout.readline())[0].rpartition(":")[2]))
+        found = server.ids("")
+        process.terminate()
+        assert process.wait(20) == 0
+    assert len(acknowledged) >= 300
+    assert set(acknowledged) <= set(found)
+    assert len(found) == len(set(found))
