@@ -11,19 +11,22 @@ from auditord.store.sqlite import SqliteRecordStore
 
 
 @asynccontextmanager
-async def open_store(url: str, *, counted_keys: Sequence[str]) -> AsyncGenerator[RecordStore, None]:
+async def open_store(
+    url: str, *, counted_keys: Sequence[str], outbox: bool = False
+) -> AsyncGenerator[RecordStore, None]:
     """The store that ``store.url`` names, closed on leaving.
 
     Args:
         url: ``sqlite:///var/lib/auditord/records.db``; the path is absolute (a fourth slash does no harm).
         counted_keys: meta keys whose values ``counts()`` tells.
+        outbox: whether changes are kept for senders, see :meth:`RecordStore.outbox`.
 
     Raises:
         ConfigurationError: the URL is none of those that this version can open.
         SchemaMismatch: the file is another program's, or newer than this version.
         StoreUnavailable: it cannot be opened, or not be written.
     """
-    store = await SqliteRecordStore.open(_sqlite_path(url), counted_keys=counted_keys)
+    store = await SqliteRecordStore.open(_sqlite_path(url), counted_keys=counted_keys, outbox=outbox)
     try:
         yield store
     finally:

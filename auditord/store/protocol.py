@@ -1,6 +1,6 @@
 """What every record store does, whatever database is behind it; one contract suite is run against all of them."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -8,9 +8,18 @@ from enum import Enum
 from typing import Protocol
 
 from auditord.duplicates import Duplicates
-from auditord_hookspecs import Provenance, Record, RecordQuery, RecordUpdate
+from auditord_hookspecs import Entry, Provenance, Record, RecordQuery, RecordUpdate
 
-__all__ = ["Difference", "Duplicates", "Provenance", "RecordCounts", "RecordStore", "Verdict"]
+__all__ = [
+    "Difference",
+    "Duplicates",
+    "OutboxEntry",
+    "Provenance",
+    "RecordCounts",
+    "RecordStore",
+    "Verdict",
+    "is_carried_on",
+]
 
 
 class Verdict(Enum):
@@ -51,6 +60,24 @@ class Difference:
     principal: str | None
     stored: bytes
     offered: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxEntry:
+    """A change that senders must carry on.
+
+    Args:
+        number: its place; of one record, a later change has the higher number. Never used twice in one database.
+        entry: the change, with its provenance.
+    """
+
+    number: int
+    entry: Entry
+
+
+def is_carried_on(provenance: Provenance) -> bool:
+    """Whether a change belongs into the outbox: what collectors make is queued for every sender on its own."""
+    return provenance.principal is None or not provenance.principal.startswith("task:")
 
 
 class RecordStore(Protocol):
@@ -99,6 +126,20 @@ class RecordStore(Protocol):
 
     def differences(self) -> AbstractAsyncContextManager[AsyncIterator[Difference]]:
         """All differences, the newest first."""
+        ...
+
+    async def outbox(self, limit: int) -> Sequence[OutboxEntry]:
+        """The oldest changes that senders must carry on, in order of their numbers; empty unless opened with an outbox.
+
+        A store that was opened with an outbox writes there, in the transaction of the change itself, what it does for
+        those that :func:`is_carried_on` names: an ``Insert`` of the record as it is now stored when one is added,
+        closed (by a full record or a stop time) or moved to an earlier start; a ``Close`` when a stop time is
+        overwritten; a ``Replace`` when a record is replaced. What changes nothing is not there.
+        """
+        ...
+
+    async def forget_outbox(self, numbers: Collection[int]) -> None:
+        """Drop entries that have been carried on; unknown numbers do no harm."""
         ...
 
     async def check(self) -> None:

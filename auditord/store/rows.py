@@ -26,12 +26,14 @@ class Offer(msgspec.Struct, frozen=True, gc=False):
         row: its columns from ``start_time`` to ``document``, in the order of the statements.
         provenance: who brought it, and when.
         duplicates: what it means if the id is known.
+        carried: whether what becomes of it is put into the outbox.
     """
 
     record: Record
     row: tuple[Value, ...]
     provenance: Provenance
     duplicates: Duplicates
+    carried: bool = False
 
     @property
     def identity(self) -> Identity:
@@ -40,14 +42,14 @@ class Offer(msgspec.Struct, frozen=True, gc=False):
         return Identity(start, stop, content)  # type: ignore[arg-type]  # as make_offer has put them
 
 
-def make_offer(record: Record, provenance: Provenance, duplicates: Duplicates) -> Offer:
+def make_offer(record: Record, provenance: Provenance, duplicates: Duplicates, *, carried: bool = False) -> Offer:
     """Encode a record.
 
     Raises:
         InvalidRecord: it cannot be encoded, since somebody got around the checks of :class:`Record`.
     """
     try:
-        return Offer(record, _row(record), provenance, duplicates)
+        return Offer(record, _row(record), provenance, duplicates, carried)
     except (UnicodeError, OverflowError) as error:
         raise InvalidRecord(f"The record {record.record_id!r} cannot be stored: {error}.") from error
 

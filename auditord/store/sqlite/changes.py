@@ -8,15 +8,14 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from auditord.database.queries import load_queries
 from auditord.store.protocol import Provenance, Verdict
 from auditord.store.rows import Offer, document_text, to_micros
+from auditord.store.sqlite import outbox
 from auditord.store.sqlite.counting import count_arrivals, count_change
+from auditord.store.sqlite.sources import QUERIES, Sources
 from auditord.store.verdicts import Identity, judge, starts_earlier
 from auditord_hookspecs import InvalidRecord, Record
 from auditord_hookspecs.wire import decode_record
-
-QUERIES: Final = load_queries("auditord.store.sqlite")
 
 # What the database says about values that it cannot take: the same record would fail again. Faulty SQL and a database
 # that is away are something else.
@@ -78,11 +77,13 @@ def add(connection: sqlite3.Connection, offer: Offer) -> Verdict:
     verdict = judge(stored.identity, offer.identity, offer.duplicates)
     if verdict is Verdict.CLOSED:
         _overwrite(connection, stored, offer)
+        _carry(connection, offer, "insert")
     elif verdict is Verdict.DIFFERENT:
         _note_difference(connection, offer)
     elif verdict is Verdict.SAME and starts_earlier(stored.identity, offer.identity):
         moved = msgspec.structs.replace(stored.record, start_time=offer.record.start_time)
         _move_times(connection, stored, moved, offer.provenance)
+        _carry(connection, offer, "insert")  # of an open record, nothing but the start has changed
     return verdict
 
 
@@ -98,6 +99,7 @@ def replace(connection: sqlite3.Connection, offer: Offer) -> Verdict:
             _insert(connection, [offer])
             return Verdict.ADDED
         _overwrite(connection, stored, offer)
+        _carry(connection, offer, "replace")
     return Verdict.SAME if stored.identity == offer.identity else Verdict.DIFFERENT
 
 
@@ -112,7 +114,9 @@ def replace_run(connection: sqlite3.Connection, offer: Offer, alternate: Offer) 
     return replace(connection, alternate if another_run else offer)
 
 
-def stop(connection: sqlite3.Connection, record_id: str, stop_time: datetime, provenance: Provenance) -> bool:
+def stop(
+    connection: sqlite3.Connection, record_id: str, stop_time: datetime, provenance: Provenance, *, carried: bool
+) -> bool:
     """Give a record a stop time; False if there is none with this id."""
     stored = find(connection, record_id)
     if stored is None:
@@ -120,6 +124,9 @@ def stop(connection: sqlite3.Connection, record_id: str, stop_time: datetime, pr
     if stored.identity.stop != to_micros(stop_time):
         stopped = msgspec.structs.replace(stored.record, stop_time=stop_time)
         _move_times(connection, stored, stopped, provenance)
+        if carried:
+            operation: outbox.Operation = "insert" if stored.identity.stop is None else "close"
+            outbox.put(connection, Sources(connection), [(operation, document_text(stopped), provenance)])
     return True
 
 
@@ -139,7 +146,7 @@ def probe(connection: sqlite3.Connection) -> None:
 
 
 def _insert(connection: sqlite3.Connection, offers: Sequence[Offer]) -> None:
-    sources = _Sources(connection)
+    sources = Sources(connection)
     rows = [
         (offer.record.record_id, *offer.row, to_micros(offer.provenance.received_at), sources.number(offer.provenance))
         for offer in offers
@@ -147,11 +154,22 @@ def _insert(connection: sqlite3.Connection, offers: Sequence[Offer]) -> None:
     if connection.executemany(QUERIES["insert_record"], rows).rowcount < len(rows):
         raise _NotNew
     count_arrivals(connection)
+    outbox.put(connection, sources, [_carried(offer, "insert") for offer in offers if offer.carried])
+
+
+def _carry(connection: sqlite3.Connection, offer: Offer, operation: outbox.Operation) -> None:
+    if offer.carried:
+        outbox.put(connection, Sources(connection), [_carried(offer, operation)])
+
+
+def _carried(offer: Offer, operation: outbox.Operation) -> outbox.Change:
+    *_, document = offer.row
+    return operation, str(document), offer.provenance
 
 
 def _overwrite(connection: sqlite3.Connection, stored: Stored, offer: Offer) -> None:
     updated_at = to_micros(offer.provenance.received_at)
-    source = _Sources(connection).number(offer.provenance)
+    source = Sources(connection).number(offer.provenance)
     connection.execute(QUERIES["overwrite_record"], (*offer.row, updated_at, source, stored.seq))
     connection.execute(QUERIES["settle_differences"], (offer.record.record_id,))
     count_change(connection, stored.seq, stored.record, offer.record)
@@ -165,35 +183,13 @@ def _move_times(connection: sqlite3.Connection, stored: Stored, record: Record, 
 
 def _note_difference(connection: sqlite3.Connection, offer: Offer) -> None:
     *_, content, document = offer.row
-    source = _Sources(connection).number(offer.provenance)
+    source = Sources(connection).number(offer.provenance)
     seen_at = to_micros(offer.provenance.received_at)
     connection.execute(QUERIES["note_difference"], (offer.record.record_id, content, document, seen_at, source))
 
 
 class _NotNew(Exception):
     """Some record's id is known."""
-
-
-class _Sources:
-    """Numbers of principals and clients, remembered for one piece of work: it may be undone, and they with it."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-        self._numbers: dict[tuple[str | None, str | None], int] = {}
-
-    def number(self, provenance: Provenance) -> int:
-        """The number that stands for the provenance's principal and agent."""
-        name = (provenance.principal, provenance.agent)
-        if name not in self._numbers:
-            self._numbers[name] = self._look_up(name)
-        return self._numbers[name]
-
-    def _look_up(self, name: tuple[str | None, str | None]) -> int:
-        row = self._connection.execute(QUERIES["find_source"], name).fetchone()
-        if row is None:
-            self._connection.execute(QUERIES["insert_source"], name)
-            return self._look_up(name)
-        return int(row[0])
 
 
 @contextmanager

@@ -66,6 +66,25 @@ INNER JOIN records ON records.record_id = differences.record_id
 INNER JOIN sources ON sources.source_id = differences.source_id
 ORDER BY differences.seq DESC
 
+-- name: put_outbox
+-- Keep a change for senders.
+INSERT INTO outbox (operation, document, received_at, source_id)
+VALUES (?, ?, ?, ?)
+
+-- name: list_outbox
+-- The changes that have waited longest.
+SELECT
+    outbox.number, outbox.operation, CAST(outbox.document AS BLOB), outbox.received_at, sources.principal, sources.agent
+FROM outbox
+INNER JOIN sources ON sources.source_id = outbox.source_id
+ORDER BY outbox.number
+LIMIT ?
+
+-- name: forget_outbox
+-- Drop a change that has been carried on.
+DELETE FROM outbox
+WHERE number = ?
+
 -- name: fill_probe
 -- Take room for a large record.
 INSERT INTO probe (filling)

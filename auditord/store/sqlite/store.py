@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -10,13 +10,21 @@ from typing import Final
 import msgspec
 
 from auditord.database import Database
-from auditord.store.protocol import Difference, Duplicates, Provenance, RecordCounts, Verdict
+from auditord.store.protocol import (
+    Difference,
+    Duplicates,
+    OutboxEntry,
+    Provenance,
+    RecordCounts,
+    Verdict,
+    is_carried_on,
+)
 from auditord.store.rows import Offer, from_micros, make_offer
-from auditord.store.sqlite import changes
+from auditord.store.sqlite import changes, outbox
 from auditord.store.sqlite.additions import Additions
-from auditord.store.sqlite.changes import QUERIES
 from auditord.store.sqlite.compiler import compile_query
 from auditord.store.sqlite.counting import read_counts, set_counted_keys
+from auditord.store.sqlite.sources import QUERIES
 from auditord_hookspecs import InvalidRecord, Record, RecordQuery, RecordUpdate
 
 MIGRATIONS: Final = "auditord.store.sqlite.migrations"
@@ -31,20 +39,27 @@ _RECORDS_BETWEEN_PAUSES: Final = 100  # about a millisecond
 class SqliteRecordStore:
     """Implements :class:`auditord.store.protocol.RecordStore` on one file. Make one with :meth:`open`."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, outbox: bool = False) -> None:
         """Use :meth:`open`."""
         self._database = database
+        self._has_outbox = outbox
         self._additions = Additions(database)
 
     @classmethod
     async def open(
-        cls, path: Path, *, counted_keys: Sequence[str] = (), max_page_count: int | None = None
+        cls,
+        path: Path,
+        *,
+        counted_keys: Sequence[str] = (),
+        outbox: bool = False,
+        max_page_count: int | None = None,
     ) -> "SqliteRecordStore":
         """Open the file, or make it; migrates it, and counts what is stored if other keys were counted before.
 
         Args:
             path: the file; its folder must exist.
             counted_keys: meta keys whose values :meth:`counts` tells.
+            outbox: whether changes are kept for senders.
             max_page_count: pages that the file may have at most: a test's way to fill a disk.
 
         Raises:
@@ -52,7 +67,7 @@ class SqliteRecordStore:
             StoreUnavailable: it cannot be opened, or not be written.
         """
         database = Database.open(path, MIGRATIONS, max_page_count=max_page_count)
-        store = cls(database)
+        store = cls(database, outbox=outbox)
         try:
             await database.write(lambda connection: set_counted_keys(connection, counted_keys))
         except BaseException:
@@ -72,7 +87,7 @@ class SqliteRecordStore:
 
     async def add(self, record: Record, provenance: Provenance, duplicates: Duplicates) -> Verdict:
         """See :class:`RecordStore`."""
-        return await self._additions.add(make_offer(record, provenance, duplicates))
+        return await self._additions.add(self._offer(record, provenance, duplicates))
 
     async def add_all(
         self, records: Sequence[Record], provenance: Provenance, duplicates: Duplicates, *, atomic: bool
@@ -86,17 +101,18 @@ class SqliteRecordStore:
 
     async def stop(self, update: RecordUpdate, provenance: Provenance) -> bool:
         """See :class:`RecordStore`."""
+        record_id, stop_time, carried = update.record_id, update.stop_time, self._is_carried(provenance)
         return await self._database.write(
-            lambda connection: changes.stop(connection, update.record_id, update.stop_time, provenance)
+            lambda connection: changes.stop(connection, record_id, stop_time, provenance, carried=carried)
         )
 
     async def replace(self, record: Record, provenance: Provenance, alternate_id: str | None = None) -> Verdict:
         """See :class:`RecordStore`."""
-        offer = make_offer(record, provenance, Duplicates.SAME_RUN)
+        offer = self._offer(record, provenance, Duplicates.SAME_RUN)
         if alternate_id is None:
             return await self._database.write(lambda connection: changes.replace(connection, offer))
         other = msgspec.structs.replace(record, record_id=alternate_id)
-        alternate = make_offer(other, provenance, Duplicates.SAME_RUN)
+        alternate = self._offer(other, provenance, Duplicates.SAME_RUN)
         return await self._database.write(lambda connection: changes.replace_run(connection, offer, alternate))
 
     async def get(self, record_id: str) -> bytes | None:
@@ -123,6 +139,14 @@ class SqliteRecordStore:
         ):
             yield differences
 
+    async def outbox(self, limit: int) -> Sequence[OutboxEntry]:
+        """See :class:`RecordStore`."""
+        return await self._database.read(lambda connection: outbox.oldest(connection, limit))
+
+    async def forget_outbox(self, numbers: Collection[int]) -> None:
+        """See :class:`RecordStore`."""
+        await self._database.write(lambda connection: outbox.forget(connection, numbers))
+
     async def check(self) -> None:
         """See :class:`RecordStore`."""
         await self._database.write(changes.probe)
@@ -131,12 +155,18 @@ class SqliteRecordStore:
         """See :class:`RecordStore`."""
         await self._database.close()
 
+    def _offer(self, record: Record, provenance: Provenance, duplicates: Duplicates) -> Offer:
+        return make_offer(record, provenance, duplicates, carried=self._is_carried(provenance))
+
+    def _is_carried(self, provenance: Provenance) -> bool:
+        return self._has_outbox and is_carried_on(provenance)
+
     async def _offers(
         self, records: Sequence[Record], provenance: Provenance, duplicates: Duplicates
     ) -> AsyncIterator[Offer]:
         # Encoding thousands of records must not hold up everybody else's requests.
         for position, record in enumerate(records, start=1):
-            yield make_offer(record, provenance, duplicates)
+            yield self._offer(record, provenance, duplicates)
             if position % _RECORDS_BETWEEN_PAUSES == 0:
                 await asyncio.sleep(0)
 

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -11,11 +12,14 @@ from auditord.store.opening import open_store
 
 COUNTED_KEYS = ("site_id", "group_id", "user_id", "project")
 
-StoreFactory = Callable[[], AbstractAsyncContextManager[RecordStore]]
+
+class StoreFactory(Protocol):
+    def __call__(self, *, outbox: bool = False) -> AbstractAsyncContextManager[RecordStore]: ...
 
 
 def sqlite_stores(folder: Path) -> StoreFactory:
-    return lambda: open_store(f"sqlite://{folder / 'records.db'}", counted_keys=COUNTED_KEYS)
+    url = f"sqlite://{folder / 'records.db'}"
+    return lambda *, outbox=False: open_store(url, counted_keys=COUNTED_KEYS, outbox=outbox)
 
 
 @pytest.fixture(params=[sqlite_stores], ids=["sqlite"])

@@ -5,7 +5,7 @@ import gzip
 import json
 import socket
 import zlib
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from auditord.config.model import ApiSection
 from auditord.duplicates import Duplicates
 from auditord.errors import StoreUnavailable
-from auditord.store import Difference, Provenance, RecordCounts, Verdict
+from auditord.store import Difference, OutboxEntry, Provenance, RecordCounts, Verdict
 from auditord.web import serve
 from auditord_hookspecs import Close, Entry, Insert, InvalidRecord, Record, RecordQuery, RecordUpdate
 
@@ -101,6 +101,12 @@ class FakeStore:
     @asynccontextmanager
     async def differences(self) -> AsyncGenerator[AsyncIterator[Difference], None]:
         yield nobody()
+
+    async def outbox(self, limit: int) -> Sequence[OutboxEntry]:
+        raise NotImplementedError
+
+    async def forget_outbox(self, numbers: Collection[int]) -> None:
+        raise NotImplementedError
 
     async def check(self) -> None:
         self._fail()
