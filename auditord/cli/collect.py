@@ -41,6 +41,8 @@ def collect_command(
     request = CollectRequest(instance, _window(start, stop), replace, dry_run)
     report = run_async(_collect, request)
     click.echo(summary(report), err=True)
+    if request.window and not (replace or dry_run):
+        click.echo("What was stored of these jobs already stays as it is.", err=True)
     if report.error is not None:
         raise SystemExit(1)
 

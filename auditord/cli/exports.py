@@ -5,9 +5,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Final, TextIO, TypeAlias
 
-from rich.console import Console
-from rich.table import Table
-
+from auditord.cli.tables import new_table, print_table
 from auditord_hookspecs import Record
 from auditord_hookspecs.wire import encode_record, format_time
 
@@ -25,13 +23,12 @@ CSV_COLUMNS: Final = (
 
 async def write_table(records: AsyncIterator[Record], out: TextIO) -> int:
     """A table for people; returns how many rows it has. Meant for few records: a table is laid out as a whole."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for title in ("record", "site", "group", "user", "start (UTC)", "runtime", "cores"):
-        table.add_column(title, justify="right" if title in {"runtime", "cores"} else "left", overflow="fold")
+    table = new_table("record", "site", "group", "user", "start (UTC)", "runtime", "cores")
+    for column in table.columns[-2:]:
+        column.justify = "right"
     async for record in records:
         table.add_row(*_table_row(record))
-    if table.row_count:
-        Console(file=out, highlight=False, markup=False).print(table)
+    print_table(table, out)
     return table.row_count
 
 

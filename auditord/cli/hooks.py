@@ -6,17 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 from auditord.cli.frame import config_paths
+from auditord.cli.tables import new_table, print_table
 from auditord.config.loading import disabled_hooks
 from auditord.errors import ConfigurationError, HookError
 from auditord.hooks import HookModule, survey
 from auditord.hooks.loading import WAY_OUT
-
-_WIDE = 500  # columns: a pipe has no width, and a table that is cut cannot be searched
 
 
 @click.command("hooks")
@@ -55,11 +51,8 @@ def _row(module: HookModule, disabled: bool) -> Mapping[str, Any]:  # noqa: FBT0
 
 
 def _print_table(rows: Sequence[Mapping[str, Any]]) -> None:
-    table = Table(box=box.SIMPLE_HEAD)
-    for title in ("name", "module", "distribution", "version", "hooks"):
-        table.add_column(title, overflow="fold")
+    table = new_table("name", "module", "distribution", "version", "hooks")
     for row in rows:
         hooks = "(disabled)" if row["disabled"] else ", ".join(row["hooks"])
         table.add_row(row["name"], row["module"], row["distribution"], row["version"], hooks)
-    console = Console()
-    console.print(table) if console.is_terminal else Console(width=_WIDE).print(table)
+    print_table(table)

@@ -5,14 +5,13 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from auditord.actions import Actions
 from auditord.cli.acting import actions
 from auditord.cli.asynchronous import run_async
 from auditord.cli.clock import utc_now
 from auditord.cli.installation import load_installation
+from auditord.cli.tables import new_table, print_table
 from auditord.spool import QuarantineEntry, Spool
 from auditord_hookspecs import AuditordError
 from auditord_hookspecs.wire import format_time
@@ -142,12 +141,9 @@ def _readable(raw: bytes) -> Any:  # Any: JSON
 
 
 def _print_table(entries: Sequence[QuarantineEntry]) -> None:
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for title in ("number", "task", "what", "source id", "at (UTC)", "reason"):
-        table.add_column(title, overflow="fold")
+    table = new_table("number", "task", "what", "source id", "at (UTC)", "reason")
     for entry in entries:
         at = f"{entry.quarantined_at:%Y-%m-%d %H:%M:%S}"
         table.add_row(str(entry.quarantine_id), entry.task, entry.stage.value, entry.source_id, at, entry.reason)
-    if entries:
-        Console(highlight=False, markup=False).print(table)
+    print_table(table)
     click.echo(f"{len(entries)} entries in quarantine", err=True)

@@ -7,12 +7,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from auditord.cli.asynchronous import run_async
 from auditord.cli.exports import EXPORTS
 from auditord.cli.installation import load_installation
+from auditord.cli.tables import new_table, print_table
 from auditord.store import Difference, RecordStore
 from auditord.store.opening import open_store_for_reading
 from auditord.store.reading import StoredRecords
@@ -146,12 +145,9 @@ def _difference_line(difference: Difference) -> str:
 
 
 def _print_table(differences: Sequence[Difference]) -> None:
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for title in ("seen (UTC)", "from", "stored", "offered"):
-        table.add_column(title, overflow="fold")
+    table = new_table("seen (UTC)", "from", "stored", "offered")
     for each in differences:
         seen = f"{each.seen_at:%Y-%m-%d %H:%M:%S}"
         table.add_row(seen, each.principal or "", each.stored.decode(), each.offered.decode())
-    if differences:
-        Console(highlight=False, markup=False).print(table)
+    print_table(table)
     click.echo(f"{len(differences)} differences", err=True)

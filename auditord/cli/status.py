@@ -6,13 +6,13 @@ from datetime import datetime
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from auditord.cli.asynchronous import run_async
 from auditord.cli.clock import utc_now
 from auditord.cli.control_client import connected
 from auditord.cli.installation import load_installation
+from auditord.cli.tables import new_table, print_table
 from auditord.config.model import Configuration
 from auditord.spool import LastRun, QueueFigures, Spool
 from auditord.spool.spool import FILE as SPOOL_FILE
@@ -81,14 +81,11 @@ def _print(status: Mapping[str, Any]) -> None:  # Any: JSON
         click.echo(f"queue       {sender}: {queue['entries']} waiting since {queue['oldest']}")
     for where, count in status["quarantine"].items():
         click.echo(f"quarantine  {where}: {count}")
-    if status["instances"]:
-        Console(highlight=False, markup=False).print(_table(status))
+    print_table(_table(status))
 
 
 def _table(status: Mapping[str, Any]) -> Table:  # Any: JSON
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for title in ("instance", "kind", "last run", "last success", "records", "problem"):
-        table.add_column(title, overflow="fold")
+    table = new_table("instance", "kind", "last run", "last success", "records", "problem")
     for run in status["instances"]:
         problem = f"{run['failures']} failures: {run['error']}" if run["error"] else ""
         table.add_row(

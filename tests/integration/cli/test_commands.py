@@ -156,7 +156,7 @@ def test_hooks_are_listed(run: Run) -> None:
         "hooks": ["auditord_resolve_secret"],
         "disabled": False,
     }
-    (line,) = [line for line in run("hooks").output.splitlines() if " secrets " in line]
+    (line,) = [line for line in run("hooks").output.splitlines() if line.startswith("secrets ")]
     assert line.split() == ["secrets", "auditord_builtin.secrets", "auditord", __version__, "auditord_resolve_secret"]
 
 
