@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Protocol
 
 from auditord.duplicates import Duplicates
-from auditord_hookspecs import Entry, Provenance, Record, RecordQuery, RecordUpdate
+from auditord_hookspecs import AggregateQuery, Aggregates, Entry, Provenance, Record, RecordQuery, RecordUpdate
 
 __all__ = [
     "Difference",
@@ -118,6 +118,10 @@ class RecordStore(Protocol):
         The query has begun and its first page is there (or known to be empty) when the context is entered, so that a
         fault shows before an answer is begun; a later fault raises out of the iteration. Leaving early is cheap.
         """
+        ...
+
+    async def aggregate(self, query: AggregateQuery) -> Aggregates:
+        """Sums over one consistent state of the records, in whole numbers; every store gives the same."""
         ...
 
     async def counts(self) -> RecordCounts:

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 
 from auditord.store.protocol import RecordStore
-from auditord_hookspecs import Record, RecordQuery
+from auditord_hookspecs import AggregateQuery, Aggregates, Record, RecordQuery
 from auditord_hookspecs.wire import decode_record
 
 
@@ -19,6 +19,10 @@ class StoredRecords:
         """The matching records in the query's order, with bounded memory; a fault raises, it never ends early."""
         async with self._store.stream(query) as pages, aclosing(_decoded(pages)) as records:
             yield records
+
+    async def aggregate(self, query: AggregateQuery) -> Aggregates:
+        """Sums over the matching records, made by the store."""
+        return await self._store.aggregate(query)
 
 
 async def _decoded(pages: AsyncIterator[Sequence[bytes]]) -> AsyncGenerator[Record, None]:

@@ -7,8 +7,20 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from auditord.testing.aggregates import aggregate_records
 from auditord.testing.records import EPOCH
-from auditord_hookspecs import Batch, Close, CommandFailed, CommandResult, Entry, Record, RecordQuery, Window
+from auditord_hookspecs import (
+    AggregateQuery,
+    Aggregates,
+    Batch,
+    Close,
+    CommandFailed,
+    CommandResult,
+    Entry,
+    Record,
+    RecordQuery,
+    Window,
+)
 
 
 @dataclass
@@ -105,13 +117,16 @@ class FakePluginContext(FakeContext):
 
     Args:
         stored: the records; a query's condition, order and limit are the test's own business, all are streamed.
+            Aggregates are those that a store with these records gives.
         asked: the queries that were asked.
+        summed: the aggregates that were asked for.
         dry_run: whether effects are only to be printed.
         state: what the plugin finds and saves.
     """
 
     stored: Iterable[Record] = ()
     asked: list[RecordQuery] = field(default_factory=list[RecordQuery])
+    summed: list[AggregateQuery] = field(default_factory=list[AggregateQuery])
     dry_run: bool = False
     state: Any = None  # Any: JSON of the plugin's own
 
@@ -130,6 +145,11 @@ class FakePluginContext(FakeContext):
                 yield record
 
         yield each()
+
+    async def aggregate(self, query: AggregateQuery) -> Aggregates:
+        """What a store with the stored records answers."""
+        self.summed.append(query)
+        return aggregate_records(self.stored, query)
 
     async def save_state(self, state: Any) -> None:  # Any: JSON of the plugin's own
         """Keep the state in memory."""

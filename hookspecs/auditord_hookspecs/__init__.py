@@ -7,6 +7,21 @@ metadata makes the daemon load it::
     printers = "auditord_printers"
 """
 
+from auditord_hookspecs.aggregates import (
+    AggregateQuery,
+    Aggregates,
+    AmountSums,
+    CalendarPeriod,
+    CalendarUnit,
+    ComponentAmount,
+    ComponentUsage,
+    Dimension,
+    Group,
+    MetaValue,
+    ScoreSums,
+    ScoreValue,
+    UsageSums,
+)
 from auditord_hookspecs.config import Duration, InstanceConfig, RunConfig, Secret, Section
 from auditord_hookspecs.contexts import (
     CollectorContext,
@@ -17,7 +32,6 @@ from auditord_hookspecs.contexts import (
     Records,
     RecordSink,
     SenderContext,
-    Window,
 )
 from auditord_hookspecs.entries import Close, Entry, Insert, Provenance, Replace
 from auditord_hookspecs.errors import AuditordError, CommandFailed, InvalidRecord, RecordsRejected
@@ -33,26 +47,36 @@ from auditord_hookspecs.kinds import (
     Sender,
     SenderKind,
 )
-from auditord_hookspecs.query import RecordQuery
+from auditord_hookspecs.query import RecordQuery, Window
 from auditord_hookspecs.records import Component, Record, RecordUpdate, Score
 
 __all__ = [
+    "AggregateQuery",
+    "Aggregates",
+    "AmountSums",
     "AuditordError",
     "Batch",
+    "CalendarPeriod",
+    "CalendarUnit",
     "Close",
     "CollectorContext",
     "CollectorKind",
     "CommandFailed",
     "CommandResult",
     "Component",
+    "ComponentAmount",
+    "ComponentUsage",
     "Context",
     "Daemon",
+    "Dimension",
     "Duration",
     "Entry",
+    "Group",
     "ImportedConfig",
     "Insert",
     "InstanceConfig",
     "InvalidRecord",
+    "MetaValue",
     "PluginContext",
     "PluginKind",
     "Produced",
@@ -68,11 +92,14 @@ __all__ = [
     "RunConfig",
     "RunReport",
     "Score",
+    "ScoreSums",
+    "ScoreValue",
     "Secret",
     "Section",
     "Sender",
     "SenderContext",
     "SenderKind",
+    "UsageSums",
     "Window",
     "hookimpl",
 ]

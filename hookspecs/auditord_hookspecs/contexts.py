@@ -7,17 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
+from auditord_hookspecs.aggregates import AggregateQuery, Aggregates
 from auditord_hookspecs.entries import Entry
-from auditord_hookspecs.query import RecordQuery
+from auditord_hookspecs.query import RecordQuery, Window
 from auditord_hookspecs.records import Record
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """A half-open period of time, both ends aware."""
-
-    start: datetime
-    stop: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +94,10 @@ class Records(Protocol):
 
     def stream(self, query: RecordQuery) -> AbstractAsyncContextManager[AsyncIterator[Record]]:
         """The matching records in the query's order, with bounded memory; a fault raises, it never ends early."""
+        ...
+
+    async def aggregate(self, query: AggregateQuery) -> Aggregates:
+        """Sums over the matching records, made by the store: nothing but the answer is transferred."""
         ...
 
 

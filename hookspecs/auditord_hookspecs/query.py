@@ -36,6 +36,14 @@ class SortField(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Window:
+    """A half-open period of time, both ends aware."""
+
+    start: datetime
+    stop: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class IdEquals:
     """The record with this id."""
 

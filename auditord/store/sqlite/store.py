@@ -25,7 +25,7 @@ from auditord.store.sqlite.additions import Additions
 from auditord.store.sqlite.compiler import compile_query
 from auditord.store.sqlite.counting import read_counts, set_counted_keys
 from auditord.store.sqlite.sources import QUERIES
-from auditord_hookspecs import InvalidRecord, Record, RecordQuery, RecordUpdate
+from auditord_hookspecs import AggregateQuery, Aggregates, InvalidRecord, Record, RecordQuery, RecordUpdate
 
 MIGRATIONS: Final = "auditord.store.sqlite.migrations"
 
@@ -125,6 +125,10 @@ class SqliteRecordStore:
         compiled = compile_query(query)
         async with self._database.stream(compiled.sql, compiled.parameters, _take_documents) as pages:
             yield pages
+
+    async def aggregate(self, query: AggregateQuery) -> Aggregates:
+        """See :class:`RecordStore`."""
+        raise NotImplementedError("the statements follow")
 
     async def counts(self) -> RecordCounts:
         """See :class:`RecordStore`."""

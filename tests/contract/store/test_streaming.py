@@ -1,6 +1,5 @@
 """Answers to queries: order, filters, limits; compared with a plain evaluation in Python."""
 
-import operator
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -12,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from auditord.store import Duplicates, Provenance, RecordStore
+from auditord.testing.conditions import matches
 from auditord_hookspecs import Component, Record, RecordQuery
 from auditord_hookspecs.query import (
     AllOf,
@@ -39,42 +39,6 @@ StoreFactory = Callable[[], AbstractAsyncContextManager[RecordStore]]
 
 EPOCH = datetime(2024, 1, 1, tzinfo=UTC)
 BROUGHT = Provenance(EPOCH)
-COMPARE = {
-    Comparison.GT: operator.gt,
-    Comparison.GTE: operator.ge,
-    Comparison.LT: operator.lt,
-    Comparison.LTE: operator.le,
-    Comparison.EQUALS: operator.eq,
-}
-
-
-def matches(record: Record, condition: Condition) -> bool:  # noqa: C901,PLR0911 one branch for each type of node
-    match condition:
-        case AllOf(conditions):
-            return all(matches(record, each) for each in conditions)
-        case IdEquals(record_id):
-            return record.record_id == record_id
-        case IsOpen():
-            return record.stop_time is None
-        case TimeCompares(field, comparison, moment):
-            time = record.start_time if field is TimeField.START else record.stop_time
-            return time is not None and COMPARE[comparison](time, moment)
-        case RuntimeCompares(comparison, seconds):
-            return record.runtime is not None and COMPARE[comparison](record.runtime, seconds)
-        case MetaContains(key, value):
-            return value in (record.meta or {}).get(key, ())
-        case MetaLacks(key, value):
-            values = (record.meta or {}).get(key)
-            return values is not None and value not in values
-        case MetaContainsAny(key, wanted):
-            return not set(wanted).isdisjoint((record.meta or {}).get(key, ()))
-        case MetaAbsent(key):
-            return key not in (record.meta or {})
-        case PlaceCompares(comparison, moment, record_id):
-            place = (record.start_time, record.record_id.encode())
-            return bool(COMPARE[comparison](place, (moment, record_id.encode())))
-        case ComponentCompares(name, comparison, amount):
-            return any(each.name == name and COMPARE[comparison](each.amount, amount) for each in record.components)
 
 
 def in_order(records: Sequence[Record], order: Order) -> list[Record]:

@@ -18,7 +18,17 @@ from auditord.duplicates import Duplicates
 from auditord.errors import StoreUnavailable
 from auditord.store import Difference, OutboxEntry, Provenance, RecordCounts, Verdict
 from auditord.web import serve
-from auditord_hookspecs import Close, Entry, Insert, InvalidRecord, Record, RecordQuery, RecordUpdate
+from auditord_hookspecs import (
+    AggregateQuery,
+    Aggregates,
+    Close,
+    Entry,
+    Insert,
+    InvalidRecord,
+    Record,
+    RecordQuery,
+    RecordUpdate,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -94,6 +104,9 @@ class FakeStore:
         while self.endless:
             self.pages_given += 1
             yield self.endless
+
+    async def aggregate(self, query: AggregateQuery) -> Aggregates:
+        raise NotImplementedError
 
     async def counts(self) -> RecordCounts:
         raise NotImplementedError

@@ -1,0 +1,125 @@
+"""Aggregates computed one record after the other: what every store must answer, and what the fake contexts do."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Final, TypeAlias
+
+from auditord.testing.conditions import matches
+from auditord_hookspecs import (
+    AggregateQuery,
+    Aggregates,
+    AmountSums,
+    CalendarPeriod,
+    CalendarUnit,
+    Component,
+    ComponentAmount,
+    ComponentUsage,
+    Dimension,
+    Group,
+    MetaValue,
+    Record,
+    ScoreSums,
+    ScoreValue,
+    UsageSums,
+)
+from auditord_hookspecs.aggregates import KeyValue, exact_score
+from auditord_hookspecs.query import TimeField
+from auditord_hookspecs.records import runtime_seconds
+
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """A record that counts."""
+
+    record: Record
+    stop: datetime
+    runtime: int
+
+
+_Key: TypeAlias = tuple[KeyValue, ...]
+
+
+def aggregate_records(records: Iterable[Record], query: AggregateQuery) -> Aggregates:
+    """The answer that a store with these records gives."""
+    members: defaultdict[_Key, list[_Counted]] = defaultdict(list)
+    for record in records:
+        counted = _count(record, query) if matches(record, query.where) else None
+        if counted is not None:
+            members[tuple([_key_value(counted, dimension) for dimension in query.by])].append(counted)
+    groups = [_group(key, members[key], query.usage) for key in sorted(members, key=_in_order)]
+    return Aggregates(tuple(groups), query.ticks_per_second)
+
+
+def _count(record: Record, query: AggregateQuery) -> _Counted | None:
+    start, stop = record.start_time, query.as_of if record.stop_time is None else record.stop_time
+    if stop is None or stop < start:
+        return None
+    if query.window is None:
+        return _Counted(record, stop, runtime_seconds(start, stop))
+    if start >= query.window.stop or (stop <= query.window.start and start < query.window.start):
+        return None
+    return _Counted(record, stop, (min(stop, query.window.stop) - max(start, query.window.start)) // _MICROSECOND)
+
+
+def _key_value(counted: _Counted, dimension: Dimension) -> KeyValue:
+    record = counted.record
+    match dimension:
+        case MetaValue(keys):
+            lists = [values for key in keys if (values := (record.meta or {}).get(key)) is not None]
+            return lists[0][0] if lists and lists[0] else None
+        case ComponentAmount(name):
+            amounts = [each.amount for each in _named(record, name)]
+            return sum(amounts) if amounts else None
+        case ScoreValue(name, score):
+            components = _named(record, name)
+            return _score(components[0], score) if components else None
+        case CalendarPeriod(unit, field):
+            return _first_day(record.start_time if field is TimeField.START else counted.stop, unit)
+
+
+def _first_day(moment: datetime, unit: CalendarUnit) -> date:
+    if unit is CalendarUnit.DAY:
+        return moment.date()
+    return moment.date().replace(day=1, month=moment.month if unit is CalendarUnit.MONTH else 1)
+
+
+def _group(key: _Key, members: Sequence[_Counted], usage: Sequence[ComponentUsage]) -> Group:
+    return Group(
+        key=key,
+        records=len(members),
+        runtime=sum(each.runtime for each in members),
+        first_stop=min(each.stop for each in members),
+        last_stop=max(each.stop for each in members),
+        usage=tuple([_usage(members, each) for each in usage]),
+    )
+
+
+def _usage(members: Sequence[_Counted], usage: ComponentUsage) -> UsageSums:
+    sums = AmountSums()
+    split: dict[str, defaultdict[Decimal | None, AmountSums]] = {
+        score: defaultdict(AmountSums) for score in usage.scores
+    }
+    for counted in members:
+        for component in _named(counted.record, usage.component):
+            part = AmountSums(component.amount, component.amount * counted.runtime)
+            sums += part
+            for score, by_value in split.items():
+                by_value[_score(component, score)] += part
+    return UsageSums(sums, {score: ScoreSums(by_value) for score, by_value in split.items()})
+
+
+def _named(record: Record, name: str) -> list[Component]:
+    return [component for component in record.components if component.name == name]
+
+
+def _score(component: Component, name: str) -> Decimal | None:
+    return next((exact_score(score.value) for score in component.scores if score.name == name), None)
+
+
+def _in_order(key: _Key) -> list[tuple[bool, object]]:
+    return [(value is not None, value) for value in key]

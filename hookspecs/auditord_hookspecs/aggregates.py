@@ -1,0 +1,214 @@
+"""Sums over records, made where the records are: what may be asked, and the answer.
+
+Which records count: those with a stop time that is not before their start, and, if the query has an ``as_of`` instant,
+open records that had started by then, as if they had stopped at it. With a window, those that overlap it (a job without
+length is in the window that holds its instant), so that windows which follow each other count each microsecond once.
+
+All sums are integers of any size; products with scores are exact decimals. Rounding is left to whoever reports.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, Inexact
+from enum import Enum
+from typing import Final, TypeAlias
+
+from auditord_hookspecs.query import AllOf, Condition, TimeField, Window
+
+# Between the largest and the smallest score lie 632 decimal digits: every sum of products with integers is exact.
+_EXACT: Final = Context(prec=1_000, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[Inexact])
+
+
+class CalendarUnit(Enum):
+    """Days, months and years of UTC."""
+
+    DAY = "day"
+    MONTH = "month"
+    YEAR = "year"
+
+
+@dataclass(frozen=True, slots=True)
+class MetaValue:
+    """The first value under the first of these keys that a record has; None if there is none.
+
+    Site, group, user, submit host and all the like: ``MetaValue("site_id", "site")`` for a key and its older name.
+    """
+
+    keys: tuple[str, ...]
+
+    def __init__(self, *keys: str) -> None:
+        if not keys:
+            raise ValueError("MetaValue() needs a key")
+        object.__setattr__(self, "keys", keys)
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentAmount:
+    """The amount of a component, summed if a record has several of this name; None if it has none."""
+
+    component: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreValue:
+    """The value of a score of the record's first component of this name; None if it has none."""
+
+    component: str
+    score: str
+
+
+@dataclass(frozen=True, slots=True)
+class CalendarPeriod:
+    """The day, month or year of UTC in which records started or stopped, as its first day.
+
+    An open record counts as if it had stopped at the query's ``as_of``.
+    """
+
+    unit: CalendarUnit
+    field: TimeField = TimeField.STOP
+
+
+Dimension: TypeAlias = MetaValue | ComponentAmount | ScoreValue | CalendarPeriod
+KeyValue: TypeAlias = str | int | Decimal | date | None
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentUsage:
+    """Sums over the components of one name, each of them, also split by the values of the named scores."""
+
+    component: str
+    scores: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateQuery:
+    """What to sum up of which records.
+
+    Args:
+        where: which records, besides the rules of the module.
+        by: what they are grouped by; nothing makes one group of all.
+        usage: components to be summed up.
+        window: only the overlap of each record with it counts as its runtime.
+        as_of: an aware instant at which open records count as stopped; without it they are left out.
+    """
+
+    where: Condition = field(default_factory=AllOf)
+    by: tuple[Dimension, ...] = ()
+    usage: tuple[ComponentUsage, ...] = ()
+    window: Window | None = None
+    as_of: datetime | None = None
+
+    def __post_init__(self) -> None:
+        moments = [self.as_of] if self.window is None else [self.as_of, self.window.start, self.window.stop]
+        if any(moment is not None and moment.tzinfo is None for moment in moments):
+            raise ValueError("an instant needs a zone")
+        if self.window is not None and self.window.stop < self.window.start:
+            raise ValueError("the window ends before it begins")
+
+    @property
+    def ticks_per_second(self) -> int:
+        """The unit of runtimes in the answer: whole seconds, but microseconds of overlap with a window."""
+        return 1 if self.window is None else 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class AmountSums:
+    """Sums over components.
+
+    Args:
+        amount: of their amounts.
+        amount_runtime: of amount times runtime, in the answer's ticks.
+    """
+
+    amount: int = 0
+    amount_runtime: int = 0
+
+    def __add__(self, other: "AmountSums") -> "AmountSums":
+        return AmountSums(self.amount + other.amount, self.amount_runtime + other.amount_runtime)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreSums:
+    """The sums over components, split by the value of a score.
+
+    Args:
+        by_value: for each value; None stands for the components without this score.
+    """
+
+    by_value: Mapping[Decimal | None, AmountSums]
+
+    @property
+    def amount(self) -> Decimal:
+        """The sum of amount times score, exactly; components without the score are left out."""
+        return _product({value: sums.amount for value, sums in self.by_value.items()})
+
+    @property
+    def amount_runtime(self) -> Decimal:
+        """The sum of amount times score times runtime in the answer's ticks, exactly; the same."""
+        return _product({value: sums.amount_runtime for value, sums in self.by_value.items()})
+
+    @property
+    def unscored(self) -> AmountSums:
+        """The sums over the components that do not have the score."""
+        return self.by_value.get(None, AmountSums())
+
+
+@dataclass(frozen=True, slots=True)
+class UsageSums:
+    """What the components of one name come to.
+
+    Args:
+        sums: over all of them.
+        scores: the same by the values of each score that was asked for.
+    """
+
+    sums: AmountSums
+    scores: Mapping[str, ScoreSums]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The sums over one group of records.
+
+    Args:
+        key: one value for each dimension.
+        records: how many there are, at least one.
+        runtime: the sum of their runtimes in the answer's ticks.
+        first_stop: the earliest stop time among them.
+        last_stop: the latest.
+        usage: one for each that was asked for.
+    """
+
+    key: tuple[KeyValue, ...]
+    records: int
+    runtime: int
+    first_stop: datetime
+    last_stop: datetime
+    usage: tuple[UsageSums, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregates:
+    """The answer to an :class:`AggregateQuery`.
+
+    Args:
+        groups: in the order of their keys, None before all others; none if no record counts.
+        ticks_per_second: what one second is in the sums of runtimes.
+    """
+
+    groups: tuple[Group, ...]
+    ticks_per_second: int
+
+
+def exact_score(value: float) -> Decimal:
+    """A score as it is written: the shortest decimal that is read as this number."""
+    return Decimal(repr(value))
+
+
+def _product(sums: Mapping[Decimal | None, int]) -> Decimal:
+    total = Decimal()
+    for value, number in sums.items():
+        if value is not None:
+            total = _EXACT.fma(value, Decimal(number), total)
+    return total
