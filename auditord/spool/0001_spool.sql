@@ -38,8 +38,12 @@ CREATE TABLE quarantine (
     principal      TEXT,
     agent          TEXT,
     route          TEXT, -- of a body: where it was posted
+    size           INTEGER NOT NULL, -- of raw, in bytes
     UNIQUE (stage, task, source_id, variant)
 );
+
+-- How many bodies there are, how large, and which are the oldest, without a look at the bodies.
+CREATE INDEX quarantine_bodies ON quarantine (stage, quarantined_at, quarantine_id, size) WHERE stage = 'body';
 
 -- How far each collector has read its source.
 CREATE TABLE checkpoint (

@@ -14,12 +14,13 @@ from auditord_hookspecs import Provenance
 # its number, and counts how often it came.
 _SET_ASIDE: Final = """
     INSERT INTO quarantine (stage, task, source_id, variant, raw, reason, quarantined_at, operation, alternate_id,
-                            received_at, principal, agent, route)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                            received_at, principal, agent, route, size)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (stage, task, source_id, variant) DO UPDATE SET
         raw = excluded.raw, reason = excluded.reason, quarantined_at = excluded.quarantined_at,
         operation = excluded.operation, alternate_id = excluded.alternate_id, received_at = excluded.received_at,
-        principal = excluded.principal, agent = excluded.agent, route = excluded.route, occurrences = occurrences + 1
+        principal = excluded.principal, agent = excluded.agent, route = excluded.route,
+        size = excluded.size, occurrences = occurrences + 1
 """
 
 _COLUMNS: Final = """
@@ -30,10 +31,13 @@ _COLUMNS: Final = """
 
 _LIST: Final = f"{_COLUMNS} WHERE (?1 IS NULL OR task = ?1) AND quarantine_id > ?2 ORDER BY quarantine_id LIMIT ?3"
 _GET: Final = f"{_COLUMNS} WHERE quarantine_id = ?"
-_BODIES: Final = "SELECT count(*), coalesce(sum(length(raw)), 0) FROM quarantine WHERE stage = 'body'"
-_OLDEST_BODY: Final = (
-    "SELECT quarantine_id, length(raw) FROM quarantine WHERE stage = 'body' ORDER BY quarantined_at, 1"
-)
+_BODIES: Final = """
+    SELECT count(*), coalesce(sum(size), 0) FROM quarantine INDEXED BY quarantine_bodies WHERE stage = 'body'
+"""
+_OLDEST_BODY: Final = """
+    SELECT quarantine_id, size FROM quarantine INDEXED BY quarantine_bodies WHERE stage = 'body'
+    ORDER BY quarantined_at, quarantine_id
+"""
 _COUNT: Final = "INSERT INTO counter VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = value + excluded.value"
 
 
@@ -47,7 +51,8 @@ def _row(thing: SetAside, now: int) -> tuple[Any, ...]:  # Any: SQLite's column 
     origin = (None, None, None) if given is None else provenance_columns(given)
     stage = thing.stage.value
     key = (stage, thing.task, thing.source_id, _variant(thing))
-    return (*key, thing.raw, thing.reason, now, thing.operation, thing.alternate_id, *origin, thing.route)
+    body = (thing.route, len(thing.raw))
+    return (*key, thing.raw, thing.reason, now, thing.operation, thing.alternate_id, *origin, *body)
 
 
 def _variant(thing: SetAside) -> bytes:

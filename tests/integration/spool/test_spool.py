@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from auditord.errors import StateInUse, StoreUnavailable
-from auditord.spool import Spool, Stage, own, owner, retry
+from auditord.spool import Spool, Stage, own, owner, quarantine, retry
 from auditord_hookspecs import (
     AuditordError,
     Batch,
@@ -333,6 +333,15 @@ async def test_refused_bodies_are_bounded_in_bytes(tmp_path: Path, clock: Clock)
             clock.moment += SECOND
             await spool.keep_refused_body(filling * 45, "no record", Provenance(clock.moment), "/record")
         assert [entry.raw[:1] for entry in await spool.quarantine_list()] == [b"b", b"c"]
+
+
+@pytest.mark.parametrize("statement", ["_BODIES", "_OLDEST_BODY"])
+async def test_bounding_bodies_reads_none_of_them(tmp_path: Path, spool: Spool, statement: str) -> None:
+    """With thousands of them, every further refusal would hold up the collectors' batches."""
+    await spool.check()
+    with closing(sqlite3.connect(tmp_path / "spool.db")) as connection:
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {getattr(quarantine, statement)}").fetchall()
+    assert [step[-1] for step in plan] == ["SEARCH quarantine USING COVERING INDEX quarantine_bodies (stage=?)"]
 
 
 async def test_discarding_says_how_many(spool: Spool) -> None:
