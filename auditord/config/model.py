@@ -13,6 +13,7 @@ from pydantic import Field, field_validator, model_validator
 from auditord.config.documents import is_section
 from auditord.config.listen import DEFAULT_LISTEN, Listen
 from auditord.config.sizes import Size
+from auditord.config.store_url import sqlite_path, sqlite_url
 from auditord.duplicates import Duplicates
 from auditord_hookspecs import Duration, InstanceConfig, Section
 
@@ -63,6 +64,12 @@ class StoreSection(Section):
     """Where the records are kept."""
 
     url: str = Field(min_length=1, description="sqlite:///<absolute path>; by default records.db in state_dir.")
+
+    @field_validator("url")
+    @classmethod
+    def _can_be_opened(cls, url: str) -> str:
+        sqlite_path(url)
+        return url
 
 
 class DatabaseMetricsSection(Section):
@@ -145,7 +152,7 @@ class Configuration(Section):
         store = values.get("store", {})
         if not is_section(store) or "url" in store:
             return values
-        return values | {"store": {**store, "url": f"sqlite:///{values['state_dir']}/records.db"}}
+        return values | {"store": {**store, "url": sqlite_url(Path(str(values["state_dir"]), "records.db"))}}
 
     @field_validator("state_dir")
     @classmethod

@@ -3,8 +3,8 @@
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
+from auditord.config.store_url import sqlite_path
 from auditord.errors import ConfigurationError
 from auditord.store.protocol import RecordStore
 from auditord.store.sqlite import SqliteRecordStore
@@ -50,9 +50,7 @@ async def open_store_for_reading(url: str) -> AsyncGenerator[RecordStore, None]:
 
 
 def _sqlite_path(url: str) -> Path:
-    parts = urlsplit(url)
-    if parts.scheme in {"postgresql", "postgres"}:
-        raise ConfigurationError("store.url: PostgreSQL is not available in this version, use sqlite:///path/to/file.")
-    if parts.scheme != "sqlite" or parts.netloc or parts.query or parts.fragment or not parts.path.strip("/"):
-        raise ConfigurationError(f"store.url: {url!r} is not of the form sqlite:///path/to/file.")
-    return Path("/" + unquote(parts.path).lstrip("/"))
+    try:
+        return sqlite_path(url)
+    except ValueError as error:
+        raise ConfigurationError(f"store.url: {error}.") from error

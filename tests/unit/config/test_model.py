@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from auditord.config.listen import DEFAULT_LISTEN, TcpListen, UnixListen
 from auditord.config.model import ApiSection, Configuration, DatabaseMetricsSection, default_state_dir
 from auditord.config.sizes import format_size, parse_size
+from auditord.config.store_url import sqlite_path
 from auditord.duplicates import Duplicates
 
 
@@ -23,6 +24,18 @@ def test_only_the_state_folder_must_be_known() -> None:
     assert configuration.shutdown.grace == timedelta(seconds=30)
     assert configuration.metrics.database.site_key == "site_id"
     assert not configuration.collectors
+
+
+def test_any_state_folder_has_a_url_for_its_records() -> None:
+    configuration = Configuration.model_validate({"state_dir": "/srv/100% #1?"})
+    assert sqlite_path(configuration.store.url) == Path("/srv/100% #1?/records.db")
+
+
+@pytest.mark.parametrize("url", ["sqlite:records.db", "postgresql://u:geheim@db/x", "mysql://u:geheim@db/x", "/x.db"])
+def test_a_store_that_cannot_be_opened_is_refused_without_its_password(url: str) -> None:
+    with pytest.raises(ValidationError, match="sqlite:///path/to/file") as refused:
+        Configuration.model_validate({"state_dir": "/srv/a", "store": {"url": url}})
+    assert "geheim" not in refused.value.errors()[0]["msg"]
 
 
 def test_a_written_store_wins_over_the_state_folder() -> None:

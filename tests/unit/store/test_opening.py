@@ -17,6 +17,7 @@ pytestmark = pytest.mark.anyio
         ("sqlite://host/path.db", "not of the form sqlite:///path"),
         ("sqlite:///path.db?mode=ro", "not of the form sqlite:///path"),
         ("records.db", "not of the form sqlite:///path"),
+        ("sqlite:records.db", "not of the form sqlite:///path"),
         ("mysql://x/y", "not of the form sqlite:///path"),
     ],
 )
