@@ -76,6 +76,11 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
         pass
 
 
+def test_a_path_that_is_too_long_is_explained(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="path too long: at most 107 bytes, so take a shorter path"):
+        bind(UnixListen(tmp_path / ("x" * 110)))
+
+
 def test_a_port_that_is_taken_gives_one_clear_message() -> None:
     with bound_sockets([TcpListen("127.0.0.1", 0)]) as (sock,):
         sock.listen()
