@@ -94,7 +94,9 @@ def _unix(address: UnixListen) -> list[socket.socket]:
 
 def _unix_failure(error: OSError) -> str:
     if error.errno is None:  # Python itself refuses what does not fit the kernel's address
-        return f"{error}: at most 107 bytes, so take a shorter path (of api.listen, or of state_dir for its control.sock)"
+        return (
+            f"{error}: at most 107 bytes, so take a shorter path (of api.listen, or of state_dir for its control.sock)"
+        )
     return f"{error.strerror}: the folder must exist and be writable"
 
 
@@ -106,14 +108,18 @@ def _remove_stale(address: UnixListen) -> None:
     """
     with suppress(FileNotFoundError):
         if not stat.S_ISSOCK(address.path.lstat().st_mode):
-            raise ConfigurationError(f"cannot listen on '{address}': it is a file of another kind: remove it or take another")
+            raise ConfigurationError(
+                f"cannot listen on '{address}': it is a file of another kind: remove it or take another"
+            )
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             try:
                 probe.connect(str(address.path))
             except ConnectionRefusedError:
                 address.path.unlink()
                 return
-        raise ConfigurationError(f"cannot listen on '{address}': another process listens there: stop it or take another path")
+        raise ConfigurationError(
+            f"cannot listen on '{address}': another process listens there: stop it or take another path"
+        )
 
 
 def _remove(path: Path, inode: int) -> None:

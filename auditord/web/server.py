@@ -19,6 +19,7 @@ from auditord.web.figures import HttpFigures
 from auditord.web.listeners import bound_sockets, url
 from auditord.web.operations import Operations
 from auditord.web.reading import Reading
+from auditord.web.rubbish import server_log
 from auditord.web.spooling import RequestSpool
 from auditord.web.writing import Writing
 
@@ -97,6 +98,7 @@ async def listening(dispatcher: Dispatcher, api: ApiSection, grace: timedelta) -
     server = web.Server(
         dispatcher.handle,
         access_log=None,
+        logger=server_log,
         keepalive_timeout=KEEP_ALIVE_SECONDS,
         max_line_size=MAX_HEAD_BYTES,
         max_field_size=MAX_HEAD_BYTES,

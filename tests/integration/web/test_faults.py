@@ -488,6 +488,15 @@ async def test_garbage_ends_its_own_connection_only(garbage: bytes) -> None:
         assert status(await server.ask(http("GET", "/health_check"))) == 200
 
 
+async def test_rubbish_is_one_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    async with serving(FakeStore()) as server:
+        assert status(await server.ask(b"GET /health_check HTTP/1.1\r\n\r\n")) == 400
+    (line,) = [each for each in caplog.records if each.name == "auditord.web.rubbish"]
+    assert (line.levelname, line.exc_info) == ("INFO", None)
+    assert line.getMessage().endswith("it is no HTTP: Missing 'Host' header in request.")
+
+
 async def test_http_1_0_ends_the_connection() -> None:
     async with serving(FakeStore()) as server:
         assert status(await server.ask(b"GET /health_check HTTP/1.0\r\nconnection: keep-alive\r\n\r\n")) == 200
