@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from auditord.store import Duplicates, Provenance, RecordStore, Verdict
 from auditord.store.opening import open_store, open_store_for_reading
 from auditord.store.sqlite import SqliteRecordStore
 from auditord.store.sqlite.compiler import compile_query
+from auditord.store.sqlite.counting import BETWEEN_NOTES
 from auditord.store.sqlite.store import MIGRATIONS
 from auditord_hookspecs import Component, InvalidRecord, Record, RecordQuery, RecordUpdate
 from auditord_hookspecs.query import (
@@ -251,6 +253,23 @@ async def test_other_counted_keys_are_counted_again(path: Path) -> None:
     await store.add(record(10, meta={"a": ("y\\",), "b": ("z",)}), BROUGHT, SAME_RUN)
     assert (await store.counts()).per_value == {"a": {"x": 5, "y\\": 6}, "b": {"z": 1}}
     await store.close()
+
+
+async def test_counts_are_written_down_now_and_then(database: Database, store: SqliteRecordStore) -> None:
+    for first in range(0, 3_000, 300):
+        await store.add_all([record(number) for number in range(first, first + 300)], BROUGHT, SAME_RUN, atomic=True)
+    (up_to,) = await database.read(lambda connection: connection.execute("SELECT up_to FROM counted_keys").fetchone())
+    assert 3_000 - up_to < BETWEEN_NOTES
+
+
+async def test_reading_what_a_killed_daemon_left(path: Path) -> None:
+    left = path.with_name("left.db")
+    async with open_store(f"sqlite://{path}", counted_keys=()) as store:
+        await store.add(record(1), BROUGHT, SAME_RUN)
+        for suffix in ("", "-wal"):
+            shutil.copy(f"{path}{suffix}", f"{left}{suffix}")
+    async with open_store_for_reading(f"sqlite://{left}") as store:
+        assert await all_ids(store) == ["job-000001"]
 
 
 async def test_provenance_is_kept_beside_the_record(database: Database, store: SqliteRecordStore) -> None:
