@@ -24,6 +24,7 @@ class Offer(msgspec.Struct, frozen=True, gc=False):
     Args:
         record: as it was offered.
         row: its columns from ``start_time`` to ``document``, in the order of the statements.
+        scores: what its components score (:func:`scores_text`).
         provenance: who brought it, and when.
         duplicates: what it means if the id is known.
         carried: whether what becomes of it is put into the outbox.
@@ -31,6 +32,7 @@ class Offer(msgspec.Struct, frozen=True, gc=False):
 
     record: Record
     row: tuple[Value, ...]
+    scores: str | None
     provenance: Provenance
     duplicates: Duplicates
     carried: bool = False
@@ -49,7 +51,7 @@ def make_offer(record: Record, provenance: Provenance, duplicates: Duplicates, *
         InvalidRecord: it cannot be encoded, since somebody got around the checks of :class:`Record`.
     """
     try:
-        return Offer(record, _row(record), provenance, duplicates, carried)
+        return Offer(record, _row(record), scores_text(record.components), provenance, duplicates, carried)
     except (UnicodeError, OverflowError) as error:
         raise InvalidRecord(f"The record {record.record_id!r} cannot be stored: {error}.") from error
 
@@ -68,6 +70,15 @@ def from_micros(micros: int) -> datetime:
 def document_text(record: Record) -> str:
     """The wire text."""
     return encode_record(record).decode()
+
+
+def scores_text(components: Sequence[Component]) -> str | None:
+    """The names of components that have scores, with their scores, as JSON; None if there are none.
+
+    Records of one type of node have the same text, so a store keeps it once and a number in each record.
+    """
+    scored = [(component.name, component.scores) for component in components if component.scores]
+    return msgspec.json.encode(scored).decode() if scored else None
 
 
 def _row(record: Record) -> tuple[Value, ...]:

@@ -1,6 +1,7 @@
 """The schema of the record store: what migrations make equals what is there when the file is made anew."""
 
 import sqlite3
+from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
 
@@ -8,9 +9,14 @@ import pytest
 
 from auditord.database.migrations import Migrations, load_migrations, migrate
 from auditord.errors import SchemaMismatch
+from auditord.store import Duplicates, Provenance, Verdict
+from auditord.store.rows import scores_text
 from auditord.store.sqlite import SqliteRecordStore
 from auditord.store.sqlite.store import MIGRATIONS
+from auditord_hookspecs import Component, Record, Score
+from auditord_hookspecs.wire import encode_record
 
+START = datetime(2024, 1, 1, tzinfo=UTC)
 KNOWN = load_migrations(MIGRATIONS)
 
 
@@ -21,6 +27,11 @@ def schema(path: Path) -> list[tuple[str, str, str]]:
     ).fetchall()
     connection.close()
     return rows
+
+
+def scored(record_id: str, value: float) -> Record:
+    cores = Component("Ядра", 8, (Score("HEP/SCORE", value), Score("x", 1.0)))
+    return Record(record_id, START, (cores, Component("Memory", 1, ())))
 
 
 def make(path: Path, version: int) -> None:
@@ -39,6 +50,28 @@ async def test_a_migrated_schema_equals_a_fresh_one(tmp_path: Path, version: int
         await (await SqliteRecordStore.open(path)).close()
     assert schema(old) == schema(fresh)
     assert schema(fresh)
+
+
+@pytest.mark.anyio
+async def test_scores_of_old_records_are_shared_as_those_of_new_ones(tmp_path: Path) -> None:
+    path = tmp_path / "records.db"
+    make(path, 2)
+    old = [scored("a", 9.2), scored("b", 0.1), scored("c", 9.2), Record("d", START, ())]
+    connection = sqlite3.connect(path)
+    connection.execute("INSERT INTO sources VALUES (1, NULL, NULL)")
+    columns = "record_id, start_time, content, received_at, source_id, document"
+    insert = f"INSERT INTO records ({columns}) VALUES (?, 0, 0, 0, 1, ?)"  # noqa: S608 a literal
+    connection.executemany(insert, [(record.record_id, encode_record(record).decode()) for record in old])
+    connection.commit()
+    store = await SqliteRecordStore.open(path)
+    assert await store.add(scored("e", 0.1), Provenance(START), Duplicates.SAME_RUN) is Verdict.ADDED
+    await store.close()
+    numbers = dict(connection.execute("SELECT record_id, score_set FROM records").fetchall())
+    texts = dict(connection.execute("SELECT score_set, scores FROM score_sets").fetchall())
+    connection.close()
+    assert texts[numbers["a"]] == scores_text(old[0].components)
+    assert (numbers["a"], numbers["b"], numbers["d"]) == (numbers["c"], numbers["e"], None)
+    assert len(texts) == 2
 
 
 @pytest.mark.anyio

@@ -12,7 +12,7 @@ from auditord.store.protocol import Provenance, Verdict
 from auditord.store.rows import Offer, document_text, to_micros
 from auditord.store.sqlite import outbox
 from auditord.store.sqlite.counting import count_arrivals, count_change
-from auditord.store.sqlite.sources import QUERIES, Sources
+from auditord.store.sqlite.sources import QUERIES, ScoreSets, Sources
 from auditord.store.verdicts import Identity, judge, starts_earlier
 from auditord_hookspecs import InvalidRecord, Record
 from auditord_hookspecs.wire import decode_record
@@ -146,9 +146,15 @@ def probe(connection: sqlite3.Connection) -> None:
 
 
 def _insert(connection: sqlite3.Connection, offers: Sequence[Offer]) -> None:
-    sources = Sources(connection)
+    sources, score_sets = Sources(connection), ScoreSets(connection)
     rows = [
-        (offer.record.record_id, *offer.row, to_micros(offer.provenance.received_at), sources.number(offer.provenance))
+        (
+            offer.record.record_id,
+            *offer.row,
+            score_sets.number(offer.scores),
+            to_micros(offer.provenance.received_at),
+            sources.number(offer.provenance),
+        )
         for offer in offers
     ]
     if connection.executemany(QUERIES["insert_record"], rows).rowcount < len(rows):
@@ -170,7 +176,8 @@ def _carried(offer: Offer, operation: outbox.Operation) -> outbox.Change:
 def _overwrite(connection: sqlite3.Connection, stored: Stored, offer: Offer) -> None:
     updated_at = to_micros(offer.provenance.received_at)
     source = Sources(connection).number(offer.provenance)
-    connection.execute(QUERIES["overwrite_record"], (*offer.row, updated_at, source, stored.seq))
+    score_set = ScoreSets(connection).number(offer.scores)
+    connection.execute(QUERIES["overwrite_record"], (*offer.row, score_set, updated_at, source, stored.seq))
     connection.execute(QUERIES["settle_differences"], (offer.record.record_id,))
     count_change(connection, stored.seq, stored.record, offer.record)
 

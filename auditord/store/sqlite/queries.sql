@@ -4,9 +4,9 @@
 -- Add a record whose id is free; the row count tells.
 INSERT INTO records (
     record_id, start_time, stop_time, site, user_group, user_name, more, cores, memory, gpu, total_cpu, content, document,
-    received_at, source_id
+    score_set, received_at, source_id
 )
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (record_id) DO NOTHING
 
 -- name: overwrite_record
@@ -14,7 +14,8 @@ ON CONFLICT (record_id) DO NOTHING
 UPDATE records
 SET
     start_time = ?, stop_time = ?, site = ?, user_group = ?, user_name = ?, more = ?, cores = ?, memory = ?, gpu = ?,
-    total_cpu = ?, content = ?, document = ?, updated_at = ?, source_id = ?
+    total_cpu = ?, content = ?, document = ?, score_set = ?, updated_at = ?,
+    source_id = ?
 WHERE seq = ?
 
 -- name: move_times
@@ -45,6 +46,17 @@ WHERE principal IS ? AND agent IS ?
 -- Give a principal and its client a number.
 INSERT INTO sources (principal, agent)
 VALUES (?, ?)
+
+-- name: find_score_set
+-- The number of what components score.
+SELECT score_set
+FROM score_sets
+WHERE scores = ?
+
+-- name: insert_score_set
+-- Give what components score a number.
+INSERT INTO score_sets (scores)
+VALUES (?)
 
 -- name: note_difference
 -- Keep a record that differs from the stored one; one that came before comes to the top.

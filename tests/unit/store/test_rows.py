@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from auditord.store import Duplicates, Provenance
-from auditord.store.rows import from_micros, make_offer, to_micros
-from auditord_hookspecs import Component, InvalidRecord, Record
+from auditord.store.rows import from_micros, make_offer, scores_text, to_micros
+from auditord_hookspecs import Component, InvalidRecord, Record, Score
 from auditord_hookspecs.records import MAX_AMOUNT
 
 START = datetime(2024, 2, 3, 4, 5, 6, 7, tzinfo=UTC)
@@ -75,3 +75,13 @@ def test_what_cannot_be_encoded_is_an_invalid_record() -> None:
     msgspec.structs.force_setattr(record, "meta", {"a": ("\ud800",)})  # around the checks, as only a mistake could
     with pytest.raises(InvalidRecord, match="cannot be stored"):
         make_offer(record, BROUGHT, Duplicates.SAME_RUN)
+
+
+def test_the_text_of_scores_names_components_that_have_some() -> None:
+    cores = Component("Cores", 8, (Score("HEPSPEC06", 9.2), Score("hepscore23", 15.5)))
+    gpu = Component("GPU", 1, (Score("FP32", 1e22),))
+    assert scores_text((cores, Component("Memory", 1, ()), gpu)) == (
+        '[["Cores",[{"name":"HEPSPEC06","value":9.2},{"name":"hepscore23","value":15.5}]],'
+        '["GPU",[{"name":"FP32","value":1e22}]]]'
+    )
+    assert scores_text((Component("Memory", 1, ()),)) is None
