@@ -164,8 +164,8 @@ def _meta_lacks(key: str, value: str) -> Compiled:
 def _meta_contains_any(key: str, values: Sequence[str]) -> Compiled:
     if not values:
         return Compiled("FALSE")
-    marks = _marks(len(values))
-    likely: LiteralString = " OR ".join(["instr(document, ?) > 0"] * len(values))
+    marks = _repeated("?", ", ", len(values))
+    likely = _repeated("instr(document, ?) > 0", " OR ", len(values))
     contains = Compiled(
         f"(({likely}) AND EXISTS (SELECT 1 FROM json_each(document, '$.meta') AS meta,"  # noqa: S608 literals only
         f" json_each(meta.value) AS entry WHERE meta.key = ? AND entry.value IN ({marks})))",
@@ -176,8 +176,9 @@ def _meta_contains_any(key: str, values: Sequence[str]) -> Compiled:
     return _from_column(Compiled(f"{_META_COLUMNS[key]} IN ({marks})", tuple(values)), contains)
 
 
-def _marks(count: int) -> LiteralString:
-    return ", ".join(["?"] * count)
+def _repeated(part: LiteralString, separator: LiteralString, count: int) -> LiteralString:
+    parts: list[LiteralString] = [part] * count
+    return separator.join(parts)
 
 
 def _meta_absent(key: str) -> Compiled:
