@@ -1,0 +1,51 @@
+"""Reading and writing the records of an auditord or an AUDITOR 0.11 server.
+
+::
+
+    from auditord.client import Client
+
+    with Client("http://auditord.example:8000").stream() as records:
+        for record in records:
+            print(record.record_id, record.runtime)
+
+:class:`AsyncClient` does the same in coroutines; :func:`to_arrow`, :func:`to_pandas` and :func:`to_polars` make tables
+of records. Nothing here needs a daemon on this host.
+"""
+
+from auditord.client.asynchronous import AsyncClient
+from auditord.client.connection import Tls
+from auditord.client.errors import (
+    AnsweredError,
+    ClientError,
+    ConnectionFailed,
+    CutAnswer,
+    InvalidAnswer,
+    RecordExists,
+    Refused,
+    ServerFailed,
+    UnknownRecord,
+    UnsupportedQuery,
+)
+from auditord.client.frames import to_arrow, to_pandas, to_polars
+from auditord.client.query_string import encode_query
+from auditord.client.synchronous import Client
+
+__all__ = [
+    "AnsweredError",
+    "AsyncClient",
+    "Client",
+    "ClientError",
+    "ConnectionFailed",
+    "CutAnswer",
+    "InvalidAnswer",
+    "RecordExists",
+    "Refused",
+    "ServerFailed",
+    "Tls",
+    "UnknownRecord",
+    "UnsupportedQuery",
+    "encode_query",
+    "to_arrow",
+    "to_pandas",
+    "to_polars",
+]

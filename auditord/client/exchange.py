@@ -1,0 +1,230 @@
+"""What requests say and what answers mean, without any network: the same for both clients."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+
+from auditord.client.connection import Answer, Request
+from auditord.client.errors import (
+    AnsweredError,
+    ClientError,
+    ConnectionFailed,
+    InvalidAnswer,
+    RecordExists,
+    Refused,
+    ServerFailed,
+    UnknownRecord,
+)
+from auditord.client.query_string import encode_query, record_path
+from auditord_hookspecs import InvalidRecord, Record, RecordQuery
+from auditord_hookspecs.query import IdEquals
+from auditord_hookspecs.wire import decode_record, encode_record, format_time
+
+MAX_BODY_BYTES: Final = 2_000_000
+"""AUDITOR refuses bodies above 2 MiB (2,097,152 bytes), bulk inserts as well."""
+
+ENDLESS: Final = "the answer does not say where it ends, so that a cut would not show"
+
+_RECORD_EXISTS: Final = b"RECORD_EXISTS"
+_PASSING: Final = frozenset(
+    {HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
+)
+_SHOWN_BYTES: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Some records of a bulk, as one body.
+
+    Args:
+        first: the place of the first one.
+        stop: the place behind the last one.
+        body: a JSON array.
+    """
+
+    first: int
+    stop: int
+    body: bytes
+
+
+def chunks(records: Iterable[Record], max_bytes: int) -> Iterator[Chunk]:
+    """Bodies of at most so many bytes; a record that is larger alone makes a body of its own."""
+    texts: list[bytes] = []
+    first = size = 0
+    for record in records:
+        text = encode_record(record)
+        if texts and size + len(text) + 2 > max_bytes:
+            yield _chunk(first, texts)
+            first, size, texts = first + len(texts), 0, []
+        texts.append(text)
+        size += len(text) + 1  # with its comma
+    if texts:
+        yield _chunk(first, texts)
+
+
+def _chunk(first: int, texts: list[bytes]) -> Chunk:
+    return Chunk(first, first + len(texts), b"[" + b",".join(texts) + b"]")
+
+
+# -- requests -----------------------------------------------------------------------------------------------------
+
+HEALTH: Final = Request("GET", "/health_check")
+
+
+def listing(query: RecordQuery) -> Request:
+    """Ask for records.
+
+    Raises:
+        UnsupportedQuery: the grammar has no words for it.
+    """
+    text = encode_query(query)
+    return Request("GET", f"/records?{text}" if text else "/records")
+
+
+def adding(record: Record) -> Request:
+    """Insert one."""
+    return Request("POST", "/record", encode_record(record), repeatable=False)
+
+
+def adding_chunk(chunk: Chunk) -> Request:
+    """Insert many, all or nothing."""
+    return Request("POST", "/records", chunk.body, repeatable=False)
+
+
+def stopping(record_id: str, stop_time: datetime) -> Request:
+    """Set a stop time; everything else that must be in the body is empty, and ignored."""
+    body: dict[str, object] = {
+        "record_id": record_id,
+        "meta": None,
+        "components": [],
+        "start_time": format_time(stop_time),
+        "stop_time": format_time(stop_time),
+    }
+    return Request("PUT", "/record", msgspec.json.encode(body))
+
+
+def reading(record_id: str) -> Request:
+    """Ask for one record."""
+    return Request("GET", record_path(record_id))
+
+
+def looking_for(record_id: str) -> RecordQuery:
+    """The other way to ask for one record."""
+    return RecordQuery(IdEquals(record_id))
+
+
+# -- answers ------------------------------------------------------------------------------------------------------
+
+
+def check_added(answer: Answer) -> None:
+    """Return if the records are stored; the released clients look at the body alone, we look at status and body.
+
+    Raises:
+        RecordExists: an id is taken. Also if the server calls that success with a warning: AUDITOR's option
+            ``ignore_record_exists_error`` does so and drops the whole bulk.
+        AnsweredError: the status says so.
+        InvalidAnswer: something else has answered.
+    """
+    if answer.body == _RECORD_EXISTS or (answer.status == HTTPStatus.OK and _is_warning(answer.body)):
+        raise RecordExists(f"{answer.request}: the record exists already ({_shown(answer.body)})")
+    check_status(answer)
+    if answer.body.strip():
+        raise InvalidAnswer(f"{answer.request} was answered {answer.status} with {_shown(answer.body)}: is it AUDITOR?")
+
+
+def check_chunk_added(answer: Answer, chunk: Chunk) -> None:
+    """Return if all records of a chunk are stored.
+
+    Raises:
+        ClientError: as :func:`check_added`; a :class:`RecordExists` names the chunk.
+    """
+    try:
+        check_added(answer)
+    except RecordExists as error:
+        text = f"{error} among the records {chunk.first} to {chunk.stop - 1}, none of which is stored"
+        raise RecordExists(text, chunk.first, chunk.stop) from None
+
+
+def check_passing(answer: Answer) -> None:
+    """Return unless the status says that the server is not there at the moment, whatever was asked.
+
+    Raises:
+        AnsweredError: it says so.
+    """
+    if answer.status in _PASSING:
+        check_status(answer)
+
+
+def check_stopped(answer: Answer) -> None:
+    """Return if the stop time is set.
+
+    Raises:
+        UnknownRecord: there is no such record.
+        AnsweredError: the status says so.
+        InvalidAnswer: something else has answered.
+    """
+    if answer.status == HTTPStatus.NOT_FOUND:
+        raise UnknownRecord(f"{answer.request}: {_shown(answer.body)}")
+    check_status(answer)
+    if answer.body.strip():
+        raise InvalidAnswer(f"{answer.request} was answered {answer.status} with {_shown(answer.body)}: is it AUDITOR?")
+
+
+def read_record(answer: Answer) -> Record | None:
+    """The record, or None if there is none (``null`` stands for an id that none can have).
+
+    Raises:
+        AnsweredError: the status says so. AUDITOR says 500 for a record that is not there, too.
+        InvalidAnswer: it is no record.
+    """
+    if answer.status == HTTPStatus.NOT_FOUND:
+        return None
+    check_status(answer)
+    if answer.body.strip() == b"null":
+        return None
+    try:
+        return decode_record(answer.body)
+    except InvalidRecord as error:
+        raise InvalidAnswer(f"{answer.request} was answered with no record: {error}") from error
+
+
+def check_status(answer: Answer) -> None:
+    """Return if the status is 2xx.
+
+    Raises:
+        Refused: 4xx.
+        ServerFailed: 5xx.
+        InvalidAnswer: anything else; redirects are not followed, since a POST would become a GET.
+    """
+    if HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
+        return
+    text = f"{answer.request} was answered {answer.status} {_shown(answer.body)}".rstrip()
+    if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        raise ServerFailed(text, answer.status)
+    if answer.status >= HTTPStatus.BAD_REQUEST:
+        raise Refused(text, answer.status)
+    raise InvalidAnswer(f"{text}; redirects are not followed: use the server's own URL")
+
+
+def may_try_again(request: Request, error: ClientError) -> bool:
+    """Whether the same request may be sent again: nothing has been sent yet, or a second time does no harm."""
+    if isinstance(error, ConnectionFailed):
+        return request.repeatable or not error.sent
+    return request.repeatable and isinstance(error, AnsweredError) and error.status in _PASSING
+
+
+def may_be_missing(error: AnsweredError) -> bool:
+    """Whether the answer to a question for one record may mean that there is none, as AUDITOR's 500 does."""
+    return error.status == HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+def _is_warning(body: bytes) -> bool:
+    return body.lstrip().startswith(b"{") and b'"warning"' in body
+
+
+def _shown(body: bytes) -> str:
+    return body[:_SHOWN_BYTES].decode(errors="replace").strip()

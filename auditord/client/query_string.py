@@ -1,0 +1,147 @@
+"""A :class:`RecordQuery` in the grammar of ``GET /records?…``, as AUDITOR 0.11 and auditord understand it.
+
+AUDITOR drops a filter without a word if ``gt`` meets ``gte`` (or ``lt`` meets ``lte``), and ``equals`` on times: bounds
+are merged here, and an equal time is sent as two bounds. Two limits remain AUDITOR's own: of a record it looks at the
+first component only, and only at amounts below 2³¹.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Final, TypeAlias, TypeVar
+from urllib.parse import quote, quote_plus
+
+from auditord.client.errors import UnsupportedQuery
+from auditord_hookspecs import RecordQuery
+from auditord_hookspecs.query import (
+    AllOf,
+    Comparison,
+    ComponentCompares,
+    Condition,
+    IdEquals,
+    IsOpen,
+    MetaContains,
+    MetaLacks,
+    Order,
+    RuntimeCompares,
+    TimeCompares,
+)
+from auditord_hookspecs.wire import format_time
+
+V = TypeVar("V", datetime, int)
+Pair: TypeAlias = tuple[str, str]
+
+_LOWER: Final = (Comparison.GTE, Comparison.GT)  # the latter is stricter at the same value
+_UPPER: Final = (Comparison.LTE, Comparison.LT)
+
+
+def encode_query(query: RecordQuery) -> str:
+    """The query string, without ``?``; empty for every record in the default order.
+
+    Raises:
+        UnsupportedQuery: the grammar has no words for a condition.
+    """
+    conditions = list(_flattened(query.where))
+    pairs = [*_ids(conditions), *_times(conditions), *_runtimes(conditions), *_metas(conditions)]
+    pairs += [*_components(conditions), *_order(query.order)]
+    if query.limit is not None:
+        pairs.append(("limit", str(query.limit)))
+    return "&".join(f"{key}={quote_plus(value)}" for key, value in pairs)
+
+
+def record_path(record_id: str) -> str:
+    """The path of one record: slashes and everything else that means something in a URL are percent-encoded."""
+    return f"/record/{quote(record_id, safe='')}"
+
+
+def _flattened(condition: Condition) -> Iterator[Condition]:
+    if isinstance(condition, AllOf):
+        for inner in condition.conditions:
+            yield from _flattened(inner)
+    elif isinstance(condition, IsOpen):
+        raise UnsupportedQuery(
+            "the wire contract cannot ask for open records alone: leave the condition out and keep records without stop"
+        )
+    else:
+        yield condition
+
+
+def _ids(conditions: Iterable[Condition]) -> Iterator[Pair]:
+    wanted = list(dict.fromkeys(each.record_id for each in conditions if isinstance(each, IdEquals)))
+    if len(wanted) > 1:
+        raise UnsupportedQuery(f"no record has two ids: {', '.join(map(repr, wanted[:3]))}")
+    yield from (("record_id", record_id) for record_id in wanted)
+
+
+def _times(conditions: Iterable[Condition]) -> Iterator[Pair]:
+    bounds: dict[str, list[tuple[Comparison, datetime]]] = {}
+    for each in conditions:
+        if isinstance(each, TimeCompares):
+            bounds.setdefault(each.field.value, []).extend(_without_equals(each.comparison, each.moment))
+    for name, given in bounds.items():
+        yield from ((f"{name}[{comparison.value}]", format_time(moment)) for comparison, moment in _merged(given))
+
+
+def _runtimes(conditions: Iterable[Condition]) -> Iterator[Pair]:
+    given = [
+        bound
+        for each in conditions
+        if isinstance(each, RuntimeCompares)
+        for bound in _without_equals(each.comparison, each.seconds)
+    ]
+    yield from ((f"runtime[{comparison.value}]", str(seconds)) for comparison, seconds in _merged(given))
+
+
+def _components(conditions: Iterable[Condition]) -> Iterator[Pair]:
+    by_name: dict[str, list[tuple[Comparison, int]]] = {}
+    for each in conditions:
+        if isinstance(each, ComponentCompares):
+            by_name.setdefault(each.name, []).append((each.comparison, each.amount))
+    for name, given in by_name.items():
+        yield from ((f"component[{quote_plus(name)}][{op.value}]", str(amount)) for op, amount in _equal(name, given))
+
+
+def _equal(name: str, given: Sequence[tuple[Comparison, int]]) -> Iterator[tuple[Comparison, int]]:
+    # Not two bounds, as of times: where a name occurs twice, each bound might be met by another component.
+    equal = {amount for comparison, amount in given if comparison is Comparison.EQUALS}
+    if len(equal) > 1:
+        raise UnsupportedQuery(f"the wire contract cannot ask for two amounts of the component {name!r}")
+    yield from _merged([bound for bound in given if bound[0] is not Comparison.EQUALS])
+    yield from ((Comparison.EQUALS, amount) for amount in equal)
+
+
+def _metas(conditions: Iterable[Condition]) -> Iterator[Pair]:
+    listed: dict[tuple[str, str], list[str]] = {}
+    for each in conditions:
+        if isinstance(each, MetaContains | MetaLacks):
+            operator = "c" if isinstance(each, MetaContains) else "dnc"
+            listed.setdefault((each.key, operator), []).append(each.value)
+    for (key, operator), values in listed.items():
+        for index, value in enumerate(dict.fromkeys(values)):
+            yield f"meta[{quote_plus(key)}][{operator}][{index}]", value
+
+
+def _order(order: Order) -> Iterator[Pair]:
+    if order != Order():
+        yield f"sort_by[{'desc' if order.descending else 'asc'}]", order.field.value
+
+
+def _without_equals(comparison: Comparison, value: V) -> Sequence[tuple[Comparison, V]]:
+    if comparison is Comparison.EQUALS:
+        return ((Comparison.GTE, value), (Comparison.LTE, value))
+    return ((comparison, value),)
+
+
+def _merged(bounds: Sequence[tuple[Comparison, V]]) -> Iterator[tuple[Comparison, V]]:
+    """The strictest lower and the strictest upper bound."""
+    lower = [bound for bound in bounds if bound[0] in _LOWER]
+    upper = [bound for bound in bounds if bound[0] in _UPPER]
+    if lower:
+        highest = max(value for _, value in lower)
+        yield _strictest(_LOWER, [op for op, value in lower if value == highest]), highest
+    if upper:
+        lowest = min(value for _, value in upper)
+        yield _strictest(_UPPER, [op for op, value in upper if value == lowest]), lowest
+
+
+def _strictest(order: Sequence[Comparison], given: Iterable[Comparison]) -> Comparison:
+    return max(given, key=order.index)
