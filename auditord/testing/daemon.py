@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -120,7 +120,7 @@ async def _wait_for_empty_queue(state_dir: Path, patience: timedelta) -> None:
 @contextmanager
 def running_daemon(
     folder: Path, sections: Mapping[str, Any], modules: Sequence[ModuleType] = ()
-) -> Iterator[TestDaemon]:
+) -> Generator[TestDaemon, None, None]:
     """A daemon in a thread of its own, stopped in order on leaving.
 
     Args:

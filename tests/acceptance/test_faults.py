@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
-from itertools import count
+from itertools import count, repeat
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -234,7 +234,7 @@ def test_poison_among_good_posts_is_refused_alone_and_kept_for_the_operator(site
     good = [record(f"good-{number}") for number in range(60)]
     bodies = [*good, *POISON]
     with site.daemon() as (_, port), ThreadPoolExecutor(8) as pool:
-        statuses = list(pool.map(lambda body: post_alone(port, body), bodies[::2] + bodies[1::2]))
+        statuses = list(pool.map(post_alone, repeat(port), bodies[::2] + bodies[1::2]))
         assert sorted(statuses) == [200] * len(good) + [400] * len(POISON)
         assert sorted(stored_ids(port)) == sorted(each["record_id"] for each in good)
         kept = site.json("quarantine", "list", "--output", "json")
