@@ -150,4 +150,4 @@ def _prepare(connection: sqlite3.Connection, migrations: Migrations, path: Path,
     with translated(path):
         refuse_foreign(connection, migrations, path)
         set_up_writer(connection, max_page_count)
-        migrate(connection, migrations)
+        migrate(connection, migrations, path)

@@ -4,14 +4,18 @@ A package of migrations holds files ``0001_slug.sql``, ``0002_slug.sql``, … wi
 ``PRAGMA application_id``, by which a file is known as one of ours; ``PRAGMA user_version`` says how far one is.
 """
 
+import logging
 import re
 import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from typing import Final
 
 from auditord.errors import SchemaMismatch
+
+_log: Final = logging.getLogger(__name__)
 
 _FILE = re.compile(r"(\d{4})_[a-z0-9_]+\.sql")
 _APPLICATION_ID = re.compile(r"^PRAGMA application_id = (0x[0-9a-fA-F]+|\d+);", re.MULTILINE)
@@ -76,8 +80,11 @@ def require_current(connection: sqlite3.Connection, migrations: Migrations, path
         )
 
 
-def migrate(connection: sqlite3.Connection, migrations: Migrations) -> None:
+def migrate(connection: sqlite3.Connection, migrations: Migrations, path: Path) -> None:
     """Bring the schema up to date: all missing migrations in one transaction, or none."""
+    version, newest = _version(connection), len(migrations.scripts)
+    if 0 < version < newest:
+        _log.info("migrating %s from schema %d to %d; millions of records take minutes", path, version, newest)
     connection.execute("BEGIN IMMEDIATE")
     try:
         for script in migrations.scripts[_version(connection) :]:

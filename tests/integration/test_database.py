@@ -9,7 +9,9 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import NoReturn
 
+import anyio
 import pytest
 
 from auditord.database import Database
@@ -283,6 +285,22 @@ async def test_a_slow_reader_cannot_make_the_log_grow_for_ever(path: Path, monke
 
 
 @pytest.mark.anyio
+async def test_a_log_that_cannot_be_looked_at_stops_no_writing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: Path) -> NoReturn:
+        raise PermissionError("somebody has closed the folder")
+
+    async with opened(path) as database:
+        await database.write(insert("a"))
+        async with database.stream(ALL_NAMES, (), take_three):
+            monkeypatch.setattr(Path, "stat", refuse)
+            with anyio.fail_after(10):
+                await database.write(insert("b"))
+                await database.write(insert("c"))
+            monkeypatch.undo()
+        assert await database.read(names) == ["a", "b", "c"]
+
+
+@pytest.mark.anyio
 async def test_a_closed_database_is_one_file_that_can_be_copied(path: Path) -> None:
     async with opened(path) as database:
         await database.write(insert("a"))
@@ -337,7 +355,8 @@ async def test_each_commit_is_durable(database: Database) -> None:
 
 
 @pytest.mark.anyio
-async def test_migrations_run_once_and_in_order(path: Path, scripts: Path) -> None:
+async def test_migrations_run_once_and_in_order(path: Path, scripts: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "auditord")
     async with opened(path) as database:
         await database.write(insert("old"))
     (scripts / "0002_colour.sql").write_text("ALTER TABLE things ADD COLUMN colour TEXT DEFAULT 'grey';\n")
@@ -347,6 +366,8 @@ async def test_migrations_run_once_and_in_order(path: Path, scripts: Path) -> No
         async with opened(path) as database:
             colours = await database.read(lambda c: c.execute("SELECT name, colour FROM things").fetchall())
             assert colours == [("old", "grey")]
+    (line,) = caplog.messages  # a file that is made is not migrated, and nothing is migrated twice
+    assert line.startswith(f"migrating {path} from schema 1 to 2")
 
 
 @pytest.mark.anyio

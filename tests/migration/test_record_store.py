@@ -37,7 +37,7 @@ def scored(record_id: str, value: float) -> Record:
 def make(path: Path, version: int) -> None:
     """A file as the version of auditord with so many migrations has left it."""
     connection = sqlite3.connect(path, isolation_level=None)
-    migrate(connection, Migrations(KNOWN.application_id, KNOWN.scripts[:version]))
+    migrate(connection, Migrations(KNOWN.application_id, KNOWN.scripts[:version]), path)
     connection.close()
 
 
