@@ -4,14 +4,16 @@ import http.client
 import json
 import os
 import re
+import resource
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from itertools import count, repeat
 from pathlib import Path
 from threading import Event
@@ -252,6 +254,19 @@ def test_poison_among_good_posts_is_refused_alone_and_kept_for_the_operator(site
 def post_alone(port: int, body: Any) -> int:
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)) as connection:
         return post(connection, "/record", body)
+
+
+def test_idle_connections_shut_nobody_out(site: Site) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))  # the daemon inherits it
+    try:
+        with site.daemon() as (_, port), ExitStack() as idle:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            for _ in range(100):
+                idle.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE))
+            assert post_alone(port, record("afterwards")) == 200
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 # -- a disk that is full --------------------------------------------------------------------------------------------
