@@ -12,7 +12,7 @@ import anyio
 from prometheus_client import CollectorRegistry
 
 from auditord import __version__
-from auditord.config.model import Configuration, kind_of
+from auditord.config.model import Configuration, SenderSource, kind_of, source_of
 from auditord.contexts.lent import HostDaemon, StoreSenderContext
 from auditord.errors import ConfigurationError
 from auditord.health import Health
@@ -23,6 +23,7 @@ from auditord.store import RecordStore
 from auditord.store.opening import open_store
 from auditord.store.reading import StoredRecords
 from auditord.store.sink import StoreSink
+from auditord.tasks.carrying import carry, carry_all
 from auditord.tasks.clock import Clock
 from auditord.tasks.observing import counted_keys
 from auditord.tasks.on_demand import OnDemand
@@ -69,6 +70,14 @@ class House:
     health: Health
     senders: Mapping[str, tuple[SenderKind[Any], InstanceConfig]]  # Any: each kind has its own configuration model
 
+    def taking(self, source: SenderSource) -> Sequence[str]:
+        """The senders that carry what comes from there."""
+        return [name for name, (_, config) in self.senders.items() if source_of(config) in {source, "all"}]
+
+    def storing(self) -> Sequence[str]:
+        """The senders that carry to the record store of this daemon."""
+        return [name for name, (kind, _) in self.senders.items() if kind.name == LOCAL]
+
     def watch(self, section: str) -> RunWatch:
         """Who hears of the runs of a section's instances."""
         return RunWatch(
@@ -81,7 +90,8 @@ class House:
             self.configuration,
             self.hooks.kinds,
             self.spool,
-            destinations=list(self.senders),
+            destinations=self.taking("collectors"),
+            stores=self.storing(),
             turns=self.turns,
             listener=watch.listener(),
             now=self.now,
@@ -100,11 +110,12 @@ async def opened(
         SchemaMismatch: a database is not one of ours, or newer.
     """
     senders = _senders(configuration, hooks)
+    outbox = any(source_of(config) != "collectors" for _, config in senders.values())
     keys = counted_keys(configuration.metrics.database)
     async with AsyncExitStack() as stack:
         spool = await stack.enter_async_context(Spool.opened(configuration.state_dir, now))
         store = await stack.enter_async_context(
-            open_store(configuration.store.url, counted_keys=sorted({key.key for key in keys}))
+            open_store(configuration.store.url, counted_keys=sorted({key.key for key in keys}), outbox=outbox)
         )
         clock, registry = Clock(lambda most: most * RANDOM.random()), CollectorRegistry()
         yield House(
@@ -133,10 +144,10 @@ def _senders(configuration: Configuration, hooks: Hooks) -> Mapping[str, tuple[S
     senders = {name: (kinds[kind_of(config)], config) for name, config in enabled(configuration.senders).items()}
     if LOCAL not in configuration.senders and LOCAL in kinds:
         senders[LOCAL] = (kinds[LOCAL], kinds[LOCAL].config())
-    if not senders and enabled(configuration.collectors):
+    if enabled(configuration.collectors) and all(source_of(config) == "api" for _, config in senders.values()):
         raise ConfigurationError(
-            "collectors are configured and no sender is enabled: their records would go nowhere; "
-            "enable senders.local or configure another sender"
+            "collectors are configured and no sender carries what they make: their records would go nowhere; "
+            "enable senders.local or configure another sender (from: collectors or all)"
         )
     return senders
 
@@ -159,11 +170,28 @@ async def sending(house: House) -> AsyncGenerator[Grace, None]:
     async with anyio.create_task_group() as group:
         for loop in loops:
             group.start_soon(loop.run)
-        yield grace
-        for loop in loops:
-            loop.drain()
+        async with _carrying(house):
+            yield grace
         longest = anyio.current_time() + house.configuration.shutdown.grace.total_seconds()
         group.cancel_scope.deadline = min(grace.ends, longest)
+        await _empty_outbox(house)
+        for loop in loops:
+            loop.drain()
+
+
+@asynccontextmanager
+async def _carrying(house: House) -> AsyncGenerator[None, None]:
+    """Carry what clients write to the senders that want it."""
+    async with anyio.create_task_group() as group:
+        if destinations := house.taking("api"):
+            group.start_soon(carry, house.store, house.spool, destinations)
+        yield
+        group.cancel_scope.cancel()
+
+
+async def _empty_outbox(house: House) -> None:
+    if destinations := house.taking("api"):
+        await carry_all(house.store, house.spool, destinations)
 
 
 def _send_loops(house: House) -> Sequence[SendLoop]:

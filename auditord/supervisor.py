@@ -15,7 +15,7 @@ from auditord.actions import Actions
 from auditord.config.model import Configuration, kind_of
 from auditord.errors import HookError, plain_errors
 from auditord.hooks import Hooks
-from auditord.house import LOCAL, RANDOM, House, enabled, opened, sending
+from auditord.house import RANDOM, House, enabled, opened, sending
 from auditord.metrics import DatabaseFigures
 from auditord.spool import own
 from auditord.spool.exposition import SpoolFigures
@@ -114,7 +114,7 @@ async def _serving(house: House) -> AsyncGenerator[Sequence[str], None]:
         house.configuration.api,
         store=house.store,
         spool=house.spool,
-        destinations=[name for name, (kind, _) in house.senders.items() if kind.name == LOCAL],
+        destinations=house.storing(),
         registry=house.registry,
         now=house.now,
         grace=house.configuration.shutdown.grace,
@@ -127,7 +127,7 @@ async def _serving(house: House) -> AsyncGenerator[Sequence[str], None]:
 
 async def _start_work(house: House, working: TaskGroup) -> RunWatch:
     """Start every instance; returns who hears of the collectors' runs."""
-    around = Surroundings(house.spool, house.daemon.records, list(house.senders), house.figures, house.now)
+    around = Surroundings(house.spool, house.daemon.records, house.taking("collectors"), house.figures, house.now)
     collectors, plugins = await _watched(house, "collectors"), await _watched(house, "plugins")
     for watch, instances, kinds in (
         (collectors, house.configuration.collectors, house.hooks.kinds.collectors),

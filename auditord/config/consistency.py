@@ -6,13 +6,17 @@ from typing import Any
 from auditord.config.documents import Document
 from auditord.config.faults import fault
 from auditord.config.kinds import InstalledKinds
-from auditord.config.model import Configuration, kind_of
+from auditord.config.model import Configuration, kind_of, source_of
 from auditord_hookspecs import CollectorKind, InstanceConfig
 
 
 def inconsistencies(configuration: Configuration, kinds: InstalledKinds, document: Document) -> list[str]:
     """One line per fault."""
-    return [*_shared_names(configuration, document), *_shared_sources(configuration, kinds, document)]
+    return [
+        *_shared_names(configuration, document),
+        *_shared_sources(configuration, kinds, document),
+        *_fed_from_themselves(configuration, document),
+    ]
 
 
 def _shared_names(configuration: Configuration, document: Document) -> Iterator[str]:
@@ -21,6 +25,13 @@ def _shared_names(configuration: Configuration, document: Document) -> Iterator[
         if name in configuration.collectors:
             where = document.origin(("collectors", name))
             yield fault(document, ("plugins", name), f"a collector has this name ({where}): take another one")
+
+
+def _fed_from_themselves(configuration: Configuration, document: Document) -> Iterator[str]:
+    for name, sender in configuration.senders.items():
+        if kind_of(sender) == "local" and source_of(sender) != "collectors":
+            text = "what clients write over the API is in the record store already: say collectors, or leave it out"
+            yield fault(document, ("senders", name, "from"), text)
 
 
 def _shared_sources(configuration: Configuration, kinds: InstalledKinds, document: Document) -> list[str]:

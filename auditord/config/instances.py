@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, TypeAlias, Union
 from pydantic import Field, create_model, model_validator
 
 from auditord.config.kinds import InstalledKinds
-from auditord.config.model import Configuration, InstanceName
-from auditord_hookspecs import CollectorKind, InstanceConfig
+from auditord.config.model import Configuration, InstanceName, SenderSource
+from auditord_hookspecs import CollectorKind, InstanceConfig, SenderKind
 from auditord_hookspecs.kinds import AnyKind
 
 Model: TypeAlias = type[InstanceConfig]
@@ -37,11 +37,19 @@ def _instance_model(section: str, kind: AnyKind) -> Model:
     added: dict[str, Any] = {"kind": (Literal[kind.name], Field(description="What this is an instance of."))}
     if isinstance(kind, CollectorKind) and kind.prefix is not None and "same_source_as" not in kind.config.model_fields:
         added["same_source_as"] = (str | None, Field(default=None, description=_SAME_SOURCE))
+    if isinstance(kind, SenderKind):
+        added["from"] = (SenderSource, Field(default="collectors", description=_FROM))
     name = f"{kind.name.title().replace('_', '')}{section.title().removesuffix('s')}"
     return create_model(name, __base__=kind.config, __doc__=kind.config.__doc__, **added)
 
 
 _SAME_SOURCE = "The collector that reads the same jobs with the same record prefix; without it two of them are refused."
+
+
+_FROM = (
+    "Which records it carries: those of this daemon's collectors, those that clients wrote over the API (which keeps "
+    "them in the record store itself), or all."
+)
 
 
 def _union(section: str, models: Mapping[str, Model]) -> Any:  # Any: a type made at run time

@@ -26,6 +26,9 @@ DATABASE_METRICS: tuple[DatabaseMetric, ...] = (
     "RecordCountPerUser",
 )
 
+SenderSource: TypeAlias = Literal["collectors", "api", "all"]
+"""What a sender carries (the option ``from`` of every sender)."""
+
 INSTANCE_NAME = r"^[a-z][a-z0-9_]*$"
 
 InstanceName = Annotated[str, Field(pattern=INSTANCE_NAME)]
@@ -166,6 +169,12 @@ def kind_of(instance: InstanceConfig) -> str:
     """The kind of a configured instance (the host adds ``kind`` to each kind's model)."""
     kind: str = getattr(instance, "kind")  # noqa: B009 the host's joined models have it, the kind's own one does not
     return kind
+
+
+def source_of(sender: InstanceConfig) -> SenderSource:
+    """What a configured sender carries."""
+    source: SenderSource = getattr(sender, "from", "collectors")
+    return source
 
 
 def default_state_dir(environ: Mapping[str, str], uid: int) -> Path:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import anyio.to_thread
 
 from auditord.database import Database
-from auditord.spool import memory, quarantine, queue
+from auditord.spool import memory, quarantine, queue, taking_over
 from auditord.spool.encoding import (
     Operation,
     Prepared,
@@ -121,6 +121,20 @@ class Spool:
         await self._queue(
             [entry_row(replace(entry, provenance=provenance), self._now()) for entry in entries], destinations
         )
+
+    async def take_over(self, entries: Mapping[int, Entry], destinations: Sequence[str]) -> None:
+        """Queue entries of the record store's outbox, by number, in order; what was taken over before is left out.
+
+        Call :meth:`forget_taken` when they are not in the outbox any more.
+        """
+        now = self._now()
+        rows = {number: entry_row(entry, now) for number, entry in entries.items()}
+        await self._database.write(lambda connection: taking_over.take_over(connection, rows, destinations))
+        self._wake(destinations)
+
+    async def forget_taken(self, numbers: Collection[int]) -> None:
+        """Forget the numbers of entries that were taken over and are not in the outbox any more."""
+        await self._database.write(lambda connection: taking_over.forget_taken(connection, numbers))
 
     async def holds(self, record_id: str, senders: Sequence[str]) -> bool:
         """Whether anything of a record still waits for one of the senders; what comes later must wait behind it."""

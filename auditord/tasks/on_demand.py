@@ -10,7 +10,7 @@ from auditord.config.kinds import InstalledKinds
 from auditord.config.model import Configuration, kind_of
 from auditord.contexts.lent import SpoolCollectorContext
 from auditord.errors import UnknownInstance
-from auditord.spool import Enqueued, Spool, retry
+from auditord.spool import Enqueued, Spool, Stage, retry
 from auditord.spool.encoding import Operation
 from auditord.spool.retry import Convert
 from auditord.tasks.collecting import Keep, collect
@@ -29,7 +29,8 @@ class OnDemand:
         configuration: which instances there are.
         kinds: how they work.
         spool: where their work goes.
-        destinations: the senders that carry it on.
+        destinations: the senders that carry on what collectors make.
+        stores: the senders that carry to the record store, for what clients posted.
         turns: whose turn it is, by instance; a run on demand waits for a run that is going on.
         listener: hears of runs that were kept.
         now: the present instant.
@@ -42,6 +43,7 @@ class OnDemand:
         spool: Spool,
         *,
         destinations: Sequence[str],
+        stores: Sequence[str],
         turns: Mapping[str, Turn],
         listener: Listener,
         now: Callable[[], datetime],
@@ -50,6 +52,7 @@ class OnDemand:
         self._kinds = kinds
         self._spool = spool
         self._destinations = destinations
+        self._stores = stores
         self._turns = turns
         self._listener = listener
         self._now = now
@@ -114,7 +117,8 @@ class OnDemand:
                 failed[number] = "there is no such entry"
                 continue
             try:
-                queued += await retry(self._spool, entry, self._convert(entry.task), self._destinations)
+                where = self._stores if entry.stage is Stage.BODY else self._destinations
+                queued += await retry(self._spool, entry, self._convert(entry.task), where)
             except (AuditordError, ValueError, LookupError) as error:
                 failed[number] = str(error)
         return Retried(queued, len(ids) - len(failed), failed)

@@ -49,7 +49,7 @@ class MailConfig(RunConfig):
 
 
 class PostConfig(InstanceConfig):
-    origin: str = Field(default="all", alias="from")
+    category: str = Field(default="letters", alias="class")
     token: Secret = SecretStr("")
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from auditord.config.kinds import InstalledKinds
-from auditord.config.loading import Loaded, load_with_sources
+from auditord.config.loading import Loaded, load_text, load_with_sources
 from auditord.errors import ConfigurationError
+from auditord.hooks import load_hooks
 
 Load = Callable[..., Loaded]
 
@@ -83,11 +84,15 @@ def faults(load: Load, text: str, **environ: str) -> list[str]:
         ),
         (
             "senders: {p: {kind: post, origin: all}}",
-            "a.yml:1: senders.p.origin: there is no such option (allowed: enabled, from, kind, token)",
+            "a.yml:1: senders.p.origin: there is no such option (allowed: class, enabled, from, kind, token)",
         ),
         (
             "state_dir: var",
             "a.yml:1: state_dir: 'var' is relative: write an absolute path",
+        ),
+        (
+            "senders: {p: {kind: post, from: web}}",
+            "a.yml:1: senders.p.from: it should be 'collectors', 'api' or 'all', not 'web'",
         ),
         ("a: 1\na: 2", "a.yml:2: the key 'a' stands twice (first in line 1): keep one"),
     ],
@@ -150,6 +155,14 @@ def test_without_any_kind_a_section_says_where_kinds_come_from(tmp_path: Path) -
     (tmp_path / "a.yml").write_text("collectors: {a: {kind: pages}}")
     with pytest.raises(ConfigurationError, match=r"collectors\.a: no hook module brings a kind .*auditord hooks"):
         load_with_sources([tmp_path / "a.yml"], InstalledKinds(), {"HOME": "/h"}, lambda _: None)
+
+
+def test_the_local_sender_takes_nothing_back_from_the_store() -> None:
+    kinds = load_hooks([]).kinds
+    text = "state_dir: /srv/a\nsenders:\n  local: {kind: local, from: %s}"
+    assert set(load_text(text % "collectors", "a.yml", kinds, {}).senders) == {"local"}
+    with pytest.raises(ConfigurationError, match=r"a\.yml:3: senders\.local\.from: what clients write over the API"):
+        load_text(text % "all", "a.yml", kinds, {})
 
 
 def test_two_collectors_with_one_prefix_would_count_each_job_twice(load: Load) -> None:

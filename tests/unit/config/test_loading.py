@@ -12,7 +12,7 @@ from auditord.config.documents import Origin
 from auditord.config.kinds import InstalledKinds
 from auditord.config.loading import Loaded, disabled_hooks, load_with_sources
 from auditord.config.loading import load as load_configuration
-from auditord.config.model import kind_of
+from auditord.config.model import kind_of, source_of
 from auditord.errors import ConfigurationError
 
 Load = Callable[..., Loaded]
@@ -123,10 +123,15 @@ def test_a_whole_section_may_be_json_in_the_environment(load: Load) -> None:
 
 
 def test_numbers_and_words_of_the_environment_stay_text_where_text_is_wanted(load: Load) -> None:
-    options = {"KIND": "post", "TOKEN": "123", "FROM": "true"}
+    options = {"KIND": "post", "TOKEN": "123", "CLASS": "true"}
     loaded = load("", **{f"AUDITORD_SENDERS__P__{name}": value for name, value in options.items()})
     sender: Any = loaded.configuration.senders["p"]
-    assert (sender.token.get_secret_value(), sender.origin) == ("123", "true")
+    assert (sender.token.get_secret_value(), sender.category) == ("123", "true")
+
+
+def test_a_sender_says_what_it_carries(load: Load) -> None:
+    loaded = load("senders: {a: {kind: post}, b: {kind: post, from: all}, c: {kind: post, from: api}}").configuration
+    assert [source_of(sender) for sender in loaded.senders.values()] == ["collectors", "all", "api"]
 
 
 def test_secrets_are_resolved(load: Load) -> None:
