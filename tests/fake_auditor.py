@@ -51,12 +51,14 @@ class FakeAuditor:
         records: what it keeps.
         ignore_exists: AUDITOR's option ``ignore_record_exists_error``.
         fault: what goes wrong with a request, asked once per request with its method and target.
+        refuse_with: a status that every request is answered with.
         requests: method and target of every request, in order.
     """
 
     records: dict[str, Record] = field(default_factory=dict[str, Record])
     ignore_exists: bool = False
     fault: Callable[[str, str], Fault | None] = lambda _method, _target: None
+    refuse_with: int | None = None
     requests: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     lock: threading.Lock = field(default_factory=threading.Lock)
     gone: threading.Event = field(default_factory=threading.Event)
@@ -129,6 +131,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.fault = self.auditor.fault(self.command, self.path)
         if self.fault is Fault.RESET_BEFORE:
             self._reset()
+        elif self.auditor.refuse_with is not None:
+            self._drain()
+            self._answer(self.auditor.refuse_with, b"not today")
         elif self.fault is Fault.HANG:
             self.auditor.gone.wait()
             self.close_connection = True

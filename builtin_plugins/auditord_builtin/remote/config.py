@@ -1,0 +1,56 @@
+"""The options of a remote sender."""
+
+from datetime import timedelta
+from pathlib import Path
+
+from pydantic import Field, field_validator, model_validator
+
+from auditord.client import ClientError, Tls
+from auditord.client.connection import Server
+from auditord_hookspecs import Duration, InstanceConfig, Secret, Section
+
+MAX_BATCH = 500
+
+
+class TlsSection(Section):
+    """How an ``https`` server is trusted, and what it is shown."""
+
+    ca: Path | None = Field(
+        default=None, description="PEM file of the authorities that vouch for it; by default those of the system."
+    )
+    certificate: Path | None = Field(default=None, description="PEM file of our certificate, if it wants to see one.")
+    key: Path | None = Field(default=None, description="PEM file of its private key, unless it is in the same file.")
+
+    @model_validator(mode="after")
+    def _key_of_a_certificate(self) -> "TlsSection":
+        if self.key is not None and self.certificate is None:
+            raise ValueError("a key needs a certificate: name both files")
+        return self
+
+    def client_side(self) -> Tls:
+        """The same for the client."""
+        return Tls(self.ca, self.certificate, self.key)
+
+
+class RemoteConfig(InstanceConfig):
+    """Ships records to an auditord or an AUDITOR elsewhere."""
+
+    url: str = Field(description="Where it is: http://host:port or https://host:port.")
+    open_records: bool = Field(
+        default=False,
+        description="Whether records without stop time go out as well; otherwise a record goes out when it ends.",
+    )
+    batch_size: int = Field(default=MAX_BATCH, ge=1, le=MAX_BATCH, description="How many records go into one request.")
+    timeout: Duration = Field(
+        default=timedelta(seconds=30), gt=timedelta(0), description="How long the server may be silent."
+    )
+    tls: TlsSection = TlsSection()
+    token: Secret | None = Field(default=None, description="Sent as Authorization: Bearer; a reference to a secret.")
+
+    @field_validator("url")
+    @classmethod
+    def _of_a_server(cls, url: str) -> str:
+        try:
+            return Server(url).url
+        except ClientError as error:
+            raise ValueError(str(error)) from error

@@ -1,0 +1,192 @@
+"""Delivering entries of the send-queue over the wire contract, to AUDITOR as well as to auditord.
+
+A bulk is all or nothing there and does not say which record was the reason, so it is halved until the reason is alone.
+Whatever was stored before a fault comes again with the whole batch, and then counts as delivered.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final, TypeAlias
+
+import msgspec
+
+from auditord.client import (
+    AnsweredError,
+    AsyncClient,
+    InvalidAnswer,
+    RecordExists,
+    Refused,
+    UnknownRecord,
+)
+from auditord_builtin.remote.conflicts import Remedy, remedy, same_content
+from auditord_hookspecs import Close, Entry, Insert, Record, RecordsRejected, Replace
+
+ABOUT_THE_RECORD: Final = frozenset(
+    {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
+)
+"""Statuses that say something about a record. Others (an expired certificate or token, a proxy without its server) say
+something about the destination: every record waits until somebody has mended that, and none goes to quarantine."""
+
+Log: TypeAlias = "logging.LoggerAdapter[logging.Logger]"
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A record of a batch.
+
+    Args:
+        position: of its entry in the batch.
+        record: what is to be there.
+        alternate_id: its id if the plain one belongs to another run.
+        overwrite: whether it corrects what is there.
+    """
+
+    position: int
+    record: Record
+    alternate_id: str | None
+    overwrite: bool
+
+
+Step: TypeAlias = Sequence[Offer] | tuple[int, Close]
+"""Records for one request, or one update with its position."""
+
+
+def steps(entries: Sequence[Entry], *, open_records: bool, batch_size: int) -> Iterator[Step]:
+    """Requests, in order. No id is twice in one, which AUDITOR refuses; open records only where they are wanted."""
+    group: dict[str, Offer] = {}
+    for position, entry in enumerate(entries):
+        if isinstance(entry, Close):
+            yield list(group.values())
+            group = {}
+            yield position, entry
+            continue
+        if entry.record.stop_time is None and not open_records:
+            continue
+        if entry.record.record_id in group or len(group) == batch_size:
+            yield list(group.values())
+            group = {}
+        group[entry.record.record_id] = _offer(position, entry)
+    yield list(group.values())
+
+
+def _offer(position: int, entry: Insert | Replace) -> Offer:
+    return Offer(position, entry.record, entry.alternate_id, isinstance(entry, Replace))
+
+
+class RemoteSender:
+    """Implements :class:`auditord_hookspecs.Sender` over a client.
+
+    Args:
+        client: an open connection.
+        log: where it is said what is left as it is.
+        open_records: whether records without stop time go out.
+        batch_size: how many records go into one request.
+    """
+
+    def __init__(self, client: AsyncClient, log: Log, *, open_records: bool, batch_size: int) -> None:
+        self._client = client
+        self._log = log
+        self._open_records = open_records
+        self._batch_size = batch_size
+
+    async def send(self, entries: Sequence[Entry]) -> None:
+        """Deliver the entries in order; what is already there counts as delivered.
+
+        Raises:
+            RecordsRejected: some are refused for good; the others were delivered.
+            ClientError: a passing fault; some of the entries may have been delivered.
+        """
+        refused: dict[int, str] = {}
+        for step in steps(entries, open_records=self._open_records, batch_size=self._batch_size):
+            if isinstance(step, tuple):
+                refused |= await self._close(*step)
+            else:
+                refused |= await self._add(step)
+        if refused:
+            raise RecordsRejected(refused)
+
+    async def _add(self, group: Sequence[Offer]) -> dict[int, str]:
+        """Insert records that have different ids; returns why some were refused for good."""
+        if len(group) <= 1:
+            return _reasons([(offer, await self._add_one(offer)) for offer in group])
+        try:
+            await self._client.add_all([offer.record for offer in group])
+        except (RecordExists, Refused) as error:
+            _raise_unless_about_a_record(error)
+        else:
+            return {}
+        middle = len(group) // 2
+        return await self._add(group[:middle]) | await self._add(group[middle:])
+
+    async def _add_one(self, offer: Offer) -> str | None:
+        try:
+            await self._client.add(offer.record)
+        except RecordExists:
+            return await self._settle(offer)
+        except Refused as error:
+            _raise_unless_about_a_record(error)
+            return str(error)
+        return None
+
+    async def _settle(self, offer: Offer) -> str | None:
+        """The id is taken: find out by whom."""
+        record = offer.record
+        try:
+            stored = await self._client.get(record.record_id)
+        except (Refused, InvalidAnswer) as error:
+            if isinstance(error, Refused):
+                _raise_unless_about_a_record(error)
+            return f"The id {record.record_id!r} is taken there, by a record that cannot be read: {error}"
+        if stored is None:
+            return f"The id {record.record_id!r} is taken there, by a record that cannot be read: there is none"
+        return await self._apply(remedy(stored, record, overwrite=offer.overwrite), stored, offer)
+
+    async def _apply(self, what: Remedy, stored: Record, offer: Offer) -> str | None:
+        record = offer.record
+        match what:
+            case Remedy.NOTHING:
+                self._note_difference(stored, record)
+                return None
+            case Remedy.STOP:
+                return await self._stop(Close(record.record_id, record.stop_time or record.start_time))
+            case Remedy.OTHER_ID if offer.alternate_id is not None:
+                other = msgspec.structs.replace(record, record_id=offer.alternate_id)
+                return await self._add_one(Offer(offer.position, other, None, offer.overwrite))
+            case Remedy.OTHER_ID:
+                started = f"{stored.start_time:%Y-%m-%dT%H:%M:%SZ}"
+                return f"The id {record.record_id!r} belongs to another run there, which started at {started}."
+            case Remedy.NONE:
+                return (
+                    f"The record {record.record_id!r} is there with other content, which only its keeper can correct."
+                )
+
+    async def _close(self, position: int, close: Close) -> dict[int, str]:
+        reason = await self._stop(close)
+        return {} if reason is None else {position: reason}
+
+    async def _stop(self, close: Close) -> str | None:
+        try:
+            await self._client.update(close.record_id, close.stop_time)
+        except UnknownRecord:
+            return f"There is no record {close.record_id!r} there that could be closed."
+        except Refused as error:
+            _raise_unless_about_a_record(error)
+            return str(error)
+        return None
+
+    def _note_difference(self, stored: Record, offered: Record) -> None:
+        if offered.stop_time is not None and (
+            stored.stop_time != offered.stop_time or not same_content(stored, offered)
+        ):
+            self._log.warning("record %r is there with other content, which stays", offered.record_id)
+
+
+def _reasons(outcomes: Iterable[tuple[Offer, str | None]]) -> dict[int, str]:
+    return {offer.position: reason for offer, reason in outcomes if reason is not None}
+
+
+def _raise_unless_about_a_record(error: RecordExists | Refused) -> None:
+    if isinstance(error, AnsweredError) and error.status not in ABOUT_THE_RECORD:
+        raise error
