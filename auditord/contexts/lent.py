@@ -66,6 +66,7 @@ class SpoolCollectorContext(InstanceContext):
         spool: where its memory is.
         checkpoint: how far it has read, as loaded before the run.
         window: the period to collect again, if that is asked for.
+        dry_run: whether the batches are only shown.
         on_progress: hears which fraction of the run is done.
     """
 
@@ -78,12 +79,14 @@ class SpoolCollectorContext(InstanceContext):
         spool: Spool,
         checkpoint: Any,  # Any: the JSON that the collector stored
         window: Window | None = None,
+        dry_run: bool = False,
         on_progress: Callable[[float], None] = lambda _: None,
     ) -> None:
         super().__init__(instance, kind, now)
         self._spool = spool
         self._checkpoint = checkpoint
         self._window = window
+        self._dry_run = dry_run
         self._on_progress = on_progress
 
     @property
@@ -95,6 +98,11 @@ class SpoolCollectorContext(InstanceContext):
     def window(self) -> Window | None:
         """The period to collect again, or None."""
         return self._window
+
+    @property
+    def dry_run(self) -> bool:
+        """Whether the batches are only shown."""
+        return self._dry_run
 
     async def seen(self, keys: Collection[str]) -> frozenset[str]:
         """Which of the keys are remembered."""

@@ -73,6 +73,7 @@ class OnDemand:
                 spool=self._spool,
                 checkpoint=await self._spool.checkpoint(request.instance),
                 window=request.window,
+                dry_run=request.dry_run,
                 on_progress=observer.progressed,
             )
             await collect(kind, config, context, self._keep(request, observer), tally)

@@ -74,6 +74,7 @@ class FakeCollectorContext(FakeContext):
     Args:
         checkpoint: what the collector finds.
         window: set to re-collect a period.
+        dry_run: whether the batches are only to be shown.
         kept: the batches that were kept.
         remembered: seen keys with their expiry.
         carried: pending values by key.
@@ -81,6 +82,7 @@ class FakeCollectorContext(FakeContext):
 
     checkpoint: Any = None  # Any: JSON of the collector's own
     window: Window | None = None
+    dry_run: bool = False
     kept: list[Batch] = field(default_factory=list[Batch])
     remembered: dict[str, datetime] = field(default_factory=dict[str, datetime])
     carried: dict[str, Any] = field(default_factory=dict[str, Any])  # Any: JSON of the collector's own

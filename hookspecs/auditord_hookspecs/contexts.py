@@ -76,6 +76,11 @@ class CollectorContext(Context, Protocol):
         """Set when a period is collected again: read exactly this, leave the checkpoint alone."""
         ...
 
+    @property
+    def dry_run(self) -> bool:
+        """True: the batches are only shown, so nothing at the source may be moved or removed."""
+        ...
+
     async def seen(self, keys: Collection[str]) -> frozenset[str]:
         """Which of the keys an earlier batch of this instance asked to remember, and have not expired."""
         ...

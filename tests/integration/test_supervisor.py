@@ -17,6 +17,7 @@ import anyio
 import pytest
 
 from auditord import supervisor
+from auditord.actions import CollectRequest
 from auditord.config.loading import load
 from auditord.config.model import Configuration
 from auditord.errors import ConfigurationError, HookError, StateInUse, StoreUnavailable
@@ -200,6 +201,31 @@ async def test_one_instance_s_failure_touches_no_other(guest: Guest, tmp_path: P
         await wait_for(f"{url}/records", '"record_id":"job-1"')
         await wait_for(f"{url}/metrics", r'auditord_run_failures_total{kind="jobs",task="bad"} [1-9]')
         assert 'auditord_run_failures_total{kind="jobs",task="good"} 0.0' in await get(f"{url}/metrics")
+
+
+class Nobody:
+    """Does not look at what is collected."""
+
+    def progressed(self, fraction: float) -> None:
+        """Nothing."""
+
+    async def shown(self, batch: Batch) -> None:
+        """Nothing."""
+
+
+async def test_a_collector_hears_that_it_is_a_dry_run(guest: Guest, tmp_path: Path) -> None:
+    heard = list[bool]()
+
+    async def collect(_: RunConfig, context: CollectorContext) -> AsyncGenerator[Batch, None]:
+        heard.append(context.dry_run)
+        yield Batch()
+
+    guest.collect = collect
+    hooks = hooks_of(local, guest.module())
+    async with supervisor.acting(configure(hooks, tmp_path, collectors=JOBS), hooks, now) as owner:
+        for dry_run in (True, False):
+            await owner.collect(CollectRequest("jobs", None, replace=False, dry_run=dry_run), Nobody())
+    assert heard == [True, False]
 
 
 async def test_a_plugin_keeps_its_state(guest: Guest, tmp_path: Path) -> None:
