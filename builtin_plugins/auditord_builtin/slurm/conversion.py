@@ -12,10 +12,11 @@ from auditord_builtin.slurm.table import FIRST_COLUMN, LAST_COLUMN, Run
 from auditord_hookspecs import InvalidRecord, Produced, Quarantined, Record
 from auditord_hookspecs.mapping import Row, build_components, build_meta, find_site, is_missing, parse_instant
 
-ID_COLUMNS = ("Cluster", "State", "Start", "End", "User", "UID", "Group", "GID", "Partition", "Account")
+ID_COLUMNS = ("Cluster", "State", "Start", "End", "User", "UID", "Group", "GID", "Partition", "Account", "NodeList")
 """What every conversion needs besides the configured columns and the job's ids."""
 
 _RESERVED = ("site_id", "user_id", "group_id")
+_NO_NODES = frozenset({"", "None assigned"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +78,20 @@ def _explained(error: InvalidRecord | KeyError) -> str:
 def _reason_to_skip(job_filter: JobFilter, run: Run) -> str | None:
     row = run.allocation
     state = parse_state(row["State"])
-    if is_missing(row["Start"]):
+    if _never_started(row):
         return "never started"
     if state == ELSEWHERE:
         return "revoked: ran on another cluster of the federation"
     return None if _passes(job_filter, row, state) else "filtered out"
+
+
+def _never_started(row: Row) -> bool:
+    """Whether the job never got a node.
+
+    Of one that was cancelled while it waited sacct either prints no start, or, if slurmctld had looked at it before,
+    the moment of cancelling as start and as end (seen with Slurm 22.05); it has no nodes then.
+    """
+    return is_missing(row["Start"]) or (row["Start"] == row["End"] and row["NodeList"] in _NO_NODES)
 
 
 def _passes(job_filter: JobFilter, row: Row, state: str) -> bool:

@@ -25,6 +25,7 @@ ALLOCATION: Mapping[str, str] = {
     "GID": "100",
     "Partition": "short",
     "Account": "physics",
+    "NodeList": "n01",
     "NCPUS": "4",
     "AllocTRES": "billing=4,cpu=4,gres/gpu:a100=2,gres/gpu=2,mem=2048M,node=1",
     "TotalCPU": "1-00:00:01.974",
@@ -97,6 +98,13 @@ def test_every_state_in_which_a_job_is_over_is_accounted_for(state: str) -> None
 @pytest.mark.parametrize("start", ["None", "Unknown", ""])
 def test_a_job_that_never_started_makes_no_record(state: str, start: str) -> None:
     assert convert_run(config(), run(State=state, Start=start)) == Skipped("never started")
+
+
+def test_a_job_without_nodes_that_ended_as_it_started_never_did() -> None:
+    # What Slurm 22.05 prints of some jobs that were cancelled while they waited.
+    row = {"State": "CANCELLED by 0", "NodeList": "None assigned", "End": ALLOCATION["Start"]}
+    assert convert_run(config(), run(**row)) == Skipped("never started")
+    assert isinstance(convert_run(config(), run(**{**row, "End": "1700000001"})), Converted)
 
 
 def test_a_job_that_took_no_time_makes_a_record() -> None:
