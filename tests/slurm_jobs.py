@@ -10,8 +10,8 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Final
+from datetime import UTC, datetime, timedelta
+from typing import Final, TypeAlias
 
 import pytest
 
@@ -19,6 +19,9 @@ DEADLINE: Final = 420.0
 """Seconds for all jobs; a requeued one starts again after about two minutes."""
 
 RUNS_OF_REQUEUED: Final = 2
+
+CLUSTER: Final = "testcluster"
+"""What slurm-up calls its cluster."""
 
 HOSTILE_NAME: Final = 'näme | "odd"\nline\x1f\x1e{}'
 HOSTILE_COMMENT: Final = "line1\nline2|pipe\n99999|root|\x1f99999\x1e"
@@ -49,6 +52,10 @@ _SUBMISSIONS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
 }  # fmt: skip
 
 
+Submitted: TypeAlias = tuple[Mapping[str, str], datetime]
+"""Slurm's job ids by kind, and an instant before all of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class SlurmJobs:
     """What was submitted.
@@ -56,7 +63,7 @@ class SlurmJobs:
     Args:
         ids: Slurm's job ids by kind; of an array or a heterogeneous job the one that its parts share.
         since: before all of them.
-        until: after all of them; set when they are over.
+        until: after the end of every one of them; in the past.
     """
 
     ids: Mapping[str, str]
@@ -78,7 +85,8 @@ def missing_slurm() -> str | None:
     if os.geteuid() != 0:
         return "only root can submit jobs as several users"
     try:
-        run_slurm("sacctmgr", "-nP", "show", "cluster")
+        if CLUSTER not in run_slurm("sacctmgr", "-nP", "show", "cluster", "format=cluster").split():
+            return f"this Slurm is not the tests' own (cluster {CLUSTER}), and no place for their jobs"
         return None if run_slurm("sinfo", "-h", "-p", "gpu") else "Slurm has no partition gpu"
     except subprocess.SubprocessError as error:
         return f"Slurm does not answer ({error}); as root, tests/services/slurm-up starts one"
@@ -90,7 +98,7 @@ def submit(user: str, *options: str, script: str | None = None) -> str:
     return run_slurm(*argv, text=script)
 
 
-def submit_all() -> tuple[Mapping[str, str], datetime]:
+def submit_all() -> Submitted:
     """Submit one job of every kind; those that have to be disturbed are, once they run."""
     since = datetime.now(UTC).replace(microsecond=0)
     ids = {
@@ -126,7 +134,7 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60) ->
         time.sleep(0.5)
 
 
-_submitted = pytest.StashKey[tuple[Mapping[str, str], datetime]]()
+_submitted = pytest.StashKey[Submitted | str]()
 
 
 @pytest.hookimpl(trylast=True)
@@ -139,7 +147,16 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Submit the jobs as early as possible, if any selected test needs them and there is a Slurm."""
     wanted = any(item.get_closest_marker("slurm") for item in session.items)
     if wanted and not session.config.option.collectonly and missing_slurm() is None:
-        session.config.stash[_submitted] = submit_all()
+        session.config.stash[_submitted] = _submit_or_explain()
+
+
+def _submit_or_explain() -> Submitted | str:
+    """A fault must fail the tests that need the jobs, and not the whole session."""
+    try:
+        return submit_all()
+    except (subprocess.SubprocessError, pytest.fail.Exception) as error:
+        words: str = getattr(error, "stderr", None) or ""
+        return f"the jobs could not be submitted: {error} {words}".strip()
 
 
 @pytest.fixture(scope="session")
@@ -147,6 +164,11 @@ def slurm_jobs(pytestconfig: pytest.Config) -> SlurmJobs:
     """The submitted jobs, when all of them are over."""
     if reason := missing_slurm():
         pytest.skip(reason)
-    ids, since = pytestconfig.stash[_submitted]
+    submitted = pytestconfig.stash[_submitted]
+    if isinstance(submitted, str):
+        pytest.fail(submitted)
+    ids, since = submitted
     wait_until(lambda: _all_over(ids), "all jobs to end", DEADLINE)
-    return SlurmJobs(ids, since, datetime.now(UTC).replace(microsecond=0))
+    until = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=1)  # a job may have ended in this very second
+    wait_until(lambda: datetime.now(UTC) > until, "the next second")
+    return SlurmJobs(ids, since, until)

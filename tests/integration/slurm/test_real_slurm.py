@@ -1,7 +1,6 @@
 """A real Slurm's jobs against an independent reading of its accounting: other options, times and separators."""
 
-import re
-from collections.abc import Mapping
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,16 +8,12 @@ import pytest
 
 from auditord_builtin.slurm import SLURM, SlurmConfig
 from auditord_hookspecs import Record, Window
+from auditord_hookspecs.wire import encode_record
 from tests.real_context import RealContext
+from tests.slurm_accounting import META, base_id, expected_records, instant, never_started, plain, sacct
 from tests.slurm_jobs import HOSTILE_COMMENT, SlurmJobs, run_slurm, submit, wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.anyio]
-
-META = [
-    {"name": "comment", "key": "Comment", "key_type": "String"},
-    {"name": "labels", "key": "Comment", "key_type": "Json"},
-    {"name": "state", "key": "State", "key_type": "String"},
-]
 
 
 def config(jobs: SlurmJobs, **options: Any) -> SlurmConfig:
@@ -30,60 +25,21 @@ async def collect(jobs: SlurmJobs, context: RealContext, **options: Any) -> dict
     records = await context.keep(SLURM.collect(config(jobs, **options), context))
     found = {record.record_id: record for record in records}
     assert len(found) == len(records), "no id twice"
-    return {record_id: record for record_id, record in found.items() if _base(record_id) in jobs.ids.values()}
-
-
-def _base(record_id: str) -> str:
-    return re.split(r"[_+\[-]", record_id.removeprefix("slurm-"))[0]
-
-
-def sacct(job_id: str, *columns: str, steps: bool = False) -> list[dict[str, str]]:
-    """What sacct says of a job with its usual separator; only columns without free text."""
-    options = [] if steps else ["-X"]
-    lines = run_slurm("sacct", "-nDP", *options, "-j", job_id, "-o", ",".join(("JobID", *columns))).splitlines()
-    return [dict(zip(("JobID", *columns), line.split("|"), strict=True)) for line in lines]
-
-
-def parsed(text: str) -> datetime:
-    return datetime.fromisoformat(text).replace(tzinfo=UTC)
-
-
-def in_bytes(text: str) -> int:
-    return int(text.removesuffix("K")) * 1_024 if text.endswith("K") else int(text or 0)
+    return {record_id: record for record_id, record in found.items() if base_id(record_id) in jobs.ids.values()}
 
 
 def amounts(record: Record) -> dict[str, int]:
     return {component.name: component.amount for component in record.components}
 
 
-def expected_records(jobs: SlurmJobs) -> Mapping[str, Mapping[str, str]]:
-    """Every run that started, by the id that it must have."""
-    runs = [
-        run for job_id in jobs.ids.values() for run in sacct(job_id, "State", "Start", "End", "NCPUS", "User", "Group")
-    ]
-    return {_expected_id(run): run for run in runs if run["Start"] not in {"None", "Unknown"}}
-
-
-def _expected_id(run: Mapping[str, str]) -> str:
-    requeued = run["State"] == "REQUEUED"
-    return f"slurm-{run['JobID']}" + (f"-{parsed(run['Start']).timestamp():.0f}" if requeued else "")
-
-
 async def test_the_records_equal_the_accounting_job_by_job(slurm_jobs: SlurmJobs) -> None:
-    expected = expected_records(slurm_jobs)
-    records = await collect(slurm_jobs, RealContext(moment=slurm_jobs.until + timedelta(seconds=1)))
-    assert records.keys() == expected.keys()
-    for record_id, run in expected.items():
-        record = records[record_id]
-        assert (record.start_time, record.stop_time) == (parsed(run["Start"]), parsed(run["End"]))
-        assert amounts(record)["Cores"] == int(run["NCPUS"])
-        assert record.meta is not None
-        assert (record.meta["user_id"], record.meta["group_id"]) == ((run["User"],), (run["Group"],))
-        assert record.meta["state"] == (run["State"],)
+    records = await collect(slurm_jobs, RealContext(moment=slurm_jobs.until))
+    found = {record_id: plain(json.loads(encode_record(record))) for record_id, record in records.items()}
+    assert found == expected_records(slurm_jobs)
 
 
 async def test_every_kind_of_job_is_there(slurm_jobs: SlurmJobs) -> None:
-    records = await collect(slurm_jobs, RealContext(moment=slurm_jobs.until + timedelta(seconds=1)))
+    records = await collect(slurm_jobs, RealContext(moment=slurm_jobs.until))
     states = {record_id: (record.meta or {})["state"][0].split(" ")[0] for record_id, record in records.items()}
     ids = slurm_jobs.ids
     plain = {kind: states.get(f"slurm-{job_id}") for kind, job_id in ids.items()}
@@ -111,24 +67,20 @@ async def test_every_kind_of_job_is_there(slurm_jobs: SlurmJobs) -> None:
 
 
 async def test_memory_is_the_peak_over_all_steps(slurm_jobs: SlurmJobs) -> None:
-    records = await collect(slurm_jobs, RealContext(moment=slurm_jobs.until + timedelta(seconds=1)))
-    for kind in ("steps", "interactive", "timed_out", "completed", "gpu"):
-        job_id = slurm_jobs.ids[kind]
-        peak = max(in_bytes(row["MaxRSS"]) for row in sacct(job_id, "MaxRSS", steps=True))
-        assert amounts(records[f"slurm-{job_id}"]).get("MaxRSS", 0) == peak, kind
+    records = await collect(slurm_jobs, RealContext(moment=slurm_jobs.until))
     steps = amounts(records[f"slurm-{slurm_jobs.ids['steps']}"])
     assert steps["MaxRSS"] > 80 << 20
     assert (steps["Cores"], steps["Memory"]) == (4, 800)
 
 
 async def test_gpus_are_counted_once(slurm_jobs: SlurmJobs) -> None:
-    records = await collect(slurm_jobs, RealContext(moment=slurm_jobs.until + timedelta(seconds=1)))
+    records = await collect(slurm_jobs, RealContext(moment=slurm_jobs.until))
     gpus = {record_id: amounts(record)["GPU"] for record_id, record in records.items() if "GPU" in amounts(record)}
     assert gpus == {f"slurm-{slurm_jobs.ids['gpu']}": 2}
 
 
 async def test_free_text_arrives_as_it_was_written(slurm_jobs: SlurmJobs) -> None:
-    records = await collect(slurm_jobs, RealContext(moment=slurm_jobs.until + timedelta(seconds=1)))
+    records = await collect(slurm_jobs, RealContext(moment=slurm_jobs.until))
     hostile = records[f"slurm-{slurm_jobs.ids['hostile']}"].meta or {}
     labelled = records[f"slurm-{slurm_jobs.ids['completed']}"].meta or {}
     assert hostile["comment"] == (HOSTILE_COMMENT,)
@@ -137,18 +89,16 @@ async def test_free_text_arrives_as_it_was_written(slurm_jobs: SlurmJobs) -> Non
 
 
 async def test_what_never_started_is_counted(slurm_jobs: SlurmJobs) -> None:
-    context = RealContext(moment=slurm_jobs.until + timedelta(seconds=1))
-    await collect(slurm_jobs, context)
+    context = RealContext(moment=slurm_jobs.until)
+    # Only the tests' own jobs: others may cancel theirs at the same time.
+    await collect(slurm_jobs, context, sacct=["sacct", f"--jobs={','.join(slurm_jobs.ids.values())}"])
     skipped = sum(batch.skipped.get("never started", 0) for batch in context.kept)
-    since, until = (moment.strftime("%FT%T") for moment in (slurm_jobs.since, slurm_jobs.until))
-    listed = run_slurm("sacct", "-anXDP", "-S", since, "-E", until, "-s", "CA,F,NF,DL,BF,TO", "-o", "JobID,Start")
-    never = [line for line in listed.splitlines() if line.endswith(("|None", "|Unknown"))]
-    assert skipped == len(never) >= 2
+    assert skipped == len(never_started(slurm_jobs)) == 2
     assert not any(batch.quarantined for batch in context.kept)
 
 
 async def test_a_second_run_adds_nothing_nor_does_a_look_back(slurm_jobs: SlurmJobs) -> None:
-    context = RealContext(moment=slurm_jobs.until + timedelta(seconds=1))
+    context = RealContext(moment=slurm_jobs.until)
     assert await collect(slurm_jobs, context)
     assert not await collect(slurm_jobs, context)
     context.moment += timedelta(days=1)
@@ -158,8 +108,8 @@ async def test_a_second_run_adds_nothing_nor_does_a_look_back(slurm_jobs: SlurmJ
 
 
 async def test_a_period_collected_again_gives_the_same_records(slurm_jobs: SlurmJobs) -> None:
-    first = await collect(slurm_jobs, RealContext(moment=slurm_jobs.until + timedelta(seconds=1)))
-    window = Window(slurm_jobs.since, slurm_jobs.until + timedelta(seconds=1))
+    first = await collect(slurm_jobs, RealContext(moment=slurm_jobs.until))
+    window = Window(slurm_jobs.since, slurm_jobs.until)
     assert await collect(slurm_jobs, RealContext(moment=slurm_jobs.until, window=window)) == first
     small = await collect(slurm_jobs, RealContext(moment=slurm_jobs.until, window=window), slice="1m")
     assert small == first
@@ -177,11 +127,11 @@ async def test_a_running_job_has_an_open_record_that_its_end_closes(slurm_jobs: 
     context.moment = datetime.now(UTC) + timedelta(seconds=1)
     [closed] = (await collect(jobs, context, open_records=True)).values()
     assert (opened.record_id, opened.start_time, opened.stop_time) == (closed.record_id, closed.start_time, None)
-    assert closed.stop_time == parsed(sacct(job_id, "End")[0]["End"])
+    assert closed.stop_time == instant(sacct(job_id, "End")[0]["End"])
 
 
 async def test_all_clusters_and_a_remote_shell_read_the_same(slurm_jobs: SlurmJobs) -> None:
-    moment = slurm_jobs.until + timedelta(seconds=1)
+    moment = slurm_jobs.until
     first = await collect(slurm_jobs, RealContext(moment=moment))
     remote = await collect(slurm_jobs, RealContext(moment=moment), through=["sh", "-c"])
     every = RealContext(moment=moment)

@@ -1,0 +1,150 @@
+"""A daemon of its own with a Slurm collector: the installed program, its commands, its files."""
+
+import json
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from tests.slurm_accounting import META
+
+PROGRAM: Final = Path(sys.executable).with_name("auditord")
+PATIENCE: Final = 60.0
+
+
+class Site:
+    """A state folder, its configuration, and the daemons and commands that work on it.
+
+    Args:
+        path: an empty folder.
+        options: those of the collector, which is named ``slurm``.
+    """
+
+    def __init__(self, path: Path, **options: Any) -> None:  # Any: YAML
+        self.path = path
+        self.state = path / "state"
+        self.log = path / "log"
+        self.file = path / "auditord.yml"
+        # Far from UTC, and with summer time: nothing may depend on the zone of the host.
+        self.environment = {"PATH": os.environ["PATH"], "HOME": str(path), "TZ": "America/St_Johns"}
+        self.configure(**options)
+
+    def configure(self, **options: Any) -> None:  # Any: YAML
+        """Write the configuration anew."""
+        collector = {"kind": "slurm", "interval": "1h", "lag": "0s", "meta": META, **options}
+        document = {
+            "state_dir": str(self.state),
+            "api": {"listen": ["127.0.0.1:0"]},
+            "metrics": {"database": {"interval": "200ms"}},
+            "collectors": {"slurm": collector},
+        }
+        self.file.write_text(json.dumps(document))
+
+    @contextmanager
+    def daemon(self) -> Generator["subprocess.Popen[bytes]", None, None]:
+        """``auditord run``; killed at the end if it is still there."""
+        with self.log.open("wb") as log:
+            command = (PROGRAM, "run", "--config", self.file)
+            process = subprocess.Popen(command, stdout=log, stderr=log, env=self.environment)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+    def command(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        """``auditord WORDS…`` under this configuration."""
+        command: tuple[str | Path, ...] = (PROGRAM, *words, "--config", self.file)
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, env=self.environment, timeout=PATIENCE
+        )
+
+    def text(self) -> str:
+        """The log of the present daemon."""
+        return self.log.read_text()
+
+    def last_words(self) -> str:
+        """The end of the log, for messages of failed tests."""
+        return self.text()[-2_000:]
+
+    def url(self) -> str:
+        """Where the present daemon listens."""
+        wait_until(lambda: "is ready" in self.text(), self.last_words)
+        match = re.search(r"is ready: (\S+)", self.text())
+        assert match is not None
+        return match[1]
+
+    def fetch(self, path: str) -> str:
+        """What the present daemon answers."""
+        with urllib.request.urlopen(f"{self.url()}{path}", timeout=PATIENCE) as answer:  # noqa: S310 our own server
+            text: str = answer.read().decode()
+            return text
+
+    def served(self) -> list[Any]:  # Any: JSON
+        """All records, from ``GET /records``."""
+        return list(objects(self.fetch("/records")))
+
+    def metric(self, name: str, **labels: str) -> float | None:
+        """A figure of ``/metrics``; None if it is not there."""
+        wanted = {f'{key}="{value}"' for key, value in labels.items()}
+        for found in re.finditer(rf"^{name}(?:{{(.*)}})? (\S+)$", self.fetch("/metrics"), re.MULTILINE):
+            if wanted <= set((found[1] or "").split(",")):
+                return float(found[2])
+        return None
+
+    def status(self) -> Any:  # Any: JSON
+        """``auditord status``."""
+        return json.loads(self.command("status", "--output", "json").stdout)
+
+    def rows(self, query: str) -> list[Any]:  # Any: rows of SQLite
+        """What a query finds in the spool; nothing while it is not there or not set up."""
+        file = self.state / "spool.db"
+        if not file.exists():
+            return []
+        with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True, timeout=30)) as connection:
+            try:
+                return connection.execute(query).fetchall()
+            except sqlite3.OperationalError:
+                return []
+
+    def checkpoint(self) -> Any:  # Any: JSON
+        """How far the collector has read; None before its first batch."""
+        rows = self.rows("SELECT value FROM checkpoint")
+        return json.loads(rows[0][0]) if rows else None
+
+    def runs(self) -> list[tuple[str | None, int]]:
+        """Error and number of records of the last finished run, if there was one."""
+        return self.rows("SELECT error, records FROM last_run WHERE task = 'slurm'")
+
+    def delivered(self) -> bool:
+        """Whether nothing waits in the send-queue."""
+        return self.rows("SELECT count(*) FROM queue") == [(0,)]
+
+    def wait_for_run(self) -> None:
+        """Wait until the present daemon's first run has gone well and all that it made is delivered."""
+        wait_until(lambda: re.search(r"\d+ records.* in [0-9.]+ s", self.text()), self.last_words)
+        assert "run failed" not in self.text(), self.last_words()
+        wait_until(self.delivered, self.last_words)
+
+
+def objects(body: str) -> Iterator[Any]:  # Any: JSON
+    """The JSON objects of a text that holds nothing between them."""
+    position = 0
+    while position < len(body):
+        found, position = json.JSONDecoder().raw_decode(body, position)
+        yield found
+
+
+def wait_until(condition: Callable[[], object], say: Callable[[], str] = str, seconds: float = PATIENCE) -> None:
+    """Look often; fail when the time is up."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, say()
+        time.sleep(0.01)
