@@ -72,7 +72,9 @@ async def _start(
         )
     except FileNotFoundError as error:
         raise child.failed(f"cannot start: no program {command[0]!r} (PATH={environment.get('PATH', '')})") from error
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise child.failed(f"cannot start: {error.strerror}") from error
+    except ValueError as error:
         raise child.failed(f"cannot start: {error}") from error
     return transport
 
