@@ -30,7 +30,7 @@ from auditord.tasks.on_demand import OnDemand
 from auditord.tasks.sending import SendLoop
 from auditord.tasks.turn import Turn
 from auditord.tasks.watching import RunWatch, SendWatch
-from auditord_hookspecs import InstanceConfig, RecordSink, SenderKind
+from auditord_hookspecs import InstanceConfig, RecordSink, RunReport, SenderKind
 
 LOCAL: Final = "local"
 """The sender that exists without being configured, and its kind."""
@@ -78,10 +78,16 @@ class House:
         """The senders that carry to the record store of this daemon."""
         return [name for name, (kind, _) in self.senders.items() if kind.name == LOCAL]
 
-    def watch(self, section: str) -> RunWatch:
-        """Who hears of the runs of a section's instances."""
+    def watch(self, section: str, tell: Callable[[RunReport], None]) -> RunWatch:
+        """Who hears of the runs of a section's instances, and tells of them."""
         return RunWatch(
-            section, health=self.health, spool=self.spool, hooks=self.hooks, daemon=self.daemon, now=self.now
+            section,
+            health=self.health,
+            spool=self.spool,
+            hooks=self.hooks,
+            daemon=self.daemon,
+            now=self.now,
+            tell=tell,
         )
 
     def on_demand(self, watch: RunWatch) -> OnDemand:

@@ -24,10 +24,10 @@ from auditord.tasks.backoff import Backoff
 from auditord.tasks.instances import Surroundings, collector, jitter, plugin, when
 from auditord.tasks.observing import count_records, counted_keys, look_at_spool
 from auditord.tasks.running import Listener, Runnable, run_by_the_clock, run_continuously
-from auditord.tasks.watching import RunWatch
+from auditord.tasks.watching import RunWatch, log_run
 from auditord.web import serve
 from auditord.web.control import control
-from auditord_hookspecs import CollectorKind, InstanceConfig, PluginKind
+from auditord_hookspecs import CollectorKind, InstanceConfig, PluginKind, RunReport
 
 _log: Final = logging.getLogger(__name__)
 
@@ -93,7 +93,8 @@ async def acting(
     """
     with plain_errors(), own(configuration.state_dir):
         async with opened(configuration, hooks, now) as house, sending(house):
-            yield house.on_demand(await _watched(house, "collectors"))
+            # Whoever asked for a run hears how it ended; a line in a log that is the same terminal would say it twice.
+            yield house.on_demand(await _watched(house, "collectors", tell=lambda _: None))
 
 
 def _announce(urls: Sequence[str], ready: Callable[[Sequence[str]], None], notifier: Notifier) -> None:
@@ -128,7 +129,7 @@ async def _serving(house: House) -> AsyncGenerator[Sequence[str], None]:
 async def _start_work(house: House, working: TaskGroup) -> RunWatch:
     """Start every instance; returns who hears of the collectors' runs."""
     around = Surroundings(house.spool, house.daemon.records, house.taking("collectors"), house.figures, house.now)
-    collectors, plugins = await _watched(house, "collectors"), await _watched(house, "plugins")
+    collectors, plugins = await _watched(house, "collectors", log_run), await _watched(house, "plugins", log_run)
     for watch, instances, kinds in (
         (collectors, house.configuration.collectors, house.hooks.kinds.collectors),
         (plugins, house.configuration.plugins, house.hooks.kinds.plugins),
@@ -139,10 +140,12 @@ async def _start_work(house: House, working: TaskGroup) -> RunWatch:
     return collectors
 
 
-async def _watched(house: House, section: Literal["collectors", "plugins"]) -> RunWatch:
+async def _watched(
+    house: House, section: Literal["collectors", "plugins"], tell: Callable[[RunReport], None]
+) -> RunWatch:
     """Watch a section's instances, from where their last runs left them."""
     last = {run.task: run for run in await house.spool.last_runs()}
-    watch = house.watch(section)
+    watch = house.watch(section, tell)
     for task, config in enabled(getattr(house.configuration, section)).items():
         watch.expect(task, kind_of(config), last.get(task))
     return watch

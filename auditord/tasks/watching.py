@@ -1,6 +1,5 @@
 """Passing on how runs and sends went: to health, figures, the log, the spool and the hooks."""
 
-import logging
 from collections.abc import Callable
 from datetime import datetime
 
@@ -24,6 +23,7 @@ class RunWatch:
         hooks: hear the event.
         daemon: what hooks are given.
         now: the present instant.
+        tell: says how a run ended where nobody else does, :func:`log_run` for instance.
     """
 
     def __init__(
@@ -35,6 +35,7 @@ class RunWatch:
         hooks: Hooks,
         daemon: HostDaemon,
         now: Callable[[], datetime],
+        tell: Callable[[RunReport], None],
     ) -> None:
         self._section = section
         self._health = health
@@ -42,6 +43,7 @@ class RunWatch:
         self._hooks = hooks
         self._daemon = daemon
         self._now = now
+        self._tell = tell
 
     def expect(self, task: str, kind: str, last: LastRun | None) -> None:
         """Begin to watch an instance, from where its last run before the restart left it."""
@@ -57,22 +59,20 @@ class RunWatch:
         self._health.started(self._section, runnable.task, self._now())
 
     async def _finished(self, report: RunReport) -> None:
-        log = task_log(report.task, report.kind)
         if report.error is None:
             ended = report.started + report.duration
             self._health.succeeded(self._section, report.task, ended, running=False)
-            log.info("%s", summary(report))
         else:
             self._health.failed(self._section, report.task, report.error, running=False)
-            log.error("run failed: %s (%s)", report.error, summary(report))
-        await self._keep(report, log)
+        self._tell(report)
+        await self._keep(report)
         await self._hooks.call_event("auditord_run_finished", daemon=self._daemon, report=report)
 
-    async def _keep(self, report: RunReport, log: "logging.LoggerAdapter[logging.Logger]") -> None:
+    async def _keep(self, report: RunReport) -> None:
         try:
             await self._spool.record_run(report)
         except StoreUnavailable as error:  # the run itself is over and its batches are safe, or it has failed itself
-            log.error("%s", error)  # noqa: TRY400 a full disk has no traceback worth reading
+            task_log(report.task, report.kind).error("%s", error)
 
 
 def _restored(fresh: TaskHealth, last: LastRun) -> TaskHealth:
@@ -85,6 +85,15 @@ def _restored(fresh: TaskHealth, last: LastRun) -> TaskHealth:
         last_error=last.error,
         failures=last.failures,
     )
+
+
+def log_run(report: RunReport) -> None:
+    """Write a line about a run."""
+    log = task_log(report.task, report.kind)
+    if report.error is None:
+        log.info("%s", summary(report))
+    else:
+        log.error("run failed: %s (%s)", report.error, summary(report))
 
 
 def summary(report: RunReport) -> str:
