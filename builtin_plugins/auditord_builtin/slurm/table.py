@@ -49,7 +49,8 @@ def parse_table(printed: bytes, columns: Sequence[str], delimiter: str) -> Table
     chunks = text.split(delimiter)
     width = len(columns) - 1
     if (len(chunks) - 1) % width or not text.endswith("\n") or len(chunks) == 1:
-        raise CommandFailed(f"sacct: the output is cut off or is no table: it ends in {text[-80:]!r}")
+        end = "|".join(chunks)[-80:]  # the separator was never meant to be read
+        raise CommandFailed(f"sacct: the output is cut off or is no table: it ends in {end!r}")
     return _assembled(chunks, columns)
 
 
