@@ -40,12 +40,20 @@ def runs_of(jobs: SlurmJobs) -> Iterator[tuple[str, Row]]:
     """Every run of every job, with the kind of the job."""
     for kind, job_id in jobs.ids.items():
         for row in sacct(job_id, *COLUMNS):
-            yield kind, row
+            yield kind, {**row, "Start": _start(job_id, row)}
+
+
+def _start(job_id: str, run: Row) -> str:
+    """The run's start; that of its first step, if the database never heard of the run's own."""
+    if has_start(run):
+        return run["Start"]
+    steps = [row for row in sacct(job_id, "Start", steps=True) if row["JobID"].startswith(f"{run['JobID']}.")]
+    return min((row["Start"] for row in steps if has_start(row) and row["Start"] <= run["End"]), default=run["Start"])
 
 
 def has_started(row: Row) -> bool:
     """Whether the run got a node; sacct names a start of some jobs that were cancelled while they waited."""
-    return row["NodeList"] != "None assigned" and row["Start"] not in {"None", "Unknown"}
+    return row["NodeList"] != "None assigned" and has_start(row)
 
 
 def never_started(jobs: SlurmJobs) -> list[str]:

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from auditord_builtin.slurm.config import JobFilter, SlurmConfig
-from auditord_builtin.slurm.merge import merge_rows
+from auditord_builtin.slurm.merge import merge_rows, needs_steps
 from auditord_builtin.slurm.states import CONTINUED, ELSEWHERE, ENDED, parse_state
 from auditord_builtin.slurm.table import FIRST_COLUMN, LAST_COLUMN, Run
 from auditord_hookspecs import InvalidRecord, Produced, Quarantined, Record
@@ -63,7 +63,7 @@ def ended_at(run: Run) -> datetime | None:
 def convert_run(config: SlurmConfig, run: Run) -> Converted | Skipped | Quarantined:
     """Judge one run; never raises for what the run holds."""
     try:
-        reason = _reason_to_skip(config.job_filter, run)
+        reason = _reason_to_skip(config, run)
         return Skipped(reason) if reason else _converted(config, run)
     except (InvalidRecord, KeyError) as error:
         return Quarantined(source_id(run), raw_of(run), _explained(error))
@@ -75,23 +75,40 @@ def _explained(error: InvalidRecord | KeyError) -> str:
     return str(error)
 
 
-def _reason_to_skip(job_filter: JobFilter, run: Run) -> str | None:
+def _reason_to_skip(config: SlurmConfig, run: Run) -> str | None:
     row = run.allocation
     state = parse_state(row["State"])
-    if _never_started(row):
+    if _never_started(config, run):
         return "never started"
     if state == ELSEWHERE:
         return "revoked: ran on another cluster of the federation"
-    return None if _passes(job_filter, row, state) else "filtered out"
+    return None if _passes(config.job_filter, row, state) else "filtered out"
 
 
-def _never_started(row: Row) -> bool:
-    """Whether the job never got a node.
+def _never_started(config: SlurmConfig, run: Run) -> bool:
+    """Whether the run had no nodes, or nothing ever began on them.
 
-    Of one that was cancelled while it waited sacct either prints no start, or, if slurmctld had looked at it before,
+    Of a job that was cancelled while it waited sacct either prints no start, or, if slurmctld had looked at it before,
     the moment of cancelling as start and as end (seen with Slurm 22.05); it has no nodes then.
     """
-    return is_missing(row["Start"]) or (row["Start"] == row["End"] and row["NodeList"] in _NO_NODES)
+    row = run.allocation
+    had_nodes = row["NodeList"] not in _NO_NODES
+    if not is_missing(_start_of(run)):
+        return row["Start"] == row["End"] and not had_nodes
+    return not had_nodes or needs_steps(config.columns, config.merge)
+
+
+def _start_of(run: Run) -> str:
+    """When the run began, as sacct prints it.
+
+    A run that was requeued before the database had heard of its start keeps none there (seen with Slurm 22.05; it may
+    have been long, if the database was away), but its steps have theirs.
+    """
+    own = run.allocation["Start"]
+    if not is_missing(own):
+        return own
+    known = [step["Start"] for step in run.steps if not is_missing(step["Start"])]
+    return min(known, key=parse_instant, default=own)
 
 
 def _passes(job_filter: JobFilter, row: Row, state: str) -> bool:
@@ -109,7 +126,7 @@ def _passes(job_filter: JobFilter, row: Row, state: str) -> bool:
 
 def _converted(config: SlurmConfig, run: Run) -> Converted:
     row = merge_rows(run, config.merge)
-    start, stop = parse_instant(row["Start"]), ended_at(run)
+    start, stop = _parse_start(run), ended_at(run)
     if stop is None and parse_state(row["State"]) in ENDED.values():
         raise InvalidRecord(f"the job is {row['State']}, but sacct names no end; see sacctmgr show runawayjobs")
     labels = build_meta(config.meta, row, _RESERVED)
@@ -126,6 +143,16 @@ def _converted(config: SlurmConfig, run: Run) -> Converted:
         meta=meta,
     )
     return Converted(Produced(record, alternate), labels.left_out)
+
+
+def _parse_start(run: Run) -> datetime:
+    text = _start_of(run)
+    if is_missing(text):
+        raise InvalidRecord(
+            f"the job had nodes ({run.allocation['NodeList']}), but sacct names no start, and its steps, which may, "
+            "are only read if a component is made of them, such as MaxRSS"
+        )
+    return parse_instant(text)
 
 
 def _owners(row: Row) -> Mapping[str, tuple[str]]:

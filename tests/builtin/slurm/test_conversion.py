@@ -1,5 +1,5 @@
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -98,6 +98,22 @@ def test_every_state_in_which_a_job_is_over_is_accounted_for(state: str) -> None
 @pytest.mark.parametrize("start", ["None", "Unknown", ""])
 def test_a_job_that_never_started_makes_no_record(state: str, start: str) -> None:
     assert convert_run(config(), run(State=state, Start=start)) == Skipped("never started")
+    bare = config(components="auditor")
+    assert convert_run(bare, run(State=state, Start=start, NodeList="None assigned")) == Skipped("never started")
+
+
+def test_a_run_whose_start_the_database_never_heard_of_began_with_its_first_step() -> None:
+    # What Slurm 22.05 prints of some runs that were requeued within their first seconds.
+    steps = [{"Start": "1700000003"}, {"Start": "1700000002"}, {"Start": "Unknown"}]
+    made = produced(convert_run(config(), run(*steps, State="REQUEUED", Start="None")))
+    assert made.record.record_id == made.alternate_id == "slurm-7-1700000002"
+    assert (made.record.start_time, made.record.runtime) == (START + timedelta(seconds=2), 58)
+
+
+def test_a_run_on_nodes_is_not_dropped_because_its_start_is_unknown() -> None:
+    judged = convert_run(config(components="auditor"), run(State="REQUEUED", Start="None"))
+    assert isinstance(judged, Quarantined)
+    assert "the job had nodes (n01), but sacct names no start" in judged.reason
 
 
 def test_a_job_without_nodes_that_ended_as_it_started_never_did() -> None:
