@@ -5,6 +5,7 @@ tests that need it run last. So the minutes that a time limit and a requeue take
 """
 
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -35,7 +36,7 @@ exit 0
 """
 
 _SUBMISSIONS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
-    "requeued": ("bob", ["-A", "biology", "--requeue", "--wrap", "srun sleep 5"]),
+    "requeued": ("bob", ["-A", "biology", "--requeue", "--wrap", "srun sleep 10"]),
     "timed_out": ("dave", ["-A", "biology", "-t", "1", "--wrap", "sleep 600"]),
     "cancelled_running": ("carol", ["-A", "biology", "-p", "long", "--wrap", "sleep 600"]),
     "cancelled_pending": ("carol", ["-A", "biology", "-b", "now+1hour", "--wrap", "sleep 600"]),
@@ -114,7 +115,9 @@ def submit_all() -> Submitted:
 
 
 def _wait_until_running(job_id: str) -> None:
-    wait_until(lambda: run_slurm("squeue", "-h", "-j", job_id, "-o", "%T") == "RUNNING", f"job {job_id} to run")
+    """Wait until the database knows that it runs; a run that is requeued earlier may have no start there."""
+    accounting = ("sacct", "-nXP", "-j", job_id, "-o", "State,Start")
+    wait_until(lambda: re.fullmatch(r"RUNNING\|\d.*", run_slurm(*accounting)) is not None, f"job {job_id} to run")
 
 
 def _all_over(ids: Mapping[str, str]) -> bool:
