@@ -158,7 +158,7 @@ def _what_to_try(url: str, file: Path) -> str:
 auditord serves at {url}; Ctrl-C ends it. In another terminal:
 
   curl '{url}/records?limit=3'
-  curl '{url}/records?meta[user_id][c][0]=alice&sort_by[desc]=runtime'
+  curl -g '{url}/records?meta[user_id][c][0]=alice&sort_by[desc]=runtime'
   curl '{url}/metrics'
   auditord records --config {file} --output csv
   auditord status --config {file}

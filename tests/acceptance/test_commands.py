@@ -115,11 +115,21 @@ def test_demo_serves_until_it_is_interrupted() -> None:
             with urllib.request.urlopen(f"{url}/records?limit=3") as answer:  # noqa: S310 our own server
                 assert answer.read().count(b'{"record_id":') == 3
             assert folder.is_dir()
+            for suggested in re.findall(r"^  ((?:curl|auditord) .+)$", text, re.MULTILINE):
+                assert re.search("slurm|0 entries", try_out(suggested)), suggested
             process.send_signal(signal.SIGINT)
             assert process.wait(PATIENCE) == 0
         finally:
             process.kill()
     assert not folder.exists()
+
+
+def try_out(suggested: str) -> str:
+    """What a line that the demo prints does when it is typed."""
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(["sh", "-c", suggested], capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, f"{suggested}: {done.stderr}"
+    return done.stdout + done.stderr
 
 
 def test_collecting_without_a_daemon_keeps_everything_once(site: Site) -> None:
