@@ -6,7 +6,7 @@ time. Access control belongs around the handlers when the table is built, so tha
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -18,12 +18,14 @@ from aiohttp import HttpVersion11, web
 
 from auditord.web.answers import NOT_FOUND, UNSENT, Answer
 from auditord.web.figures import AbortReason, HttpFigures, RouteFigures
+from auditord.web.paths import Paths
 from auditord.web.targets import read_target
 from auditord_hookspecs import AuditordError
 
 log = logging.getLogger(__name__)
 
 Handler: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+Refuse: TypeAlias = Callable[[str, Collection[str]], Answer]
 
 UNKNOWN_ROUTE: Final = "default"
 """The route label of every path that does not exist: one, whatever is asked for."""
@@ -50,7 +52,7 @@ class Route:
 
     Args:
         method: of the request.
-        path: literal, but for a last segment in braces, which matches any one segment.
+        path: literal, but for segments in braces, each of which matches any one segment.
         handler: makes the answer.
     """
 
@@ -67,17 +69,30 @@ class Endpoint:
     figures: RouteFigures
 
 
-class Dispatcher:
-    """Finds the handler of each request and answers for its faults."""
+def refuse_bare(_path: str, methods: Collection[str]) -> Answer:
+    """As AUDITOR answers a request that no route takes: 404 or, where other methods are taken, 405."""
+    return Answer(405, allow=", ".join(sorted(methods))) if methods else NOT_FOUND
 
-    def __init__(self, routes: Iterable[Route], figures: HttpFigures) -> None:
+
+class Dispatcher:
+    """Finds the handler of each request and answers for its faults.
+
+    Args:
+        routes: who answers what.
+        figures: where it is counted.
+        refuse: makes the answer where no route takes a request, from the path and the methods that are taken there.
+    """
+
+    def __init__(self, routes: Iterable[Route], figures: HttpFigures, refuse: Refuse = refuse_bare) -> None:
         self._figures = figures
-        self._literal: dict[str, dict[str, Endpoint]] = {}
-        self._open: dict[str, dict[str, Endpoint]] = {}
+        self._refuse = refuse
+        self._paths = Paths[Endpoint]()
+        self._literal: dict[str, MutableMapping[str, Endpoint]] = {}
         for route in routes:
-            parent, _, last = route.path.rpartition("/")
-            methods = self._open.setdefault(parent, {}) if last[:1] == "{" else self._literal.setdefault(route.path, {})
-            methods[route.method] = Endpoint(route.handler, figures.route(route.path, route.method))
+            place = self._paths.at(route.path.split("/")[1:])
+            place.methods[route.method] = Endpoint(route.handler, figures.route(route.path, route.method))
+            if "{" not in route.path:
+                self._literal[route.path] = place.methods
         self._running: set[asyncio.Task[None]] = set()
         self._stopping = False
         self._idle = asyncio.Event()
@@ -109,11 +124,9 @@ class Dispatcher:
             task.cancel()
 
     def _find(self, request: web.BaseRequest) -> Endpoint:
-        path = read_target(request.raw_path).path
-        methods = self._literal.get(path) or self._open.get(path.rpartition("/")[0])
-        if methods is None:
-            return self._unmatched(request, NOT_FOUND)
-        return methods.get(request.method) or self._unmatched(request, _wrong_method(methods))
+        target = read_target(request.raw_path)
+        methods = self._paths.find(target.segments)
+        return methods.get(request.method) or self._unmatched(request, self._refuse(target.path, methods))
 
     def _unmatched(self, request: web.BaseRequest, answer: Answer) -> Endpoint:
         async def handler(_request: web.BaseRequest) -> web.StreamResponse:
@@ -173,10 +186,6 @@ def _count(
 def _may_stay(request: web.BaseRequest) -> bool:
     """Whether the client counts on the connection staying open (HTTP/1.0 would need a header that no answer has)."""
     return request.keep_alive and request.version == HttpVersion11
-
-
-def _wrong_method(methods: Mapping[str, Endpoint]) -> Answer:
-    return Answer(405, allow=", ".join(sorted(methods)))
 
 
 def _abort(request: web.BaseRequest) -> None:

@@ -17,14 +17,22 @@ class Target:
     query: str
 
     @property
+    def segments(self) -> list[str]:
+        """What stands between the slashes, still percent-encoded."""
+        return self.path.split("/")[1:]
+
+    @property
     def last_segment(self) -> str:
-        """What stands behind the last slash, percent-decoded exactly once; ``+`` is a plus sign.
+        """What stands behind the last slash, decoded; see :meth:`segment`."""
+        return self.segment(-1)
+
+    def segment(self, position: int) -> str:
+        """What stands between two slashes, percent-decoded exactly once; ``+`` is a plus sign.
 
         Raises:
             UnicodeDecodeError: it is not UTF-8.
         """
-        encoded = self.path.rpartition("/")[2].encode("utf-8", "surrogateescape")
-        return unquote_to_bytes(encoded).decode()
+        return unquote_to_bytes(self.segments[position].encode("utf-8", "surrogateescape")).decode()
 
 
 def read_target(raw: str) -> Target:
