@@ -18,7 +18,16 @@ _encoded_close = re.compile("%5d", re.IGNORECASE)
 
 
 class InvalidQuery(AuditordError, ValueError):
-    """The query string breaks the grammar or asks for something unknown; the text names the parameter."""
+    """The query string breaks the grammar or asks for something unknown; the text names the parameter.
+
+    Args:
+        text: what is wrong and what is allowed.
+        parameter: the name before the brackets, where one parameter is at fault.
+    """
+
+    def __init__(self, text: str, parameter: str | None = None) -> None:
+        super().__init__(text)
+        self.parameter = parameter
 
 
 @dataclass(frozen=True, slots=True)

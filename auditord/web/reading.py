@@ -59,27 +59,28 @@ class Reading:
             return json_error(400, str(error))
         try:
             async with self.store.stream(query) as pages:
-                # Not () as the default: CPython 3.11 takes a tuple apart there and ends in a SystemError.
-                nothing: Sequence[bytes] = []
-                first = await anext(pages, nothing)
-                return await _send(request, first, pages)
+                return await send(request, pages, JSON)
         except StoreUnavailable as error:
             return _unavailable(request, error)
 
 
-async def _send(
-    request: web.BaseRequest, first: Sequence[bytes], rest: AsyncIterator[Sequence[bytes]]
+async def send(
+    request: web.BaseRequest, pages: AsyncIterator[Sequence[bytes]], content_type: str
 ) -> web.StreamResponse:
     """Send pages as they come; a slow client slows the query, so that no more than a page and a buffer are held.
 
     Raises:
-        Abort: the store failed after the first page.
+        StoreUnavailable: there is no first page, and nothing was sent.
+        Abort: the store failed later.
     """
-    response = web.StreamResponse(headers={"Content-Type": JSON})
+    # Not () as the default: CPython 3.11 takes a tuple apart there and ends in a SystemError.
+    nothing: Sequence[bytes] = []
+    first = await anext(pages, nothing)
+    response = web.StreamResponse(headers={"Content-Type": content_type})
     await response.prepare(request)
     try:
         await _write(response, first)
-        async for page in rest:
+        async for page in pages:
             await _write(response, page)
         await response.write_eof()
     except StoreUnavailable as error:

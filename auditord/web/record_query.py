@@ -7,7 +7,8 @@ of the same field (``gt`` with ``gte``, ``lt`` with ``lte``) is refused where AU
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from typing import Final, TypeAlias, TypeVar
@@ -21,6 +22,7 @@ from auditord_hookspecs.query import (
     Condition,
     IdEquals,
     MetaContains,
+    MetaContainsAny,
     MetaLacks,
     Order,
     RuntimeCompares,
@@ -34,12 +36,13 @@ from auditord_hookspecs.wire import parse_time
 T = TypeVar("T")
 Given: TypeAlias = Sequence[Parameter]
 """What was given for one name; each path holds only what is left behind that name."""
+ConditionReader: TypeAlias = Callable[[str, Given], Iterator[Condition]]
 
 MAX_CONDITIONS: Final = 250
 """Of one query; databases limit how deep an expression may be (SQLite: 1,000)."""
 
 _CONTRADICTIONS: Final = ({Comparison.GT, Comparison.GTE}, {Comparison.LT, Comparison.LTE})
-_META_OPERATORS: Final[Mapping[str, type[MetaContains | MetaLacks]]] = {"c": MetaContains, "dnc": MetaLacks}
+META_OPERATORS: Final[Mapping[str, type[MetaContains | MetaLacks]]] = {"c": MetaContains, "dnc": MetaLacks}
 _integer = re.compile(r"\+?0*(\d{1,19})", re.ASCII)
 _list_index = re.compile(r"0*(\d{1,19})", re.ASCII)
 
@@ -50,25 +53,49 @@ def read_query(raw: str) -> RecordQuery:
     Raises:
         InvalidQuery: the string breaks the grammar, names an unknown parameter or holds a value out of range.
     """
+    given = by_name(parse_query_string(raw))
+    refuse_unknown(given, [*CONDITIONS, "sort_by", "limit"])
+    conditions = read_conditions(given, CONDITIONS)
+    with about("sort_by"):
+        order = read_order(given.get("sort_by", ()))
+    with about("limit"):
+        return RecordQuery(AllOf(conditions), order, read_limit(given.get("limit", ())))
+
+
+def read_conditions(given: Mapping[str, Given], readers: Mapping[str, ConditionReader]) -> tuple[Condition, ...]:
+    """The conditions among what was given, each name read by its reader.
+
+    Raises:
+        InvalidQuery: something is wrong with them, or they are too many.
+    """
+    found: list[Condition] = []
+    for name in readers:
+        if name in given:
+            with about(name):
+                found += readers[name](name, given[name])
+    weight = sum(len(each.values) if isinstance(each, MetaContainsAny) else 1 for each in found)
+    if weight > MAX_CONDITIONS:
+        raise InvalidQuery(f"{weight} conditions in one query; at most {MAX_CONDITIONS} are allowed")
+    return tuple(found)
+
+
+@contextmanager
+def about(name: str) -> Generator[None, None, None]:
+    """Say which parameter is at fault."""
     try:
-        given = _by_name(parse_query_string(raw))
-        _refuse_unknown(given)
-        conditions = [found for name, read in _CONDITIONS.items() if name in given for found in read(name, given[name])]
-        if len(conditions) > MAX_CONDITIONS:
-            raise InvalidQuery(f"{len(conditions)} conditions in one query; at most {MAX_CONDITIONS} are allowed")
-        return RecordQuery(AllOf(tuple(conditions)), _order(given.get("sort_by", ())), _limit(given.get("limit", ())))
-    except InvalidRecord as error:
-        raise InvalidQuery(str(error)) from error
+        yield
+    except (InvalidQuery, InvalidRecord) as error:
+        raise InvalidQuery(str(error), name) from error
 
 
-def _refuse_unknown(given: Mapping[str, Given]) -> None:
-    known = [*_CONDITIONS, "sort_by", "limit"]
+def refuse_unknown(given: Mapping[str, Given], known: Collection[str]) -> None:
+    """Raise :class:`InvalidQuery` for the first parameter with another name."""
     for name in given:
         if name not in known:
-            raise InvalidQuery(f"unknown field '{name[:60]}', expected one of {', '.join(known)}")
+            raise InvalidQuery(f"unknown field '{name[:60]}', expected one of {', '.join(known)}", name[:60])
 
 
-def _by_name(parameters: Iterable[Parameter]) -> dict[str, list[Parameter]]:
+def by_name(parameters: Iterable[Parameter]) -> dict[str, list[Parameter]]:
     """Group parameters by the first part of their paths, and take that part off."""
     groups: dict[str, list[Parameter]] = defaultdict(list)
     for parameter in parameters:
@@ -77,12 +104,13 @@ def _by_name(parameters: Iterable[Parameter]) -> dict[str, list[Parameter]]:
     return groups
 
 
-def _is_absent(given: Given) -> bool:
+def is_absent(given: Given) -> bool:
     """An empty value means that the parameter was not given at all."""
     return not given or (len(given) == 1 and given[0] == Parameter((), ""))
 
 
-def _scalar(name: str, given: Given) -> str | None:
+def scalar(name: str, given: Given) -> str | None:
+    """The one value of a parameter without brackets; None if it was not given."""
     if len(given) > 1:
         raise InvalidQuery(f"'{name}' is given more than once")
     if given and given[0].path:
@@ -92,7 +120,7 @@ def _scalar(name: str, given: Given) -> str | None:
 
 def _operators(name: str, given: Given, read: Callable[[str, str], T]) -> Iterator[tuple[Comparison, T]]:
     """The comparisons of one field, each with its value as ``read`` makes it from the name and the text."""
-    if _is_absent(given):
+    if is_absent(given):
         return
     found: dict[Comparison, str] = {}
     for parameter in given:
@@ -123,7 +151,8 @@ def _refuse_contradictions(name: str, comparisons: Iterable[Comparison]) -> None
             raise InvalidQuery(f"'{name}' has both {texts}: keep one")
 
 
-def _number(name: str, text: str) -> int:
+def read_number(name: str, text: str) -> int:
+    """An integer that fits 63 bits."""
     match = _integer.fullmatch(text)
     if match is None or int(match[1]) > MAX_AMOUNT:
         raise InvalidQuery(f"'{name}' is not an integer from 0 to {MAX_AMOUNT}: '{text[:60]}'")
@@ -135,7 +164,7 @@ def _time(_name: str, text: str) -> datetime:
 
 
 def _record_id(name: str, given: Given) -> Iterator[Condition]:
-    value = _scalar(name, given)
+    value = scalar(name, given)
     if value is not None:
         check_name(value)
         yield IdEquals(value)
@@ -147,40 +176,40 @@ def _times(name: str, given: Given) -> Iterator[Condition]:
 
 
 def _runtimes(name: str, given: Given) -> Iterator[Condition]:
-    for comparison, seconds in _operators(name, given, _number):
+    for comparison, seconds in _operators(name, given, read_number):
         yield RuntimeCompares(comparison, seconds)
 
 
 def _components(name: str, given: Given) -> Iterator[Condition]:
-    for component, below in _by_key(name, given):
-        for comparison, amount in _operators(f"{name}[{component}]", below, _number):
+    for component, below in by_key(name, given):
+        for comparison, amount in _operators(f"{name}[{component}]", below, read_number):
             yield ComponentCompares(component, comparison, amount)
 
 
 def _metas(name: str, given: Given) -> Iterator[Condition]:
-    for key, below in _by_key(name, given):
-        for operator, listed in _by_name(below).items():
-            if condition := _META_OPERATORS.get(operator):  # others are ignored, as AUDITOR does
-                for value in _values(f"{name}[{key}][{operator}]", listed):
+    for key, below in by_key(name, given):
+        for operator, listed in by_name(below).items():
+            if condition := META_OPERATORS.get(operator):  # others are ignored, as AUDITOR does
+                for value in values(f"{name}[{key}][{operator}]", listed):
                     yield condition(key, value)
 
 
-def _by_key(name: str, given: Given) -> Iterator[tuple[str, Given]]:
+def by_key(name: str, given: Given) -> Iterator[tuple[str, Given]]:
     """What was given below each key, such as ``[c][0]=value`` below ``meta[site]``."""
-    if _is_absent(given):
+    if is_absent(given):
         return
     if not all(parameter.path for parameter in given):
         raise InvalidQuery(f"'{name}' needs a key in brackets")
-    for key, below in _by_name(given).items():
+    for key, below in by_name(given).items():
         check_name(key)
         if not all(parameter.path for parameter in below):
             raise InvalidQuery(f"'{name}[{key}]' needs an operator in brackets")
         yield key, below
 
 
-def _values(name: str, given: Given) -> Iterator[str]:
+def values(name: str, given: Given) -> Iterator[str]:
     """The values of a list in the order of their indices, which may have gaps."""
-    if _is_absent(given):
+    if is_absent(given):
         return
     for parameter in sorted(given, key=partial(_index, name)):
         check_name(parameter.value)
@@ -203,15 +232,15 @@ def _index(name: str, parameter: Parameter) -> int:
     return int(match[1])
 
 
-def _order(given: Given) -> Order:
+def read_order(given: Given) -> Order:
     """``asc`` wins over ``desc``, whatever that one says."""
-    if _is_absent(given):
+    if is_absent(given):
         return Order()
     for parameter in given:
         if parameter.path not in {("asc",), ("desc",)}:
             raise InvalidQuery("'sort_by' needs [asc] or [desc]")
     for direction in ("asc", "desc"):
-        field = _scalar(f"sort_by[{direction}]", _by_name(given).get(direction, ()))
+        field = scalar(f"sort_by[{direction}]", by_name(given).get(direction, ()))
         if field is not None:
             return Order(_sort_field(field), descending=direction == "desc")
     return Order()
@@ -225,12 +254,13 @@ def _sort_field(text: str) -> SortField:
         raise InvalidQuery(f"cannot sort by '{text[:60]}', expected one of {fields}") from error
 
 
-def _limit(given: Given) -> int | None:
-    text = _scalar("limit", given)
-    return None if text is None else _number("limit", text)
+def read_limit(given: Given) -> int | None:
+    """The most records that are wanted; None if that was not said."""
+    text = scalar("limit", given)
+    return None if text is None else read_number("limit", text)
 
 
-_CONDITIONS: Final[Mapping[str, Callable[[str, Given], Iterator[Condition]]]] = {
+CONDITIONS: Final[Mapping[str, ConditionReader]] = {
     "record_id": _record_id,
     "start_time": _times,
     "stop_time": _times,

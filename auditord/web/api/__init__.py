@@ -1,0 +1,1 @@
+"""Our own API under ``/api/v1``, described at ``/openapi.json``."""

@@ -1,0 +1,76 @@
+"""``GET /api/v1/records`` and ``GET /api/v1/records/{record_id}``."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+
+import msgspec
+from aiohttp import web
+
+from auditord.store import RecordStore
+from auditord.web.answers import JSON, Answer
+from auditord.web.api.listing import NDJSON, Listing, read_listing
+from auditord.web.api.problems import Refused
+from auditord.web.reading import send
+from auditord.web.targets import read_target
+from auditord_hookspecs import InvalidRecord
+from auditord_hookspecs.records import check_name
+from auditord_hookspecs.wire import decode_record
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsDesk:
+    """Reads records.
+
+    Args:
+        store: where they are.
+    """
+
+    store: RecordStore
+
+    async def show(self, request: web.BaseRequest) -> web.StreamResponse:
+        """One record as an object."""
+        try:
+            record_id = read_target(request.raw_path).last_segment
+            check_name(record_id)
+        except (InvalidRecord, UnicodeDecodeError) as error:
+            raise Refused(404, f"no record can have this id: {error}", parameter="record_id") from error
+        text = await self.store.get(record_id)
+        if text is None:
+            remedy = "percent-encode the id as one segment ('/' is %2F), and mind upper and lower case"
+            raise Refused(404, f"no record has the id '{record_id}'", parameter="record_id", remedy=remedy)
+        return Answer(200, text, JSON)
+
+    async def browse(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Records as a page of JSON or as any number of lines.
+
+        Headers go out once the query has begun, so that a failing one is a 503; a later fault cuts the connection.
+        """
+        target = read_target(request.raw_path)
+        listing = read_listing(target.query, request.headers.get("Accept", ""))
+        async with self.store.stream(listing.query) as pages:
+            parts = _lines(pages) if listing.format == "ndjson" else _envelope(pages, listing, target.path)
+            async with aclosing(parts):
+                return await send(request, parts, NDJSON if listing.format == "ndjson" else JSON)
+
+
+async def _lines(pages: AsyncIterator[Sequence[bytes]]) -> AsyncGenerator[Sequence[bytes], None]:
+    async for page in pages:
+        yield [piece for document in page for piece in (document, b"\n")]
+
+
+async def _envelope(
+    pages: AsyncIterator[Sequence[bytes]], listing: Listing, path: str
+) -> AsyncGenerator[Sequence[bytes], None]:
+    """One object: the records, and where the next page is; one record more than the page shows that there is one."""
+    left, last, begin, following = listing.page, b"", b'{"records":[', None
+    async for page in pages:
+        taken = page[:left]
+        if taken:
+            yield [begin, b",".join(taken)]
+            left, last, begin = left - len(taken), taken[-1], b","
+        if len(taken) < len(page):
+            following = f"{path}?{listing.next(decode_record(last))}"
+    if begin != b",":
+        yield [begin]
+    yield [b'],"next":', msgspec.json.encode(following), b"}"]
