@@ -30,6 +30,7 @@ _COLUMNS: Final = """
 """
 
 _LIST: Final = f"{_COLUMNS} WHERE (?1 IS NULL OR task = ?1) AND quarantine_id > ?2 ORDER BY quarantine_id LIMIT ?3"
+_SUMMARIES: Final = _LIST.replace(" raw,", " x'' AS raw,")
 _GET: Final = f"{_COLUMNS} WHERE quarantine_id = ?"
 _BODIES: Final = """
     SELECT count(*), coalesce(sum(size), 0) FROM quarantine INDEXED BY quarantine_bodies WHERE stage = 'body'
@@ -86,6 +87,11 @@ def _oldest_above(connection: sqlite3.Connection, count: int, size: int) -> list
 def listed(connection: sqlite3.Connection, task: str | None, after: int, limit: int) -> list[QuarantineEntry]:
     """Entries in the order of their numbers, of one task or of all."""
     return [_entry(row) for row in connection.execute(_LIST, (task, after, limit))]
+
+
+def summaries(connection: sqlite3.Connection, task: str | None, after: int, limit: int) -> list[QuarantineEntry]:
+    """The same without the raw input, however much there is of it."""
+    return [_entry(row) for row in connection.execute(_SUMMARIES, (task, after, limit))]
 
 
 def get(connection: sqlite3.Connection, quarantine_id: int) -> QuarantineEntry | None:

@@ -237,6 +237,12 @@ class Spool:
         """Entries in the order of their numbers; the last number is the next call's ``after``."""
         return await self._database.read(lambda connection: quarantine.listed(connection, task, after, limit))
 
+    async def quarantine_summaries(
+        self, task: str | None = None, *, after: int = 0, limit: int = 1_000
+    ) -> Sequence[QuarantineEntry]:
+        """The same without the raw input, which may be large: ``raw`` is empty."""
+        return await self._database.read(lambda connection: quarantine.summaries(connection, task, after, limit))
+
     async def quarantine_get(self, quarantine_id: int) -> QuarantineEntry | None:
         """One entry."""
         return await self._database.read(lambda connection: quarantine.get(connection, quarantine_id))
