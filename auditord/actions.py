@@ -1,4 +1,4 @@
-"""What an operator may ask of the daemon beyond reading: collect now, retry or discard what is in quarantine.
+"""What an operator may ask of the daemon beyond reading: run an instance now, retry or discard what is in quarantine.
 
 Commands ask this of the process that owns the state folder: over the control socket while a daemon runs, directly where
 none does.
@@ -6,26 +6,30 @@ none does.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol, TypeAlias
 
 from auditord_hookspecs import Batch, RunReport, Window
 
+Section: TypeAlias = Literal["collectors", "plugins"]
+
 
 @dataclass(frozen=True, slots=True)
-class CollectRequest:
-    """One run of a collector on demand.
+class RunRequest:
+    """One run of a collector or a plugin on demand.
 
     Args:
-        instance: which collector.
-        window: the period to collect again; None goes on from the checkpoint.
-        replace: overwrite what is stored of the same runs, to correct a mistake in the configuration.
-        dry_run: show what would be kept, keep nothing.
+        instance: which collector or plugin.
+        window: the period that a collector collects again; None goes on from the checkpoint.
+        replace: overwrite what is stored of the same runs, to correct a mistake in a collector's configuration.
+        dry_run: show what a collector would keep, or a plugin would do; keep and do nothing.
+        section: what the caller takes the instance for; None if either will do.
     """
 
     instance: str
     window: Window | None = None
     replace: bool = False
     dry_run: bool = False
+    section: Section | None = None
 
 
 class Observer(Protocol):
@@ -36,7 +40,11 @@ class Observer(Protocol):
         ...
 
     async def shown(self, batch: Batch) -> None:
-        """What a dry run would have kept."""
+        """What a collector's dry run would have kept."""
+        ...
+
+    def said(self, line: str) -> None:
+        """What a plugin says about its work."""
         ...
 
 
@@ -58,11 +66,12 @@ class Retried:
 class Actions(Protocol):
     """What the owner of the state folder does when asked."""
 
-    async def collect(self, request: CollectRequest, observer: Observer) -> RunReport:
-        """Run a collector once, after a run that is going on.
+    async def run(self, request: RunRequest, observer: Observer) -> RunReport:
+        """Run a collector or a plugin once, after a run that is going on.
 
         Raises:
-            UnknownInstance: no enabled collector has this name.
+            UnknownInstance: no enabled collector or plugin has this name.
+            UnsuitableRequest: a plugin has neither period nor corrections.
         """
         ...
 

@@ -30,6 +30,10 @@ class UnknownInstance(AuditordError):
     """No enabled instance has this name."""
 
 
+class UnsuitableRequest(AuditordError):
+    """What is asked for does not go with this kind of instance."""
+
+
 class DaemonError(AuditordError):
     """The running daemon refused what was asked, or ended meanwhile."""
 

@@ -25,6 +25,7 @@ from auditord.store.reading import StoredRecords
 from auditord.store.sink import StoreSink
 from auditord.tasks.carrying import carry, carry_all
 from auditord.tasks.clock import Clock
+from auditord.tasks.instances import Surroundings
 from auditord.tasks.observing import counted_keys
 from auditord.tasks.on_demand import OnDemand
 from auditord.tasks.sending import SendLoop
@@ -90,17 +91,20 @@ class House:
             tell=tell,
         )
 
-    def on_demand(self, watch: RunWatch) -> OnDemand:
+    def surroundings(self) -> Surroundings:
+        """What instances work with."""
+        return Surroundings(self.spool, self.daemon.records, self.taking("collectors"), self.figures, self.now)
+
+    def on_demand(self, collectors: RunWatch, plugins: RunWatch) -> OnDemand:
         """What an operator may ask for."""
         return OnDemand(
             self.configuration,
             self.hooks.kinds,
-            self.spool,
-            destinations=self.taking("collectors"),
+            self.surroundings(),
             stores=self.storing(),
             turns=self.turns,
-            listener=watch.listener(),
-            now=self.now,
+            collectors=collectors.listener(),
+            plugins=plugins.listener(),
         )
 
 

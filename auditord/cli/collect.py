@@ -7,7 +7,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from auditord.actions import CollectRequest
+from auditord.actions import RunRequest
 from auditord.cli.acting import actions
 from auditord.cli.asynchronous import run_async
 from auditord.cli.clock import utc_now
@@ -38,7 +38,7 @@ def collect_command(
         raise click.UsageError("--once goes on from the checkpoint, --from starts where you say: leave one out")
     if start is None and (stop or replace):
         raise click.UsageError("--to and --replace need --from")
-    request = CollectRequest(instance, _window(start, stop), replace, dry_run)
+    request = RunRequest(instance, _window(start, stop), replace, dry_run, "collectors")
     report = run_async(_collect, request)
     click.echo(summary(report), err=True)
     if request.window and not (replace or dry_run):
@@ -56,11 +56,11 @@ def _window(start: datetime | None, stop: datetime | None) -> Window | None:
     return Window(start, end)
 
 
-async def _collect(request: CollectRequest) -> RunReport:
+async def _collect(request: RunRequest) -> RunReport:
     watcher = Watcher(request.instance)
     with watcher.bar:
         async with actions(load_installation()) as owner:
-            return await owner.collect(request, watcher)
+            return await owner.run(request, watcher)
 
 
 class Watcher:
@@ -79,6 +79,10 @@ class Watcher:
     def progressed(self, fraction: float) -> None:
         """Move the bar."""
         self.bar.update(self._task, completed=fraction)
+
+    def said(self, line: str) -> None:
+        """Print what a plugin says."""
+        click.echo(line, err=True)
 
     async def shown(self, batch: Batch) -> None:
         """Print what would have been kept."""

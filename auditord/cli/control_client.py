@@ -8,7 +8,7 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
-from auditord.actions import CollectRequest, Observer, Retried
+from auditord.actions import Observer, Retried, RunRequest
 from auditord.errors import DaemonError
 from auditord_hookspecs import Batch, Produced, Quarantined, RunReport
 from auditord_hookspecs.wire import decode_record, format_time
@@ -19,6 +19,7 @@ SILENCE_SECONDS: Final = 60
 
 class _Line(msgspec.Struct, frozen=True):
     progress: float | None = None
+    said: str | None = None
     record: msgspec.Raw = msgspec.Raw()
     alternate_id: str | None = None
     quarantined: str | None = None
@@ -36,8 +37,8 @@ class ControlClient:
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session
 
-    async def collect(self, request: CollectRequest, observer: Observer) -> RunReport:
-        """Have a collector run, and watch."""
+    async def run(self, request: RunRequest, observer: Observer) -> RunReport:
+        """Have an instance run, and watch."""
         path = f"/api/v1/instances/{request.instance}/runs"
         async with self._session.post(path, json=_body(request)) as answer:
             await _check(answer)
@@ -76,8 +77,8 @@ async def connected(path: Path) -> AsyncGenerator[ControlClient | None, None]:
         yield ControlClient(session)
 
 
-def _body(request: CollectRequest) -> dict[str, Any]:  # Any: texts and switches
-    body: dict[str, Any] = {"replace": request.replace, "dry_run": request.dry_run}
+def _body(request: RunRequest) -> dict[str, Any]:  # Any: texts and switches
+    body: dict[str, Any] = {"replace": request.replace, "dry_run": request.dry_run, "section": request.section}
     if request.window is not None:
         body |= {"from": format_time(request.window.start), "to": format_time(request.window.stop)}
     return body
@@ -100,6 +101,8 @@ async def _lines(answer: aiohttp.ClientResponse) -> AsyncIterator[_Line]:
 async def _observe(line: _Line, observer: Observer) -> None:
     if line.progress is not None:
         observer.progressed(line.progress)
+    if line.said is not None:
+        observer.said(line.said)
     if bytes(line.record):
         await observer.shown(Batch(records=[Produced(decode_record(bytes(line.record)), line.alternate_id)]))
     if line.quarantined is not None:

@@ -19,7 +19,7 @@ import aiohttp
 import anyio
 import click
 
-from auditord.actions import CollectRequest
+from auditord.actions import RunRequest
 from auditord.cli.asynchronous import run_async
 from auditord.cli.clock import utc_now
 from auditord.cli.collect import Watcher, summary
@@ -109,7 +109,7 @@ async def _collect(demo: Demo) -> list[RunReport]:
     reports: list[RunReport] = []
     async with acting(demo.configuration, demo.hooks, utc_now) as owner:
         for instance in demo.configuration.collectors:
-            report = await owner.collect(CollectRequest(instance), Watcher(instance))
+            report = await owner.run(RunRequest(instance), Watcher(instance))
             click.echo(f"collected  {summary(report)}")
             reports.append(report)
     if failed := [report for report in reports if report.error is not None]:

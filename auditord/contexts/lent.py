@@ -15,6 +15,25 @@ def task_log(task: str, kind: str) -> "logging.LoggerAdapter[logging.Logger]":
     return logging.LoggerAdapter(logging.getLogger("auditord.task"), {"task": task, "kind": kind})
 
 
+class OverheardLog(logging.LoggerAdapter[logging.Logger]):
+    """A logger that somebody listens to.
+
+    Args:
+        log: where the lines go as always.
+        hear: gets each line from INFO on.
+    """
+
+    def __init__(self, log: "logging.LoggerAdapter[logging.Logger]", hear: Callable[[str], None]) -> None:
+        super().__init__(log.logger, log.extra)
+        self._hear = hear
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:  # Any: logging's own
+        """Log a line, and let it be heard."""
+        super().log(level, msg, *args, **kwargs)
+        if level >= logging.INFO:
+            self._hear(str(msg) % args if args else str(msg))
+
+
 class InstanceContext:
     """What every instance is lent.
 
@@ -128,6 +147,7 @@ class SpoolPluginContext(InstanceContext):
         records: what it works on.
         state: what it kept, as loaded before the run.
         dry_run: whether effects are only printed; state is not saved then.
+        on_said: hears every line that the plugin logs, from INFO on.
     """
 
     def __init__(
@@ -140,8 +160,11 @@ class SpoolPluginContext(InstanceContext):
         records: Records,
         state: Any,  # Any: the JSON that the plugin stored
         dry_run: bool = False,
+        on_said: Callable[[str], None] | None = None,
     ) -> None:
         super().__init__(instance, kind, now)
+        if on_said is not None:
+            self._log = OverheardLog(self._log, on_said)
         self._spool = spool
         self._records = records
         self._state = state

@@ -48,13 +48,28 @@ def collector(task: str, kind: CollectorKind[Any], config: InstanceConfig, aroun
     return Runnable(task, kind.name, execute, None if kind.continuous else _timeout(config, kind.timeout))
 
 
-def plugin(task: str, kind: PluginKind[Any], config: InstanceConfig, around: Surroundings) -> Runnable:
-    """A plugin that acts in earnest."""
+def plugin(
+    task: str,
+    kind: PluginKind[Any],
+    config: InstanceConfig,
+    around: Surroundings,
+    *,
+    dry_run: bool = False,
+    on_said: Callable[[str], None] | None = None,
+) -> Runnable:
+    """A plugin that acts in earnest or, in a dry run, only says what it would do."""
 
     async def execute(_: Tally) -> None:
         state = await around.spool.state(task)
         context = SpoolPluginContext(
-            task, kind.name, around.now, spool=around.spool, records=around.records, state=state
+            task,
+            kind.name,
+            around.now,
+            spool=around.spool,
+            records=around.records,
+            state=state,
+            dry_run=dry_run,
+            on_said=on_said,
         )
         await kind.run(config, context)
 

@@ -1,69 +1,81 @@
 """What an operator asks for, done by the owner of the state folder; see :mod:`auditord.actions`."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
-from typing import Any, Final
+from datetime import timedelta
+from typing import Final
 
-from auditord.actions import CollectRequest, Observer, Retried
+from auditord.actions import Observer, Retried, RunRequest, Section
 from auditord.config.kinds import InstalledKinds
 from auditord.config.model import Configuration, kind_of
 from auditord.contexts.lent import SpoolCollectorContext
-from auditord.errors import UnknownInstance
-from auditord.spool import Enqueued, Spool, Stage, retry
+from auditord.errors import UnknownInstance, UnsuitableRequest
+from auditord.spool import Enqueued, Stage, retry
 from auditord.spool.encoding import Operation
 from auditord.spool.retry import Convert
 from auditord.tasks.collecting import Keep, collect
+from auditord.tasks.instances import Surroundings, plugin
 from auditord.tasks.running import Listener, Runnable, Tally, run_once
 from auditord.tasks.turn import Turn
-from auditord_hookspecs import AuditordError, Batch, CollectorKind, RunConfig, RunReport
+from auditord_hookspecs import AuditordError, Batch, InstanceConfig, RunReport
 
 TIMEOUT: Final = timedelta(days=7)
 """Of a run on demand: whoever asked for years of data wants them, and can interrupt."""
 
 
 class OnDemand:
-    """Runs collectors and empties quarantine when asked.
+    """Runs instances and empties quarantine when asked.
 
     Args:
         configuration: which instances there are.
         kinds: how they work.
-        spool: where their work goes.
-        destinations: the senders that carry on what collectors make.
+        around: what they work with.
         stores: the senders that carry to the record store, for what clients posted.
         turns: whose turn it is, by instance; a run on demand waits for a run that is going on.
-        listener: hears of runs that were kept.
-        now: the present instant.
+        collectors: hears of runs of collectors that are like those of the clock.
+        plugins: the same for plugins.
     """
 
     def __init__(
         self,
         configuration: Configuration,
         kinds: InstalledKinds,
-        spool: Spool,
+        around: Surroundings,
         *,
-        destinations: Sequence[str],
         stores: Sequence[str],
         turns: Mapping[str, Turn],
-        listener: Listener,
-        now: Callable[[], datetime],
+        collectors: Listener,
+        plugins: Listener,
     ) -> None:
         self._configuration = configuration
         self._kinds = kinds
-        self._spool = spool
-        self._destinations = destinations
+        self._around = around
+        self._spool = around.spool
+        self._destinations = around.destinations
         self._stores = stores
         self._turns = turns
-        self._listener = listener
-        self._now = now
+        self._collectors = collectors
+        self._plugins = plugins
+        self._now = around.now
 
-    async def collect(self, request: CollectRequest, observer: Observer) -> RunReport:
-        """Run a collector once; a run of a period is not counted as one of the clock's.
+    async def run(self, request: RunRequest, observer: Observer) -> RunReport:
+        """Run an instance once; a dry run, and one of a period, is not counted as one of the clock's.
 
         Raises:
-            UnknownInstance: no enabled collector has this name.
+            UnknownInstance: no enabled collector or plugin has this name.
+            UnsuitableRequest: a plugin has neither period nor corrections.
         """
-        kind, config = self._collector(request.instance)
+        if self._section(request) == "plugins":
+            runnable, listener = self._plugin(request, observer), self._plugins
+        else:
+            runnable, listener = self._collector(request, observer), self._collectors
+        async with self._turns[request.instance].borrowed():
+            counted = request.window is None and not request.dry_run
+            return await self._run(runnable, listener if counted else None)
+
+    def _collector(self, request: RunRequest, observer: Observer) -> Runnable:
+        config = self._configuration.collectors[request.instance]
+        kind = self._kinds.collectors[kind_of(config)]
 
         async def execute(tally: Tally) -> None:
             context = SpoolCollectorContext(
@@ -78,19 +90,24 @@ class OnDemand:
             )
             await collect(kind, config, context, self._keep(request, observer), tally)
 
-        runnable = Runnable(request.instance, kind.name, execute, TIMEOUT)
-        async with self._turns[request.instance].borrowed():
-            return await self._run(runnable, counted=request.window is None and not request.dry_run)
+        return Runnable(request.instance, kind.name, execute, TIMEOUT)
 
-    async def _run(self, runnable: Runnable, *, counted: bool) -> RunReport:
-        if not counted:
+    def _plugin(self, request: RunRequest, observer: Observer) -> Runnable:
+        config = self._configuration.plugins[request.instance]
+        if request.window is not None or request.replace:
+            raise UnsuitableRequest(f"{request.instance} is a plugin: only collectors have periods and corrections")
+        kind = self._kinds.plugins[kind_of(config)]
+        return plugin(request.instance, kind, config, self._around, dry_run=request.dry_run, on_said=observer.said)
+
+    async def _run(self, runnable: Runnable, listener: Listener | None) -> RunReport:
+        if listener is None:
             return await run_once(runnable, self._now)
-        self._listener.started(runnable)
+        listener.started(runnable)
         report = await run_once(runnable, self._now)
-        await self._listener.finished(report)
+        await listener.finished(report)
         return report
 
-    def _keep(self, request: CollectRequest, observer: Observer) -> Keep:
+    def _keep(self, request: RunRequest, observer: Observer) -> Keep:
         async def show(batch: Batch) -> Enqueued:
             await observer.shown(batch)
             return Enqueued(len(batch.records), len(batch.quarantined))
@@ -102,12 +119,19 @@ class OnDemand:
 
         return show if request.dry_run else keep
 
-    def _collector(self, instance: str) -> tuple[CollectorKind[Any], RunConfig]:
-        config = self._configuration.collectors.get(instance)
-        if not isinstance(config, RunConfig) or not config.enabled:
-            enabled = [name for name, each in self._configuration.collectors.items() if each.enabled]
-            raise UnknownInstance(f"no enabled collector '{instance}'; there are: {', '.join(enabled) or 'none'}")
-        return self._kinds.collectors[kind_of(config)], config
+    def _section(self, request: RunRequest) -> Section:
+        sections: dict[Section, Mapping[str, InstanceConfig]] = {
+            "collectors": self._configuration.collectors,
+            "plugins": self._configuration.plugins,
+        }
+        wanted = [each for each in sections if request.section in {None, each}]
+        for section in wanted:
+            config = sections[section].get(request.instance)
+            if config is not None and config.enabled:
+                return section
+        names = [name for section in wanted for name, config in sections[section].items() if config.enabled]
+        what = " or ".join(section.removesuffix("s") for section in wanted)
+        raise UnknownInstance(f"no enabled {what} '{request.instance}'; there are: {', '.join(names) or 'none'}")
 
     async def retry(self, ids: Sequence[int]) -> Retried:
         """Give entries a second chance, each on its own."""
