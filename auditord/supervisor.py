@@ -3,7 +3,7 @@
 import gc
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from typing import Any, Final, Literal
 
@@ -11,9 +11,10 @@ import anyio
 from anyio.abc import TaskGroup
 
 from auditord import __version__
-from auditord.actions import Actions
-from auditord.config.model import Configuration, kind_of
+from auditord.actions import Actions, Section
+from auditord.config.model import INSTANCE_SECTIONS, Configuration, kind_of
 from auditord.errors import HookError, plain_errors
+from auditord.health import TaskHealth
 from auditord.hooks import Hooks
 from auditord.house import RANDOM, House, enabled, opened, sending
 from auditord.metrics import DatabaseFigures
@@ -26,10 +27,13 @@ from auditord.tasks.observing import count_records, counted_keys, look_at_spool
 from auditord.tasks.running import Listener, Runnable, run_by_the_clock, run_continuously
 from auditord.tasks.watching import RunWatch, log_run
 from auditord.web import serve
-from auditord.web.control import control
+from auditord.web.api.inside import Inside
+from auditord.web.control import FILE as CONTROL_FILE
 from auditord_hookspecs import CollectorKind, InstanceConfig, PluginKind, RunReport
 
 _log: Final = logging.getLogger(__name__)
+
+_RUN_SECTIONS: Final[tuple[Section, Section]] = ("collectors", "plugins")
 
 
 async def run(
@@ -67,10 +71,9 @@ async def run(
 async def _live(house: House, ready: Callable[[Sequence[str]], None], stop: anyio.Event, notifier: Notifier) -> None:
     _register_hook_metrics(house)
     async with sending(house) as grace, anyio.create_task_group() as working:
-        watch = await _start_work(house, working)
+        actions = await _start_work(house, working)
         _observe(house, working, notifier)
-        owner = control(house.configuration.state_dir, house.on_demand(watch))
-        async with owner, _serving(house) as urls, house.clock.running():
+        async with _serving(house, actions) as urls, house.clock.running():
             _announce(urls, ready, notifier)
             await stop.wait()
             grace.ends = anyio.current_time() + house.configuration.shutdown.grace.total_seconds()
@@ -94,7 +97,8 @@ async def acting(
     with plain_errors(), own(configuration.state_dir):
         async with opened(configuration, hooks, now) as house, sending(house):
             # Whoever asked for a run hears how it ended; a line in a log that is the same terminal would say it twice.
-            yield house.on_demand(await _watched(house, "collectors", tell=lambda _: None))
+            collectors, plugins = [await _watched(house, each, lambda _: None) for each in _RUN_SECTIONS]
+            yield house.on_demand(collectors, plugins)
 
 
 def _announce(urls: Sequence[str], ready: Callable[[Sequence[str]], None], notifier: Notifier) -> None:
@@ -106,30 +110,39 @@ def _announce(urls: Sequence[str], ready: Callable[[Sequence[str]], None], notif
     ready(urls)
 
 
-@asynccontextmanager
-async def _serving(house: House) -> AsyncGenerator[Sequence[str], None]:
-    if not house.configuration.api.enabled:
-        yield []
-        return
-    async with serve(
-        house.configuration.api,
+def _serving(house: House, actions: Actions) -> AbstractAsyncContextManager[Sequence[str]]:
+    """Answer requests: on every address of ``api.listen`` if the API is enabled, on the control socket always."""
+    api = house.configuration.api
+    return serve(
+        api.model_copy(update={} if api.enabled else {"listen": ()}),
         store=house.store,
         spool=house.spool,
         destinations=house.storing(),
         registry=house.registry,
         now=house.now,
         grace=house.configuration.shutdown.grace,
-    ) as urls:
-        yield urls
+        inside=Inside(
+            house.configuration.state_dir / CONTROL_FILE, house.health, house.spool, actions, _not_enabled(house)
+        ),
+    )
+
+
+def _not_enabled(house: House) -> Sequence[TaskHealth]:
+    return [
+        TaskHealth(name, kind_of(config), section)
+        for section in INSTANCE_SECTIONS
+        for name, config in getattr(house.configuration, section).items()
+        if not config.enabled
+    ]
 
 
 # -- instances ----------------------------------------------------------------------------------------------------
 
 
-async def _start_work(house: House, working: TaskGroup) -> RunWatch:
-    """Start every instance; returns who hears of the collectors' runs."""
-    around = Surroundings(house.spool, house.daemon.records, house.taking("collectors"), house.figures, house.now)
-    collectors, plugins = await _watched(house, "collectors", log_run), await _watched(house, "plugins", log_run)
+async def _start_work(house: House, working: TaskGroup) -> Actions:
+    """Start every instance; returns what else may be asked of them."""
+    around = house.surroundings()
+    collectors, plugins = [await _watched(house, each, log_run) for each in _RUN_SECTIONS]
     for watch, instances, kinds in (
         (collectors, house.configuration.collectors, house.hooks.kinds.collectors),
         (plugins, house.configuration.plugins, house.hooks.kinds.plugins),
@@ -137,12 +150,10 @@ async def _start_work(house: House, working: TaskGroup) -> RunWatch:
         for task, config in enabled(instances).items():
             kind = kinds[kind_of(config)]
             _start(house, working, _runnable(task, kind, config, around), kind, config, listener=watch.listener())
-    return collectors
+    return house.on_demand(collectors, plugins)
 
 
-async def _watched(
-    house: House, section: Literal["collectors", "plugins"], tell: Callable[[RunReport], None]
-) -> RunWatch:
+async def _watched(house: House, section: Section, tell: Callable[[RunReport], None]) -> RunWatch:
     """Watch a section's instances, from where their last runs left them."""
     last = {run.task: run for run in await house.spool.last_runs()}
     watch = house.watch(section, tell)

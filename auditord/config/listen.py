@@ -32,9 +32,15 @@ class TcpListen:
 
 @dataclass(frozen=True, slots=True)
 class UnixListen:
-    """A unix socket at an absolute path."""
+    """A unix socket.
+
+    Args:
+        path: absolute.
+        mode: who may connect; the configuration cannot say.
+    """
 
     path: Path
+    mode: int = 0o660
 
     def __str__(self) -> str:
         return f"unix:{self.path}"

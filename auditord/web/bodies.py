@@ -65,15 +65,24 @@ def json_body(request: web.BaseRequest, body: bytes, limit: int) -> bytes:
         UnreadableBody: it is not declared to be JSON, or is packed in a way that cannot be undone.
         BodyTooLarge: it unpacks to more than the limit.
     """
-    headers = request.headers
-    content_type = headers.get("Content-Type", "")
-    if content_type != "application/json" and not _is_json(content_type):
+    content_type = request.headers.get("Content-Type", "")
+    if content_type != "application/json" and not is_json(content_type):
         raise UnreadableBody("Content type error")
-    encoding = headers.get("Content-Encoding")
+    return unpacked(request, body, limit)
+
+
+def unpacked(request: web.BaseRequest, body: bytes, limit: int) -> bytes:
+    """The body without its ``Content-Encoding``.
+
+    Raises:
+        UnreadableBody: it is packed in a way that cannot be undone.
+        BodyTooLarge: it unpacks to more than the limit.
+    """
+    encoding = request.headers.get("Content-Encoding")
     return body if encoding is None else _unpack(body, encoding.strip().lower(), limit)
 
 
-def _is_json(content_type: str) -> bool:
+def is_json(content_type: str) -> bool:
     """Whether the type is ``…/json`` or ``…/…+json``, with or without parameters."""
     main, slash, subtype = content_type.partition(";")[0].strip().lower().partition("/")
     return bool(main and slash) and (subtype == "json" or (subtype.endswith("+json") and subtype != "+json"))

@@ -13,8 +13,6 @@ from auditord.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
 
-_UNIX_MODE = 0o660
-
 
 @contextmanager
 def bound_sockets(addresses: Iterable[TcpListen | UnixListen]) -> Generator[list[socket.socket], None, None]:
@@ -85,7 +83,7 @@ def _unix(address: UnixListen) -> list[socket.socket]:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.bind(str(address.path))
-        address.path.chmod(_UNIX_MODE)  # nobody can connect before listen()
+        address.path.chmod(address.mode)  # nobody can connect before listen()
     except OSError as error:
         sock.close()
         raise ConfigurationError(f"cannot listen on '{address}': {_unix_failure(error)}") from error

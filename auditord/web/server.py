@@ -3,17 +3,30 @@
 import asyncio
 import logging
 import socket
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Final
 
 from aiohttp import web
 from anyio import CancelScope
 from prometheus_client import CollectorRegistry
 
+from auditord.config.listen import UnixListen
 from auditord.config.model import ApiSection
 from auditord.store import RecordStore
+from auditord.web.api.adding import AddingDesk
+from auditord.web.api.document import PATH as DOCUMENT_PATH
+from auditord.web.api.document import answering
+from auditord.web.api.inside import Inside
+from auditord.web.api.operation import ordinary_routes, owner_routes
+from auditord.web.api.problems import refuse
+from auditord.web.api.records import RecordsDesk
+from auditord.web.api.status import StatusDesk
+from auditord.web.api.table import inside_operations, record_operations
+from auditord.web.control import for_the_owner
 from auditord.web.dispatch import Dispatcher, Route
 from auditord.web.figures import HttpFigures
 from auditord.web.listeners import bound_sockets, url
@@ -37,6 +50,7 @@ MAX_HEADERS: Final = 100
 
 _BACKLOG: Final = 1_024
 _ABORT_SECONDS: Final = 1.0
+_CONTROL_GRACE: Final = timedelta(seconds=1)
 
 
 @asynccontextmanager
@@ -49,8 +63,9 @@ async def serve(
     registry: CollectorRegistry,
     now: Callable[[], datetime],
     grace: timedelta,
+    inside: Inside | None = None,
 ) -> AsyncGenerator[Sequence[str], None]:
-    """Serve the wire contract on every address of ``api.listen``; yields their URLs once clients can connect.
+    """Serve AUDITOR's contract and our own API on every address of ``api.listen``; yields the URLs once they work.
 
     Leaving stops accepting, lets running requests finish within the grace period, then aborts what is left.
 
@@ -62,21 +77,40 @@ async def serve(
         registry: gets the HTTP figures, and is what ``/metrics`` shows.
         now: the clock.
         grace: how long running requests may take once the context is left.
+        inside: of a whole daemon: what else is shown, and done for those who come through the control socket.
 
     Raises:
         ConfigurationError: an address cannot be had.
     """
     figures = HttpFigures()
     writing = Writing(store, spool, destinations, api.duplicates, api.max_body, now, figures)
-    dispatcher = Dispatcher(
-        wire_routes(writing, Reading(store), Operations(store, spool, destinations, registry)), figures
-    )
+    adding = AddingDesk(store, spool, destinations, api.duplicates, api.max_body, now, figures)
+    operations = [*record_operations(RecordsDesk(store), adding)]
+    if inside is not None:
+        operations += inside_operations(inside, StatusDesk(inside, store, destinations))
+    open_to_all = [
+        *wire_routes(writing, Reading(store), Operations(store, spool, destinations, registry)),
+        Route("GET", DOCUMENT_PATH, answering(operations)),
+    ]
     registry.register(figures)
     try:
-        async with listening(dispatcher, api, grace) as urls:
-            yield urls
+        async with AsyncExitStack() as stack:
+            if inside is not None:
+                owned = [*open_to_all, *owner_routes(operations)]
+                await stack.enter_async_context(_controlled(owned, figures, api, inside.control))
+            routes = [*open_to_all, *ordinary_routes(operations, None if inside is None else inside.control)]
+            yield await stack.enter_async_context(listening(Dispatcher(routes, figures, refuse), api, grace))
     finally:
         registry.unregister(figures)
+
+
+def _controlled(
+    routes: Iterable[Route], figures: HttpFigures, api: ApiSection, path: Path
+) -> AbstractAsyncContextManager[Sequence[str]]:
+    """The control socket; whoever is cut off there finds what was done until then."""
+    owned = [replace(route, handler=for_the_owner(route.handler)) for route in routes]
+    alone = api.model_copy(update={"listen": (UnixListen(path, mode=0o600),)})
+    return listening(Dispatcher(owned, figures, refuse), alone, _CONTROL_GRACE)
 
 
 def wire_routes(writing: Writing, reading: Reading, operations: Operations) -> tuple[Route, ...]:

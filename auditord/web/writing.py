@@ -87,7 +87,7 @@ class Writing:
         except InvalidRecord as error:
             return await self._refuse(request, body, f"Json deserialize error: {error}", provenance)
         if len(text) > _SURELY_SMALL:
-            self._report_large(records)
+            report_large(records, self.figures)
         return self._answer(verdicts)
 
     async def _keep_one(self, records: Sequence[Record], provenance: Provenance) -> Sequence[Verdict]:
@@ -128,16 +128,6 @@ class Writing:
             return IGNORED
         return STORED
 
-    def _report_large(self, records: Sequence[Record]) -> None:
-        for record in filter(_is_large, records):
-            self.figures.large_records += 1
-            log.warning(
-                "record '%s' has more than %d bytes of wire text: it is kept, but AUDITOR's asynchronous client cannot "
-                "read any answer that holds it; shorten its meta or components at the source",
-                record.record_id,
-                MAX_CLIENT_OBJECT_BYTES,
-            )
-
     def _provenance(self, request: web.BaseRequest) -> Provenance:
         return Provenance(self.now(), agent=request.headers.get("User-Agent"))
 
@@ -170,6 +160,18 @@ class Writing:
 
 def _decode_one(body: bytes) -> Sequence[Record]:
     return (decode_record(body),)
+
+
+def report_large(records: Sequence[Record], figures: HttpFigures) -> None:
+    """Count and name the records that AUDITOR's asynchronous client cannot read."""
+    for record in filter(_is_large, records):
+        figures.large_records += 1
+        log.warning(
+            "record '%s' has more than %d bytes of wire text: it is kept, but AUDITOR's asynchronous client cannot "
+            "read any answer that holds it; shorten its meta or components at the source",
+            record.record_id,
+            MAX_CLIENT_OBJECT_BYTES,
+        )
 
 
 def _is_large(record: Record) -> bool:

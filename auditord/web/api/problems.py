@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from auditord.web.answers import Answer
+from auditord.web.api.shapes import Verdicts
 from auditord.web.dispatch import refuse_bare
 from auditord_hookspecs import AuditordError
 
@@ -23,6 +24,7 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
         detail: what happened.
         parameter: the part of the request that is at fault.
         remedy: what to do.
+        handled: of records that were posted: what became of the first of them until something went wrong.
     """
 
     status: int
@@ -30,6 +32,7 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     detail: str
     parameter: str | None = None
     remedy: str | None = None
+    handled: Verdicts | None = None
 
 
 class Refused(AuditordError):
@@ -40,29 +43,33 @@ class Refused(AuditordError):
         detail: what happened.
         parameter: the part of the request that is at fault.
         remedy: what to do.
+        handled: what had been done by then.
+        allow: the methods that a 405 names.
     """
 
-    def __init__(self, status: int, detail: str, *, parameter: str | None = None, remedy: str | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        *,
+        parameter: str | None = None,
+        remedy: str | None = None,
+        handled: Verdicts | None = None,
+        allow: str | None = None,
+    ) -> None:
         super().__init__(detail)
-        self.status = status
-        self.problem = Problem(status, HTTPStatus(status).phrase, detail, parameter, remedy)
+        self._allow = allow
+        name = None if parameter is None else sendable(parameter)
+        self.problem = Problem(status, HTTPStatus(status).phrase, sendable(detail), name, remedy, handled)
 
-    def answer(self, *, close: bool = False) -> Answer:
-        """What is sent; ``close`` where the rest of the request's body is not read."""
-        return Answer(self.status, _encode(self.problem), PROBLEM, close=close)
-
-
-def _encode(problem: Problem) -> bytes:
-    return msgspec.json.encode(
-        msgspec.structs.replace(
-            problem, detail=_sendable(problem.detail), parameter=_sendable(problem.parameter) or None
-        )
-    )
+    def answer(self) -> Answer:
+        """What is sent."""
+        return Answer(self.problem.status, msgspec.json.encode(self.problem), PROBLEM, allow=self._allow)
 
 
-def _sendable(text: str | None) -> str:
+def sendable(text: str) -> str:
     """The text without lone surrogates, which a client may have sent and no JSON can carry."""
-    return (text or "").encode("utf-8", "backslashreplace").decode()
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def refuse(path: str, methods: Collection[str]) -> Answer:
@@ -72,5 +79,4 @@ def refuse(path: str, methods: Collection[str]) -> Answer:
     if not methods:
         return Refused(404, "there is nothing at this path", remedy="see /openapi.json for what there is").answer()
     allowed = ", ".join(sorted(methods))
-    problem = Refused(405, "the method is not taken here", remedy=f"use one of: {allowed}").problem
-    return Answer(405, _encode(problem), PROBLEM, allow=allowed)
+    return Refused(405, "the method is not taken here", remedy=f"use one of: {allowed}", allow=allowed).answer()

@@ -33,7 +33,7 @@ class RecordsDesk:
         try:
             record_id = read_target(request.raw_path).last_segment
             check_name(record_id)
-        except (InvalidRecord, UnicodeDecodeError) as error:
+        except InvalidRecord as error:
             raise Refused(404, f"no record can have this id: {error}", parameter="record_id") from error
         text = await self.store.get(record_id)
         if text is None:

@@ -1,0 +1,128 @@
+"""``GET /openapi.json``: the description of the API (OpenAPI 3.1), made from the table of its calls."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from http import HTTPStatus
+from inspect import cleandoc
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+
+from auditord import __version__
+from auditord.web.answers import JSON, Answer
+from auditord.web.api.operation import Operation, Parameter, Shape
+from auditord.web.api.problems import PROBLEM, Problem
+from auditord.web.dispatch import Handler
+
+PATH: Final = "/openapi.json"
+
+DESCRIPTION: Final = """\
+Accounting of computing resources: records of jobs, and how the daemon that keeps them fares.
+
+Errors are problems (RFC 9457) with the members `parameter` (what is at fault) and `remedy` (what to do). An answer that
+is cut off, so that its JSON or its chunked encoding has no end, is not complete: ask again.
+
+Calls that act, and the raw input of the quarantine, are offered on the daemon's control socket only
+(`curl --unix-socket …/control.sock http://localhost/api/v1/…`, as root or the daemon's user); elsewhere they answer
+403.
+
+At the root the same server speaks AUDITOR's protocol for AUDITOR's own clients: `POST /record`, `PUT /record`,
+`POST /records` (all or nothing), `GET /record/{record_id}`, `GET /records?…` (objects one behind the other, without a
+separator), `GET /health_check` and `GET /metrics` (Prometheus). Those paths are AUDITOR's and are not described here.
+"""
+
+_REF: Final = "#/components/schemas/{name}"
+_field = re.compile(r"^ {4}(\w+): (.*(?:\n {8,}.*)*)", re.MULTILINE)
+
+
+def described(operations: Iterable[Operation]) -> Mapping[str, Any]:  # Any: JSON
+    """The document for these calls."""
+    known = list(operations)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "auditord", "version": __version__, "description": DESCRIPTION},
+        "servers": [{"url": "/"}],
+        "paths": _paths(known),
+        "components": {"schemas": _components(known)},
+    }
+
+
+def answering(operations: Iterable[Operation]) -> Handler:
+    """A handler that answers with the document."""
+    answer = Answer(200, msgspec.json.encode(described(operations)), JSON)
+
+    async def handler(_request: web.BaseRequest) -> web.StreamResponse:
+        return answer
+
+    return handler
+
+
+def _paths(operations: Sequence[Operation]) -> dict[str, dict[str, Any]]:  # Any: JSON
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in operations:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
+    return paths
+
+
+def _operation(operation: Operation) -> dict[str, Any]:  # Any: JSON
+    problems = sorted({*operation.problems, *((403,) if operation.guarded else ())})
+    described: dict[str, Any] = {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "parameters": [_parameter(each) for each in operation.parameters],
+        "responses": {
+            **{str(status): _content(status, shapes) for status, shapes in operation.answers.items()},
+            **{str(status): _content(status, {PROBLEM: Problem}) for status in problems},
+        },
+    }
+    if operation.guarded:
+        described["description"] = "Only on the control socket; elsewhere 403."
+    if operation.body:
+        described["requestBody"] = {"required": True, "content": _media(operation.body)}
+    return described
+
+
+def _parameter(parameter: Parameter) -> dict[str, Any]:  # Any: JSON
+    place: dict[str, Any] = {"in": "path", "required": True} if parameter.in_path else {"in": "query"}
+    if parameter.deep:
+        place |= {"style": "deepObject", "explode": True}
+    return {"name": parameter.name, "description": parameter.description, "schema": parameter.schema, **place}
+
+
+def _content(status: int, shapes: Mapping[str, Shape]) -> dict[str, Any]:  # Any: JSON
+    return {"description": HTTPStatus(status).phrase, "content": _media(shapes)}
+
+
+def _media(shapes: Mapping[str, Shape]) -> dict[str, Any]:  # Any: JSON
+    return {media: {"schema": _schema(shape)} for media, shape in shapes.items()}
+
+
+def _schema(shape: Shape) -> Any:  # Any: JSON
+    if isinstance(shape, Mapping):
+        return shape
+    (schema,), _ = msgspec.json.schema_components([shape], ref_template=_REF)
+    return schema
+
+
+def _components(operations: Iterable[Operation]) -> Mapping[str, Any]:  # Any: JSON
+    shapes = [
+        shape
+        for operation in operations
+        for media in (operation.body, *operation.answers.values())
+        for shape in media.values()
+        if not isinstance(shape, Mapping)
+    ]
+    _, components = msgspec.json.schema_components([*shapes, Problem], ref_template=_REF)
+    return {name: _with_words(schema) for name, schema in components.items()}
+
+
+def _with_words(schema: dict[str, Any]) -> dict[str, Any]:  # Any: JSON
+    """Move what a docstring says about each member to the member."""
+    text, _, members = cleandoc(schema.get("description", "")).partition("\n\nArgs:\n")
+    words = {name: " ".join(told.split()) for name, told in _field.findall(members)}
+    properties = {
+        name: {**member, "description": words[name]} if name in words else member
+        for name, member in schema.get("properties", {}).items()
+    }
+    return {**schema, "description": text, "properties": properties}

@@ -1,0 +1,114 @@
+"""How one call of the API is declared: enough to route it, to guard it and to describe it."""
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from aiohttp import web
+
+from auditord.errors import StoreUnavailable
+from auditord.web.api.problems import Refused
+from auditord.web.dispatch import Handler, Route
+from auditord.web.query_string import InvalidQuery
+
+log = logging.getLogger(__name__)
+
+Schema: TypeAlias = Mapping[str, Any]  # Any: JSON
+Shape: TypeAlias = Any  # Any: a type that msgspec knows, or a Schema
+
+_SEE: Final = "GET /openapi.json describes the parameters of every path"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A part of the path or of the query string.
+
+    Args:
+        name: as it is written.
+        description: what it does.
+        schema: of its value.
+        in_path: whether it is a segment of the path.
+        deep: whether it is written ``name[key]=value``.
+    """
+
+    name: str
+    description: str
+    schema: Schema
+    in_path: bool = False
+    deep: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One call.
+
+    Args:
+        method: of the request.
+        path: with segments in braces for what is named in ``parameters``.
+        name: what it is called in generated clients.
+        summary: what it does.
+        handler: does it; may raise :class:`Refused`, ``InvalidQuery`` or ``StoreUnavailable``.
+        answers: what it may answer, by status and media type.
+        problems: further statuses, which come with a problem.
+        parameters: of the path and of the query string.
+        body: what it takes, by media type.
+        guarded: whether only the control socket offers it, since it acts, or shows raw input.
+    """
+
+    method: str
+    path: str
+    name: str
+    summary: str
+    handler: Handler
+    answers: Mapping[int, Mapping[str, Shape]]
+    problems: tuple[int, ...] = ()
+    parameters: tuple[Parameter, ...] = ()
+    body: Mapping[str, Shape] = field(default_factory=dict[str, Shape])
+    guarded: bool = False
+
+
+def ordinary_routes(operations: Iterable[Operation], control: Path | None) -> list[Route]:
+    """The routes of the addresses that anybody may reach: what is guarded is refused there, and says where it is."""
+    return [
+        Route(each.method, each.path, partial(_refuse_here, control) if each.guarded else partial(_answer, each))
+        for each in operations
+    ]
+
+
+def owner_routes(operations: Iterable[Operation]) -> list[Route]:
+    """The routes of the control socket: everything."""
+    return [Route(each.method, each.path, partial(_answer, each)) for each in operations]
+
+
+async def _refuse_here(control: Path | None, _request: web.BaseRequest) -> web.StreamResponse:
+    return Refused(
+        403,
+        "this acts on the daemon or shows raw input, which is not offered at this address",
+        remedy="run the command auditord on the daemon's host as root or as the daemon's user, or use its control "
+        f"socket: curl --unix-socket {control or 'control.sock'} http://localhost/…",
+    ).answer()
+
+
+async def _answer(operation: Operation, request: web.BaseRequest) -> web.StreamResponse:
+    """The handler's answer or, unless that is under way already, a problem."""
+    try:
+        return await operation.handler(request)
+    except Refused as refused:
+        return _unless_begun(request, refused, refused)
+    except InvalidQuery as error:
+        return _unless_begun(request, error, Refused(400, str(error), parameter=error.parameter, remedy=_SEE))
+    except UnicodeDecodeError as error:
+        return _unless_begun(request, error, Refused(404, "the path is not UTF-8 once it is decoded"))
+    except StoreUnavailable as error:
+        log.warning("%s %s: the client was told to try again: %s", request.method, operation.path, error)
+        away = Refused(503, "the record store or the spool is not available", remedy="try again later; see the log")
+        return _unless_begun(request, error, away)
+
+
+def _unless_begun(request: web.BaseRequest, error: Exception, refused: Refused) -> web.StreamResponse:
+    if request.writer.output_size:
+        raise error  # an answer is under way: the connection is cut
+    return refused.answer()

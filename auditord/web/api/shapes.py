@@ -1,0 +1,254 @@
+"""What answers of ``/api/v1`` look like; ``/openapi.json`` is made from these types, and answers are made of them."""
+
+from typing import Annotated, Any
+
+import msgspec
+
+from auditord_hookspecs.records import Component, Meta
+
+Instant = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]
+"""UTC, with ``Z``."""
+
+
+class StoredRecord(msgspec.Struct, frozen=True):
+    """A record.
+
+    Args:
+        record_id: unique in the store.
+        meta: lists of texts by key, or null where there are none.
+        components: what the job held.
+        start_time: when it started.
+        stop_time: when it stopped, or null while it runs.
+        runtime: whole seconds from start to stop, or null while it runs.
+    """
+
+    record_id: str
+    meta: Meta | None
+    components: tuple[Component, ...]
+    start_time: Instant
+    stop_time: Instant | None
+    runtime: int | None
+
+
+class RecordPage(msgspec.Struct, frozen=True):
+    """Some records.
+
+    Args:
+        records: in the order of their start times, ties by id.
+        next: where to ask for what follows, or null if that was all.
+    """
+
+    records: list[StoredRecord]
+    next: str | None
+
+
+class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What became of one record.
+
+    Args:
+        position: in the request, from 0.
+        verdict: ``added``; ``closed`` (it was open); ``same`` (it was there); ``different`` (the same run was there
+            with other content, which stays); ``queued`` (kept durably until the record store is back); ``exists``
+            (refused: the id belongs to another run); ``invalid`` (refused: it is no record).
+        record_id: whose record it is, as far as that can be read.
+        reason: why it was refused.
+    """
+
+    position: int
+    verdict: str
+    record_id: str | None = None
+    reason: str | None = None
+
+
+class Verdicts(msgspec.Struct, frozen=True):
+    """What became of each record that was posted.
+
+    Args:
+        counts: how many records there are of each verdict.
+        verdicts: one for each record, in the order of the request.
+    """
+
+    counts: dict[str, int]
+    verdicts: list[Verdict]
+
+
+class Run(msgspec.Struct, frozen=True):
+    """A run that has ended.
+
+    Args:
+        started: when it began.
+        seconds: how long it took.
+        error: what went wrong, or null.
+        records: how many records it brought that were new.
+        quarantined: how many jobs it put into quarantine.
+        skipped: how many jobs made no record on purpose, by reason.
+    """
+
+    started: Instant
+    seconds: float
+    error: str | None
+    records: int
+    quarantined: int
+    skipped: dict[str, int]
+
+
+class Instance(msgspec.Struct, frozen=True):
+    """A collector, a plugin or a sender.
+
+    Args:
+        name: in the configuration.
+        kind: what it is.
+        section: ``collectors``, ``plugins`` or ``senders``.
+        enabled: whether it takes part; of one that does not, nothing else is known.
+        running: whether a run is going on; of a sender, always.
+        next_run: when the clock asks for the next run.
+        last_started: when the last run began.
+        last_success: when something last went well.
+        failures: failures in a row.
+        last_error: what went wrong at last, or null if it went well.
+        last_run: the last run that ended.
+    """
+
+    name: str
+    kind: str
+    section: str
+    enabled: bool
+    running: bool
+    next_run: Instant | None
+    last_started: Instant | None
+    last_success: Instant | None
+    failures: int
+    last_error: str | None
+    last_run: Run | None
+
+
+class Instances(msgspec.Struct, frozen=True):
+    """Every instance of the configuration."""
+
+    instances: list[Instance]
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A part that must be able to write.
+
+    Args:
+        works: whether it could a moment ago.
+        error: why not.
+    """
+
+    works: bool
+    error: str | None
+
+
+class Queue(msgspec.Struct, frozen=True):
+    """What waits for a sender.
+
+    Args:
+        sender: whose queue it is.
+        entries: how many changes wait.
+        oldest: when the oldest of them was received.
+        attempts: how often the oldest was tried.
+    """
+
+    sender: str
+    entries: int
+    oldest: Instant | None
+    attempts: int
+
+
+class QuarantineCount(msgspec.Struct, frozen=True):
+    """How much of one source is in quarantine."""
+
+    task: str
+    stage: str
+    entries: int
+
+
+class HealthReport(msgspec.Struct, frozen=True):
+    """How the daemon fares.
+
+    Args:
+        status: ``ok``; ``degraded`` (something fails, but a post would be durable); ``failing`` (it would not).
+        version: of auditord.
+        durable: whether a post would be durable.
+        store: the record store.
+        spool: the send-queue's file.
+        records: how many there are; null while the store cannot say.
+        differences: of them, how many came again with other content.
+        queues: what waits for senders.
+        quarantine: what could not be handled.
+        failing: the instances whose last run (of a sender: attempt) failed.
+    """
+
+    status: str
+    version: str
+    durable: bool
+    store: Part
+    spool: Part
+    records: int | None
+    differences: int | None
+    queues: list[Queue]
+    quarantine: list[QuarantineCount]
+    failing: list[str]
+
+
+class QuarantineEntry(msgspec.Struct, frozen=True):
+    """Something that could not be handled.
+
+    Args:
+        number: what commands call it.
+        task: the collector; of an entry the sender; of a body ``api``.
+        stage: ``job``, ``record``, ``entry`` or ``body``.
+        source_id: what the source calls it.
+        reason: what is wrong.
+        at: when it came last.
+        occurrences: how often it came.
+        route: of a body: where it was posted.
+    """
+
+    number: int
+    task: str
+    stage: str
+    source_id: str
+    reason: str
+    at: Instant
+    occurrences: int
+    route: str | None
+
+
+class QuarantinePage(msgspec.Struct, frozen=True):
+    """Some of the quarantine, the oldest first.
+
+    Args:
+        entries: without their raw input.
+        next: where to ask for what follows, or null if that was all.
+    """
+
+    entries: list[QuarantineEntry]
+    next: str | None
+
+
+class QuarantinedInput(QuarantineEntry, frozen=True):
+    """The same with its raw input, and who brought it.
+
+    Args:
+        raw: JSON, or a text where it is none.
+        principal: who brought it, where that is known.
+        agent: with which program.
+    """
+
+    raw: Any  # Any: whatever a source gave
+    principal: str | None
+    agent: str | None
+
+
+class Chosen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Entries of the quarantine, by number."""
+
+    ids: list[int]
+
+
+class Discarded(msgspec.Struct, frozen=True):
+    """How many entries were there and are gone."""
+
+    discarded: int

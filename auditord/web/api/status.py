@@ -1,0 +1,129 @@
+"""``GET /api/v1/instances`` and ``GET /api/v1/health``."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from auditord import __version__
+from auditord.errors import StoreUnavailable
+from auditord.health import TaskHealth
+from auditord.spool import LastRun
+from auditord.spool.values import Figures
+from auditord.store import RecordStore
+from auditord.web.answers import JSON, Answer
+from auditord.web.api.inside import Inside
+from auditord.web.api.shapes import HealthReport, Instance, Instances, Part, QuarantineCount, Queue, Run
+from auditord.web.operations import HEALTH_SECONDS
+from auditord_hookspecs.wire import format_time
+
+_WORKS: Final = Part(works=True, error=None)
+
+
+@dataclass(frozen=True, slots=True)
+class StatusDesk:
+    """Says how the daemon fares.
+
+    Args:
+        inside: what is asked.
+        store: whether it works, and how many records there are.
+        destinations: the senders that carry on what the spool takes of posts; without one, it takes nothing.
+    """
+
+    inside: Inside
+    store: RecordStore
+    destinations: Sequence[str]
+
+    async def instances(self, _request: web.BaseRequest) -> web.StreamResponse:
+        """Every instance."""
+        last = {run.task: run for run in await self.inside.spool.last_runs()}
+        known = [
+            _instance(task, None if task.section == "senders" else last.get(task.task), enabled=True)
+            for task in self.inside.health.tasks()
+        ]
+        others = [_instance(task, None, enabled=False) for task in self.inside.not_enabled]
+        return Answer(200, msgspec.json.encode(Instances([*known, *others])), JSON)
+
+    async def health(self, _request: web.BaseRequest) -> web.StreamResponse:
+        """Everything at a glance; 503 if a post would not be durable now."""
+        store, spool = await asyncio.gather(_try(self.store.check), _try(self.inside.spool.check))
+        failing = [task.task for task in self.inside.health.tasks() if task.last_error is not None]
+        durable = store.works or (spool.works and bool(self.destinations))
+        figures = await self._figures()
+        report = HealthReport(
+            status="failing" if not durable else "ok" if store.works and spool.works and not failing else "degraded",
+            version=__version__,
+            durable=durable,
+            store=store,
+            spool=spool,
+            records=await self._count("total"),
+            differences=await self._count("differences"),
+            queues=[_queue(sender, figures) for sender in figures.queues],
+            quarantine=[QuarantineCount(task, stage, count) for (stage, task), count in figures.quarantined.items()],
+            failing=failing,
+        )
+        return Answer(200 if durable else 503, msgspec.json.encode(report), JSON)
+
+    async def _figures(self) -> Figures:
+        try:
+            return await self.inside.spool.figures()
+        except StoreUnavailable:
+            return Figures()
+
+    async def _count(self, name: str) -> int | None:
+        try:
+            count: int = getattr(await self.store.counts(), name)
+        except StoreUnavailable:
+            return None
+        return count
+
+
+async def _try(check: Callable[[], Awaitable[object]]) -> Part:
+    try:
+        async with asyncio.timeout(HEALTH_SECONDS):
+            await check()
+    except StoreUnavailable as error:
+        return Part(works=False, error=str(error))
+    except TimeoutError:
+        return Part(works=False, error=f"no answer within {HEALTH_SECONDS} s")
+    return _WORKS
+
+
+def _instance(task: TaskHealth, last: LastRun | None, *, enabled: bool) -> Instance:
+    return Instance(
+        name=task.task,
+        kind=task.kind,
+        section=task.section,
+        enabled=enabled,
+        running=task.running,
+        next_run=_time(task.next_run),
+        last_started=_time(task.last_started),
+        last_success=_time(task.last_success),
+        failures=task.failures,
+        last_error=task.last_error,
+        last_run=None if last is None else _run(last),
+    )
+
+
+def _run(last: LastRun) -> Run:
+    return Run(
+        started=format_time(last.started),
+        seconds=last.duration.total_seconds(),
+        error=last.error,
+        records=last.records,
+        quarantined=last.quarantined,
+        skipped=dict(last.skipped),
+    )
+
+
+def _queue(sender: str, figures: Figures) -> Queue:
+    queue = figures.queues[sender]
+    return Queue(sender, queue.entries, _time(queue.oldest), queue.attempts)
+
+
+def _time(moment: datetime | None) -> str | None:
+    return None if moment is None else format_time(moment)

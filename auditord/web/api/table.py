@@ -1,0 +1,146 @@
+"""Every call of the API; routes and ``/openapi.json`` are made from it."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from auditord.actions import Retried
+from auditord.web.answers import JSON
+from auditord.web.api.acting import ActingDesk
+from auditord.web.api.adding import AddingDesk
+from auditord.web.api.browsing import QuarantineDesk
+from auditord.web.api.events import RunEvent, RunWanted
+from auditord.web.api.inside import Inside
+from auditord.web.api.listing import NDJSON
+from auditord.web.api.operation import Operation
+from auditord.web.api.parameters import ENTRY, FILTERS, INSTANCE, PAGING, QUARANTINE, RECORD_ID
+from auditord.web.api.records import RecordsDesk
+from auditord.web.api.shapes import (
+    Chosen,
+    Discarded,
+    HealthReport,
+    Instances,
+    QuarantinedInput,
+    QuarantinePage,
+    RecordPage,
+    StoredRecord,
+    Verdicts,
+)
+from auditord.web.api.status import StatusDesk
+from auditord_hookspecs import Record
+
+_BODY: Final = (400, 413, 415)
+
+
+def record_operations(reading: RecordsDesk, adding: AddingDesk) -> Sequence[Operation]:
+    """What is about records."""
+    return (
+        Operation(
+            "GET",
+            "/api/v1/records",
+            "listRecords",
+            "Read records, filtered, in pages or as lines.",
+            reading.browse,
+            {200: {JSON: RecordPage, NDJSON: StoredRecord}},
+            problems=(400, 503),
+            parameters=(*FILTERS, *PAGING),
+        ),
+        Operation(
+            "POST",
+            "/api/v1/records",
+            "addRecords",
+            "Add records, each with a verdict of its own: those that are refused harm no others.",
+            adding.add,
+            {200: {JSON: Verdicts}, 207: {JSON: Verdicts}},
+            problems=(*_BODY, 503),
+            body={JSON: list[Record], NDJSON: Record},
+        ),
+        Operation(
+            "GET",
+            "/api/v1/records/{record_id}",
+            "getRecord",
+            "Read one record.",
+            reading.show,
+            {200: {JSON: StoredRecord}},
+            problems=(404, 503),
+            parameters=(RECORD_ID,),
+        ),
+    )
+
+
+def inside_operations(inside: Inside, status: StatusDesk) -> Sequence[Operation]:
+    """What is about the daemon itself."""
+    acting, quarantine = ActingDesk(inside), QuarantineDesk(inside.spool)
+    return (
+        Operation(
+            "GET",
+            "/api/v1/health",
+            "getHealth",
+            "See how the daemon fares; 503 if a post would not be durable now.",
+            status.health,
+            {200: {JSON: HealthReport}, 503: {JSON: HealthReport}},
+        ),
+        Operation(
+            "GET",
+            "/api/v1/instances",
+            "listInstances",
+            "See how each collector, plugin and sender fares.",
+            status.instances,
+            {200: {JSON: Instances}},
+            problems=(503,),
+        ),
+        Operation(
+            "POST",
+            "/api/v1/instances/{instance}/runs",
+            "runInstance",
+            "Run a collector or a plugin now, after a run that is going on; leaving ends the run.",
+            acting.run,
+            {200: {NDJSON: RunEvent}},
+            problems=(*_BODY, 404, 422, 503),
+            parameters=(INSTANCE,),
+            body={JSON: RunWanted},
+            guarded=True,
+        ),
+        Operation(
+            "GET",
+            "/api/v1/quarantine",
+            "listQuarantine",
+            "See what could not be handled.",
+            quarantine.browse,
+            {200: {JSON: QuarantinePage}},
+            problems=(400, 503),
+            parameters=QUARANTINE,
+        ),
+        Operation(
+            "GET",
+            "/api/v1/quarantine/{number}",
+            "getQuarantined",
+            "See one entry of the quarantine with its raw input, which may hold personal data.",
+            acting.show,
+            {200: {JSON: QuarantinedInput}},
+            problems=(404, 503),
+            parameters=(ENTRY,),
+            guarded=True,
+        ),
+        Operation(
+            "POST",
+            "/api/v1/quarantine/retry",
+            "retryQuarantined",
+            "Try entries again, each on its own.",
+            acting.retry,
+            {200: {JSON: Retried}},
+            problems=(*_BODY, 503),
+            body={JSON: Chosen},
+            guarded=True,
+        ),
+        Operation(
+            "POST",
+            "/api/v1/quarantine/discard",
+            "discardQuarantined",
+            "Forget entries for good.",
+            acting.discard,
+            {200: {JSON: Discarded}},
+            problems=(*_BODY, 503),
+            body={JSON: Chosen},
+            guarded=True,
+        ),
+    )
