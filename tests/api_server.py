@@ -192,13 +192,15 @@ async def api_server(
     """Serve an empty store in a folder."""
     faults, registry = Faults(), CollectorRegistry()
     section = ApiSection.model_validate({"listen": ["127.0.0.1:0"], "max_body": max_body, "duplicates": duplicates})
+    faulty: Any = FaultyStore  # Any: it passes on what it does not do itself
+    spooling: Any = FaultySpool  # Any: the same
     async with (
         open_store(f"sqlite:///{folder}/records.db", counted_keys=("site_id",)) as store,
         Spool.opened(folder, now) as spool,
         serve(
             section,
-            store=FaultyStore(store, faults),
-            spool=FaultySpool(spool, faults),
+            store=faulty(store, faults),
+            spool=spooling(spool, faults),
             destinations=destinations,
             registry=registry,
             now=now,

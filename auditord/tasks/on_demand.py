@@ -124,7 +124,7 @@ class OnDemand:
             "collectors": self._configuration.collectors,
             "plugins": self._configuration.plugins,
         }
-        wanted = [each for each in sections if request.section in {None, each}]
+        wanted: list[Section] = list(sections) if request.section is None else [request.section]
         for section in wanted:
             config = sections[section].get(request.instance)
             if config is not None and config.enabled:

@@ -17,7 +17,7 @@ import anyio
 import pytest
 
 from auditord import supervisor
-from auditord.actions import CollectRequest
+from auditord.actions import RunRequest
 from auditord.config.loading import load
 from auditord.config.model import Configuration
 from auditord.errors import ConfigurationError, HookError, StateInUse, StoreUnavailable
@@ -209,6 +209,9 @@ class Nobody:
     def progressed(self, fraction: float) -> None:
         """Nothing."""
 
+    def said(self, line: str) -> None:
+        """A collector says nothing."""
+
     async def shown(self, batch: Batch) -> None:
         """Nothing."""
 
@@ -224,7 +227,7 @@ async def test_a_collector_hears_that_it_is_a_dry_run(guest: Guest, tmp_path: Pa
     hooks = hooks_of(local, guest.module())
     async with supervisor.acting(configure(hooks, tmp_path, collectors=JOBS), hooks, now) as owner:
         for dry_run in (True, False):
-            await owner.collect(CollectRequest("jobs", None, replace=False, dry_run=dry_run), Nobody())
+            await owner.run(RunRequest("jobs", None, replace=False, dry_run=dry_run), Nobody())
     assert heard == [True, False]
 
 

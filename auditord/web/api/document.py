@@ -99,8 +99,6 @@ def _media(shapes: Mapping[str, Shape]) -> dict[str, Any]:  # Any: JSON
 
 
 def _schema(shape: Shape) -> Any:  # Any: JSON
-    if isinstance(shape, Mapping):
-        return shape
     (schema,), _ = msgspec.json.schema_components([shape], ref_template=_REF)
     return schema
 
@@ -111,7 +109,6 @@ def _components(operations: Iterable[Operation]) -> Mapping[str, Any]:  # Any: J
         for operation in operations
         for media in (operation.body, *operation.answers.values())
         for shape in media.values()
-        if not isinstance(shape, Mapping)
     ]
     _, components = msgspec.json.schema_components([*shapes, Problem], ref_template=_REF)
     return {name: _with_words(schema) for name, schema in components.items()}

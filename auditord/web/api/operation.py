@@ -17,7 +17,7 @@ from auditord.web.query_string import InvalidQuery
 log = logging.getLogger(__name__)
 
 Schema: TypeAlias = Mapping[str, Any]  # Any: JSON
-Shape: TypeAlias = Any  # Any: a type that msgspec knows, or a Schema
+Shape: TypeAlias = Any  # Any: a type that msgspec knows
 
 _SEE: Final = "GET /openapi.json describes the parameters of every path"
 

@@ -14,6 +14,7 @@ from tests.api_server import AWAY, Answer, Api, api_server, record
 
 pytestmark = pytest.mark.anyio
 
+NEGATIVE: dict[str, object] = {"name": "Cores", "amount": -1, "scores": []}
 OPEN = record("drone", stop_time=None)
 STORED = [record("run"), OPEN, record("site")]
 OFFERED = [
@@ -70,7 +71,7 @@ async def test_every_record_has_its_verdict(tmp_path: Path, duplicates: Duplicat
 async def test_invalid_records_are_named_and_harm_no_others(api: Api) -> None:
     bad: list[Any] = [
         record("no start", start_time=None),
-        record("amount", components=[{"name": "Cores", "amount": -1, "scores": []}]),
+        record("amount", components=[NEGATIVE]),
         {"nothing": 1},
         7,
         record("zone", start_time="2026-01-01T00:00:00"),

@@ -64,7 +64,7 @@ async def test_each_record_is_met_exactly_once(
                 assert 1 <= len(page["records"]) <= limit
                 met += [(each["start_time"], each["record_id"]) for each in page["records"]]
                 target = page["next"]
-                added = [each for each in next(changes, []) if each.record_id not in known]
+                added = [each for each in next(changes, list[Record]()) if each.record_id not in known]
                 await store(api, added)
                 await close(api, [*first, *added], EPOCH + timedelta(hours=stop))
     ids = [record_id for _, record_id in met]
