@@ -64,15 +64,15 @@ _TIMES_BESIDE_THE_ORDER: Final[dict[TimeField, LiteralString]] = {
     TimeField.STOP: "+stop_time",
 }
 
-_META_COLUMNS: Final[dict[str, LiteralString]] = {"site_id": "site", "group_id": "user_group", "user_id": "user_name"}
-_AMOUNT_COLUMNS: Final[dict[str, LiteralString]] = {
+META_COLUMNS: Final[dict[str, LiteralString]] = {"site_id": "site", "group_id": "user_group", "user_id": "user_name"}
+AMOUNT_COLUMNS: Final[dict[str, LiteralString]] = {
     "Cores": "cores",
     "Memory": "memory",
     "GPU": "gpu",
     "TotalCPU": "total_cpu",
 }
 
-_HAS_KEY: Final = "EXISTS (SELECT 1 FROM json_each(document, '$.meta') AS meta WHERE meta.key = ?)"
+HAS_KEY: Final = "EXISTS (SELECT 1 FROM json_each(document, '$.meta') AS meta WHERE meta.key = ?)"
 _CONTAINS: Final = (
     "(instr(document, ?) > 0 AND EXISTS (SELECT 1 FROM json_each(document, '$.meta') AS meta,"
     " json_each(meta.value) AS entry WHERE meta.key = ? AND entry.value = ?))"
@@ -112,6 +112,11 @@ def _select(where: LiteralString, order: Order) -> LiteralString:
     )
 
 
+def compile_condition(condition: Condition) -> Compiled:
+    """What is true of the rows of ``records`` that match, whatever index serves it best."""
+    return _condition(condition, SortField.RUNTIME)
+
+
 def _condition(condition: Condition, order: SortField) -> Compiled:  # noqa: C901,PLR0911 one branch per type of node
     match condition:
         case AllOf(conditions):
@@ -148,17 +153,17 @@ def _all_of(parts: list[Compiled]) -> Compiled:
 
 
 def _meta_contains(key: str, value: str) -> Compiled:
-    contains = Compiled(_CONTAINS, (_encoded(value), key, value))
-    if key not in _META_COLUMNS:
+    contains = Compiled(_CONTAINS, (encoded(value), key, value))
+    if key not in META_COLUMNS:
         return contains
-    return _from_column(Compiled(f"{_META_COLUMNS[key]} = ?", (value,)), contains)
+    return _from_column(Compiled(f"{META_COLUMNS[key]} = ?", (value,)), contains)
 
 
 def _meta_lacks(key: str, value: str) -> Compiled:
-    lacks = Compiled(f"({_HAS_KEY} AND NOT {_CONTAINS})", (key, _encoded(value), key, value))
-    if key not in _META_COLUMNS:
+    lacks = Compiled(f"({HAS_KEY} AND NOT {_CONTAINS})", (key, encoded(value), key, value))
+    if key not in META_COLUMNS:
         return lacks
-    return _from_column(Compiled(f"{_META_COLUMNS[key]} <> ?", (value,)), lacks)
+    return _from_column(Compiled(f"{META_COLUMNS[key]} <> ?", (value,)), lacks)
 
 
 def _meta_contains_any(key: str, values: Sequence[str]) -> Compiled:
@@ -169,11 +174,11 @@ def _meta_contains_any(key: str, values: Sequence[str]) -> Compiled:
     contains = Compiled(
         f"(({likely}) AND EXISTS (SELECT 1 FROM json_each(document, '$.meta') AS meta,"  # noqa: S608 literals only
         f" json_each(meta.value) AS entry WHERE meta.key = ? AND entry.value IN ({marks})))",
-        (*map(_encoded, values), key, *values),
+        (*map(encoded, values), key, *values),
     )
-    if key not in _META_COLUMNS:
+    if key not in META_COLUMNS:
         return contains
-    return _from_column(Compiled(f"{_META_COLUMNS[key]} IN ({marks})", tuple(values)), contains)
+    return _from_column(Compiled(f"{META_COLUMNS[key]} IN ({marks})", tuple(values)), contains)
 
 
 def _repeated(part: LiteralString, separator: LiteralString, count: int) -> LiteralString:
@@ -182,10 +187,10 @@ def _repeated(part: LiteralString, separator: LiteralString, count: int) -> Lite
 
 
 def _meta_absent(key: str) -> Compiled:
-    absent = Compiled(f"NOT {_HAS_KEY}", (key,))
-    if key not in _META_COLUMNS:
+    absent = Compiled(f"NOT {HAS_KEY}", (key,))
+    if key not in META_COLUMNS:
         return absent
-    return _from_column(Compiled(f"{_META_COLUMNS[key]} IS NULL"), absent)
+    return _from_column(Compiled(f"{META_COLUMNS[key]} IS NULL"), absent)
 
 
 def _component(name: str, operator: LiteralString, amount: int) -> Compiled:
@@ -193,11 +198,11 @@ def _component(name: str, operator: LiteralString, amount: int) -> Compiled:
         "(instr(document, ?) > 0 AND EXISTS (SELECT 1 FROM json_each(document, '$.components') AS component"  # noqa: S608 same
         " WHERE json_extract(component.value, '$.name') = ?"
         f" AND json_extract(component.value, '$.amount') {operator} ?))",
-        (_encoded(name), name, amount),
+        (encoded(name), name, amount),
     )
-    if name not in _AMOUNT_COLUMNS:
+    if name not in AMOUNT_COLUMNS:
         return compares
-    return _from_column(Compiled(f"{_AMOUNT_COLUMNS[name]} {operator} ?", (amount,)), compares)
+    return _from_column(Compiled(f"{AMOUNT_COLUMNS[name]} {operator} ?", (amount,)), compares)
 
 
 def _from_column(column: Compiled, document: Compiled) -> Compiled:
@@ -207,6 +212,6 @@ def _from_column(column: Compiled, document: Compiled) -> Compiled:
     )
 
 
-def _encoded(text: str) -> str:
-    # As encode_record() writes it, with its quotation marks.
+def encoded(text: str) -> str:
+    """The text as encode_record() writes it, with its quotation marks."""
     return msgspec.json.encode(text).replace(b"\\\\", b"\\u005c").decode()

@@ -1,0 +1,189 @@
+"""From the rows of an aggregate to its answer, in whole numbers of any size, whatever database made the rows.
+
+A store groups by what its SQL can tell and sums integers; the rest is done here. A statement has several parts (records
+whose columns tell all, components that are read from documents, open records), so a group may come in several rows.
+Their columns are: the number of the part; one for each dimension; the scores of the records' components
+(:func:`auditord.store.rows.scores_text`); those of the one component that was read from documents; then the sums.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from decimal import Decimal
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from auditord.store.rows import from_micros
+from auditord_hookspecs import (
+    AggregateQuery,
+    Aggregates,
+    AmountSums,
+    CalendarPeriod,
+    ComponentAmount,
+    ComponentUsage,
+    Dimension,
+    Group,
+    MetaValue,
+    Score,
+    ScoreSums,
+    ScoreValue,
+    UsageSums,
+)
+from auditord_hookspecs.aggregates import KeyValue, exact_score
+
+Row: TypeAlias = Sequence[Any]  # Any: columns as the database's driver gives them
+Limbs: TypeAlias = tuple[int, ...]
+"""The columns that make up one number: for each by how many bits it is shifted."""
+
+WHOLE: Final[Limbs] = (0,)
+
+_Key: TypeAlias = tuple[KeyValue, ...]
+_Scores: TypeAlias = Mapping[tuple[str, str], Decimal]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What the sums in the rows of one part are.
+
+    Args:
+        runtime: the limbs of the sum of runtimes, after the columns for the number of records and for the first and
+            the last stop time in microseconds; None if these four are not there.
+        usage: then, for each of these positions in the query's ``usage``, the limbs of amount and amount times runtime.
+    """
+
+    runtime: Limbs | None
+    usage: tuple[tuple[int, Limbs, Limbs], ...]
+
+
+@dataclass(slots=True, eq=False)
+class _Usage:
+    """The sums for the components of one name, as they grow."""
+
+    query: ComponentUsage
+    sums: AmountSums = field(default_factory=AmountSums)
+    by_score: dict[str, defaultdict[Decimal | None, AmountSums]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(AmountSums))
+    )
+
+    def add(self, sums: AmountSums, scores: _Scores) -> None:
+        self.sums += sums
+        for score in self.query.scores:
+            self.by_score[score][scores.get((self.query.component, score))] += sums
+
+    def result(self) -> UsageSums:
+        return UsageSums(self.sums, {score: ScoreSums(self.by_score[score]) for score in self.query.scores})
+
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    """One group, as it grows; times in microseconds since 1970."""
+
+    usage: tuple[_Usage, ...]
+    records: int = 0
+    runtime: int = 0
+    stops: list[int] = field(default_factory=list[int])
+
+    def result(self, key: _Key) -> Group:
+        first, last = from_micros(min(self.stops)), from_micros(max(self.stops))
+        return Group(key, self.records, self.runtime, first, last, tuple([usage.result() for usage in self.usage]))
+
+
+class Folding:
+    """The answer to a query, as its rows come in.
+
+    Args:
+        query: what was asked.
+        parts: of the statement, by their numbers.
+    """
+
+    def __init__(self, query: AggregateQuery, parts: Sequence[Part]) -> None:
+        self._query = query
+        self._parts = parts
+        self._groups: dict[_Key, _Group] = {}
+        self._known_scores: dict[str, _Scores] = {}
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Take rows up, in any order."""
+        for row in rows:
+            number: int = row[0]
+            self._add(self._parts[number], row[1:])
+
+    def result(self) -> Aggregates:
+        """The answer, once all rows have been taken up."""
+        keys = sorted(self._groups, key=_in_order)
+        return Aggregates(tuple([self._groups[key].result(key) for key in keys]), self._query.ticks_per_second)
+
+    def _add(self, part: Part, columns: Sequence[Any]) -> None:  # Any: see Row
+        dimensions = len(self._query.by)
+        scores = self._scores(columns[dimensions])
+        numbers: Iterator[Any] = iter(columns[dimensions + 2 :])  # Any: see Row
+        counted = None if part.runtime is None else [next(numbers) for _ in range(3)]
+        if counted is not None and not counted[0]:
+            return  # sums over nothing
+        values = [self._key_value(by, value, scores) for by, value in zip(self._query.by, columns, strict=False)]
+        group = self._group(tuple(values))
+        if counted is not None and part.runtime is not None:
+            group.records += int(counted[0])
+            group.stops += [int(stop) for stop in counted[1:]]
+            group.runtime += _number(numbers, part.runtime) or 0
+        self._add_usage(group, part, numbers, scores, columns[dimensions + 1])
+
+    def _add_usage(
+        self, group: _Group, part: Part, numbers: Iterator[int | None], scores: _Scores, component: str | None
+    ) -> None:
+        for position, *limbs in part.usage:
+            amount, product = [_number(numbers, each) for each in limbs]
+            usage = group.usage[position]
+            if amount is not None and product is not None:
+                found = scores if component is None else _component_scores(usage.query.component, component)
+                usage.add(AmountSums(amount, product), found)
+
+    def _group(self, key: _Key) -> _Group:
+        if key not in self._groups:
+            self._groups[key] = _Group(tuple([_Usage(usage) for usage in self._query.usage]))
+        return self._groups[key]
+
+    def _scores(self, text: str | None) -> _Scores:
+        if text is None:
+            return {}
+        if text not in self._known_scores:
+            self._known_scores[text] = _set_of_scores(text)
+        return self._known_scores[text]
+
+    def _key_value(self, dimension: Dimension, value: Any, scores: _Scores) -> KeyValue:  # Any: see Row
+        match dimension:
+            case ScoreValue(component, score):
+                found = scores if value is None else _component_scores(component, value)
+                return found.get((component, score))
+            case ComponentAmount():
+                return None if value is None else sum(map(int, str(value).split(",")))
+            case CalendarPeriod():
+                return date.fromisoformat(value)
+            case MetaValue():
+                return None if value is None else str(value)
+
+
+def _number(columns: Iterator[int | None], limbs: Limbs) -> int | None:
+    parts = [(next(columns), shift) for shift in limbs]
+    found = [int(part) << shift for part, shift in parts if part is not None]
+    return sum(found) if found else None
+
+
+def _set_of_scores(text: str) -> _Scores:
+    components = msgspec.json.decode(text, type=list[tuple[str, tuple[Score, ...]]])
+    return {
+        (component, score.name): exact_score(score.value)
+        for component, scores in components
+        for score in reversed(scores)  # the first of one name stays
+    }
+
+
+def _component_scores(component: str, text: str) -> _Scores:
+    scores = msgspec.json.decode(text, type=tuple[Score, ...])
+    return {(component, score.name): exact_score(score.value) for score in reversed(scores)}
+
+
+def _in_order(key: _Key) -> list[tuple[bool, KeyValue]]:
+    return [(value is not None, value) for value in key]

@@ -1,0 +1,281 @@
+"""Aggregates: every store gives what a plain evaluation gives, for any records, whatever is asked."""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from decimal import Context, Decimal
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Protocol
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from auditord.store import Duplicates, Provenance, RecordStore
+from auditord.store.reading import StoredRecords
+from auditord.testing.aggregates import aggregate_records
+from auditord_hookspecs import (
+    AggregateQuery,
+    AmountSums,
+    CalendarPeriod,
+    CalendarUnit,
+    Component,
+    ComponentAmount,
+    ComponentUsage,
+    Dimension,
+    MetaValue,
+    Record,
+    RecordUpdate,
+    Score,
+    ScoreValue,
+    Window,
+)
+from auditord_hookspecs.query import (
+    AllOf,
+    Comparison,
+    ComponentCompares,
+    Condition,
+    IsOpen,
+    MetaAbsent,
+    MetaContains,
+    MetaContainsAny,
+    MetaLacks,
+    PlaceCompares,
+    RuntimeCompares,
+    TimeCompares,
+    TimeField,
+)
+from auditord_hookspecs.records import MAX_AMOUNT
+
+pytestmark = pytest.mark.anyio
+
+
+class StoreFactory(Protocol):
+    def __call__(self, *, outbox: bool = False) -> "AbstractAsyncContextManager[RecordStore]": ...
+
+
+EPOCH = datetime(2024, 1, 1, tzinfo=UTC)
+FIRST = datetime(1, 1, 1, tzinfo=UTC)
+LAST = datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
+BROUGHT = Provenance(EPOCH)
+HOUR = timedelta(hours=1)
+EXACT = Context(prec=100)
+
+
+@asynccontextmanager
+async def filled(stores: StoreFactory, records: Sequence[Record]) -> AsyncGenerator[RecordStore, None]:
+    async with stores() as store:
+        await store.add_all(records, BROUGHT, Duplicates.SAME_RUN, atomic=True)
+        yield store
+
+
+def shortly_after(days: int, seconds: int, micros: int) -> datetime:
+    return EPOCH + timedelta(days, seconds, micros)
+
+
+# Small worlds, so that records meet each other and the borders of windows; texts that SQL, JSON and paths stumble over.
+KEYS = st.sampled_from(
+    ["site_id", "site", "group_id", "user_id", "VO", "a.b[0]", 'quo"te', "back\\slash", "ключ", "a\nb"]
+)
+TEXTS = st.sampled_from(["x", "y", "X", "%", 'quo"te', "back\\", "\\u005c", "знач", "1", "null", "[]", "a\nb"])
+NAMES = st.sampled_from(["Cores", "Cores", "Memory", "GPU", "Other", "ядра", 'quo"te', "back\\slash"])
+AMOUNTS = st.sampled_from([0, 1, 8, 8, 2**31 - 1, 2**31, 2**53 + 1, MAX_AMOUNT - 1, MAX_AMOUNT])
+SCORE_NAMES = st.sampled_from(["HEPSPEC06", "hepscore23", 'quo"te'])
+SCORE_VALUES = st.sampled_from([0.0, 0.1, 9.2, 9.2, 1 / 3, 1e22, 5e-324, 1.7976931348623157e308])
+TIMES = st.one_of(
+    st.builds(
+        shortly_after,
+        st.sampled_from([-40, -1, 0, 0, 0, 1, 31, 400]),
+        st.integers(-2, 2),
+        st.sampled_from([0, 0, 1, 500_000, 999_999]),
+    ),
+    st.sampled_from([FIRST, LAST, datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)]),
+)
+METAS = st.none() | st.dictionaries(KEYS, st.lists(TEXTS, max_size=2).map(tuple), max_size=4)
+SCORES = st.lists(st.builds(Score, SCORE_NAMES, SCORE_VALUES), max_size=2).map(tuple)
+COMPONENTS = st.lists(st.builds(Component, NAMES, AMOUNTS, SCORES), max_size=3).map(tuple)
+RECORDS = st.lists(
+    st.builds(Record, st.text("abcdef", min_size=1, max_size=3), TIMES, COMPONENTS, st.none() | TIMES, METAS),
+    max_size=25,
+    unique_by=lambda each: each.record_id,
+)
+COMPARISONS = st.sampled_from(Comparison)
+LEAVES: st.SearchStrategy[Condition] = st.one_of(
+    st.just(AllOf()),
+    st.just(IsOpen()),
+    st.builds(TimeCompares, st.sampled_from(TimeField), COMPARISONS, TIMES),
+    st.builds(RuntimeCompares, COMPARISONS, st.integers(-4, 4)),
+    st.builds(MetaContains, KEYS, TEXTS),
+    st.builds(MetaLacks, KEYS, TEXTS),
+    st.builds(MetaContainsAny, KEYS, st.lists(TEXTS, max_size=2).map(tuple)),
+    st.builds(MetaAbsent, KEYS),
+    st.builds(ComponentCompares, NAMES, COMPARISONS, AMOUNTS),
+    st.builds(PlaceCompares, COMPARISONS, TIMES, st.text("abcdef", min_size=1, max_size=3)),
+)
+CONDITIONS = st.just(AllOf()) | LEAVES | st.builds(AllOf, st.lists(LEAVES, max_size=2).map(tuple))
+DIMENSIONS: st.SearchStrategy[Dimension] = st.one_of(
+    st.sampled_from(
+        [MetaValue("site_id", "site"), MetaValue("site_id"), MetaValue("site"), MetaValue("user_id", "VO")]
+    ),
+    st.lists(KEYS, min_size=1, max_size=3, unique=True).map(lambda keys: MetaValue(*keys)),
+    st.builds(ComponentAmount, NAMES),
+    st.builds(ScoreValue, NAMES, SCORE_NAMES),
+    st.builds(CalendarPeriod, st.sampled_from(CalendarUnit), st.sampled_from(TimeField)),
+)
+USAGES = st.builds(ComponentUsage, NAMES, st.lists(SCORE_NAMES, max_size=2, unique=True).map(tuple))
+WINDOWS = st.lists(TIMES, min_size=2, max_size=2).map(lambda ends: Window(*sorted(ends)))
+QUERIES = st.builds(
+    AggregateQuery,
+    CONDITIONS,
+    st.lists(DIMENSIONS, max_size=3).map(tuple),
+    st.lists(USAGES, max_size=3).map(tuple),
+    st.none() | WINDOWS,
+    st.none() | TIMES,
+)
+
+
+@given(records=RECORDS, queries=st.lists(QUERIES, min_size=1, max_size=10))
+@settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+async def test_answers_equal_a_plain_evaluation(
+    store_factory: Callable[[Path], StoreFactory], records: Sequence[Record], queries: Sequence[AggregateQuery]
+) -> None:
+    with TemporaryDirectory() as folder:
+        async with filled(store_factory(Path(folder)), records) as store:
+            for query in queries:
+                assert await store.aggregate(query) == aggregate_records(records, query)
+
+
+def scored(name: str, amount: int, *scores: tuple[str, float]) -> Component:
+    return Component(name, amount, tuple([Score(*score) for score in scores]))
+
+
+def job(record_id: str, *components: Component, length: timedelta | None = HOUR, **meta: str) -> Record:
+    stop = None if length is None else EPOCH + length
+    return Record(record_id, EPOCH, components, stop, {key: (value,) for key, value in meta.items()})
+
+
+async def check(store: RecordStore, records: Sequence[Record], query: AggregateQuery) -> None:
+    """That the store answers as the plain evaluation does, and that there is something to answer."""
+    expected = aggregate_records(records, query)
+    assert expected.groups
+    assert await store.aggregate(query) == expected
+
+
+@pytest.mark.parametrize(
+    "key", ["site_id", "site", "VO", "a.b[0]", 'quo"te', "back\\slash", "ключ", "a\nb", "$", "a'b", "*"]
+)
+@pytest.mark.parametrize("other", [(), ("second",), ('seco"nd', "third"), ("site_id", "site")])
+async def test_any_key_and_its_aliases(stores: StoreFactory, key: str, other: tuple[str, ...]) -> None:
+    metas: list[dict[str, tuple[str, ...]] | None] = [
+        None,
+        {},
+        {key: ()},
+        {key: ("x", "y")},
+        {key: ("x",), "second": ("z",)},
+    ]
+    keys = (key, "second", 'seco"nd', "third", "site_id", "site", "unrelated")
+    metas.extend({alone: (f"value of {alone}",)} for alone in keys)
+    records = [Record(f"r{at}", EPOCH, (), EPOCH + HOUR, meta) for at, meta in enumerate(metas)]
+    async with filled(stores, records) as store:
+        await check(store, records, AggregateQuery(by=(MetaValue(key, *other),)))
+
+
+async def test_several_components_of_one_name_keep_their_own_scores(stores: StoreFactory) -> None:
+    several = [
+        scored("Cores", 2, ("a", 9.2), ("a", 7.0), ("b", 1e22)),
+        scored("Cores", 3, ("a", 0.1)),
+        scored("Cores", 5),
+    ]
+    others = [scored("Other", 7, ("a", 1 / 3)), scored("Other", 1, ("a", 9.2)), scored("Cores", 1, ("a", 9.2))]
+    records = [
+        job("several", *several),
+        job("reversed", *reversed(several)),
+        job("single", several[0], scored("GPU", 1)),
+        job("others", *others),
+        job("one other", others[0]),
+        job("multi-valued", several[0], group_id="g", group="h"),
+        job("nothing"),
+    ]
+    scores = ("a", "b", "c")
+    usage = (ComponentUsage("Cores", scores), ComponentUsage("Other", scores), ComponentUsage("GPU"))
+    by: list[tuple[Dimension, ...]] = [
+        (),
+        (ScoreValue("Cores", "a"),),
+        (ScoreValue("Other", "a"), ComponentAmount("Cores")),
+        (ComponentAmount("Other"), ScoreValue("Cores", "b")),
+        (MetaValue("group_id", "group"),),
+    ]
+    async with filled(stores, records) as store:
+        for dimensions in by:
+            await check(store, records, AggregateQuery(by=dimensions, usage=usage))
+
+
+async def test_the_first_of_two_scores_with_one_name_counts(stores: StoreFactory) -> None:
+    records = [job("a", scored("Cores", 8, ("a", 9.2), ("a", 7.0)), scored("Other", 1, ("a", 2.0), ("a", 3.0)))]
+    usage = (ComponentUsage("Cores", ("a",)), ComponentUsage("Other", ("a",)))
+    async with filled(stores, records) as store:
+        (group,) = (await store.aggregate(AggregateQuery(usage=usage))).groups
+    assert [set(each.scores["a"].by_value) for each in group.usage] == [{Decimal("9.2")}, {Decimal("2.0")}]
+
+
+async def test_a_million_years_of_exabytes_in_microseconds(stores: StoreFactory) -> None:
+    components = (scored("Memory", MAX_AMOUNT, ("a", 1e-7)), scored("Other", MAX_AMOUNT, ("a", 1e-7)))
+    records = [Record(f"r{number}", FIRST, components, LAST) for number in range(100)]
+    usage = (ComponentUsage("Memory", ("a",)), ComponentUsage("Other", ("a",)))
+    span = (LAST - FIRST) // timedelta(microseconds=1)
+    async with filled(stores, records) as store:
+        (group,) = (await store.aggregate(AggregateQuery(usage=usage, window=Window(FIRST, LAST)))).groups
+        (seconds,) = (await store.aggregate(AggregateQuery(usage=usage))).groups
+    assert group.runtime == 100 * span
+    assert seconds.runtime == 100 * (span // 1_000_000)
+    for each in group.usage:
+        assert each.sums == AmountSums(100 * MAX_AMOUNT, 100 * MAX_AMOUNT * span)
+        assert each.scores["a"].amount_runtime == Decimal(100 * MAX_AMOUNT * span).scaleb(-7, EXACT)
+
+
+async def test_windows_that_follow_each_other_count_everything_once(stores: StoreFactory) -> None:
+    lengths = [
+        timedelta(),
+        timedelta(microseconds=1),
+        HOUR,
+        timedelta(days=50),
+        timedelta(days=400, microseconds=7),
+        None,
+    ]
+    records = [job(f"r{at}", scored("Cores", 3), length=length) for at, length in enumerate(lengths)]
+    as_of = EPOCH + timedelta(days=90, microseconds=11)
+    ends = [EPOCH + timedelta(days=31 * month) for month in range(-1, 15)]
+    usage = (ComponentUsage("Cores"),)
+    async with filled(stores, records) as store:
+        windows = [AggregateQuery(usage=usage, window=Window(*pair), as_of=as_of) for pair in pairwise(ends)]
+        parts = [group for query in windows for group in (await store.aggregate(query)).groups]
+    whole = sum((as_of - EPOCH if length is None else length for length in lengths), timedelta())
+    assert sum(part.runtime for part in parts) == whole // timedelta(microseconds=1)
+    assert sum(part.usage[0].sums.amount_runtime for part in parts) == 3 * (whole // timedelta(microseconds=1))
+
+
+async def test_changes_are_counted_as_they_are_now(stores: StoreFactory) -> None:
+    usage = (ComponentUsage("Cores", ("a",)),)
+    query = AggregateQuery(by=(ComponentAmount("Cores"), ScoreValue("Cores", "a")), usage=usage)
+    started, other = job("a", scored("Cores", 8, ("a", 9.2)), length=None), job("b", scored("Cores", 8, ("a", 9.2)))
+    async with filled(stores, [started, other]) as store:
+        await store.stop(RecordUpdate("a", (), EPOCH + HOUR), BROUGHT)
+        changed = job("b", scored("Cores", 4, ("a", 1.5)), length=2 * HOUR)
+        await store.replace(changed, BROUGHT)
+        await check(store, [job("a", *started.components), changed], query)
+
+
+async def test_more_groups_than_a_page_has_come_in_order(stores: StoreFactory) -> None:
+    records = [job(f"r{number}", scored("Cores", 1), user_id=f"u{number % 1_500:04}") for number in range(3_000)]
+    query = AggregateQuery(by=(MetaValue("user_id"),), usage=(ComponentUsage("Cores"),))
+    async with filled(stores, records) as store:
+        groups = (await StoredRecords(store).aggregate(query)).groups
+    assert [group.key for group in groups] == [(f"u{number:04}",) for number in range(1_500)]
+    assert {group.records for group in groups} == {2}
+
+
+async def test_an_empty_store_has_no_groups(store: RecordStore) -> None:
+    usage = (ComponentUsage("Cores", ("a",)), ComponentUsage("Other"))
+    assert (await store.aggregate(AggregateQuery(usage=usage, as_of=EPOCH))).groups == ()
