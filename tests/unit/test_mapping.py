@@ -169,6 +169,24 @@ def test_the_first_site_that_matches_counts() -> None:
         find_site(sites[:1], {"Partition": "part2"})
 
 
+def test_a_site_can_be_cut_out_of_a_text_and_depend_on_several_conditions() -> None:
+    conditions = [{"key": "User", "matches": "^a"}, {"key": "Queue", "matches": "^q"}]
+    sites = [
+        SiteRule.model_validate({"key": "Host", "matches": r"\.(\w+)\.org$", "only_if": conditions}),
+        SiteRule.model_validate({"name": "B"}),
+    ]
+    assert find_site(sites, {"Host": "wn1.site.org", "User": "alice", "Queue": "q"}) == "site"
+    assert find_site(sites, {"Host": "wn1.site.org", "User": "alice", "Queue": "x"}) == "B"
+    assert find_site(sites, {"Host": "wn1", "User": "alice", "Queue": "q"}) == "B"
+    assert columns(sites, [], []) == ["Host", "User", "Queue"]
+
+
+@pytest.mark.parametrize("options", [{}, {"name": "A", "key": "k"}, {"name": "A", "matches": "x"}])
+def test_a_site_has_one_source(options: dict[str, str]) -> None:
+    with pytest.raises(ValidationError, match="either a name or a key"):
+        SiteRule.model_validate(options)
+
+
 @pytest.mark.parametrize(
     ("options", "text", "expected"),
     [

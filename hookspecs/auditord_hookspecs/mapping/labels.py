@@ -8,7 +8,7 @@ from auditord_hookspecs.errors import InvalidRecord
 from auditord_hookspecs.mapping.amounts import read_number
 from auditord_hookspecs.mapping.documents import parse_labels
 from auditord_hookspecs.mapping.quantities import is_missing, parse_instant
-from auditord_hookspecs.mapping.reading import Row, describe_source, holds, read_text
+from auditord_hookspecs.mapping.reading import Row, cut_out, describe_source, holds, read_text
 from auditord_hookspecs.mapping.rules import KeyType, MetaRule, SiteRule
 from auditord_hookspecs.records import check_name
 
@@ -33,8 +33,9 @@ def find_site(rules: Iterable[SiteRule], row: Row) -> str:
         InvalidRecord: none does.
     """
     for rule in rules:
-        if holds(rule.only_if, row):
-            return rule.name
+        name = rule.name or cut_out(rule, row.get(rule.key or "", ""))
+        if name and holds(rule.only_if, row):
+            return name
     raise InvalidRecord("no entry of sites matches this job; add one without only_if as the last")
 
 

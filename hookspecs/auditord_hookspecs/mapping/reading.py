@@ -1,17 +1,17 @@
-"""The text that a rule looks at in a row, and whether its condition holds."""
+"""The text that a rule looks at in a row, and whether its conditions hold."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from auditord_hookspecs.mapping.quantities import sub_value
-from auditord_hookspecs.mapping.rules import PLACEHOLDER, Condition, MetaRule, ScoreRule, ValueRule
+from auditord_hookspecs.mapping.rules import PLACEHOLDER, Condition, MetaRule, ScoreRule, SiteRule, ValueRule
 
 Row = Mapping[str, str]
 """The texts of one job by column name."""
 
 
-def holds(condition: Condition | None, row: Row) -> bool:
-    """Whether the condition is met; no condition always is."""
-    return condition is None or condition.matches.search(row.get(condition.key, "")) is not None
+def holds(conditions: Sequence[Condition], row: Row) -> bool:
+    """Whether all conditions are met."""
+    return all(condition.matches.search(row.get(condition.key, "")) is not None for condition in conditions)
 
 
 def read_text(rule: ValueRule, row: Row) -> str:
@@ -27,7 +27,7 @@ def read_text(rule: ValueRule, row: Row) -> str:
     return cut_out(rule, sub_value(text, rule.sub_key) if rule.sub_key else text)
 
 
-def cut_out(rule: ValueRule | ScoreRule, text: str) -> str:
+def cut_out(rule: ValueRule | ScoreRule | SiteRule, text: str) -> str:
     """The part of the text that ``matches`` finds: its first group, or all of it; without ``matches`` the text."""
     if rule.matches is None:
         return text

@@ -7,9 +7,9 @@ anywhere in the text, as AUDITOR does; anchor them with ``^`` and ``$``.
 import re
 from decimal import Decimal
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from auditord_hookspecs.config import Section
 from auditord_hookspecs.records import MAX_AMOUNT, check_name
@@ -62,11 +62,35 @@ class Condition(Section):
     matches: re.Pattern[str]
 
 
-class SiteRule(Section):
-    """Names the site of a job; the first rule that holds counts."""
+def _listed(value: Any) -> Any:  # Any: whatever stood in the file
+    if value is None:
+        return ()
+    return value if isinstance(value, list | tuple) else (value,)
 
-    name: Name
-    only_if: Condition | None = None
+
+Conditions = Annotated[
+    tuple[Condition, ...],
+    BeforeValidator(_listed, json_schema_input_type=Condition | tuple[Condition, ...]),
+]
+"""One condition, or several that must all hold."""
+
+
+class SiteRule(Section):
+    """Names the site of a job; the first rule that holds counts.
+
+    Its name is ``name``, or what ``matches`` finds in the column ``key``; a rule that finds nothing is passed over.
+    """
+
+    name: Name | None = None
+    key: Key | None = None
+    matches: re.Pattern[str] | None = None
+    only_if: Conditions = ()
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "SiteRule":
+        if (self.name is None) is (self.key is None) or (self.matches and self.key is None):
+            raise ValueError("a site has either a name or a key (with matches, if only a part of the text names it)")
+        return self
 
 
 class ScoreRule(Section):
@@ -76,7 +100,7 @@ class ScoreRule(Section):
     value: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     key: Key | None = None
     matches: re.Pattern[str] | None = None
-    only_if: Condition | None = None
+    only_if: Conditions = ()
 
     @model_validator(mode="after")
     def _one_source(self) -> "ScoreRule":
@@ -98,7 +122,7 @@ class ValueRule(Section):
     """An empty text is no fault, even of a value that is not optional: it is left out."""
     sub_key: Key | None = None
     matches: re.Pattern[str] | None = None
-    only_if: Condition | None = None
+    only_if: Conditions = ()
 
 
 class ComponentRule(ValueRule):
