@@ -165,7 +165,10 @@ class Folding:
                 return None if value is None else str(value)
 
 
-def _number(columns: Iterator[int | None], limbs: Limbs) -> int | None:
+def _number(columns: Iterator[Any], limbs: Limbs) -> int | None:
+    if limbs == WHOLE:  # as nearly always
+        number = next(columns)
+        return None if number is None else int(number)
     parts = [(next(columns), shift) for shift in limbs]
     found = [int(part) << shift for part, shift in parts if part is not None]
     return sum(found) if found else None

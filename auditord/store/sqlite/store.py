@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from auditord.database import Database
-from auditord.store.aggregates import Folding
+from auditord.store.aggregates import Folding, Row
 from auditord.store.protocol import (
     Difference,
     Duplicates,
@@ -175,11 +175,17 @@ class SqliteRecordStore:
     async def _sums(self, query: AggregateQuery, arithmetic: Arithmetic) -> Aggregates:
         compiled = compile_aggregate(query, arithmetic)
         folding = Folding(query, compiled.parts)
+
+        def fold(cursor: sqlite3.Cursor) -> list[Row]:  # in a reader's thread: thousands of groups take their time
+            rows = take_rows(cursor)
+            folding.add(rows)
+            return rows
+
         statement = compiled.statement
-        async with self._database.stream(statement.sql, statement.parameters, take_rows) as pages:
-            async for rows in pages:
-                folding.add(rows)
-        return folding.result()
+        async with self._database.stream(statement.sql, statement.parameters, fold) as pages:
+            async for _ in pages:
+                pass
+        return await asyncio.to_thread(folding.result)
 
     async def _offers(
         self, records: Sequence[Record], provenance: Provenance, duplicates: Duplicates

@@ -1,0 +1,220 @@
+"""Two million records summed up, as plugins ask for it, beside the barest SQL with the same sums; bytes per column.
+
+By hand, with the figures shown: ``pytest -m benchmark -s tests/benchmark/test_aggregates.py``.
+"""
+
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+import pytest
+
+from auditord.store import Duplicates, Provenance, RecordStore
+from auditord.store.opening import open_store
+from auditord.testing.aggregates import aggregate_records
+from auditord_hookspecs import (
+    AggregateQuery,
+    Aggregates,
+    CalendarPeriod,
+    CalendarUnit,
+    Component,
+    ComponentAmount,
+    ComponentUsage,
+    MetaValue,
+    Record,
+    Score,
+    Window,
+)
+from auditord_hookspecs.query import AllOf, Comparison, MetaContains, TimeCompares, TimeField
+
+BEGIN: Final = datetime(2024, 1, 1, tzinfo=UTC)
+SPACING: Final = timedelta(
+    seconds=3.9
+)  # 14 days have 310,000 records, as in the measurements that goals are taken from
+BATCH: Final = 5_000
+ROUNDS: Final = 3
+HEP: Final = "hepscore23"
+
+
+def job(number: int) -> Record:
+    """A finished job as the Slurm collector makes it; nodes of three types, users and groups unevenly busy."""
+    start = BEGIN + number * SPACING
+    score = (9.2, 15.5, 18.1)[number * 7 % 3]
+    cores = Component("Cores", 1 << number % 7, (Score("HEPSPEC06", score), Score(HEP, score)))
+    memory = Component("Memory", 2_000_000_000 + number * 7_919 % 1_000_003, ())
+    cpu = Component("TotalCPU", number * 104_729 % 86_400, ())
+    stop = start + timedelta(seconds=number * 15_485_863 % 200_000)
+    user = number * number % 1_999
+    names = {
+        "site_id": f"site-{user % 4}",
+        "group_id": f"group{user % 60}",
+        "user_id": f"user{user:04}",
+        "submit_host": f"ce{user % 3}.example.org",
+    }
+    meta: dict[str, tuple[str, ...]] = {key: (name,) for key, name in names.items()}
+    return Record(f"slurm-cluster1-{4_000_000 + number}", start, (cores, memory, cpu), stop, meta)
+
+
+def stopped(begin: datetime, end: datetime, *others: MetaContains) -> AllOf:
+    after, before = (
+        TimeCompares(TimeField.STOP, Comparison.GTE, begin),
+        TimeCompares(TimeField.STOP, Comparison.LT, end),
+    )
+    return AllOf((after, before, *others))
+
+
+MIDDLE: Final = BEGIN + timedelta(days=31)
+FORTNIGHT: Final = stopped(MIDDLE, MIDDLE + timedelta(days=14))
+MONTH: Final = Window(MIDDLE, datetime(2024, 3, 1, tzinfo=UTC))
+SITE, GROUP, USER = MetaValue("site_id", "site"), MetaValue("group_id", "group"), MetaValue("user_id", "user")
+CORES: Final = ComponentUsage("Cores", (HEP,))
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked, and the barest SQL for the same sums, if they fit 64 bits."""
+
+    name: str
+    query: AggregateQuery
+    bare: str
+
+
+def _micros(moment: datetime) -> int:
+    return round(moment.timestamp()) * 1_000_000
+
+
+_BEGIN, _END = _micros(MONTH.start), _micros(MONTH.stop)
+_IN_14_DAYS: Final = f"stop_time >= {_BEGIN} AND stop_time < {_micros(MIDDLE + timedelta(days=14))}"
+_MONTH: Final = f"stop_time >= {_BEGIN} AND stop_time < {_END}"
+_OVERLAP: Final = f"min(stop_time, {_END}) - max(start_time, {_BEGIN})"
+_IN_MONTH: Final = f"stop_time > {_BEGIN} AND start_time < {_END}"
+_RUNTIME: Final = "(stop_time - start_time) / 1000000"
+
+QUESTIONS: Final = (
+    Question(
+        "priorities, 14 days",
+        AggregateQuery(FORTNIGHT, (GROUP,), (CORES,)),
+        f"SELECT user_group, score_set, count(*), sum(cores * ({_RUNTIME})) FROM records"  # noqa: S608 literals
+        f" WHERE {_IN_14_DAYS} GROUP BY 1, 2",
+    ),
+    Question(
+        "APEL, one site, one month",
+        AggregateQuery(
+            stopped(MONTH.start, MONTH.stop, MetaContains("site_id", "site-1")),
+            (SITE, CalendarPeriod(CalendarUnit.MONTH), GROUP, USER, ComponentAmount("Cores")),
+            (ComponentUsage("TotalCPU", (HEP,)), CORES),
+        ),
+        "SELECT site, user_group, user_name, cores, score_set, count(*), min(stop_time), max(stop_time),"  # noqa: S608 same
+        f" sum({_RUNTIME}), sum(total_cpu) FROM records"
+        f" WHERE {_MONTH} AND site = 'site-1' GROUP BY 1, 2, 3, 4, 5",
+    ),
+    Question(
+        "overlap with a month by group and user",
+        AggregateQuery(by=(GROUP, USER), usage=(ComponentUsage("Cores"),), window=MONTH, as_of=MONTH.stop),
+        f"SELECT user_group, user_name, count(*), sum({_OVERLAP}), sum(cores * ({_OVERLAP})) FROM records"  # noqa: S608 same
+        f" WHERE {_IN_MONTH} GROUP BY 1, 2",
+    ),
+    Question(
+        "the same with bytes of memory",
+        AggregateQuery(
+            by=(GROUP, USER),
+            usage=(ComponentUsage("Cores"), ComponentUsage("Memory")),
+            window=MONTH,
+            as_of=MONTH.stop,
+        ),
+        f"SELECT user_group, user_name, count(*), sum({_OVERLAP}), sum(cores * ({_OVERLAP})),"  # noqa: S608 same
+        f" total(memory * ({_OVERLAP})) FROM records WHERE {_IN_MONTH} GROUP BY 1, 2",
+    ),
+    Question(
+        "14 days by a key that only documents have",
+        AggregateQuery(FORTNIGHT, (GROUP, MetaValue("submit_host")), (CORES,)),
+        "SELECT user_group, json_extract(document, '$.meta.submit_host[0]'), score_set, count(*),"  # noqa: S608 same
+        f" sum(cores * ({_RUNTIME})) FROM records WHERE {_IN_14_DAYS} GROUP BY 1, 2, 3",
+    ),
+    Question(
+        "everything by site",
+        AggregateQuery(by=(SITE,), usage=(CORES,)),
+        f"SELECT site, score_set, count(*), sum(cores * ({_RUNTIME})) FROM records GROUP BY 1, 2",  # noqa: S608 same
+    ),
+)
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[RecordStore]:
+    async with open_store(f"sqlite://{tmp_path / 'records.db'}", counted_keys=()) as opened:
+        yield opened
+
+
+async def fill(store: RecordStore, numbers: Sequence[int]) -> None:
+    for first in range(0, len(numbers), BATCH):
+        records = [job(number) for number in numbers[first : first + BATCH]]
+        await store.add_all(records, Provenance(BEGIN, "task:benchmark"), Duplicates.SAME_RUN, atomic=True)
+
+
+@pytest.mark.anyio
+async def test_twenty_thousand_records_give_the_figures_of_a_plain_evaluation(store: RecordStore) -> None:
+    numbers = range(0, 2_000_000, 100)
+    await fill(store, numbers)
+    records = [job(number) for number in numbers]
+    for question in QUESTIONS:
+        answer = await store.aggregate(question.query)
+        assert answer.groups
+        assert answer == aggregate_records(records, question.query)
+
+
+async def seconds_of_store(store: RecordStore, query: AggregateQuery) -> tuple[float, Aggregates]:
+    took: list[float] = []
+    answer = Aggregates((), 1)
+    for _ in range(ROUNDS):
+        began = time.perf_counter()
+        answer = await store.aggregate(query)
+        took.append(time.perf_counter() - began)
+    return median(took), answer
+
+
+def seconds_of_bare_sql(path: Path, sql: str) -> float:
+    connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
+    connection.execute("PRAGMA cache_size = -1024")  # as the store's reading connections
+    took: list[float] = []
+    for _ in range(ROUNDS):
+        began = time.perf_counter()
+        connection.execute(sql).fetchall()
+        took.append(time.perf_counter() - began)
+    connection.close()
+    return median(took)
+
+
+def bytes_per_record(path: Path, records: int) -> str:
+    connection = sqlite3.connect(path)
+    try:
+        sizes = connection.execute(
+            "SELECT name, sum(pgsize) FROM dbstat WHERE name LIKE 'records%' GROUP BY name ORDER BY 2 DESC"
+        ).fetchall()
+    except sqlite3.OperationalError:  # this SQLite was built without it
+        return f"{path.stat().st_size / records:.0f} bytes per record"
+    finally:
+        connection.close()
+    return "bytes per record: " + ", ".join(f"{name} {size / records:.1f}" for name, size in sizes)
+
+
+@pytest.mark.benchmark
+@pytest.mark.anyio
+async def test_two_million_records_beside_bare_sql(store: RecordStore, tmp_path: Path) -> None:
+    path, records = tmp_path / "records.db", 2_000_000
+    await fill(store, range(records))
+    print()  # noqa: T201 the figures are what it is for
+    for question in QUESTIONS:
+        took, answer = await seconds_of_store(store, question.query)
+        bare = seconds_of_bare_sql(path, question.bare)
+        counted = sum(group.records for group in answer.groups)
+        print(  # noqa: T201 the same
+            f"{question.name}: {counted} records in {len(answer.groups)} groups, {took * 1000:.0f} ms,"
+            f" bare SQL {bare * 1000:.0f} ms, ratio {took / bare:.2f}"
+        )
+        assert answer.groups
+    print(bytes_per_record(path, records))  # noqa: T201 the same
