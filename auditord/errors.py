@@ -38,6 +38,10 @@ class DaemonError(AuditordError):
     """The running daemon refused what was asked, or ended meanwhile."""
 
 
+class OutputClosed(AuditordError):
+    """Whoever read what a command prints has stopped reading (``| head``)."""
+
+
 class DemoFailed(AuditordError):
     """The demo did not see what it should."""
 

@@ -1,5 +1,6 @@
 """``auditord collect``: run a collector once, now; also for a period that was collected wrongly or not at all."""
 
+import os
 import sys
 from datetime import datetime
 
@@ -13,6 +14,7 @@ from auditord.cli.asynchronous import run_async
 from auditord.cli.clock import utc_now
 from auditord.cli.installation import load_installation
 from auditord.cli.records import INSTANT
+from auditord.errors import OutputClosed
 from auditord_hookspecs import Batch, Produced, RunReport, Window
 from auditord_hookspecs.wire import encode_record
 
@@ -85,9 +87,18 @@ class Watcher:
         click.echo(line, err=True)
 
     async def shown(self, batch: Batch) -> None:
-        """Print what would have been kept."""
-        for item in batch.records:
-            sys.stdout.write(encode_record(item.record if isinstance(item, Produced) else item).decode() + "\n")
+        """Print what would have been kept.
+
+        Raises:
+            OutputClosed: nobody reads it any more.
+        """
+        lines = [encode_record(item.record if isinstance(item, Produced) else item).decode() for item in batch.records]
+        try:
+            sys.stdout.writelines(f"{line}\n" for line in lines)
+            sys.stdout.flush()
+        except BrokenPipeError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains once more at its end
+            raise OutputClosed("nobody reads the records any more") from error
         for job in batch.quarantined:
             click.echo(f"would be quarantined: {job.source_id}: {job.reason}", err=True)
 
