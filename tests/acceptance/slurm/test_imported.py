@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.acceptance.slurm.daemon import Site
-from tests.slurm_accounting import Plain, base_id, in_seconds, instant, plain
+from tests.slurm_accounting import Plain, Row, base_id, in_seconds, instant, plain
 from tests.slurm_jobs import JSON_COMMENT, SlurmJobs, run_slurm
 
 pytestmark = pytest.mark.slurm
@@ -110,12 +110,12 @@ def auditors_records(jobs: SlurmJobs) -> dict[str, Plain]:
     lines = [
         line for job_id in jobs.ids.values() for line in run_slurm("sacct", *options, "-j", job_id).splitlines() if line
     ]
-    rows = [dict(zip(columns.split(","), line.split("|"), strict=True)) for line in lines]
+    rows: list[Row] = [dict(zip(columns.split(","), line.split("|"), strict=True)) for line in lines]
     chosen = [row for row in rows if row["State"] in {"COMPLETED", "FAILED"}]
     return {f"slurm-{row['JobID']}": auditors_record(row, jobs) for row in chosen}
 
 
-def auditors_record(row: dict[str, str], jobs: SlurmJobs) -> Plain:
+def auditors_record(row: Row, jobs: SlurmJobs) -> Plain:
     start, stop, on_long = instant(row["Start"]), instant(row["End"]), row["Partition"] == "long"
     labels: Plain = json.loads(JSON_COMMENT) if row["JobID"] == jobs.ids["completed"] else {}
     components = {"Cores": int(row["NCPUS"]), "UserCPU": in_seconds(row["UserCPU"]), "Memory": int(row["ReqMem"][:-1])}
