@@ -1,26 +1,31 @@
-"""Who acts for a command: the running daemon, or, where none runs, the command itself as owner of the state folder."""
+"""Who acts for a command: a daemon, or, where none runs, the command itself as owner of the state folder."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from auditord.actions import Actions
 from auditord.cli.clock import utc_now
-from auditord.cli.control_client import connected
-from auditord.cli.installation import Installation
+from auditord.cli.daemon_client import connected, daemon_at
+from auditord.cli.installation import load_installation
 from auditord.supervisor import acting
 from auditord.web.control import FILE
 
 
 @asynccontextmanager
-async def actions(installation: Installation) -> AsyncGenerator[Actions, None]:
-    """The actions of whoever owns the state folder.
+async def actions(url: str | None) -> AsyncGenerator[Actions, None]:
+    """The actions of the daemon at a URL or, without one, of whoever owns this installation's state folder.
 
     Raises:
         StateInUse: a daemon owns it and does not answer.
     """
-    async with connected(installation.configuration.state_dir / FILE) as daemon:
-        if daemon is not None:
+    if url is not None:
+        async with daemon_at(url) as daemon:
             yield daemon
+        return
+    installation = load_installation()
+    async with connected(installation.configuration.state_dir / FILE) as owner:
+        if owner is not None:
+            yield owner
             return
-    async with acting(installation.configuration, installation.hooks, utc_now) as owner:
-        yield owner
+    async with acting(installation.configuration, installation.hooks, utc_now) as ourselves:
+        yield ourselves

@@ -12,7 +12,7 @@ from auditord.actions import RunRequest
 from auditord.cli.acting import actions
 from auditord.cli.asynchronous import run_async
 from auditord.cli.clock import utc_now
-from auditord.cli.installation import load_installation
+from auditord.cli.daemon_client import url_option
 from auditord.cli.records import INSTANT
 from auditord.errors import OutputClosed
 from auditord_hookspecs import Batch, Produced, RunReport, Window
@@ -28,8 +28,16 @@ from auditord_hookspecs.wire import encode_record
 @click.option("--to", "stop", type=INSTANT, help="… and earlier than this; now, if not given.")
 @click.option("--replace", is_flag=True, help="Overwrite what is stored of these jobs, to correct a mistake.")
 @click.option("--dry-run", is_flag=True, help="Print the records as NDJSON instead of keeping them.")
+@url_option
 def collect_command(
-    *, instance: str, once: bool, start: datetime | None, stop: datetime | None, replace: bool, dry_run: bool
+    *,
+    instance: str,
+    once: bool,
+    start: datetime | None,
+    stop: datetime | None,
+    replace: bool,
+    dry_run: bool,
+    url: str | None,
 ) -> None:
     """Run the collector INSTANCE once.
 
@@ -41,7 +49,7 @@ def collect_command(
     if start is None and (stop or replace):
         raise click.UsageError("--to and --replace need --from")
     request = RunRequest(instance, _window(start, stop), replace, dry_run, "collectors")
-    report = run_async(_collect, request)
+    report = run_async(_collect, request, url)
     click.echo(summary(report), err=True)
     if request.window and not (replace or dry_run):
         click.echo("What was stored of these jobs already stays as it is.", err=True)
@@ -58,10 +66,10 @@ def _window(start: datetime | None, stop: datetime | None) -> Window | None:
     return Window(start, end)
 
 
-async def _collect(request: RunRequest) -> RunReport:
+async def _collect(request: RunRequest, url: str | None) -> RunReport:
     watcher = Watcher(request.instance)
     with watcher.bar:
-        async with actions(load_installation()) as owner:
+        async with actions(url) as owner:
             return await owner.run(request, watcher)
 
 

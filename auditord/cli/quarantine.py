@@ -1,20 +1,24 @@
 """``auditord quarantine``: what could not be handled, why, and what to do with it."""
 
 import json
-from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from datetime import datetime
 
 import click
+import msgspec
 
-from auditord.actions import Actions
 from auditord.cli.acting import actions
 from auditord.cli.asynchronous import run_async
 from auditord.cli.clock import utc_now
+from auditord.cli.daemon_client import daemon_at, url_option
 from auditord.cli.installation import load_installation
 from auditord.cli.tables import new_table, print_table
-from auditord.spool import QuarantineEntry, Spool
+from auditord.spool import Spool
+from auditord.web.api.acting import with_input
+from auditord.web.api.browsing import summary
+from auditord.web.api.shapes import QuarantinedInput, QuarantineEntry
 from auditord_hookspecs import AuditordError
-from auditord_hookspecs.wire import format_time
 
 _PAGE = 1_000
 
@@ -31,52 +35,56 @@ def quarantine_command() -> None:
 @quarantine_command.command("list")
 @click.option("--task", help="Only what this collector or sender left; 'api' for bodies that clients posted.")
 @click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def list_command(task: str | None, output: str) -> None:
+@url_option
+def list_command(task: str | None, output: str, url: str | None) -> None:
     """List the entries, the oldest first."""
-    entries = run_async(_all, task)
+    entries = run_async(_all, task, url)
     if output == "json":
-        click.echo(json.dumps([_summary(entry) for entry in entries], indent=2, ensure_ascii=False))
+        click.echo(json.dumps(msgspec.to_builtins(entries), indent=2, ensure_ascii=False))
     else:
         _print_table(entries)
 
 
 @quarantine_command.command("show")
 @click.argument("number", type=int)
-def show_command(number: int) -> None:
+@url_option
+def show_command(number: int, url: str | None) -> None:
     """Show one entry as JSON, with its raw input."""
-    entry = run_async(_get, number)
-    click.echo(json.dumps(_summary(entry) | {"raw": _readable(entry.raw)}, indent=2, ensure_ascii=False))
+    entry = run_async(_get, number, url)
+    click.echo(json.dumps(msgspec.to_builtins(entry), indent=2, ensure_ascii=False))
 
 
 @quarantine_command.command("retry")
 @click.argument("numbers", type=int, nargs=-1)
 @click.option("--all", "every", is_flag=True, help="Every entry (with --task: of this collector or sender).")
 @click.option("--task", help="With --all: only these.")
-def retry_command(numbers: Sequence[int], every: bool, task: str | None) -> None:  # noqa: FBT001 click's signature
+@url_option
+def retry_command(*, numbers: Sequence[int], every: bool, task: str | None, url: str | None) -> None:
     """Try entries again, after their cause has been mended; what is still wrong stays."""
-    _require_choice(numbers, every)
-    run_async(_retry, numbers, every, task)
+    _require_choice(numbers, every=every)
+    run_async(_retry, None if every else numbers, task, url)
 
 
 @quarantine_command.command("discard")
 @click.argument("numbers", type=int, nargs=-1)
 @click.option("--all", "every", is_flag=True, help="Every entry (with --task: of this collector or sender).")
 @click.option("--task", help="With --all: only these.")
+@url_option
 @click.confirmation_option(prompt="Discarded entries are gone for good. Go on?")
-def discard_command(numbers: Sequence[int], every: bool, task: str | None) -> None:  # noqa: FBT001 click's signature
+def discard_command(*, numbers: Sequence[int], every: bool, task: str | None, url: str | None) -> None:
     """Forget entries for good."""
-    _require_choice(numbers, every)
-    run_async(_discard, numbers, every, task)
+    _require_choice(numbers, every=every)
+    run_async(_discard, None if every else numbers, task, url)
 
 
-def _require_choice(numbers: Sequence[int], every: bool) -> None:  # noqa: FBT001 click's signature
+def _require_choice(numbers: Sequence[int], *, every: bool) -> None:
     if bool(numbers) == every:
         raise click.UsageError("name entries by their numbers (auditord quarantine list), or use --all")
 
 
-async def _retry(numbers: Sequence[int], every: bool, task: str | None) -> None:  # noqa: FBT001 as click gives it
-    chosen = await _chosen(numbers, every, task)
-    async with actions(load_installation()) as owner:
+async def _retry(numbers: Sequence[int] | None, task: str | None, url: str | None) -> None:
+    chosen = await _chosen(numbers, task, url)
+    async with actions(url) as owner:
         retried = await owner.retry(chosen)
     click.echo(f"{retried.settled} settled, {retried.queued} records on their way, {len(retried.failed)} still wrong")
     for number, reason in retried.failed.items():
@@ -85,65 +93,51 @@ async def _retry(numbers: Sequence[int], every: bool, task: str | None) -> None:
         raise SystemExit(1)
 
 
-async def _discard(numbers: Sequence[int], every: bool, task: str | None) -> None:  # noqa: FBT001 as click gives it
-    chosen = await _chosen(numbers, every, task)
-    owner: Actions
-    async with actions(load_installation()) as owner:
+async def _discard(numbers: Sequence[int] | None, task: str | None, url: str | None) -> None:
+    chosen = await _chosen(numbers, task, url)
+    async with actions(url) as owner:
         discarded = await owner.discard(chosen)
     click.echo(f"{discarded} discarded")
     if discarded < len(chosen):
         raise AuditordError(f"{len(chosen) - discarded} of the numbers are no entries: see auditord quarantine list")
 
 
-async def _chosen(numbers: Sequence[int], every: bool, task: str | None) -> Sequence[int]:  # noqa: FBT001 the same
-    return [entry.quarantine_id for entry in await _all(task)] if every else list(numbers)
+async def _chosen(numbers: Sequence[int] | None, task: str | None, url: str | None) -> Sequence[int]:
+    return [entry.number for entry in await _all(task, url)] if numbers is None else numbers
 
 
-async def _all(task: str | None) -> Sequence[QuarantineEntry]:
-    async with Spool.opened_read_only(load_installation().configuration.state_dir, utc_now) as spool:
-        return [entry async for entry in _pages(spool, task)]
+async def _all(task: str | None, url: str | None) -> Sequence[QuarantineEntry]:
+    if url is None:
+        async with aclosing(_in_files(task)) as entries:
+            return [entry async for entry in entries]
+    async with daemon_at(url) as daemon, aclosing(daemon.quarantine(task)) as entries:
+        return [entry async for entry in entries]
 
 
-async def _pages(spool: Spool, task: str | None) -> AsyncIterator[QuarantineEntry]:
+async def _in_files(task: str | None) -> AsyncGenerator[QuarantineEntry, None]:
     last = 0
-    while page := await spool.quarantine_list(task, after=last, limit=_PAGE):
-        for entry in page:
-            yield entry
-        last = page[-1].quarantine_id
+    async with Spool.opened_read_only(load_installation().configuration.state_dir, utc_now) as spool:
+        while page := await spool.quarantine_summaries(task, after=last, limit=_PAGE):
+            for entry in page:
+                yield summary(entry)
+            last = page[-1].quarantine_id
 
 
-async def _get(number: int) -> QuarantineEntry:
+async def _get(number: int, url: str | None) -> QuarantinedInput:
+    if url is not None:
+        async with daemon_at(url) as daemon:
+            return await daemon.quarantined(number)
     async with Spool.opened_read_only(load_installation().configuration.state_dir, utc_now) as spool:
         entry = await spool.quarantine_get(number)
     if entry is None:
         raise AuditordError(f"there is no entry {number} in quarantine: see auditord quarantine list")
-    return entry
-
-
-def _summary(entry: QuarantineEntry) -> dict[str, Any]:  # Any: JSON
-    return {
-        "number": entry.quarantine_id,
-        "task": entry.task,
-        "stage": entry.stage.value,
-        "source_id": entry.source_id,
-        "reason": entry.reason,
-        "at": format_time(entry.quarantined_at),
-        "occurrences": entry.occurrences,
-        "route": entry.route,
-    }
-
-
-def _readable(raw: bytes) -> Any:  # Any: JSON
-    try:
-        return json.loads(raw)
-    except ValueError:
-        return raw.decode(errors="backslashreplace")
+    return with_input(entry)
 
 
 def _print_table(entries: Sequence[QuarantineEntry]) -> None:
     table = new_table("number", "task", "what", "source id", "at (UTC)", "reason")
     for entry in entries:
-        at = f"{entry.quarantined_at:%Y-%m-%d %H:%M:%S}"
-        table.add_row(str(entry.quarantine_id), entry.task, entry.stage.value, entry.source_id, at, entry.reason)
+        at = f"{datetime.fromisoformat(entry.at):%Y-%m-%d %H:%M:%S}"
+        table.add_row(str(entry.number), entry.task, entry.stage, entry.source_id, at, entry.reason)
     print_table(table)
     click.echo(f"{len(entries)} entries in quarantine", err=True)

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from auditord.cli.asynchronous import run_async
+from auditord.cli.daemon_client import DaemonClient, daemon_at, url_option
 from auditord.cli.exports import EXPORTS
 from auditord.cli.installation import load_installation
 from auditord.cli.tables import new_table, print_table
@@ -71,15 +72,21 @@ INSTANT = Instant()
 @click.option("--descending", is_flag=True, help="The latest (largest) first.")
 @click.option("--limit", type=click.IntRange(min=0), help=f"At most so many; a table shows {TABLE_LIMIT} if not given.")
 @click.option("--output", type=click.Choice(list(EXPORTS)), default="table", show_default=True)
+@url_option
 @click.option("--differences", is_flag=True, help="Instead: records that came again with other content.")
-def records_command(*, output: str, differences: bool, limit: int | None, **chosen: Any) -> None:  # Any: click's values
+def records_command(  # Any: click's values
+    *, output: str, differences: bool, limit: int | None, url: str | None, **chosen: Any
+) -> None:
     """Show records, or export them as JSON, NDJSON or CSV.
 
-    Times are in UTC. Reads the record store itself, beside a running daemon or without one.
+    Times are in UTC. Reads the record store itself, beside a running daemon or without one; with --url, a daemon
+    anywhere.
     """
     cut = TABLE_LIMIT if output == "table" and limit is None else limit
     query = RecordQuery(condition(**chosen), Order(_SORT[chosen["sort"]], chosen["descending"]), cut)
-    run_async(_print_differences if differences else _export, query, output)
+    if differences and url is not None:
+        raise click.UsageError("--differences reads the record store itself: leave --url out")
+    run_async(_print_differences if differences else _export, query, output, url)
 
 
 def condition(
@@ -120,15 +127,25 @@ async def _opened() -> AsyncGenerator[RecordStore, None]:
         yield store
 
 
-async def _export(query: RecordQuery, output: str) -> None:
-    async with _opened() as store, StoredRecords(store).stream(query) as records:
+@asynccontextmanager
+async def _source(url: str | None) -> AsyncGenerator[StoredRecords | DaemonClient, None]:
+    if url is not None:
+        async with daemon_at(url) as daemon:
+            yield daemon
+        return
+    async with _opened() as store:
+        yield StoredRecords(store)
+
+
+async def _export(query: RecordQuery, output: str, url: str | None) -> None:
+    async with _source(url) as source, source.stream(query) as records:
         count = await EXPORTS[output](records, sys.stdout)
     sys.stdout.flush()
     if output == "table":
         click.echo(f"{count} records" + (" (there may be more: --limit)" if count == query.limit else ""), err=True)
 
 
-async def _print_differences(_: RecordQuery, output: str) -> None:
+async def _print_differences(_: RecordQuery, output: str, _url: str | None) -> None:
     async with _opened() as store, store.differences() as differences:
         if output == "table":
             _print_table([difference async for difference in differences])

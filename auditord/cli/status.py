@@ -1,4 +1,4 @@
-"""``auditord status``: how the daemon fares, read from its files; works whether it runs or not."""
+"""``auditord status``: how the daemon fares; as it says itself where one runs, else from its files."""
 
 import json
 from collections.abc import Mapping
@@ -10,52 +10,128 @@ from rich.table import Table
 
 from auditord.cli.asynchronous import run_async
 from auditord.cli.clock import utc_now
-from auditord.cli.control_client import connected
+from auditord.cli.daemon_client import DaemonClient, connected, daemon_at, url_option
 from auditord.cli.installation import load_installation
 from auditord.cli.tables import new_table, print_table
 from auditord.config.model import Configuration
+from auditord.errors import DaemonError
 from auditord.spool import LastRun, QueueFigures, Spool
 from auditord.spool.spool import FILE as SPOOL_FILE
 from auditord.store.opening import open_store_for_reading
+from auditord.web.api.shapes import Instance
 from auditord.web.control import FILE as CONTROL_FILE
 from auditord_hookspecs.wire import format_time
+
+NOBODY_ANSWERS = 3
 
 
 @click.command("status")
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def status_command(output: str) -> None:
+@url_option
+def status_command(output: str, url: str | None) -> None:
     """Say how the daemon fares: instances, queues, quarantine, records.
 
     The exit code is 0 if a daemon answers, 3 if none does.
     """
-    status = run_async(_look, load_installation().configuration)
+    try:
+        status = run_async(_ask, url) if url else run_async(_look, load_installation().configuration)
+    except DaemonError as error:
+        click.echo(f"auditord: {error}", err=True)
+        raise SystemExit(NOBODY_ANSWERS) from error
     click.echo(json.dumps(status, indent=2)) if output == "json" else _print(status)
     if not status["running"]:
-        raise SystemExit(3)
+        raise SystemExit(NOBODY_ANSWERS)
+
+
+async def _ask(url: str) -> dict[str, Any]:  # Any: JSON
+    async with daemon_at(url) as daemon:
+        return {"running": True, "url": url, **await _live(daemon)}
 
 
 async def _look(configuration: Configuration) -> dict[str, Any]:  # Any: JSON
+    where = {"state_dir": str(configuration.state_dir)}
     async with connected(configuration.state_dir / CONTROL_FILE) as daemon:
-        status: dict[str, Any] = {"running": daemon is not None, "state_dir": str(configuration.state_dir)}
+        if daemon is not None:
+            return {"running": True, **where, **await _live(daemon)}
+    return {"running": False, **where, **await _left(configuration)}
+
+
+# -- a daemon that runs -----------------------------------------------------------------------------------------------
+
+
+async def _live(daemon: DaemonClient) -> dict[str, Any]:  # Any: JSON
+    health, known = await daemon.health(), (await daemon.instances()).instances
+    return {
+        "version": health.version,
+        "status": health.status,
+        "errors": [part.error for part in (health.store, health.spool) if part.error],
+        "records": health.records,
+        "instances": [_live_instance(each) for each in known if each.section != "senders"],
+        "senders": [_live_sender(each) for each in known if each.section == "senders"],
+        "queues": {
+            each.sender: {"entries": each.entries, "oldest": each.oldest, "attempts": each.attempts}
+            for each in health.queues
+        },
+        "quarantine": {f"{each.task} ({each.stage})": each.entries for each in health.quarantine},
+    }
+
+
+def _live_instance(instance: Instance) -> dict[str, Any]:  # Any: JSON
+    last = instance.last_run
+    return {
+        "task": instance.name,
+        "kind": instance.kind,
+        "enabled": instance.enabled,
+        "running": instance.running,
+        "next_run": instance.next_run,
+        "last_run": instance.last_started,
+        "last_success": instance.last_success,
+        "error": instance.last_error,
+        "failures": instance.failures,
+        "records": 0 if last is None else last.records,
+        "quarantined": 0 if last is None else last.quarantined,
+        "skipped": {} if last is None else last.skipped,
+    }
+
+
+def _live_sender(sender: Instance) -> dict[str, Any]:  # Any: JSON
+    return {
+        "task": sender.name,
+        "kind": sender.kind,
+        "enabled": sender.enabled,
+        "last_success": sender.last_success,
+        "error": sender.last_error,
+        "failures": sender.failures,
+    }
+
+
+# -- the files of one that does not -----------------------------------------------------------------------------------
+
+
+async def _left(configuration: Configuration) -> dict[str, Any]:  # Any: JSON
     if not (configuration.state_dir / SPOOL_FILE).exists():
-        return status | {"records": 0, "instances": [], "queues": {}, "quarantine": {}}
+        return {"records": 0, "instances": [], "senders": [], "queues": {}, "quarantine": {}}
     async with Spool.opened_read_only(configuration.state_dir, utc_now) as spool:
         figures = await spool.figures()
         runs = await spool.last_runs()
     async with open_store_for_reading(configuration.store.url) as store:
         records = (await store.counts()).total
-    return status | {
+    return {
         "records": records,
-        "instances": [_instance(run) for run in runs],
+        "instances": [_last_instance(run) for run in runs],
+        "senders": [],
         "queues": {sender: _queue(queue) for sender, queue in figures.queues.items()},
         "quarantine": {f"{task} ({stage})": count for (stage, task), count in figures.quarantined.items()},
     }
 
 
-def _instance(run: LastRun) -> dict[str, Any]:  # Any: JSON
+def _last_instance(run: LastRun) -> dict[str, Any]:  # Any: JSON
     return {
         "task": run.task,
         "kind": run.kind,
+        "enabled": None,
+        "running": False,
+        "next_run": None,
         "last_run": format_time(run.started),
         "last_success": _time(run.last_success),
         "error": run.error,
@@ -74,21 +150,41 @@ def _time(moment: datetime | None) -> str | None:
     return None if moment is None else format_time(moment)
 
 
+# -- shown ------------------------------------------------------------------------------------------------------------
+
+
 def _print(status: Mapping[str, Any]) -> None:  # Any: JSON
-    click.echo(f"daemon      {'running' if status['running'] else 'not running'}, state in {status['state_dir']}")
-    click.echo(f"records     {status['records']}")
+    how = f"running ({status['status']})" if status["running"] else "not running"
+    where = f"at {status['url']}" if "url" in status else f"state in {status['state_dir']}"
+    click.echo(f"daemon      {how}, {where}")
+    for error in status.get("errors", ()):
+        click.echo(f"problem     {error}")
+    click.echo(f"records     {'unknown' if status['records'] is None else status['records']}")
     for sender, queue in status["queues"].items():
         click.echo(f"queue       {sender}: {queue['entries']} waiting since {queue['oldest']}")
+    for sender in status["senders"]:
+        click.echo(f"sender      {sender['task']}: {_sender_state(sender)}")
     for where, count in status["quarantine"].items():
         click.echo(f"quarantine  {where}: {count}")
     print_table(_table(status))
 
 
+def _sender_state(sender: Mapping[str, Any]) -> str:  # Any: JSON
+    if not sender["enabled"]:
+        return "not enabled"
+    return f"{sender['failures']} failures: {sender['error']}" if sender["error"] else "delivers"
+
+
 def _table(status: Mapping[str, Any]) -> Table:  # Any: JSON
-    table = new_table("instance", "kind", "last run", "last success", "records", "problem")
+    table = new_table("instance", "kind", "last run", "last success", "next run", "records", "problem")
     for run in status["instances"]:
         problem = f"{run['failures']} failures: {run['error']}" if run["error"] else ""
-        table.add_row(
-            run["task"], run["kind"], run["last_run"], run["last_success"] or "never", str(run["records"]), problem
-        )
+        times = (run["last_run"] or "never", run["last_success"] or "never", _next(run))
+        table.add_row(run["task"], run["kind"], *times, str(run["records"]), problem)
     return table
+
+
+def _next(run: Mapping[str, Any]) -> str:  # Any: JSON
+    if run["enabled"] is False:
+        return "not enabled"
+    return "running now" if run["running"] else run["next_run"] or ""

@@ -19,9 +19,12 @@ from auditord_hookspecs.query import (
     Condition,
     IdEquals,
     IsOpen,
+    MetaAbsent,
     MetaContains,
+    MetaContainsAny,
     MetaLacks,
     Order,
+    PlaceCompares,
     RuntimeCompares,
     TimeCompares,
 )
@@ -60,6 +63,10 @@ def _flattened(condition: Condition) -> Iterator[Condition]:
     elif isinstance(condition, IsOpen):
         raise UnsupportedQuery(
             "the wire contract cannot ask for open records alone: leave the condition out and keep records without stop"
+        )
+    elif isinstance(condition, MetaContainsAny | MetaAbsent | PlaceCompares):
+        raise UnsupportedQuery(
+            "the wire contract has no words for one of several values, an absent key, or a cursor: ask for more, choose"
         )
     else:
         yield condition

@@ -59,7 +59,7 @@ class ActingDesk:
         if entry is None:
             remedy = "GET /api/v1/quarantine lists what there is"
             raise Refused(404, f"the quarantine has no entry '{text}'", parameter="number", remedy=remedy)
-        return Answer(200, msgspec.json.encode(_with_input(entry)), JSON)
+        return Answer(200, msgspec.json.encode(with_input(entry)), JSON)
 
     async def retry(self, request: web.BaseRequest) -> web.StreamResponse:
         """Retry entries of the quarantine."""
@@ -93,7 +93,8 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 18  # noqa: PLR2004 fits 63 bits
 
 
-def _with_input(entry: StoredEntry) -> QuarantinedInput:
+def with_input(entry: StoredEntry) -> QuarantinedInput:
+    """An entry with everything that is known of it."""
     provenance = entry.provenance
     return QuarantinedInput(
         **msgspec.structs.asdict(summary(entry)),

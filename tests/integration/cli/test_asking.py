@@ -1,0 +1,181 @@
+"""Commands that ask a daemon: over its control socket, at a URL over TCP, or at the socket's own URL."""
+
+import json
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from auditord.cli import auditord
+from auditord.cli import installation as installation_module
+from auditord.cli.queries import encode_for_api
+from auditord.client.errors import UnsupportedQuery
+from auditord.hooks import HookEntry, HookModule, installed_entries, load_hooks
+from auditord.testing.daemon import TestDaemon, running_daemon
+from auditord_hookspecs import (
+    Batch,
+    CollectorContext,
+    CollectorKind,
+    Component,
+    Quarantined,
+    Record,
+    RecordQuery,
+    RunConfig,
+    hookimpl,
+)
+from auditord_hookspecs.query import AllOf, IsOpen, MetaAbsent, MetaContains, MetaContainsAny, Order, SortField
+
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+RECORDS = [
+    Record(f"job {number}/é", EPOCH + timedelta(hours=number), (Component("Cores", number, ()),), stop, {"u": (user,)})
+    for number, (stop, user) in enumerate([(None, "alice"), (EPOCH + timedelta(days=1), "bob"), (EPOCH, "alice")])
+]
+
+
+async def collect(config: RunConfig, context: CollectorContext) -> AsyncGenerator[Batch, None]:
+    del config, context
+    yield Batch(RECORDS, [Quarantined("odd", {"user": "alice"}, "has no end")], checkpoint=1)
+
+
+def kinds() -> ModuleType:
+    found = ModuleType("asking_kinds")
+
+    @hookimpl
+    def auditord_collectors() -> Iterable[CollectorKind[Any]]:
+        yield CollectorKind(name="jobs", config=RunConfig, collect=collect)
+
+    found.auditord_collectors = auditord_collectors  # type: ignore[attr-defined] # that is how modules work
+    return found
+
+
+@dataclass(frozen=True)
+class Desk:
+    """A daemon, and commands of its host."""
+
+    daemon: TestDaemon
+    config: Path
+
+    @property
+    def socket(self) -> str:
+        return f"unix:{self.daemon.state_dir / 'control.sock'}"
+
+    def run(self, *arguments: str) -> Result:
+        return CliRunner().invoke(auditord, ["--config", str(self.config), *arguments])
+
+    def json(self, *arguments: str) -> Any:  # Any: JSON
+        done = self.run(*arguments, "--output", "json")
+        assert (done.exit_code, done.stderr) == (0, ""), done.output
+        return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    folder, module = tmp_path_factory.mktemp("asking"), kinds()
+    ours = HookEntry(HookModule("asking_kinds", "asking_kinds", "(test)", "0"), lambda: module)
+    sections = {"collectors": {"jobs": {"kind": "jobs", "interval": "1d"}, "off": {"kind": "jobs", "enabled": False}}}
+    with running_daemon(folder, sections, [module]) as daemon, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(installation_module, "load_installed_hooks", lambda: load_hooks([], [*installed_entries(), ours]))
+        assert daemon.finish_run("jobs").records == len(RECORDS)
+        yield Desk(daemon, folder / "auditord.json")
+
+
+@pytest.mark.parametrize("how", ["here", "http", "unix"])
+def test_status_is_live(desk: Desk, how: str) -> None:
+    url = {"here": (), "http": ("--url", desk.daemon.url), "unix": ("--url", desk.socket)}[how]
+    status = desk.json("status", *url)
+    assert (status["running"], status["status"], status["records"], status["errors"]) == (True, "ok", len(RECORDS), [])
+    jobs, off = status["instances"]
+    assert (jobs["task"], jobs["running"], jobs["records"], jobs["quarantined"]) == ("jobs", False, len(RECORDS), 1)
+    assert jobs["next_run"] > jobs["last_run"]
+    assert (off["task"], off["enabled"], off["next_run"]) == ("off", False, None)
+    (sender,) = status["senders"]
+    assert (sender["task"], sender["error"], sender["failures"]) == ("local", None, 0)
+    assert status["quarantine"] == {"jobs (job)": 1}
+    text = desk.run("status", *url)
+    assert (text.exit_code, "running (ok)" in text.stdout, "not enabled" in text.stdout) == (0, True, True)
+    assert "sender      local: delivers" in text.stdout
+
+
+def test_status_of_nobody(desk: Desk, tmp_path: Path) -> None:
+    for url in ("http://127.0.0.1:1", f"unix:{tmp_path}/none.sock"):
+        done = desk.run("status", "--url", url)
+        assert (done.exit_code, "does not answer" in done.stderr) == (3, True)
+
+
+@pytest.mark.parametrize("output", ["json", "ndjson", "csv"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        ("--open",),
+        ("--meta", "u=alice", "--sort", "start_time", "--descending"),
+        ("--id", "job 1/é"),
+        ("--stopped-since", "2026-01-01", "--limit", "1"),
+        ("--started-before", "2026-01-01T02:00:00Z", "--sort", "record_id"),
+        ("--limit", "0"),
+    ],
+)
+def test_records_are_the_same_wherever_they_are_asked_for(desk: Desk, options: tuple[str, ...], output: str) -> None:
+    here = desk.run("records", *options, "--output", output)
+    assert here.exit_code == 0, here.output
+    for url in (desk.daemon.url, desk.daemon.url + "/", desk.socket):
+        there = desk.run("records", *options, "--output", output, "--url", url)
+        assert (there.exit_code, there.stdout) == (0, here.stdout), there.output
+
+
+def test_the_quarantine_at_a_url(desk: Desk) -> None:
+    (here,) = desk.json("quarantine", "list")
+    assert desk.json("quarantine", "list", "--url", desk.daemon.url, "--task", "jobs") == [here]
+    assert desk.json("quarantine", "list", "--url", desk.socket, "--task", "nobody") == []
+    shown = desk.run("quarantine", "show", str(here["number"]))
+    assert json.loads(shown.stdout)["raw"] == {"user": "alice"}
+    assert desk.run("quarantine", "show", str(here["number"]), "--url", desk.socket).stdout == shown.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("quarantine", "show", "1"),
+        ("quarantine", "retry", "1"),
+        ("quarantine", "discard", "1", "--yes"),
+        ("collect", "jobs", "--from", "2026-01-01", "--dry-run"),
+    ],
+)
+def test_what_acts_is_refused_over_tcp_and_says_where_to_go(desk: Desk, arguments: tuple[str, ...]) -> None:
+    refused = desk.run(*arguments, "--url", desk.daemon.url)
+    assert "control.sock" in str(refused.exception)
+    assert refused.exit_code == 1
+    assert len(desk.json("quarantine", "list")) == 1
+
+
+def test_collecting_at_the_sockets_url(desk: Desk) -> None:
+    done = desk.run("collect", "jobs", "--from", "2026-01-01", "--dry-run", "--url", desk.socket)
+    assert (done.exit_code, len(done.stdout.splitlines())) == (0, len(RECORDS)), done.output
+    assert "would be quarantined: odd: has no end" in done.stderr
+    unknown = desk.run("collect", "nobody", "--url", desk.socket)
+    assert "there are: jobs" in str(unknown.exception)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("records", "--url", "ftp://host"), "neither http"),
+        (("records", "--differences", "--url", "http://host"), "leave --url out"),
+    ],
+)
+def test_wrong_urls(desk: Desk, arguments: tuple[str, ...], message: str) -> None:
+    done = desk.run(*arguments)
+    assert (done.exit_code, message in done.stderr) == (2, True), done.output
+
+
+def test_queries_in_the_apis_words() -> None:
+    query = RecordQuery(AllOf((IsOpen(), AllOf((MetaContains("a b", "c&d"),)))), Order(SortField.START), 5)
+    assert encode_for_api(query) == "meta[a+b][c][0]=c%26d&limit=5&sort_by[asc]=start_time&open=true"
+    for condition in (MetaAbsent("k"), MetaContainsAny("k", ("v",))):
+        with pytest.raises(UnsupportedQuery):
+            encode_for_api(RecordQuery(condition))
