@@ -1,0 +1,29 @@
+"""Collects the finished jobs of HTCondor and HTCondor-CE, under the ids, labels and components that AUDITOR uses."""
+
+from collections.abc import Iterable
+from datetime import timedelta
+
+from auditord_builtin.htcondor.collecting import collect
+from auditord_builtin.htcondor.config import HTCondorConfig
+from auditord_builtin.htcondor.conversion import convert
+from auditord_builtin.htcondor.importing import import_config
+from auditord_hookspecs import CollectorKind, hookimpl
+
+__all__ = ["HTCONDOR", "HTCondorConfig", "auditord_collectors"]
+
+HTCONDOR = CollectorKind(
+    name="htcondor",
+    config=HTCondorConfig,
+    collect=collect,
+    interval=timedelta(minutes=15),
+    timeout=timedelta(hours=1),
+    convert=convert,
+    import_config=import_config,
+    prefix=lambda config: config.record_prefix,
+)
+
+
+@hookimpl
+def auditord_collectors() -> Iterable[CollectorKind[HTCondorConfig]]:
+    """The kind ``htcondor``."""
+    yield HTCONDOR

@@ -1,0 +1,163 @@
+"""The options of an HTCondor collector, named as AUDITOR names them wherever they mean the same."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AwareDatetime, BeforeValidator, Field, field_validator, model_validator
+
+from auditord_hookspecs import Duration, RunConfig
+from auditord_hookspecs.mapping import ComponentRule, KeyType, MetaRule, SiteRule, columns
+
+_BENCHMARKS = "MachineAttrApelSpecs0"
+
+AUDITOR_COMPONENTS = tuple(
+    ComponentRule.model_validate(rule)
+    for rule in (
+        {
+            "name": "Cores",
+            "key": "CpusProvisioned",
+            "scores": [
+                {"name": name, "key": _BENCHMARKS, "matches": rf"{name}\D+(\d+(\.\d+)?)"}
+                for name in ("HEPSPEC", "HEPscore23")
+            ],
+        },
+        {"name": "Memory", "key": "MemoryProvisioned"},
+        {"name": "TotalCPU", "key": "RemoteUserCpu+RemoteSysCpu", "key_type": KeyType.TIME},
+    )
+)
+"""What the template of AUDITOR's collector says: Memory in MiB, TotalCPU in whole seconds."""
+
+_DEFAULT_COMPONENTS = (*AUDITOR_COMPONENTS, ComponentRule(name="GPU", key="GPUsProvisioned", optional=True))
+
+_DEFAULT_META = tuple(
+    MetaRule.model_validate(rule)
+    for rule in (
+        {"name": "user", "key": "Owner", "key_type": KeyType.STRING},
+        {"name": "group", "key": "VoName", "key_type": KeyType.STRING},
+        {"name": "submithost", "key": "GlobalJobId", "key_type": KeyType.STRING, "matches": r"^(.*)#\d+\.\d+#\d+$"},
+    )
+)
+
+
+def _preset(value: Any) -> Any:  # Any: whatever stood in the file
+    return AUDITOR_COMPONENTS if value == "auditor" else value
+
+
+def _words(value: Any) -> Any:  # Any: whatever stood in the file
+    return (value,) if isinstance(value, str) else value
+
+
+Components = Annotated[
+    tuple[ComponentRule, ...],
+    BeforeValidator(_preset, json_schema_input_type=Literal["auditor"] | tuple[ComponentRule, ...]),
+]
+Words = Annotated[tuple[str, ...], BeforeValidator(_words, json_schema_input_type=str | tuple[str, ...])]
+Output = Literal["separated", "json", "jsonl"]
+
+
+class HTCondorConfig(RunConfig):
+    """Finished jobs of HTCondor access points or HTCondor-CEs, read from their history."""
+
+    record_prefix: str = Field(
+        default="htcondor", min_length=1, description="A record's id is <record_prefix>-<GlobalJobId>."
+    )
+    same_source_as: str | None = Field(
+        default=None, description="Another instance that accounts for the same jobs under the same ids."
+    )
+    earliest_datetime: AwareDatetime | None = Field(
+        default=None, description="The first run accounts for jobs that ended from here on; default: from now on."
+    )
+    schedd_names: tuple[str, ...] = Field(default=(), description="The schedds to ask; none: the local history.")
+    pool: str | None = Field(default=None, description="The central manager that knows the schedds.")
+    condor_history: Words = Field(
+        default=("condor_history",),
+        min_length=1,
+        description="The program (condor_ce_history for a CE), or a list of it and its first arguments.",
+    )
+    through: tuple[str, ...] = Field(default=(), description="How to run it elsewhere, such as [ssh, ap1].")
+    output: Output = Field(
+        default="separated",
+        description="separated: every version. json, jsonl: expressions then need pip install 'auditord[htcondor]'.",
+    )
+    epochs: bool = Field(default=False, description="A record for every run of a job, not only for its last one.")
+    history_file: str | None = Field(default=None, description="What condor_history is to read instead (-file).")
+    history_paths: tuple[Path, ...] = Field(
+        default=(), description="History files to read without condor_history; rotated ones (PATH.*) are found."
+    )
+    per_job_history_dir: Path | None = Field(
+        default=None, description="HTCondor's PER_JOB_HISTORY_DIR; files are removed once their records are safe."
+    )
+    constraint: str | None = Field(default=None, description="An expression; only jobs for which it is true count.")
+    job_status: tuple[int, ...] = Field(default=(), description="3 removed, 4 completed; empty: all.")
+    start_keys: tuple[str, ...] = Field(
+        default=("LastMatchTime", "JobCurrentStartDate", "JobStartDate"),
+        min_length=1,
+        description="Attributes of which the first that is known says when a job began.",
+    )
+    stop_keys: tuple[str, ...] = Field(
+        default=("CompletionDate", "EpochWriteDate", "EnteredCurrentStatus"),
+        min_length=1,
+        description="Attributes of which the first that is known and not 0 says when it ended.",
+    )
+    user_keys: tuple[str, ...] = Field(default=("Owner",), description="The first that is known is the user_id.")
+    group_keys: tuple[str, ...] = Field(
+        default=("VoName", "x509UserProxyVOName", "AcctGroup"), description="The same for the group_id."
+    )
+    sites: tuple[SiteRule, ...] = Field(default=(SiteRule(name="NOT_CONFIGURED"),), min_length=1)
+    site_labels: tuple[str, ...] = Field(
+        default=("site_id", "site"), description="The labels that name the site; site is AUDITOR's for HTCondor."
+    )
+    meta: tuple[MetaRule, ...] = Field(default=_DEFAULT_META, description="Default: user, group and submithost.")
+    components: Components = Field(
+        default=_DEFAULT_COMPONENTS,
+        description="Default: Cores, Memory (MiB), TotalCPU (s), where known GPU. auditor: without GPU.",
+    )
+    query_timeout: Duration = Field(
+        default=timedelta(minutes=5), description="condor_history is killed after this long, for each schedd."
+    )
+    query_max_output: int = Field(default=256 * 1024**2, gt=0, description="Bytes after which it is killed.")
+    scan_limit: int | None = Field(
+        default=None, gt=0, description="Pass -scanlimit, which newer schedds obey instead of their own limit."
+    )
+    helper_max_history: int = Field(
+        default=10_000, gt=1, description="The schedds' HISTORY_HELPER_MAX_HISTORY; shorter answers are whole."
+    )
+    overlap: Duration = Field(
+        default=timedelta(days=1),
+        description="How long before a date the oldest jobs of a limited answer must have ended, so that it is whole.",
+    )
+
+    @property
+    def columns(self) -> list[str]:
+        """The attributes and expressions that the rules look at."""
+        wanted = (*self.start_keys, *self.stop_keys, *self.user_keys, *self.group_keys)
+        return list(dict.fromkeys((*wanted, *columns(self.sites, self.meta, self.components))))
+
+    @field_validator("overlap")
+    @classmethod
+    def _not_negative(cls, period: timedelta) -> timedelta:
+        if period < timedelta(0):
+            raise ValueError("must not be negative")
+        return period
+
+    @field_validator("schedd_names")
+    @classmethod
+    def _names(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(names)) < len(names) or not all(names) or any(name.startswith("-") for name in names):
+            raise ValueError("give the name of each schedd once")
+        return names
+
+    @model_validator(mode="after")
+    def _columns_can_be_asked_for(self) -> "HTCondorConfig":
+        for column in (*self.columns, self.constraint or "true"):
+            if column.startswith("-") or not column.isprintable():
+                raise ValueError(f"{column!r} cannot be an attribute or expression; put it into parentheses?")
+        return self
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "HTCondorConfig":
+        asked = bool(self.schedd_names or self.pool or self.history_file or self.epochs)
+        if [asked, bool(self.history_paths), self.per_job_history_dir is not None].count(True) > 1:
+            raise ValueError("schedd_names (with pool, history_file, epochs), history_paths, per_job_history_dir: one")
+        return self

@@ -1,0 +1,179 @@
+"""From a configuration file of AUDITOR's HTCondor collector to ours; values that change their meaning get a remark."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from auditord_hookspecs import ImportedConfig
+
+Document = Mapping[str, Any]  # Any: an operator's YAML
+
+_SPECIFIC: Final = frozenset({"schedd_names", "query_type", "state_db", "job_status", "history_file"})
+_DROPPED: Final = {
+    "addr": "the daemon keeps the records itself; a sender can feed another server besides",
+    "port": "see addr",
+    "timeout": "see addr; how long condor_history may take is query_timeout",
+    "tls_config": "see addr",
+    "state_db": "how far each schedd was read is in the daemon's state_dir",
+    "query_type": "the program is never run through a shell: take out backslashes that were meant for one",
+    "log_file": "the daemon logs to standard error or the journal, which keep and rotate it",
+    "one_shot": "auditord collect runs a collector once; AUDITOR ignored this in the file",
+    "class_ads": "AUDITOR refuses it",
+}
+_KEPT: Final = ("record_prefix", "schedd_names", "pool", "job_status", "constraint", "history_file")
+_KNOWN: Final = {*_DROPPED, *_KEPT, "interval", "earliest_datetime", "meta", "components", "log_level"}
+_ENTRY: Final = frozenset({"name", "key", "factor", "matches", "only_if"})
+_LEVELS: Final = {"critical": "error"}
+_INSTANCE: Final = "collectors.htcondor"
+_DURATION: Final = re.compile("cpu|time|clock|wall", re.IGNORECASE)
+_SITE: Final = "site"
+_OWN_LABELS: Final = frozenset({"site_id", "user_id", "group_id"})
+
+
+@dataclass
+class _Import:
+    """The result as it grows."""
+
+    document: Document
+    sections: dict[str, Any] = field(default_factory=dict[str, Any])  # Any: YAML that goes into ours
+    comments: dict[str, str] = field(default_factory=dict[str, str])
+    dropped: dict[str, str] = field(default_factory=dict[str, str])
+
+    def put(self, option: str, value: Any, comment: str = "") -> None:  # Any: YAML
+        path = f"{_INSTANCE}.{option}"
+        self.sections[path] = value
+        if comment:
+            self.comments[path] = comment
+
+
+def import_config(document: Document) -> ImportedConfig | None:
+    """Translate the file, or None if it is not one of AUDITOR's HTCondor collector."""
+    if not set(document) & _SPECIFIC or "sacct_frequency" in document or "prometheus_addr" in document:
+        return None
+    result = _Import(document)
+    result.put("kind", "htcondor")
+    for name in _KEPT:
+        if document.get(name):
+            result.put(name, document[name])
+    _import_times(result)
+    _import_meta(result)
+    if "components" in document:
+        remark = "a job without one of the amounts goes to quarantine (AUDITOR dropped it); a score that is unknown is "
+        remark += "left out (AUDITOR: 0)"
+        result.put("components", [_component(result, entry) for entry in document["components"]], remark)
+    if "log_level" in document:
+        level = str(document["log_level"]).lower()
+        result.sections["logging.level"] = _LEVELS.get(level, level)
+    result.dropped |= {name: reason for name, reason in _DROPPED.items() if name in document}
+    result.dropped |= {str(name): _UNKNOWN for name in document if name not in _KNOWN}
+    return ImportedConfig(result.sections, result.comments, result.dropped)
+
+
+_UNKNOWN: Final = "AUDITOR does not know this option and ignored it; a typing error?"
+
+
+def _import_times(result: _Import) -> None:
+    result.put("interval", f"{result.document.get('interval', 900)}s")
+    earliest = result.document.get("earliest_datetime")
+    if earliest is None:
+        result.comments[_INSTANCE] = (
+            "the first run accounts for jobs that leave the queue from then on; to go on where AUDITOR's collector "
+            "stopped, set earliest_datetime to the stop time of its last record (what is sent twice is recognised)"
+        )
+        return
+    text = earliest if isinstance(earliest, str) else earliest.isoformat()
+    aware = text if re.search(r"(Z|[+-]\d\d:?\d\d)$", text) else f"{text}Z"
+    remark = "jobs that ended from here on, as with AUDITOR, but only in the first run of this instance"
+    result.put("earliest_datetime", aware, remark if aware == text else f"{remark}; was local time, is UTC now")
+
+
+def _import_meta(result: _Import) -> None:
+    given: Mapping[str, Any] = result.document.get("meta") or {}  # Any: an operator's YAML
+    rules: list[dict[str, Any]] = []  # Any: YAML
+    for label, entries in given.items():
+        listed: Sequence[Document] = entries if isinstance(entries, list) else [entries]
+        if label == _SITE:
+            remark = "the name of the site, as site (AUDITOR's label) and site_id"
+            result.put("sites", [_site(result, entry) for entry in listed], remark)
+        elif label in _OWN_LABELS:
+            _import_own(result, label, listed)
+        else:
+            rules += [_label(result, label, entry, number > 0) for number, entry in enumerate(listed)]
+    result.put("meta", rules, "besides these: user_id, group_id (see user_keys, group_keys) and site_id")
+
+
+def _import_own(result: _Import, label: str, entries: Sequence[Document]) -> None:
+    """Labels that ours sets itself, from attributes alone."""
+    if label == "site_id":
+        result.put("sites", [_site(result, entry) for entry in entries])
+        return
+    simple = [str(entry["key"]) for entry in entries if set(entry) <= {"name", "key"} and "key" in entry]
+    if simple:
+        result.put("user_keys" if label == "user_id" else "group_keys", simple)
+    if len(simple) < len(entries):
+        result.dropped[f"meta.{label}"] = "set by the collector, from attributes alone: see user_keys and group_keys"
+
+
+def _site(result: _Import, entry: Document) -> dict[str, Any]:  # Any: YAML
+    _check(result, "meta.site", entry)
+    conditions = _conditions(entry)
+    if "key" not in entry:
+        constant = {"name": str(entry.get("factor", entry.get("name")))}
+        return {**constant, **_only_if(conditions)}
+    if _cuts_out(entry) or "matches" not in entry:
+        matches = {"matches": entry["matches"]} if "matches" in entry else {}
+        return {"key": entry["key"], **matches, **_only_if(conditions)}
+    return {"name": entry["name"], **_only_if([_found(entry), *conditions])}
+
+
+def _label(result: _Import, label: str, entry: Document, append: bool) -> dict[str, Any]:  # noqa: FBT001 a field
+    _check(result, f"meta.{label}", entry)
+    appended = {"append": True} if append else {}
+    conditions = _conditions(entry)
+    if "key" not in entry:
+        return {"name": label, "value": str(entry.get("factor", entry.get("name"))), **_only_if(conditions), **appended}
+    if _cuts_out(entry) or "matches" not in entry:
+        matches = {"matches": entry["matches"]} if "matches" in entry else {}
+        read = {"key": entry["key"], "key_type": "String", **matches}
+        return {"name": label, **read, **_only_if(conditions), **appended}
+    return {"name": label, "value": entry["name"], **_only_if([_found(entry), *conditions]), **appended}
+
+
+def _component(result: _Import, entry: Document) -> dict[str, Any]:  # Any: YAML
+    _check(result, "components", {name: value for name, value in entry.items() if name != "scores"})
+    scores = [_score(result, score) for score in entry.get("scores") or ()]
+    made = {"name": entry["name"], **_only_if(_conditions(entry)), **({"scores": scores} if scores else {})}
+    if "key" not in entry:
+        return {**made, "value": int(entry["factor"])}
+    matches = {"matches": entry["matches"]} if "matches" in entry else {}
+    # A time is cut to whole seconds, as AUDITOR does with every amount; other amounts are whole numbers anyway.
+    kind = {"key_type": "Time"} if _DURATION.search(str(entry["key"])) else {}
+    return {**made, "key": entry["key"], **matches, **kind}
+
+
+def _score(result: _Import, entry: Document) -> dict[str, Any]:  # Any: YAML
+    _check(result, "components.scores", entry)
+    source = {name: entry[name] for name in ("key", "matches") if name in entry}
+    return {"name": entry["name"], **(source or {"value": entry["factor"]}), **_only_if(_conditions(entry))}
+
+
+def _check(result: _Import, section: str, entry: Document) -> None:
+    result.dropped |= {f"{section}.{key}": _UNKNOWN for key in set(entry) - _ENTRY}
+
+
+def _cuts_out(entry: Document) -> bool:
+    return "matches" in entry and re.compile(entry["matches"]).groups > 0
+
+
+def _found(entry: Document) -> Document:
+    """AUDITOR: an expression without a group gives the entry's name where it is found."""
+    return {"key": entry["key"], "matches": entry["matches"]}
+
+
+def _conditions(entry: Document) -> list[Document]:
+    return [entry["only_if"]] if entry.get("only_if") else []
+
+
+def _only_if(conditions: Sequence[Document]) -> dict[str, Any]:  # Any: YAML
+    return {"only_if": conditions[0] if len(conditions) == 1 else list(conditions)} if conditions else {}
