@@ -105,6 +105,8 @@ class _Server(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = 5  # AUDITOR's keep-alive
+    wbufsize = 64 * 1024  # or each answer waits for the acknowledgement of its head
+    disable_nagle_algorithm = True
 
     @property
     def auditor(self) -> FakeAuditor:

@@ -2,12 +2,14 @@
 
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 from auditord.client import AsyncClient
 from auditord_builtin.remote.config import MAX_BATCH, RemoteConfig
 from auditord_builtin.remote.delivery import RemoteSender
 from auditord_hookspecs import Sender, SenderContext, SenderKind, hookimpl
+
+RETRY_SECONDS: Final = 0.1
 
 
 @asynccontextmanager
@@ -18,7 +20,7 @@ async def open_remote(config: RemoteConfig, context: SenderContext) -> AsyncGene
         tls=config.tls.client_side(),
         token=None if config.token is None else config.token.get_secret_value(),
         timeout=config.timeout.total_seconds(),
-        retry_waits=(),  # the host waits longer after each fault, and says so
+        retry_waits=(RETRY_SECONDS,),  # the host waits longer after each fault that stays, and says so
     )
     async with client:
         yield RemoteSender(client, context.log, open_records=config.open_records, batch_size=config.batch_size)

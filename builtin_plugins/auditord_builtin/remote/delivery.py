@@ -5,7 +5,7 @@ Whatever was stored before a fault comes again with the whole batch, and then co
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final, TypeAlias
@@ -15,9 +15,11 @@ import msgspec
 from auditord.client import (
     AnsweredError,
     AsyncClient,
+    ConnectionFailed,
     InvalidAnswer,
     RecordExists,
     Refused,
+    ServerFailed,
     UnknownRecord,
 )
 from auditord_builtin.remote.conflicts import Remedy, remedy, same_content
@@ -49,8 +51,21 @@ class Offer:
     overwrite: bool
 
 
-Step: TypeAlias = Sequence[Offer] | tuple[int, Close]
-"""Records for one request, or one update with its position."""
+@dataclass(frozen=True, slots=True)
+class Update:
+    """A stop time of a batch.
+
+    Args:
+        position: of its entry in the batch.
+        close: what is to be stopped.
+    """
+
+    position: int
+    close: Close
+
+
+Step: TypeAlias = Sequence[Offer] | Update
+"""Records for one request, or one update."""
 
 
 def steps(entries: Sequence[Entry], *, open_records: bool, batch_size: int) -> Iterator[Step]:
@@ -60,7 +75,7 @@ def steps(entries: Sequence[Entry], *, open_records: bool, batch_size: int) -> I
         if isinstance(entry, Close):
             yield list(group.values())
             group = {}
-            yield position, entry
+            yield Update(position, entry)
             continue
         if entry.record.stop_time is None and not open_records:
             continue
@@ -100,10 +115,7 @@ class RemoteSender:
         """
         refused: dict[int, str] = {}
         for step in steps(entries, open_records=self._open_records, batch_size=self._batch_size):
-            if isinstance(step, tuple):
-                refused |= await self._close(*step)
-            else:
-                refused |= await self._add(step)
+            refused |= await (self._close(step) if isinstance(step, Update) else self._add(step))
         if refused:
             raise RecordsRejected(refused)
 
@@ -112,7 +124,7 @@ class RemoteSender:
         if len(group) <= 1:
             return _reasons([(offer, await self._add_one(offer)) for offer in group])
         try:
-            await self._client.add_all([offer.record for offer in group])
+            await _twice(lambda: self._client.add_all([offer.record for offer in group]))
         except (RecordExists, Refused) as error:
             _raise_unless_about_a_record(error)
         else:
@@ -122,7 +134,7 @@ class RemoteSender:
 
     async def _add_one(self, offer: Offer) -> str | None:
         try:
-            await self._client.add(offer.record)
+            await _twice(lambda: self._client.add(offer.record))
         except RecordExists:
             return await self._settle(offer)
         except Refused as error:
@@ -162,9 +174,9 @@ class RemoteSender:
                     f"The record {record.record_id!r} is there with other content, which only its keeper can correct."
                 )
 
-    async def _close(self, position: int, close: Close) -> dict[int, str]:
-        reason = await self._stop(close)
-        return {} if reason is None else {position: reason}
+    async def _close(self, update: Update) -> dict[int, str]:
+        reason = await self._stop(update.close)
+        return {} if reason is None else {update.position: reason}
 
     async def _stop(self, close: Close) -> str | None:
         try:
@@ -181,6 +193,17 @@ class RemoteSender:
             stored.stop_time != offered.stop_time or not same_content(stored, offered)
         ):
             self._log.warning("record %r is there with other content, which stays", offered.record_id)
+
+
+async def _twice(post: Callable[[], Awaitable[object]]) -> None:
+    """Post once more after a fault: if the first one got through, the id is taken, and by the same run.
+
+    What was resolved in this batch before would otherwise be asked again from the beginning, record by record.
+    """
+    try:
+        await post()
+    except (ConnectionFailed, ServerFailed):
+        await post()
 
 
 def _reasons(outcomes: Iterable[tuple[Offer, str | None]]) -> dict[int, str]:

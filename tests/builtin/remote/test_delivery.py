@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Generator, Sequence
 from datetime import timedelta
-from itertools import chain, repeat
+from itertools import chain, cycle, repeat
 from typing import Any
 
 import msgspec
@@ -13,7 +13,7 @@ from auditord.testing import FakeSenderContext, make_record
 from auditord.testing.records import EPOCH
 from auditord_builtin.remote import auditord_senders, open_remote
 from auditord_builtin.remote.config import RemoteConfig
-from auditord_builtin.remote.delivery import Offer, steps
+from auditord_builtin.remote.delivery import Offer, Step, Update, steps
 from auditord_hookspecs import Close, Entry, Insert, RecordsRejected, Replace, Sender
 from tests.fake_auditor import FakeAuditor, Fault, fake_auditor
 
@@ -221,13 +221,22 @@ async def test_a_refusal_that_is_not_about_the_record_lets_everything_wait(
 async def test_a_passing_fault_is_raised_and_the_repetition_ends_well(
     sender: Sender, auditor: FakeAuditor, fault: Fault, error: type[ClientError]
 ) -> None:
-    to_come = chain([None, None, fault], repeat(None))
+    to_come = chain([None, None, fault, fault], repeat(None))
     auditor.fault = lambda _method, _target: next(to_come)
     entries: list[Entry] = [*inserts("a", "b"), Close("a", EPOCH + 2 * HOUR), *inserts("c", "d")]
     with pytest.raises(error):
         await sender.send(entries)
     await sender.send(entries)
     assert auditor.records == {"a": make_record("a", runtime=2 * HOUR), **{n: make_record(n) for n in "bcd"}}
+
+
+@pytest.mark.parametrize("fault", [Fault.RESET_BEFORE, Fault.RESET_AFTER, Fault.ERROR, Fault.UNAVAILABLE])
+async def test_a_fault_that_does_not_stay_is_overcome(sender: Sender, auditor: FakeAuditor, fault: Fault) -> None:
+    faults = cycle([fault, None])
+    auditor.fault = lambda method, _target: next(faults) if method == "POST" else None
+    await sender.send(inserts("a", "b", "c"))
+    await sender.send(inserts("d"))
+    assert auditor.records == {name: make_record(name) for name in "abcd"}
 
 
 async def test_a_silent_server_is_a_passing_fault(auditor: FakeAuditor) -> None:
@@ -244,8 +253,8 @@ async def test_a_program_that_is_no_auditor_is_a_passing_fault(auditor: FakeAudi
             await sender.send(inserts("a"))
 
 
-def offered(step: Any) -> list[str] | str:
-    return step[1].record_id if isinstance(step, tuple) else [offer.record.record_id for offer in step]
+def offered(step: Step) -> list[str] | str:
+    return step.close.record_id if isinstance(step, Update) else [offer.record.record_id for offer in step]
 
 
 def test_steps() -> None:
