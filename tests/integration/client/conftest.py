@@ -121,10 +121,10 @@ def auditord_process(folder: Path) -> Generator[str, None, None]:
     command = [sys.executable, str(SERVER), str(folder), "same-run", "127.0.0.1:0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        line = process.stdout.readline()
-        assert line, "the server did not start"
-        yield json.loads(line)[0]
-        process.terminate()
+        try:
+            yield json.loads(process.stdout.readline())[0]
+        finally:
+            process.terminate()
         assert process.wait(20) == 0
 
 
