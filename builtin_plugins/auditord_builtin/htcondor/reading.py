@@ -124,7 +124,7 @@ async def _is_everything(config: HTCondorConfig, context: CollectorContext, sche
     found = names_of(config, probe)[0]
     if found == names[-1]:
         return True
-    misunderstood = found == names[0] or (found not in names and _entered(probe[0]) >= _entered(rows[0]))
+    misunderstood = found == names[0] or (found not in names and _entered(probe[0]) > _entered(rows[0]))
     return misunderstood and len(rows) < config.helper_max_history
 
 

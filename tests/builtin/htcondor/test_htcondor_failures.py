@@ -25,7 +25,7 @@ FAULTS: st.SearchStrategy[Mapping[str, Any]] = st.one_of(
     st.just({}),
     st.just({"old": True}),
     st.just({"fail": True}),
-    st.builds(lambda cap, old: {"cap": cap, "old": old}, st.integers(1, 12), st.booleans()),
+    st.builds(lambda cap, old: {"cap": cap, "old": old}, st.integers(2, 12), st.booleans()),
     st.builds(lambda part, code: {"cut": part, "exit": code}, st.floats(0, 1), st.sampled_from([0, 0, 1])),
     st.builds(lambda count: {"lines": count}, st.integers(0, 8)),
 )
@@ -50,7 +50,7 @@ class World:
         self.unread = dict.fromkeys(SCHEDDS, 0)
         self.clusters = dict.fromkeys(SCHEDDS, 0)
         self.clock = EPOCH
-        # The limit that the site named is below every limit that a schedd has here, apart from faults within a run.
+        # As the site says: no schedd has a limit below this one.
         options = {"schedd_names": SCHEDDS, "output": output, "helper_max_history": 2, "earliest_datetime": NOW}
         self.config = HTCondorConfig.model_validate(options)
         self.context = FakeCollectorContext(moment=NOW, commands=self.play)
