@@ -7,6 +7,7 @@ import contextlib
 import json
 import re
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable, Generator, Sequence
@@ -75,12 +76,14 @@ class FakeAuditor:
 
 
 @contextlib.contextmanager
-def fake_auditor() -> Generator[FakeAuditor, None, None]:
-    """A running server on a free port."""
+def fake_auditor(tls: ssl.SSLContext | None = None) -> Generator[FakeAuditor, None, None]:
+    """A running server on a free port, with TLS if it is given a context."""
     auditor = FakeAuditor()
     server = _Server(("127.0.0.1", 0), _Handler)
     server.auditor = auditor
-    auditor.url = f"http://127.0.0.1:{server.server_address[1]}"
+    auditor.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{server.server_address[1]}"
+    if tls is not None:  # the handshake is made in the connection's own thread
+        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:

@@ -93,7 +93,7 @@ def test_what_clients_write_is_shipped_once_however_often_the_daemon_is_killed(t
             with folder.daemon() as process:
                 post = threading.Thread(target=write, args=(folder.url(), begin, acknowledged))
                 post.start()
-                wait_until(partial(lambda size: len(acknowledged) >= size, begin + 60), folder.text)
+                wait_until(partial(has_written, acknowledged, begin + 60), folder.text)
                 process.kill()
                 post.join()
         auditor.fault = lambda _method, _target: None
@@ -107,6 +107,10 @@ def test_what_clients_write_is_shipped_once_however_often_the_daemon_is_killed(t
             assert {name: auditor.records.get(name) for name in acknowledged} == acknowledged
     assert folder.rows("spool.db", "SELECT count(*) FROM quarantine") == [(0,)]
     assert folder.rows("spool.db", "SELECT count(*) FROM queue") == [(0,)]
+
+
+def has_written(acknowledged: dict[str, Record], count: int) -> bool:
+    return len(acknowledged) >= count
 
 
 def write(url: str, begin: int, acknowledged: dict[str, Record]) -> None:
