@@ -1,13 +1,14 @@
 """The options of a Slurm collector, named as AUDITOR names them wherever they mean the same."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, field_validator, model_validator
 
 from auditord_builtin.slurm.states import ENDED, full_name
+from auditord_builtin.slurm.table import FIRST_COLUMN
 from auditord_hookspecs import Duration, RunConfig, Section
 from auditord_hookspecs.mapping import ComponentRule, KeyType, MetaRule, SiteRule, columns
 
@@ -15,16 +16,20 @@ MergePolicy = Literal["alloc", "batch", "max", "sum"]
 
 CORES = ComponentRule(name="Cores", key="NCPUS")
 
-_DEFAULT_COMPONENTS = (
+MEMORY = ComponentRule(name="Memory", key="AllocTRES", sub_key="mem", key_type=KeyType.INTEGER_MEGA, optional=True)
+GPU = ComponentRule(name="GPU", key="AllocTRES", sub_key="gres/gpu", optional=True)
+
+DEFAULT_COMPONENTS = (
     CORES,
-    ComponentRule(name="Memory", key="AllocTRES", sub_key="mem", key_type=KeyType.INTEGER_MEGA, optional=True),
+    MEMORY,
     ComponentRule(name="TotalCPU", key="TotalCPU", key_type=KeyType.TIME, optional=True),
     ComponentRule(name="MaxRSS", key="MaxRSS", key_type=KeyType.SIZE, optional=True),
-    ComponentRule(name="GPU", key="AllocTRES", sub_key="gres/gpu", optional=True),
+    GPU,
 )
 
 _COLUMN = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-_CLUSTER = "{cluster}"
+CLUSTER = "{cluster}"
+"""What stands for the cluster's name in a prefix."""
 
 
 def _preset(value: Any) -> Any:  # Any: whatever stood in the file
@@ -58,8 +63,8 @@ class JobFilter(Section):
     account: tuple[str, ...] = ()
 
 
-class SlurmConfig(RunConfig):
-    """Finished jobs of one or more Slurm clusters, read with sacct."""
+class JobsConfig(RunConfig):
+    """What every kind needs that makes records of jobs as sacct describes them."""
 
     record_prefix: str = Field(
         default="slurm", min_length=1, description="A record's id is <record_prefix>-<JobID>; may hold {cluster}."
@@ -67,21 +72,16 @@ class SlurmConfig(RunConfig):
     same_source_as: str | None = Field(
         default=None, description="Another instance that accounts for the same jobs under the same ids."
     )
-    earliest_datetime: AwareDatetime | None = Field(
-        default=None, description="The first run accounts for jobs that ended from here on; default: from now on."
-    )
     sites: tuple[SiteRule, ...] = Field(default=(SiteRule(name="NOT_CONFIGURED"),), min_length=1)
     meta: tuple[MetaRule, ...] = ()
     components: Components = Field(
-        default=_DEFAULT_COMPONENTS,
+        default=DEFAULT_COMPONENTS,
         description="Default: Cores; where known Memory (MiB), TotalCPU (s), MaxRSS (B), GPU. auditor: Cores alone.",
     )
     merge: Mapping[str, MergePolicy] = Field(
         default={}, description="Whether a column's value is that of the allocation or made of those of the steps."
     )
     job_filter: JobFilter = JobFilter()
-    open_records: bool = Field(default=False, description="Also make records of running jobs, closed at their end.")
-    clusters: tuple[str, ...] | Literal["all"] = Field(default=(), description="Other clusters than the local one.")
     sacct: Words = Field(
         default=("sacct",), min_length=1, description="The program, or a list of it and its first arguments."
     )
@@ -91,20 +91,30 @@ class SlurmConfig(RunConfig):
     )
     sacct_timeout: Duration = Field(default=timedelta(minutes=5), description="sacct is killed after this long.")
     sacct_max_output: int = Field(default=256 * 1024**2, gt=0, description="Bytes after which sacct is killed.")
-    overlap: Duration = Field(
-        default=timedelta(hours=1), description="How far each run looks back, for jobs that reach the database late."
-    )
     lag: Duration = Field(
         default=timedelta(minutes=1), description="How long a job must be over, so that its last step is known, too."
     )
     slice: Duration = Field(default=timedelta(hours=6), description="The longest period that sacct is asked for.")
-    rescan_every: Duration = Field(default=timedelta(days=1), description="How often to look back much further.")
-    rescan_window: Duration = Field(default=timedelta(days=7), description="How far that is; 0s: never.")
 
     @property
-    def several_clusters(self) -> bool:
-        """Whether job ids alone may be ambiguous."""
-        return self.clusters == "all" or len(self.clusters) > 1
+    def cluster_options(self) -> Sequence[str]:
+        """What tells sacct of other clusters than the local one."""
+        return ()
+
+    @property
+    def id_column(self) -> str:
+        """The column that a record's id is made of."""
+        return FIRST_COLUMN
+
+    @property
+    def requeued_keep_their_id(self) -> bool:
+        """Whether a run that was requeued has the plain id, although the job's next run may want it."""
+        return False
+
+    @property
+    def memory(self) -> timedelta:
+        """For how long after its end a run may be found again."""
+        return timedelta(0)
 
     @property
     def columns(self) -> list[str]:
@@ -114,7 +124,7 @@ class SlurmConfig(RunConfig):
     @field_validator("record_prefix")
     @classmethod
     def _known_placeholders(cls, prefix: str) -> str:
-        if "{" in (rest := prefix.replace(_CLUSTER, "")) or "}" in rest:
+        if "{" in (rest := prefix.replace(CLUSTER, "")) or "}" in rest:
             raise ValueError("may hold {cluster} and no other placeholder")
         return prefix
 
@@ -125,26 +135,72 @@ class SlurmConfig(RunConfig):
             raise ValueError("must be at least 1m")
         return period
 
-    @field_validator("overlap", "lag", "rescan_every", "rescan_window")
+    @field_validator("lag")
     @classmethod
-    def _look_back(cls, period: timedelta) -> timedelta:
-        if period < timedelta(0):
-            raise ValueError("must not be negative")
-        return period
+    def _not_before_the_end(cls, period: timedelta) -> timedelta:
+        return _not_negative(period)
 
     @model_validator(mode="after")
-    def _columns_can_be_asked_for(self) -> "SlurmConfig":
+    def _columns_can_be_asked_for(self) -> "JobsConfig":
         for column in (*self.columns, *self.merge):
             if _COLUMN.fullmatch(column) is None:
                 raise ValueError(f"{column!r} cannot be a field of sacct; see sacct --helpformat")
         return self
 
-    @model_validator(mode="after")
-    def _ids_are_unique(self) -> "SlurmConfig":
-        if self.several_clusters and _CLUSTER not in self.record_prefix:
-            raise ValueError("clusters: job ids repeat between clusters, so record_prefix must hold {cluster}")
-        return self
-
     def prefix_of(self, cluster: str) -> str:
         """The record-id prefix of a cluster's jobs."""
-        return self.record_prefix.replace(_CLUSTER, cluster)
+        return self.record_prefix.replace(CLUSTER, cluster)
+
+
+def _not_negative(period: timedelta) -> timedelta:
+    if period < timedelta(0):
+        raise ValueError("must not be negative")
+    return period
+
+
+class SlurmConfig(JobsConfig):
+    """Finished jobs of one or more Slurm clusters, read with sacct."""
+
+    earliest_datetime: AwareDatetime | None = Field(
+        default=None, description="The first run accounts for jobs that ended from here on; default: from now on."
+    )
+    open_records: bool = Field(default=False, description="Also make records of running jobs, closed at their end.")
+    clusters: tuple[str, ...] | Literal["all"] = Field(default=(), description="Other clusters than the local one.")
+    overlap: Duration = Field(
+        default=timedelta(hours=1), description="How far each run looks back, for jobs that reach the database late."
+    )
+    rescan_every: Duration = Field(default=timedelta(days=1), description="How often to look back much further.")
+    rescan_window: Duration = Field(default=timedelta(days=7), description="How far that is; 0s: never.")
+
+    @property
+    def cluster_options(self) -> Sequence[str]:
+        """What tells sacct of other clusters than the local one."""
+        if self.clusters == "all":
+            return ("--allclusters",)
+        return (f"--clusters={','.join(self.clusters)}",) if self.clusters else ()
+
+    @property
+    def requeued_keep_their_id(self) -> bool:
+        """An open record has the plain id, so the run that it belongs to must keep it even if the job is requeued."""
+        return self.open_records
+
+    @property
+    def memory(self) -> timedelta:
+        """For how long after its end a run may be found again."""
+        return self.rescan_window + self.overlap
+
+    @property
+    def several_clusters(self) -> bool:
+        """Whether job ids alone may be ambiguous."""
+        return self.clusters == "all" or len(self.clusters) > 1
+
+    @field_validator("overlap", "rescan_every", "rescan_window")
+    @classmethod
+    def _look_back(cls, period: timedelta) -> timedelta:
+        return _not_negative(period)
+
+    @model_validator(mode="after")
+    def _ids_are_unique(self) -> "SlurmConfig":
+        if self.several_clusters and CLUSTER not in self.record_prefix:
+            raise ValueError("clusters: job ids repeat between clusters, so record_prefix must hold {cluster}")
+        return self

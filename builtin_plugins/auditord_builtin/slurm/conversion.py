@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from auditord_builtin.slurm.config import JobFilter, SlurmConfig
+from auditord_builtin.slurm.config import JobFilter, JobsConfig
 from auditord_builtin.slurm.merge import merge_rows, needs_steps
 from auditord_builtin.slurm.states import CONTINUED, ELSEWHERE, ENDED, parse_state
 from auditord_builtin.slurm.table import FIRST_COLUMN, LAST_COLUMN, Run
@@ -60,7 +60,7 @@ def ended_at(run: Run) -> datetime | None:
     return None if is_missing(end) else parse_instant(end)
 
 
-def convert_run(config: SlurmConfig, run: Run) -> Converted | Skipped | Quarantined:
+def convert_run(config: JobsConfig, run: Run) -> Converted | Skipped | Quarantined:
     """Judge one run; never raises for what the run holds."""
     try:
         reason = _reason_to_skip(config, run)
@@ -75,7 +75,7 @@ def _explained(error: InvalidRecord | KeyError) -> str:
     return str(error)
 
 
-def _reason_to_skip(config: SlurmConfig, run: Run) -> str | None:
+def _reason_to_skip(config: JobsConfig, run: Run) -> str | None:
     row = run.allocation
     state = parse_state(row["State"])
     if _never_started(config, run):
@@ -85,7 +85,7 @@ def _reason_to_skip(config: SlurmConfig, run: Run) -> str | None:
     return None if _passes(config.job_filter, row, state) else "filtered out"
 
 
-def _never_started(config: SlurmConfig, run: Run) -> bool:
+def _never_started(config: JobsConfig, run: Run) -> bool:
     """Whether the run had no nodes, or nothing ever began on them.
 
     Of a job that was cancelled while it waited sacct either prints no start, or, if slurmctld had looked at it before,
@@ -124,17 +124,16 @@ def _passes(job_filter: JobFilter, row: Row, state: str) -> bool:
     )
 
 
-def _converted(config: SlurmConfig, run: Run) -> Converted:
+def _converted(config: JobsConfig, run: Run) -> Converted:
     row = merge_rows(run, config.merge)
     start, stop = _parse_start(run), ended_at(run)
     if stop is None and parse_state(row["State"]) in ENDED.values():
         raise InvalidRecord(f"the job is {row['State']}, but sacct names no end; see sacctmgr show runawayjobs")
     labels = build_meta(config.meta, row, _RESERVED)
     meta = {**labels.meta, "site_id": (find_site(config.sites, row),), **_owners(row)}
-    plain = f"{config.prefix_of(row['Cluster'])}-{row[FIRST_COLUMN]}"
+    plain = f"{config.prefix_of(row['Cluster'])}-{row[config.id_column]}"
     alternate = f"{plain}-{int(start.timestamp())}"
-    # An open record has the plain id, so the run that it belongs to must keep it even if the job is requeued.
-    own = parse_state(row["State"]) in CONTINUED and not config.open_records
+    own = parse_state(row["State"]) in CONTINUED and not config.requeued_keep_their_id
     record = Record(
         record_id=alternate if own else plain,
         start_time=start,
@@ -177,7 +176,7 @@ def run_from_raw(raw: Any) -> Run:  # Any: JSON from the quarantine
         raise InvalidRecord("this is no job but a line of output that belongs to none; discard it") from error
 
 
-def convert(config: SlurmConfig, raw: Any) -> Produced | None:  # Any: JSON from the quarantine
+def convert(config: JobsConfig, raw: Any) -> Produced | None:  # Any: JSON from the quarantine
     """Try a quarantined run again under today's configuration; None if it makes no record now.
 
     Raises:

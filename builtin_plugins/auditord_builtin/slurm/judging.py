@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from auditord_builtin.slurm.config import SlurmConfig
+from auditord_builtin.slurm.config import JobsConfig
 from auditord_builtin.slurm.conversion import Converted, Skipped, convert_run, ended_at, run_key
 from auditord_builtin.slurm.states import ENDED, parse_state
 from auditord_builtin.slurm.table import FIRST_COLUMN, Run, Table, group_runs
@@ -65,7 +65,7 @@ def _ended_within(run: Run, window: Window) -> bool:
 
 
 def judge_runs(
-    config: SlurmConfig, found: Found, known: Collection[str], remember_until: datetime
+    config: JobsConfig, found: Found, known: Collection[str], remember_until: datetime
 ) -> tuple[Batch, Sequence[str]]:
     """A batch of all that is new, without a checkpoint; and remarks on labels that were left out, for the log."""
     judged = [convert_run(config, run) for key, run in found.runs.items() if key not in known]

@@ -8,7 +8,7 @@ from typing import Final
 
 from anyio import to_thread
 
-from auditord_builtin.slurm.config import SlurmConfig
+from auditord_builtin.slurm.config import JobsConfig
 from auditord_builtin.slurm.conversion import ID_COLUMNS
 from auditord_builtin.slurm.merge import extra_columns, needs_steps
 from auditord_builtin.slurm.states import RUNNING
@@ -28,11 +28,13 @@ class Query:
         states: states by their short names, of jobs that got into them within the period; running jobs were in theirs
             at some time within it. Empty: whatever was eligible before its end and not over before its start.
         steps: whether the steps are printed, too.
+        jobs: ids of the only jobs to print, as ``7``, ``7_4`` or ``13+0``; empty: all.
     """
 
     window: Window
     states: Sequence[str]
     steps: bool
+    jobs: Sequence[str] = ()
 
 
 def new_delimiter() -> str:
@@ -40,12 +42,12 @@ def new_delimiter() -> str:
     return secrets.token_urlsafe(9)  # short: it is printed once per column
 
 
-def ended_jobs(config: SlurmConfig, window: Window) -> Query:
+def ended_jobs(config: JobsConfig, window: Window) -> Query:
     """The jobs that ended within the window."""
     return Query(window, config.sacct_states, needs_steps(config.columns, config.merge))
 
 
-def jobs_of_all_states(config: SlurmConfig, window: Window) -> Query:
+def jobs_of_all_states(config: JobsConfig, window: Window) -> Query:
     """Whatever may have ended within the window, also in a state that this version does not know."""
     return Query(window, (), needs_steps(config.columns, config.merge))
 
@@ -55,13 +57,13 @@ def running_jobs(window: Window) -> Query:
     return Query(window, tuple(RUNNING), steps=False)
 
 
-def wanted_columns(config: SlurmConfig) -> list[str]:
+def wanted_columns(config: JobsConfig) -> list[str]:
     """The columns to ask for, each once, between the two ids that delimit a row."""
     wanted = dict.fromkeys((*ID_COLUMNS, *config.columns, *extra_columns(config.columns)))
     return [FIRST_COLUMN, *(column for column in wanted if column not in {FIRST_COLUMN, LAST_COLUMN}), LAST_COLUMN]
 
 
-def build_argv(config: SlurmConfig, query: Query, delimiter: str) -> list[str]:
+def build_argv(config: JobsConfig, query: Query, delimiter: str) -> list[str]:
     """The argument vector: all users, all runs of a job id, plain numbers, UTC."""
     return [
         *(*config.sacct, "--allusers", "--duplicates", "--noheader", "--noconvert", "--parsable2"),
@@ -71,14 +73,9 @@ def build_argv(config: SlurmConfig, query: Query, delimiter: str) -> list[str]:
         f"--endtime={_written(query.window.stop)}",
         *([f"--state={','.join(query.states)}"] if query.states else []),
         *([] if query.steps else ["--allocations"]),
-        *_clusters(config),
+        *([f"--jobs={','.join(query.jobs)}"] if query.jobs else []),
+        *config.cluster_options,
     ]
-
-
-def _clusters(config: SlurmConfig) -> Sequence[str]:
-    if config.clusters == "all":
-        return ["--allclusters"]
-    return [f"--clusters={','.join(config.clusters)}"] if config.clusters else []
 
 
 def _written(moment: datetime) -> str:
@@ -86,7 +83,7 @@ def _written(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
-async def run_query(config: SlurmConfig, context: CollectorContext, query: Query) -> Table:
+async def run_query(config: JobsConfig, context: CollectorContext, query: Query) -> Table:
     """Ask sacct.
 
     Raises:
