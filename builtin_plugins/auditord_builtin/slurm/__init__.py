@@ -1,4 +1,4 @@
-"""Collects the finished jobs of Slurm clusters with sacct, under the ids, labels and components that AUDITOR uses."""
+"""Collects the finished jobs of Slurm clusters, under the ids, labels and components that AUDITOR uses."""
 
 from collections.abc import Iterable
 from datetime import timedelta
@@ -7,10 +7,11 @@ from auditord_builtin.slurm.collecting import collect
 from auditord_builtin.slurm.config import SlurmConfig
 from auditord_builtin.slurm.conversion import convert
 from auditord_builtin.slurm.demo import replay
+from auditord_builtin.slurm.epilog import SLURM_EPILOG, SlurmEpilogConfig
 from auditord_builtin.slurm.importing import import_config
 from auditord_hookspecs import CollectorKind, hookimpl
 
-__all__ = ["SLURM", "SlurmConfig", "auditord_collectors"]
+__all__ = ["SLURM", "SLURM_EPILOG", "SlurmConfig", "SlurmEpilogConfig", "auditord_collectors"]
 
 SLURM = CollectorKind(
     name="slurm",
@@ -26,6 +27,7 @@ SLURM = CollectorKind(
 
 
 @hookimpl
-def auditord_collectors() -> Iterable[CollectorKind[SlurmConfig]]:
-    """The kind ``slurm``."""
+def auditord_collectors() -> Iterable[CollectorKind[SlurmConfig] | CollectorKind[SlurmEpilogConfig]]:
+    """The kinds ``slurm`` and ``slurm_epilog``."""
     yield SLURM
+    yield SLURM_EPILOG

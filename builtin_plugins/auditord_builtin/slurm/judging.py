@@ -40,14 +40,15 @@ def find_runs(table: Table, window: Window | None) -> Found:
     for item in group_runs(table.rows):
         if not isinstance(item, Run):
             broken[_fingerprint(repr(item))] = _stray_step(item)
-        elif _is_over(item) is (window is None):
+        elif is_over(item) is (window is None):
             unfinished += window is not None
         elif window is None or _ended_within(item, window):
             runs[run_key(item)] = item
     return Found(runs, unfinished, broken)
 
 
-def _is_over(run: Run) -> bool:
+def is_over(run: Run) -> bool:
+    """Whether nothing more will happen to the run."""
     return bool(_end_of(run)) or parse_state(run.allocation["State"]) in ENDED.values()
 
 

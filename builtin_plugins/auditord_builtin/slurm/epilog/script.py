@@ -1,5 +1,5 @@
 #!/usr/bin/python3 -IS
-"""auditord-epilog: notes durably that a Slurm job has ended, for auditord's collector ``slurm-epilog``.
+"""auditord-epilog: notes durably that a Slurm job has ended, for auditord's collector ``slurm_epilog``.
 
 To be called by EpilogSlurmctld: ``auditord-epilog [FOLDER]``, or with the folder in ``AUDITORD_EPILOG_SPOOL``. Each
 call makes one file in the folder, ``<job id>.<random>.job``. What matters is in its name and its time, so that even a

@@ -1,0 +1,153 @@
+"""What Slurm says about noted jobs: scontrol while it remembers them, sacct later or where scontrol is not enough."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final, Literal, TypeAlias
+
+from auditord_builtin.slurm.config import CLUSTER
+from auditord_builtin.slurm.conversion import ended_at, run_key
+from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
+from auditord_builtin.slurm.epilog.notes import Note
+from auditord_builtin.slurm.epilog.scontrol import parse_job
+from auditord_builtin.slurm.judging import is_over
+from auditord_builtin.slurm.merge import needs_steps
+from auditord_builtin.slurm.query import ENVIRONMENT, Query, run_query
+from auditord_builtin.slurm.states import ENDED, parse_state
+from auditord_builtin.slurm.table import LAST_COLUMN, Run, group_runs
+from auditord_hookspecs import CollectorContext, CommandFailed, InvalidRecord, Quarantined, Window
+from auditord_hookspecs.mapping import Row, parse_instant
+
+Answer: TypeAlias = Run | Literal["not over", "ask sacct"]
+
+_FORGOTTEN: Final = "Invalid job id"
+_MAX_OUTPUT: Final = 64 * 1024**2
+_SKEW: Final = timedelta(seconds=5)
+_NEAR: Final = timedelta(seconds=90)
+"""Slurm calls the program right after a run's end; a requeued job's next run takes longer than this to end."""
+_REMEMBERED_BY_SLURMCTLD: Final = timedelta(minutes=10)
+_DAY: Final = timedelta(days=1)
+
+
+@dataclass
+class Settled:
+    """What came of some notes.
+
+    Args:
+        names: the notes that are dealt with.
+        runs: what is to be accounted for, by key.
+        quarantined: jobs that nobody knows, by key.
+    """
+
+    names: list[str] = field(default_factory=list[str])
+    runs: dict[str, Run] = field(default_factory=dict[str, Run])
+    quarantined: dict[str, Quarantined] = field(default_factory=dict[str, Quarantined])
+
+    def add(self, note: Note, *runs: Run) -> None:
+        """The note is dealt with by accounting for these runs."""
+        self.names.append(note.name)
+        self.runs.update({run_key(run): run for run in runs})
+
+
+async def ask_scontrol(config: SlurmEpilogConfig, context: CollectorContext, note: Note) -> Answer:
+    """The run that the note is about, as slurmctld remembers it.
+
+    Raises:
+        CommandFailed: slurmctld does not answer.
+    """
+    argv = [*config.scontrol, "show", "job", note.question, "--details", "--oneliner"]
+    try:
+        result = await context.run_command(
+            argv,
+            timeout=config.scontrol_timeout,
+            environment=ENVIRONMENT,
+            through=config.through,
+            max_output=_MAX_OUTPUT,
+        )
+    except CommandFailed as error:
+        if _FORGOTTEN in str(error):
+            return "ask sacct"
+        raise
+    job = parse_job(result.stdout.decode(errors="replace"))
+    return "ask sacct" if job is None else _judged(config, note, job)
+
+
+def _judged(config: SlurmEpilogConfig, note: Note, job: Row) -> Answer:
+    """Believe the answer only if it is about this very run; the job may have been requeued since."""
+    cluster = note.hints.get("SLURM_CLUSTER_NAME", "")
+    if job[LAST_COLUMN] != note.job_id or (not cluster and _needs_cluster(config)):
+        return "ask sacct"
+    if job["State"] == "COMPLETING":
+        return "not over"
+    if parse_state(job["State"]) not in ENDED.values() or not _ended_before(note, job):
+        return "ask sacct"
+    return Run({**job, "Cluster": cluster}, ())
+
+
+def _needs_cluster(config: SlurmEpilogConfig) -> bool:
+    return CLUSTER in config.record_prefix or "Cluster" in config.columns
+
+
+def _ended_before(note: Note, job: Row) -> bool:
+    restarts = note.hints.get("SLURM_JOB_RESTART_COUNT", job["Restarts"])
+    try:
+        end = parse_instant(job["End"])
+    except InvalidRecord:
+        return False
+    return restarts == job["Restarts"] and -_SKEW <= note.noted - end <= _REMEMBERED_BY_SLURMCTLD
+
+
+async def ask_sacct(config: SlurmEpilogConfig, context: CollectorContext, notes: Sequence[Note]) -> Settled:
+    """What the accounting database knows of the jobs; notes about which it knows nothing yet are not settled.
+
+    Raises:
+        CommandFailed: it does not answer.
+    """
+    period = Window(min(note.noted for note in notes) - _DAY, max(note.noted for note in notes) + _DAY)
+    jobs = sorted({note.question for note in notes})
+    query = Query(period, (), needs_steps(config.columns, config.merge), jobs)
+    table = await run_query(config, context, query)
+    runs: defaultdict[str, list[Run]] = defaultdict(list)
+    for item in group_runs(table.rows):
+        if isinstance(item, Run) and is_over(item):
+            runs[item.allocation[LAST_COLUMN]].append(item)
+    return _settled(runs, notes, context.now() - config.patience)
+
+
+def _settled(runs: Mapping[str, Sequence[Run]], notes: Sequence[Note], out_of_patience: datetime) -> Settled:
+    settled = Settled()
+    for note in notes:
+        of_job = runs.get(note.job_id, ())
+        near = [run for run in of_job if _ended_within(run, note, _NEAR)]
+        if near:
+            settled.add(note, *near)
+        elif note.noted <= out_of_patience:
+            _give_up(settled, note, [run for run in of_job if _ended_within(run, note, _DAY)])
+    return settled
+
+
+def _give_up(settled: Settled, note: Note, runs: Sequence[Run]) -> None:
+    """The database has had its time: whatever it knows of that day is all that there is."""
+    settled.add(note, *runs)
+    if not runs:
+        settled.quarantined[note.name] = unknown(note)
+
+
+def _ended_within(run: Run, note: Note, period: timedelta) -> bool:
+    """Whether the note may be about the run; also if its end is missing, which others will judge."""
+    try:
+        end = ended_at(run)
+    except InvalidRecord:
+        return True
+    return end is None or -_SKEW <= note.noted - end <= period
+
+
+def unknown(note: Note) -> Quarantined:
+    """A job that nobody knows; there is nothing to make a record of but its id."""
+    raw = {"note": note.name, "noted": note.noted.isoformat(), "hints": dict(note.hints)}
+    reason = f"neither scontrol nor sacct knows job {note.job_id}, which ended at {note.noted:%Y-%m-%d %H:%M:%S} UTC"
+    return Quarantined(f"note/{note.name}", raw, f"{reason}; {ADVICE}")
+
+
+ADVICE: Final = "when sacct knows it, collect its day again (auditord collect … --from … --to …) and discard this entry"

@@ -1,0 +1,115 @@
+"""The collector's run: from notes to batches; a note is removed when its batch is durable."""
+
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, Final
+
+from anyio import to_thread
+
+from auditord_builtin.slurm.collecting import collect_again, judge
+from auditord_builtin.slurm.conversion import convert as convert_job
+from auditord_builtin.slurm.epilog.asking import ADVICE, Settled, ask_sacct, ask_scontrol
+from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
+from auditord_builtin.slurm.epilog.notes import Note, Unreadable, read_folder, remove
+from auditord_builtin.slurm.judging import Found
+from auditord_hookspecs import Batch, CollectorContext, InvalidRecord, Produced, Quarantined
+
+_REMEMBERED: Final = timedelta(days=30)
+"""For how long a note is known that could not be removed."""
+
+_BY_SCONTROL: Final = 50
+_BY_SACCT: Final = 500
+
+
+async def collect(config: SlurmEpilogConfig, context: CollectorContext) -> AsyncIterator[Batch]:
+    """Account for the jobs that are noted; or, where a period is collected again, for all that sacct knows of it.
+
+    Raises:
+        AuditordError: the folder is missing, or Slurm does not answer; the notes stay where they are.
+    """
+    if context.window is not None:
+        async for batch in collect_again(config, context):
+            yield batch
+        return
+    notes, broken = await _look(config, context)
+    if broken:
+        yield Batch(quarantined=[_broken(each) for each in broken], seen=_seen(context, [each.name for each in broken]))
+        await _remove(config, context, [each.name for each in broken])
+    async for settled in _settle(config, context, notes):
+        found = Found(settled.runs, 0, settled.quarantined)
+        batch = await judge(config, context, found, (), context.now())
+        yield replace(batch, seen=_seen(context, settled.names))
+        await _remove(config, context, settled.names)
+
+
+async def _look(config: SlurmEpilogConfig, context: CollectorContext) -> tuple[list[Note], list[Unreadable]]:
+    """What is in the folder and not known; what is known was not removed because the daemon was killed."""
+    folder = await to_thread.run_sync(read_folder, config.spool, context.now())
+    if folder.others:
+        context.log.warning("%s: %d files are no notes of auditord-epilog and stay", config.spool, folder.others)
+    known = await context.seen([note.name for note in folder.notes] + [file.name for file in folder.unreadable])
+    await _remove(config, context, known)
+    return (
+        [each for each in folder.notes if each.name not in known],
+        [each for each in folder.unreadable if each.name not in known],
+    )
+
+
+async def _remove(config: SlurmEpilogConfig, context: CollectorContext, names: Collection[str]) -> None:
+    if names and not context.dry_run:
+        await to_thread.run_sync(remove, config.spool, names)
+
+
+def _seen(context: CollectorContext, names: Sequence[str]) -> Any:  # Any: as Batch has it
+    return dict.fromkeys(names, context.now() + _REMEMBERED)
+
+
+async def _settle(
+    config: SlurmEpilogConfig, context: CollectorContext, notes: Sequence[Note]
+) -> AsyncIterator[Settled]:
+    """Ask about all notes, some at a time; what is not over, or not known yet, stays for the next run."""
+    for_sacct = [] if config.scontrol_suffices else [*notes]
+    for part in _parts(notes if config.scontrol_suffices else (), _BY_SCONTROL):
+        yield await _settle_by_scontrol(config, context, part, for_sacct)
+    old_enough = [note for note in for_sacct if context.now() - note.noted >= config.lag]
+    waiting = len(for_sacct) - len(old_enough)
+    for part in _parts(old_enough, _BY_SACCT):
+        settled = await ask_sacct(config, context, part)
+        waiting += len(part) - len(settled.names)
+        yield settled
+    if waiting:
+        context.log.info("%d jobs wait until sacct knows all of them", waiting)
+
+
+def _parts(notes: Sequence[Note], size: int) -> Iterator[Sequence[Note]]:
+    return (notes[start : start + size] for start in range(0, len(notes), size))
+
+
+async def _settle_by_scontrol(
+    config: SlurmEpilogConfig, context: CollectorContext, notes: Sequence[Note], for_sacct: list[Note]
+) -> Settled:
+    settled = Settled()
+    for note in notes:
+        answer = await ask_scontrol(config, context, note)
+        if answer == "ask sacct":
+            for_sacct.append(note)
+        elif answer != "not over":
+            settled.add(note, answer)
+    return settled
+
+
+def _broken(file: Unreadable) -> Quarantined:
+    reason = f"{file.name} is no note of auditord-epilog: its name holds no job id; look at it and discard it"
+    return Quarantined(f"note/{file.name}", {"note": file.name, "content": file.content}, reason)
+
+
+def convert(config: SlurmEpilogConfig, raw: Any) -> Produced | None:  # Any: JSON from the quarantine
+    """Try a quarantined job again under today's configuration; None if it makes no record now.
+
+    Raises:
+        InvalidRecord: what is still wrong.
+    """
+    if "note" in raw:
+        raise InvalidRecord(f"all that is known is that the job ended; {ADVICE}")
+    return convert_job(config, raw)

@@ -1,0 +1,85 @@
+"""The options of the collector that reads the notes of ``auditord-epilog``."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final, Literal, Self
+
+from pydantic import Field, model_validator
+
+from auditord_builtin.slurm.config import CORES, DEFAULT_COMPONENTS, GPU, MEMORY, Components, JobsConfig, Words
+from auditord_builtin.slurm.epilog.scontrol import COLUMNS
+from auditord_builtin.slurm.table import FIRST_COLUMN, LAST_COLUMN
+from auditord_hookspecs import Duration
+
+SPOOL: Final = Path("/var/spool/auditord-epilog")
+
+COLUMN_OF: Final[Mapping[str, str]] = {
+    "NumCPUs": "NCPUS",
+    "NumNodes": "NNodes",
+    "Mem": "AllocTRES",
+    "TRES": "AllocTRES",
+    "JobState": "State",
+    "UserId": "User",
+    "GroupId": "Group",
+    "JobId": "JobIDRaw",
+    "RunTime": "Elapsed",
+    "TimeLimit": "Timelimit",
+    "SubmitTime": "Submit",
+    "StartTime": "Start",
+    "EndTime": "End",
+}
+"""Columns of sacct by the names that scontrol, and so AUDITOR's epilog collector, has for them."""
+
+
+class SlurmEpilogConfig(JobsConfig):
+    """Finished jobs of the local Slurm cluster, each noted by auditord-epilog at its end."""
+
+    components: Components = Field(
+        default=(CORES, MEMORY, GPU),
+        description="Default: Cores; where known Memory (MiB), GPU; with same_source_as those of the kind slurm. "
+        "auditor: Cores alone.",
+    )
+    spool: Path = Field(default=SPOOL, description="The folder that auditord-epilog writes to.")
+    record_id: Literal["job", "raw"] = Field(
+        default="job", description="job: as the kind slurm, 7_4 for a task of an array; raw: as AUDITOR's epilog, 11."
+    )
+    scontrol: Words = Field(
+        default=("scontrol",), min_length=1, description="The program, or a list of it and its first arguments."
+    )
+    scontrol_timeout: Duration = Field(default=timedelta(seconds=30), description="scontrol is killed after this long.")
+    patience: Duration = Field(
+        default=timedelta(hours=6), description="A job that neither scontrol nor sacct knows is quarantined after this."
+    )
+
+    @property
+    def id_column(self) -> str:
+        """The column that a record's id is made of."""
+        return FIRST_COLUMN if self.record_id == "job" else LAST_COLUMN
+
+    @property
+    def scontrol_suffices(self) -> bool:
+        """Whether the rules need nothing that only sacct knows, such as what steps used."""
+        return COLUMNS.issuperset((*self.columns, *self.merge))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _same_components(cls, given: Any) -> Any:  # Any: whatever stood in the file
+        """Beside the kind ``slurm`` both must say the same of each job, whichever is first."""
+        if isinstance(given, dict) and given.get("same_source_as") and "components" not in given:
+            return {**given, "components": DEFAULT_COMPONENTS}
+        return given
+
+    @model_validator(mode="after")
+    def _columns_of_sacct(self) -> Self:
+        for column in self.columns:
+            if column in COLUMN_OF:
+                raise ValueError(f"'{column}' is called '{COLUMN_OF[column]}' here, as sacct calls it")
+        return self
+
+    @model_validator(mode="after")
+    def _one_id_for_a_job(self) -> Self:
+        if self.record_id == "raw" and self.same_source_as:
+            other = self.same_source_as
+            raise ValueError(f"record_id: raw: tasks of arrays would be counted twice, as {other} names them otherwise")
+        return self

@@ -1,0 +1,129 @@
+"""The folder in which ``auditord-epilog`` notes jobs, one file each (see ``script.py`` for the format)."""
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from auditord_hookspecs import AuditordError
+
+SUFFIX: Final = ".job"
+
+_NAME = re.compile(r"(?P<job_id>[1-9][0-9]{0,9})\.[0-9a-f]{16}\.job")
+_END = b"\0\0"
+_BEING_WRITTEN: Final = timedelta(seconds=10)
+_LONGEST: Final = 2**20
+"""Bytes; the environment of a process is smaller."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """That a run of a job has ended.
+
+    Args:
+        name: the file's name, unlike that of any other note.
+        job_id: Slurm's raw id (an array's task has one of its own).
+        noted: when; the run ended just before.
+        hints: the variables that Slurm set. They tell what to ask for, and are no source of figures.
+    """
+
+    name: str
+    job_id: str
+    noted: datetime
+    hints: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def question(self) -> str:
+        """What to ask Slurm for, so that it answers about this job alone.
+
+        An array and its last task share a raw id, and so do a heterogeneous job and its first part.
+        """
+        for first, second, between in (
+            ("SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "_"),
+            ("SLURM_HET_JOB_ID", "SLURM_HET_JOB_OFFSET", "+"),
+        ):
+            parts = self.hints.get(first, ""), self.hints.get(second, "")
+            if all(part.isascii() and part.isdigit() for part in parts):
+                return between.join(parts)
+        return self.job_id
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A file that is no note."""
+
+    name: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """What the folder holds, the oldest first.
+
+    Args:
+        notes: the jobs.
+        unreadable: files that bear a note's suffix and no job id.
+        others: how many files are none of ours.
+    """
+
+    notes: Sequence[Note]
+    unreadable: Sequence[Unreadable]
+    others: int
+
+
+def read_folder(path: Path, now: datetime) -> Folder:
+    """Read all notes; one that may still be written is left for the next time.
+
+    Raises:
+        AuditordError: there is no such folder, or it cannot be read.
+    """
+    try:
+        with os.scandir(path) as entries:
+            files = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
+        found = [_read(path / name, now) for name in files if name.endswith(SUFFIX)]
+    except OSError as error:
+        raise AuditordError(
+            f"{path}: {error.strerror}: the folder must be there and be readable and writable for this daemon (owner: "
+            "Slurm's user, group: the daemon's, mode 2770)"
+        ) from error
+    notes = sorted((each for each in found if isinstance(each, Note)), key=lambda note: (note.noted, note.name))
+    unreadable = [each for each in found if isinstance(each, Unreadable)]
+    return Folder(notes, unreadable, sum(not name.endswith(SUFFIX) for name in files))
+
+
+def _read(file: Path, now: datetime) -> Note | Unreadable | None:
+    with file.open("rb") as opened:
+        content = opened.read(_LONGEST)
+        noted = datetime.fromtimestamp(os.fstat(opened.fileno()).st_mtime, UTC)
+    match = _NAME.fullmatch(file.name)
+    if match is None:
+        return Unreadable(file.name, content.decode(errors="replace"))
+    if not content.endswith(_END) and now - noted < _BEING_WRITTEN:
+        return None
+    return Note(file.name, match["job_id"], noted, _hints(content))
+
+
+def _hints(content: bytes) -> Mapping[str, str]:
+    """The variables; the last one of a file that was cut off is left out, since it may be cut off itself."""
+    pairs = (entry.decode(errors="replace").partition("=") for entry in content.split(b"\0")[:-1])
+    return {name: value for name, equals, value in pairs if equals}
+
+
+def remove(path: Path, names: Iterable[str]) -> None:
+    """Remove notes that are dealt with; one that is gone already is no fault.
+
+    Raises:
+        AuditordError: the daemon may not; the jobs are safe, and the notes are known.
+    """
+    for name in names:
+        try:
+            with suppress(FileNotFoundError):
+                (path / name).unlink()
+        except OSError as error:
+            raise AuditordError(
+                f"{path / name}: {error.strerror}: cannot be removed: the daemon needs write access to the folder"
+            ) from error
