@@ -107,6 +107,11 @@ class JobsConfig(RunConfig):
         return FIRST_COLUMN
 
     @property
+    def all_steps(self) -> bool:
+        """Whether steps are asked for even if no rule needs them: the first one tells a start that the job has lost."""
+        return False
+
+    @property
     def requeued_keep_their_id(self) -> bool:
         """Whether a run that was requeued has the plain id, although the job's next run may want it."""
         return False

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from auditord_builtin.slurm.config import JobFilter, JobsConfig
-from auditord_builtin.slurm.merge import merge_rows, needs_steps
+from auditord_builtin.slurm.merge import merge_rows, reads_steps
 from auditord_builtin.slurm.states import CONTINUED, ELSEWHERE, ENDED, parse_state
 from auditord_builtin.slurm.table import FIRST_COLUMN, LAST_COLUMN, Run
 from auditord_hookspecs import InvalidRecord, Produced, Quarantined, Record
@@ -95,7 +95,7 @@ def _never_started(config: JobsConfig, run: Run) -> bool:
     had_nodes = row["NodeList"] not in _NO_NODES
     if not is_missing(_start_of(run)):
         return row["Start"] == row["End"] and not had_nodes
-    return not had_nodes or needs_steps(config.columns, config.merge)
+    return not had_nodes or reads_steps(config)
 
 
 def _start_of(run: Run) -> str:

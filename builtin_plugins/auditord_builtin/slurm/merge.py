@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Final
 
-from auditord_builtin.slurm.config import MergePolicy
+from auditord_builtin.slurm.config import JobsConfig, MergePolicy
 from auditord_builtin.slurm.table import FIRST_COLUMN, Run
 from auditord_hookspecs import InvalidRecord
 from auditord_hookspecs.mapping import Row, is_missing, parse_duration, parse_number, parse_size
@@ -40,6 +40,11 @@ def policy_of(column: str, chosen: Mapping[str, MergePolicy]) -> MergePolicy:
 def needs_steps(columns: Iterable[str], chosen: Mapping[str, MergePolicy]) -> bool:
     """Whether sacct has to print steps, which is several times the output."""
     return any(policy_of(column, chosen) != "alloc" for column in columns)
+
+
+def reads_steps(config: JobsConfig) -> bool:
+    """Whether steps are among the rows of every run."""
+    return config.all_steps or needs_steps(config.columns, config.merge)
 
 
 def extra_columns(columns: Iterable[str]) -> Sequence[str]:

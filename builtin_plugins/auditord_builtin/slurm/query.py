@@ -10,7 +10,7 @@ from anyio import to_thread
 
 from auditord_builtin.slurm.config import JobsConfig
 from auditord_builtin.slurm.conversion import ID_COLUMNS
-from auditord_builtin.slurm.merge import extra_columns, needs_steps
+from auditord_builtin.slurm.merge import extra_columns, reads_steps
 from auditord_builtin.slurm.states import RUNNING
 from auditord_builtin.slurm.table import FIRST_COLUMN, LAST_COLUMN, Table, parse_table
 from auditord_hookspecs import CollectorContext, CommandFailed, CommandResult, Window
@@ -44,12 +44,12 @@ def new_delimiter() -> str:
 
 def ended_jobs(config: JobsConfig, window: Window) -> Query:
     """The jobs that ended within the window."""
-    return Query(window, config.sacct_states, needs_steps(config.columns, config.merge))
+    return Query(window, config.sacct_states, reads_steps(config))
 
 
 def jobs_of_all_states(config: JobsConfig, window: Window) -> Query:
     """Whatever may have ended within the window, also in a state that this version does not know."""
-    return Query(window, (), needs_steps(config.columns, config.merge))
+    return Query(window, (), reads_steps(config))
 
 
 def running_jobs(window: Window) -> Query:

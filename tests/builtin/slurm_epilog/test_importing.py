@@ -44,9 +44,8 @@ def test_it_is_understood_with_auditors_ids() -> None:
     assert (config.record_prefix, config.record_id, config.sites[0].name) == ("site", "raw", "SITE-A")
     cores, memory = config.components
     assert (cores.key, memory.key, memory.sub_key) == ("NCPUS", "AllocTRES", "mem")
-    assert [score.only_if.key for score in cores.scores if score.only_if] == ["Partition", "User"]
-    assert memory.only_if
-    assert memory.only_if.key == "State"
+    assert [each.key for score in cores.scores for each in score.only_if] == ["Partition", "User"]
+    assert [each.key for each in memory.only_if] == ["State"]
     assert found.sections["logging.level"] == "warning"
     assert set(found.dropped) == {"addr", "port", "tls_config"}
     assert "of all nodes" in found.comments["collectors.slurm_epilog.components"]

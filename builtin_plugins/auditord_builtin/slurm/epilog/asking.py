@@ -12,7 +12,6 @@ from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
 from auditord_builtin.slurm.epilog.notes import Note
 from auditord_builtin.slurm.epilog.scontrol import parse_job
 from auditord_builtin.slurm.judging import is_over
-from auditord_builtin.slurm.merge import needs_steps
 from auditord_builtin.slurm.query import ENVIRONMENT, Query, run_query
 from auditord_builtin.slurm.states import ENDED, parse_state
 from auditord_builtin.slurm.table import LAST_COLUMN, Run, group_runs
@@ -106,7 +105,7 @@ async def ask_sacct(config: SlurmEpilogConfig, context: CollectorContext, notes:
     """
     period = Window(min(note.noted for note in notes) - _DAY, max(note.noted for note in notes) + _DAY)
     jobs = sorted({note.question for note in notes})
-    query = Query(period, (), needs_steps(config.columns, config.merge), jobs)
+    query = Query(period, (), config.all_steps, jobs)
     table = await run_query(config, context, query)
     runs: defaultdict[str, list[Run]] = defaultdict(list)
     for item in group_runs(table.rows):

@@ -58,6 +58,11 @@ class SlurmEpilogConfig(JobsConfig):
         return FIRST_COLUMN if self.record_id == "job" else LAST_COLUMN
 
     @property
+    def all_steps(self) -> bool:
+        """Always: sacct is asked for few jobs at a time."""
+        return True
+
+    @property
     def scontrol_suffices(self) -> bool:
         """Whether the rules need nothing that only sacct knows, such as what steps used."""
         return COLUMNS.issuperset((*self.columns, *self.merge))
