@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
 
+from auditord_builtin.htcondor.ads import parse_ad, row_of_ad
 from auditord_builtin.htcondor.config import HTCondorConfig
 from auditord_builtin.htcondor.identity import identity
-from auditord_builtin.htcondor.query import CHOSEN
+from auditord_builtin.htcondor.query import CHOSEN, wanted_columns
 from auditord_hookspecs import InvalidRecord, Quarantined, Record
 from auditord_hookspecs.mapping import Row, build_components, build_meta, find_site, parse_number
 
@@ -141,10 +142,15 @@ def convert(config: HTCondorConfig, raw: Any) -> Record | None:  # Any: JSON fro
     Raises:
         InvalidRecord: what is still wrong.
     """
-    row = raw.get("row") if isinstance(raw, dict) else None
-    if not isinstance(row, dict):
-        raise InvalidRecord("this is no job but output that belongs to none; discard it")
-    judged = convert_row(config, row)
+    judged = convert_row(config, _row_from_raw(config, raw))
     if isinstance(judged, Quarantined):
         raise InvalidRecord(judged.reason)
     return judged.record if isinstance(judged, Converted) else None
+
+
+def _row_from_raw(config: HTCondorConfig, raw: Any) -> Row:  # Any: JSON from the quarantine
+    if isinstance(raw, dict) and "ad" in raw:
+        return row_of_ad(parse_ad(str(raw["ad"])), wanted_columns(config))
+    if isinstance(raw, dict) and "row" in raw:
+        return {str(column): str(text) for column, text in raw["row"].items()}
+    raise InvalidRecord("this is no job but output that belongs to none; discard it")

@@ -103,8 +103,9 @@ def _rotated(path: Path) -> Iterator[Path]:
 
 def _fingerprint(path: Path) -> str:
     head = _bytes(path, 0, _HEAD)
-    end = head.find(_END)
-    return hashlib.sha256(head[: head.find(b"\n", end + 1)]).hexdigest()[:32] if end >= 0 else ""
+    banner = head.find(_END)
+    end = head.find(b"\n", banner + 1)
+    return hashlib.sha256(head[:end]).hexdigest()[:32] if banner >= 0 and end >= 0 else ""
 
 
 def _bytes(path: Path, start: int, count: int) -> bytes:
@@ -121,12 +122,18 @@ def _read(config: HTCondorConfig, path: Path, start: int) -> Piece:
     count = _PIECE
     while True:
         text = _bytes(path, start, count)
-        end = text.rfind(_END)
-        size = text.rfind(b"\n", end + 1) + 1 if end >= 0 else 0
+        size = _whole_ads(text)
         if size or len(text) < count:
             break
         count *= 2  # one ad is longer than a piece
     return parse_piece(config, text[:size])
+
+
+def _whole_ads(text: bytes) -> int:
+    """How many bytes of the text are ads with the line that ends them; that line may itself be half written."""
+    written = text.rfind(b"\n") + 1
+    banner = text.rfind(_END, 0, written - 1)
+    return text.find(b"\n", banner + 1) + 1 if banner >= 0 else 0
 
 
 def parse_piece(config: HTCondorConfig, text: bytes) -> Piece:

@@ -1,0 +1,54 @@
+import pytest
+
+from auditord_builtin.htcondor.printed import parse_json, parse_json_lines, parse_separated
+from auditord_hookspecs import CommandFailed
+
+COLUMNS = ["GlobalJobId", "Note", "A+B"]
+
+
+def test_values_keep_what_is_between_the_words() -> None:
+    output = b"W s1#1.0#5 W a,b\n*** \n W 3.5 W\nW s1#2.0#6 W  W undefined W\n"
+    rows = parse_separated(output, COLUMNS, "W").rows
+    assert rows == [{"GlobalJobId": "s1#1.0#5", "Note": "a,b\n*** \n", "A+B": "3.5"}, {"GlobalJobId": "s1#2.0#6"}]
+
+
+def test_warnings_between_jobs_are_kept_apart() -> None:
+    output = b"\t*** Warning: Bad history file\n-- a -- b -- c --\n\t*** Warning\n-- d -- e -- f --\n"
+    printed = parse_separated(output, COLUMNS, "--")
+    assert [row["GlobalJobId"] for row in printed.rows] == ["a", "d"]
+    assert printed.unreadable == ["*** Warning: Bad history file", "*** Warning"]
+
+
+@pytest.mark.parametrize("output", [b"", b"\n"])
+def test_no_jobs(output: bytes) -> None:
+    assert not parse_separated(output, COLUMNS, "W").rows
+
+
+@pytest.mark.parametrize(
+    "output", [b"W a W b W c W", b"W a W b W c", b"W a W b W\n", b" ID OWNER SUBMITTED\n", b"W a W b W c W\nW d"]
+)
+def test_what_is_cut_or_something_else_is_refused(output: bytes) -> None:
+    with pytest.raises(CommandFailed):
+        parse_separated(output, COLUMNS, "W")
+
+
+@pytest.mark.parametrize(
+    "output", [b"", b"[", b"{}", b"[1]", b'[{"a": 1}', b" ID OWNER SUBMITTED\n", b'[\n{"GlobalJobId": "s1\n']
+)
+def test_json_that_is_cut_or_something_else_is_refused(output: bytes) -> None:
+    with pytest.raises(CommandFailed):
+        parse_json(output, ["GlobalJobId"])
+
+
+@pytest.mark.parametrize("output", [b'{"a": 1}', b'{"a": 1}\n{"a"\n', b"1\n", b" ID OWNER SUBMITTED\n"])
+def test_json_lines_that_are_cut_or_something_else_are_refused(output: bytes) -> None:
+    with pytest.raises(CommandFailed):
+        parse_json_lines(output, ["GlobalJobId"])
+
+
+def test_json_as_htcondor_prints_it() -> None:
+    output = b'[\n{\n  "GlobalJobId": "s1#1.0#5",\n  "Cmd": "\\/bin\\/true",\n  "X": null,\n  "B": true\n}\n]\n'
+    columns = ["globaljobid", "Cmd", "X", "B", "Missing"]
+    assert parse_json(output, columns).rows == [{"globaljobid": "s1#1.0#5", "Cmd": "/bin/true", "B": "true"}]
+    assert not parse_json(b"[\n]\n", columns).rows
+    assert not parse_json_lines(b"", columns).rows
