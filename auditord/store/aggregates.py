@@ -165,6 +165,13 @@ class Folding:
                 return None if value is None else str(value)
 
 
+def folded(query: AggregateQuery, parts: Sequence[Part], rows: Iterable[Row]) -> Aggregates:
+    """The answer, where all rows are there."""
+    folding = Folding(query, parts)
+    folding.add(rows)
+    return folding.result()
+
+
 def _number(columns: Iterator[Any], limbs: Limbs) -> int | None:
     if limbs == WHOLE:  # as nearly always
         number = next(columns)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final, TypeAlias
+from typing import Final, LiteralString, TypeAlias
 
 import msgspec
 
@@ -11,6 +11,17 @@ from auditord.store.verdicts import Identity, content_hash
 from auditord_hookspecs import Component, InvalidRecord, Record
 from auditord_hookspecs.records import MAX_AMOUNT
 from auditord_hookspecs.wire import encode_record
+
+META_COLUMNS: Final[Mapping[str, LiteralString]] = {"site_id": "site", "group_id": "user_group", "user_id": "user_name"}
+"""Columns for the first value of meta keys; they tell all of these keys where ``more`` is not set."""
+
+AMOUNT_COLUMNS: Final[Mapping[str, LiteralString]] = {
+    "Cores": "cores",
+    "Memory": "memory",
+    "GPU": "gpu",
+    "TotalCPU": "total_cpu",
+}
+"""Columns for the amounts of components; the same."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 

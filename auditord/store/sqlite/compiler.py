@@ -11,7 +11,7 @@ from typing import Final, LiteralString, TypeAlias
 
 import msgspec
 
-from auditord.store.rows import to_micros
+from auditord.store.rows import AMOUNT_COLUMNS, META_COLUMNS, to_micros
 from auditord_hookspecs import RecordQuery
 from auditord_hookspecs.query import (
     AllOf,
@@ -62,14 +62,6 @@ _TIME_COLUMNS: Final[dict[tuple[TimeField, SortField], LiteralString]] = {
 _TIMES_BESIDE_THE_ORDER: Final[dict[TimeField, LiteralString]] = {
     TimeField.START: "+start_time",
     TimeField.STOP: "+stop_time",
-}
-
-META_COLUMNS: Final[dict[str, LiteralString]] = {"site_id": "site", "group_id": "user_group", "user_id": "user_name"}
-AMOUNT_COLUMNS: Final[dict[str, LiteralString]] = {
-    "Cores": "cores",
-    "Memory": "memory",
-    "GPU": "gpu",
-    "TotalCPU": "total_cpu",
 }
 
 HAS_KEY: Final = "EXISTS (SELECT 1 FROM json_each(document, '$.meta') AS meta WHERE meta.key = ?)"

@@ -7,16 +7,12 @@ path as in the document, otherwise key by key, since paths know no escapes.
 import re
 from typing import Final, LiteralString
 
-from auditord.store.sqlite.compiler import AMOUNT_COLUMNS, HAS_KEY, META_COLUMNS, Compiled
+from auditord.store.aggregates_sql import Sql, column_of_keys
+from auditord.store.rows import AMOUNT_COLUMNS
+from auditord.store.sqlite.compiler import HAS_KEY
 from auditord_hookspecs import CalendarPeriod, CalendarUnit, ComponentAmount, Dimension, MetaValue, ScoreValue
 from auditord_hookspecs.query import TimeField
 
-# These columns hold the first value under the first of both keys that a record has.
-_COLUMNS_OF_TWO: Final[dict[tuple[str, ...], LiteralString]] = {
-    ("site_id", "site"): "site",
-    ("group_id", "group"): "user_group",
-    ("user_id", "user"): "user_name",
-}
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_.:/ -]+")
 
 _FORMATS: Final[dict[CalendarUnit, LiteralString]] = {
@@ -26,7 +22,7 @@ _FORMATS: Final[dict[CalendarUnit, LiteralString]] = {
 }
 
 
-def compile_dimension(dimension: Dimension, stop: Compiled) -> Compiled:
+def compile_dimension(dimension: Dimension, stop: Sql) -> Sql:
     """A column of ``records``, as :class:`auditord.store.aggregates.Folding` wants it.
 
     Args:
@@ -35,51 +31,41 @@ def compile_dimension(dimension: Dimension, stop: Compiled) -> Compiled:
     """
     match dimension:
         case MetaValue(keys):
-            return _meta_value(keys)
+            plain = all(map(_PLAIN_KEY.fullmatch, keys))
+            return column_of_keys(keys, _by_path(keys) if plain else _by_key(keys))
         case ComponentAmount(component):
             return _component_amount(component)
         case ScoreValue(component):
             return _scores_of_several(component)
         case CalendarPeriod(unit, field):
-            return _first_day(Compiled("start_time") if field is TimeField.START else stop, unit)
+            return _first_day(Sql("start_time") if field is TimeField.START else stop, unit)
 
 
-def _meta_value(keys: tuple[str, ...]) -> Compiled:
-    if keys in _COLUMNS_OF_TWO:
-        return Compiled(_COLUMNS_OF_TWO[keys])
-    document = _by_path(keys) if all(map(_PLAIN_KEY.fullmatch, keys)) else _by_key(keys)
-    if keys[0] not in META_COLUMNS:
-        return document
-    column = META_COLUMNS[keys[0]]
-    told: LiteralString = "more IS NULL" if len(keys) == 1 else f"more IS NULL AND {column} IS NOT NULL"
-    return Compiled(f"CASE WHEN {told} THEN {column} ELSE {document.sql} END", document.parameters)
-
-
-def _by_path(keys: tuple[str, ...]) -> Compiled:
-    first = Compiled("json_extract(document, ?)", (f'$.meta."{keys[0]}"[0]',))
-    has = Compiled("json_type(document, ?) IS NOT NULL", (f'$.meta."{keys[0]}"',))
+def _by_path(keys: tuple[str, ...]) -> Sql:
+    first = Sql("json_extract(document, ?)", (f'$.meta."{keys[0]}"[0]',))
+    has = Sql("json_type(document, ?) IS NOT NULL", (f'$.meta."{keys[0]}"',))
     return _first_of(has, first, _by_path(keys[1:])) if keys[1:] else first
 
 
-def _by_key(keys: tuple[str, ...]) -> Compiled:
-    first = Compiled(
+def _by_key(keys: tuple[str, ...]) -> Sql:
+    first = Sql(
         "(SELECT json_extract(meta.value, '$[0]') FROM json_each(document, '$.meta') AS meta WHERE meta.key = ?)",
         (keys[0],),
     )
-    has = Compiled(HAS_KEY, (keys[0],))
+    has = Sql(HAS_KEY, (keys[0],))
     return _first_of(has, first, _by_key(keys[1:])) if keys[1:] else first
 
 
-def _first_of(has: Compiled, first: Compiled, others: Compiled) -> Compiled:
-    return Compiled(
+def _first_of(has: Sql, first: Sql, others: Sql) -> Sql:
+    return Sql(
         f"CASE WHEN {has.sql} THEN {first.sql} ELSE {others.sql} END",
         (*has.parameters, *first.parameters, *others.parameters),
     )
 
 
-def _component_amount(component: str) -> Compiled:
+def _component_amount(component: str) -> Sql:
     # A sum might not fit 64 bits: several amounts stay apart, as text.
-    document = Compiled(
+    document = Sql(
         "(SELECT group_concat(json_extract(each.value, '$.amount')) FROM json_each(document, '$.components') AS each"
         " WHERE json_extract(each.value, '$.name') = ?)",
         (component,),
@@ -87,12 +73,12 @@ def _component_amount(component: str) -> Compiled:
     if component not in AMOUNT_COLUMNS:
         return document
     column = AMOUNT_COLUMNS[component]
-    return Compiled(f"CASE WHEN more IS NULL THEN {column} ELSE {document.sql} END", document.parameters)
+    return Sql(f"CASE WHEN more IS NULL THEN {column} ELSE {document.sql} END", document.parameters)
 
 
-def _scores_of_several(component: str) -> Compiled:
+def _scores_of_several(component: str) -> Sql:
     # Unless several components may have one name, the set of scores tells.
-    return Compiled(
+    return Sql(
         "CASE WHEN more IS NOT NULL THEN (SELECT json_extract(each.value, '$.scores')"
         " FROM json_each(document, '$.components') AS each WHERE json_extract(each.value, '$.name') = ?"
         " ORDER BY each.key LIMIT 1) END",
@@ -100,7 +86,7 @@ def _scores_of_several(component: str) -> Compiled:
     )
 
 
-def _first_day(moment: Compiled, unit: CalendarUnit) -> Compiled:
+def _first_day(moment: Sql, unit: CalendarUnit) -> Sql:
     # Division truncates toward zero; before 1970 that would be the next second.
     seconds = f"({moment.sql} - 999999 * ({moment.sql} < 0)) / 1000000"
-    return Compiled(f"strftime('{_FORMATS[unit]}', {seconds}, 'unixepoch')", moment.parameters * 2)
+    return Sql(f"strftime('{_FORMATS[unit]}', {seconds}, 'unixepoch')", moment.parameters * 2)

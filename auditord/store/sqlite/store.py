@@ -11,6 +11,7 @@ import msgspec
 
 from auditord.database import Database
 from auditord.store.aggregates import Folding, Row
+from auditord.store.aggregates_sql import compile_aggregate
 from auditord.store.protocol import (
     Difference,
     Duplicates,
@@ -23,7 +24,7 @@ from auditord.store.protocol import (
 from auditord.store.rows import Offer, from_micros, make_offer
 from auditord.store.sqlite import changes, outbox
 from auditord.store.sqlite.additions import Additions
-from auditord.store.sqlite.aggregates import compile_aggregate, take_rows
+from auditord.store.sqlite.aggregates import SqliteDialect, take_rows
 from auditord.store.sqlite.compiler import compile_query
 from auditord.store.sqlite.counting import read_counts, set_counted_keys
 from auditord.store.sqlite.sources import QUERIES
@@ -173,7 +174,7 @@ class SqliteRecordStore:
         return self._has_outbox and is_carried_on(provenance)
 
     async def _sums(self, query: AggregateQuery, arithmetic: Arithmetic) -> Aggregates:
-        compiled = compile_aggregate(query, arithmetic)
+        compiled = compile_aggregate(query, SqliteDialect(arithmetic))
         folding = Folding(query, compiled.parts)
 
         def fold(cursor: sqlite3.Cursor) -> list[Row]:  # in a reader's thread: thousands of groups take their time

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from auditord.database.migrations import load_migrations, migrate
-from auditord.store.sqlite.aggregates import compile_aggregate, take_rows
+from auditord.store.aggregates_sql import compile_aggregate
+from auditord.store.sqlite.aggregates import SqliteDialect, take_rows
 from auditord.store.sqlite.store import MIGRATIONS
 from auditord.store.sqlite.sums import Arithmetic, Overflow, noticing_overflow, product_sum, sum_of
 from auditord_hookspecs import (
@@ -48,7 +49,7 @@ def connection() -> Iterator[sqlite3.Connection]:
 
 
 def plan(connection: sqlite3.Connection, query: AggregateQuery) -> list[str]:
-    statement = compile_aggregate(query, Arithmetic.PLAIN).statement
+    statement = compile_aggregate(query, SqliteDialect(Arithmetic.PLAIN)).statement
     steps = connection.execute(f"EXPLAIN QUERY PLAN {statement.sql}", statement.parameters)
     return [step for *_, step in steps if " records " in step]
 
@@ -57,7 +58,7 @@ def test_everything_that_is_asked_for_is_a_parameter() -> None:
     by = (MetaValue("o'key"), MetaValue('o"key'), ComponentAmount("o'name"), ScoreValue("o'name", "o'score"))
     query = AggregateQuery(MetaContains("o'key", "o'value"), by, (ComponentUsage("o'name", ("o'score",)),), DAY, START)
     for arithmetic in Arithmetic:
-        statement = compile_aggregate(query, arithmetic).statement
+        statement = compile_aggregate(query, SqliteDialect(arithmetic)).statement
         assert "o'" not in statement.sql
         assert 'o"' not in statement.sql
         assert statement.sql.count("?") == len(statement.parameters)
