@@ -9,15 +9,14 @@ import re
 import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Final
 
+from auditord.database.scripts import load_scripts
 from auditord.errors import SchemaMismatch
 
 _log: Final = logging.getLogger(__name__)
 
-_FILE = re.compile(r"(\d{4})_[a-z0-9_]+\.sql")
 _APPLICATION_ID = re.compile(r"^PRAGMA application_id = (0x[0-9a-fA-F]+|\d+);", re.MULTILINE)
 
 
@@ -35,11 +34,8 @@ def load_migrations(package: str) -> Migrations:
     Raises:
         ValueError: they are not numbered 1, 2, 3, … or the first one does not set the application id.
     """
-    files = sorted((file for file in resources.files(package).iterdir() if file.name.endswith(".sql")), key=str)
-    matches = [_FILE.fullmatch(file.name) for file in files]
-    if not files or [match and int(match[1]) for match in matches] != list(range(1, len(files) + 1)):
-        raise ValueError(f"{package} must hold 0001_slug.sql, 0002_slug.sql, …, and holds {[f.name for f in files]}")
-    scripts = [file.read_text(encoding="utf-8") for file in files]
+    files = load_scripts(package)
+    scripts = [file.sql for file in files]
     mark = _APPLICATION_ID.search(scripts[0])
     if mark is None:
         raise ValueError(f"{files[0].name} in {package} must set PRAGMA application_id")
