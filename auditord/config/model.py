@@ -3,19 +3,21 @@
 Each kind brings the model of its own instances (:mod:`auditord.config.instances` joins them to this one).
 """
 
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
+from urllib.parse import unquote
 
 from pydantic import Field, field_validator, model_validator
 
 from auditord.config.documents import is_section
 from auditord.config.listen import DEFAULT_LISTEN, Listen
 from auditord.config.sizes import Size
-from auditord.config.store_url import sqlite_path, sqlite_url
+from auditord.config.store_url import is_postgresql, sqlite_path, sqlite_url
 from auditord.duplicates import Duplicates
-from auditord_hookspecs import Duration, InstanceConfig, Section
+from auditord_hookspecs import Duration, InstanceConfig, Secret, Section
 
 DatabaseMetric: TypeAlias = Literal["RecordCount", "RecordCountPerSite", "RecordCountPerGroup", "RecordCountPerUser"]
 
@@ -34,6 +36,11 @@ INSTANCE_NAME = r"^[a-z][a-z0-9_]*$"
 InstanceName = Annotated[str, Field(pattern=INSTANCE_NAME)]
 
 INSTANCE_SECTIONS = ("collectors", "plugins", "senders")
+
+
+SslMode: TypeAlias = Literal["disable", "allow", "prefer", "require", "verify-ca", "verify-full"]
+
+_PASSWORD = re.compile(r"(?P<before>postgres(?:ql)?://[^:@/?#]*):(?P<password>[^@/?#]*)(?P<after>@.*)", re.DOTALL)
 
 
 class ApiSection(Section):
@@ -64,14 +71,57 @@ class ApiSection(Section):
 
 
 class StoreSection(Section):
-    """Where the records are kept."""
+    """Where the records are kept. All but the URL is for PostgreSQL."""
 
-    url: str = Field(min_length=1, description="sqlite:///<absolute path>; by default records.db in state_dir.")
+    url: str = Field(
+        min_length=1,
+        description="sqlite:///<absolute path>, by default records.db in state_dir; or "
+        "postgresql://user@host:port/database, after `auditord database migrate`.",
+    )
+    password: Secret | None = Field(
+        default=None, min_length=1, description="The user's password, best as a reference such as file:/path."
+    )
+    sslmode: SslMode | None = Field(
+        default=None,
+        description="How much TLS must prove, as libpq has it; verify-full for a server on another host. By default "
+        "prefer, which proves nothing.",
+    )
+    sslrootcert: Path | None = Field(
+        default=None, description="Certificates of those who may sign the server's certificate; or system."
+    )
+    sslcert: Path | None = Field(default=None, description="The certificate to log in with.")
+    sslkey: Path | None = Field(default=None, description="Its key; readable by nobody else.")
+    pool_size: int = Field(
+        default=10,
+        ge=2,
+        le=1_000,
+        description="Connections for short statements, and as many again for long answers, each as far as needed.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_password_out(cls, values: Any) -> Any:  # Any: not validated yet
+        """A password that stands in the URL is a secret from here on: URLs get into messages."""
+        if not is_section(values) or not isinstance(values.get("url"), str):
+            return values
+        found = _PASSWORD.fullmatch(values["url"])
+        if found is None:
+            return values
+        return {"password": unquote(found["password"]), **values, "url": found["before"] + found["after"]}
+
+    @model_validator(mode="after")
+    def _only_for_postgresql(self) -> "StoreSection":
+        fields = type(self).model_fields
+        given = [name for name in fields if name != "url" and getattr(self, name) != fields[name].default]
+        if given and not is_postgresql(self.url):
+            raise ValueError(f"{given[0]} is for PostgreSQL only: leave it out, or write a url postgresql://…")
+        return self
 
     @field_validator("url")
     @classmethod
     def _can_be_opened(cls, url: str) -> str:
-        sqlite_path(url)
+        if not is_postgresql(url):
+            sqlite_path(url)
         return url
 
 

@@ -4,6 +4,11 @@ from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
 
+def is_postgresql(url: str) -> bool:
+    """Whether it is for libpq to understand."""
+    return url.startswith(("postgresql://", "postgres://"))
+
+
 def sqlite_path(url: str) -> Path:
     """The file of ``sqlite:///var/lib/auditord/records.db``; the path is absolute (a fourth slash does no harm).
 
@@ -13,11 +18,9 @@ def sqlite_path(url: str) -> Path:
         ValueError: this version can open nothing of this URL.
     """
     parts = urlsplit(url)
-    if parts.scheme in {"postgresql", "postgres"}:
-        raise ValueError("PostgreSQL is not available in this version, use sqlite:///path/to/file")
     foreign = parts.scheme != "sqlite" or parts.netloc or parts.query or parts.fragment
     if foreign or not parts.path.startswith("/") or not parts.path.strip("/"):
-        raise ValueError("it is not of the form sqlite:///path/to/file, with an absolute path")
+        raise ValueError("it is neither sqlite:///path/to/file, with an absolute path, nor postgresql://…")
     return Path("/" + unquote(parts.path).lstrip("/"))
 
 

@@ -128,12 +128,12 @@ def test_the_schema_holds_every_installed_kind(run: Run) -> None:
 
 
 def test_show_names_each_values_source_and_masks_secrets(run: Run, written: Callable[[str], Path]) -> None:
-    path = written("api:\n  max_body: 1MiB\nstore: {url: 'sqlite://me:pass@host/x'}\n")
+    path = written("api:\n  max_body: 1MiB\nstore: {url: 'postgresql://me:geheim@host/x'}\n")
     output = run("config", "show", "--config", path, AUDITORD_SHUTDOWN__GRACE="1m").output
     assert f"  max_body: 1MiB  # {path}:2\n" in output
     assert "  grace: 1m  # environment variable AUDITORD_SHUTDOWN__GRACE\n" in output
     assert "  enabled: true  # default\n" in output
-    assert "pass" not in output
+    assert "geheim" not in output
 
 
 def test_what_show_prints_can_be_loaded_and_shows_the_same(run: Run, written: Callable[[str], Path]) -> None:
