@@ -125,7 +125,7 @@ async def opened(
     async with AsyncExitStack() as stack:
         spool = await stack.enter_async_context(Spool.opened(configuration.state_dir, now))
         store = await stack.enter_async_context(
-            open_store(configuration.store.url, counted_keys=sorted({key.key for key in keys}), outbox=outbox)
+            open_store(configuration.store, counted_keys=sorted({key.key for key in keys}), outbox=outbox)
         )
         clock, registry = Clock(lambda most: most * RANDOM.random()), CollectorRegistry()
         yield House(

@@ -2,7 +2,7 @@
 
 import pytest
 
-pytest_plugins = ["tests.slurm_jobs"]
+pytest_plugins = ["tests.postgres_server", "tests.slurm_jobs"]
 
 
 @pytest.fixture

@@ -123,7 +123,7 @@ def _key_and_value(text: str) -> tuple[str, str]:
 
 @asynccontextmanager
 async def _opened() -> AsyncGenerator[RecordStore, None]:
-    async with open_store_for_reading(load_installation().configuration.store.url) as store:
+    async with open_store_for_reading(load_installation().configuration.store) as store:
         yield store
 
 

@@ -114,7 +114,7 @@ async def _left(configuration: Configuration) -> dict[str, Any]:  # Any: JSON
     async with Spool.opened_read_only(configuration.state_dir, utc_now) as spool:
         figures = await spool.figures()
         runs = await spool.last_runs()
-    async with open_store_for_reading(configuration.store.url) as store:
+    async with open_store_for_reading(configuration.store) as store:
         records = (await store.counts()).total
     return {
         "records": records,

@@ -1,56 +1,110 @@
 """The record store that a URL names."""
 
+import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
+from typing import Final, NoReturn
 
-from auditord.config.store_url import sqlite_path
-from auditord.errors import ConfigurationError
+import anyio
+from pydantic import ValidationError
+
+from auditord.config.model import StoreSection
+from auditord.config.store_url import is_postgresql, sqlite_path
+from auditord.database.postgres.address import address_of
+from auditord.errors import ConfigurationError, StoreUnavailable, plain_errors
+from auditord.store.postgres import PostgresRecordStore
 from auditord.store.protocol import RecordStore
 from auditord.store.sqlite import SqliteRecordStore
+
+_log: Final = logging.getLogger(__name__)
 
 
 @asynccontextmanager
 async def open_store(
-    url: str, *, counted_keys: Sequence[str], outbox: bool = False
+    where: StoreSection | str, *, counted_keys: Sequence[str], outbox: bool = False
 ) -> AsyncGenerator[RecordStore, None]:
-    """The store that ``store.url`` names, closed on leaving.
+    """The store that the configuration names, closed on leaving.
+
+    A PostgreSQL server may be away: the store is there all the same, and works once the server does. If its schema
+    turns out not to be this version's, now or later, what is inside the context is cancelled and SchemaMismatch raised.
 
     Args:
-        url: ``sqlite:///var/lib/auditord/records.db``; the path is absolute (a fourth slash does no harm).
+        where: the section ``store``, or its URL alone: ``sqlite:///var/lib/auditord/records.db`` (the path is absolute,
+            a fourth slash does no harm) or ``postgresql://user@host/database``.
         counted_keys: meta keys whose values ``counts()`` tells.
         outbox: whether changes are kept for senders, see :meth:`RecordStore.outbox`.
 
     Raises:
         ConfigurationError: the URL is none of those that this version can open.
-        SchemaMismatch: the file is another program's, or newer than this version.
-        StoreUnavailable: it cannot be opened, or not be written.
+        SchemaMismatch: the database is another program's, newer than this version, or not migrated.
+        StoreUnavailable: the SQLite file cannot be opened, or not be written.
     """
-    store = await SqliteRecordStore.open(_sqlite_path(url), counted_keys=counted_keys, outbox=outbox)
+    section = _section(where)
+    if is_postgresql(section.url):
+        async with _postgres(section, counted_keys, outbox=outbox) as store:
+            yield store
+    else:
+        sqlite = await SqliteRecordStore.open(sqlite_path(section.url), counted_keys=counted_keys, outbox=outbox)
+        try:
+            yield sqlite
+        finally:
+            await sqlite.close()
+
+
+@asynccontextmanager
+async def open_store_for_reading(where: StoreSection | str) -> AsyncGenerator[RecordStore, None]:
+    """The same beside a daemon that may be writing: reads work, everything else raises StoreUnavailable.
+
+    Raises:
+        ConfigurationError: the URL is none of those that this version can open.
+        SchemaMismatch: the schema is not exactly this version's.
+        StoreUnavailable: there is no such file, it cannot be opened, or the server does not answer.
+    """
+    section = _section(where)
+    store: SqliteRecordStore | PostgresRecordStore
+    if is_postgresql(section.url):
+        store = PostgresRecordStore(address_of(section), None, read_only=True)
+    else:
+        store = SqliteRecordStore.open_read_only(sqlite_path(section.url))
     try:
+        if isinstance(store, PostgresRecordStore):
+            await store.open()
         yield store
     finally:
         await store.close()
 
 
 @asynccontextmanager
-async def open_store_for_reading(url: str) -> AsyncGenerator[RecordStore, None]:
-    """The same beside a daemon that may be writing: reads work, everything else raises StoreUnavailable.
+async def _postgres(
+    section: StoreSection, counted_keys: Sequence[str], *, outbox: bool
+) -> AsyncGenerator[RecordStore, None]:
+    store = PostgresRecordStore(address_of(section), counted_keys, outbox=outbox)
+    with plain_errors():
+        try:
+            await _open_patiently(store)
+            async with anyio.create_task_group() as group:
+                group.start_soon(_end_if_refused, store)
+                yield store
+                group.cancel_scope.cancel()
+        finally:
+            with anyio.CancelScope(shield=True):  # what has been begun is finished even then
+                await store.close()
 
-    Raises:
-        ConfigurationError: the URL is none of those that this version can open.
-        SchemaMismatch: the schema is not exactly this version's.
-        StoreUnavailable: there is no such file, or it cannot be opened.
-    """
-    store = SqliteRecordStore.open_read_only(_sqlite_path(url))
+
+async def _open_patiently(store: PostgresRecordStore) -> None:
     try:
-        yield store
-    finally:
-        await store.close()
+        await store.open()
+    except StoreUnavailable as error:
+        _log.warning("starting without the record store, what is posted meanwhile goes to the spool: %s", error)
 
 
-def _sqlite_path(url: str) -> Path:
+async def _end_if_refused(store: PostgresRecordStore) -> NoReturn:
+    raise await store.refused()
+
+
+def _section(where: StoreSection | str) -> StoreSection:
     try:
-        return sqlite_path(url)
-    except ValueError as error:
-        raise ConfigurationError(f"store.url: {error}.") from error
+        return where if isinstance(where, StoreSection) else StoreSection(url=where)
+    except ValidationError as error:
+        reason = error.errors(include_input=False)[0]["msg"].removeprefix("Value error, ")
+        raise ConfigurationError(f"store.url: {reason}.") from error

@@ -11,14 +11,15 @@ pytestmark = pytest.mark.anyio
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("postgresql://db.example/auditor", "PostgreSQL is not available in this version"),
-        ("sqlite://", "not of the form sqlite:///path"),
-        ("sqlite:///", "not of the form sqlite:///path"),
-        ("sqlite://host/path.db", "not of the form sqlite:///path"),
-        ("sqlite:///path.db?mode=ro", "not of the form sqlite:///path"),
-        ("records.db", "not of the form sqlite:///path"),
-        ("sqlite:records.db", "not of the form sqlite:///path"),
-        ("mysql://x/y", "not of the form sqlite:///path"),
+        ("postgresql://db.example/auditord?colour=red", 'invalid URI query parameter: "colour"'),
+        ("postgresql://[::1/auditord", 'matching "]" in IPv6 host address'),
+        ("sqlite://", "neither sqlite:///path"),
+        ("sqlite:///", "neither sqlite:///path"),
+        ("sqlite://host/path.db", "neither sqlite:///path"),
+        ("sqlite:///path.db?mode=ro", "neither sqlite:///path"),
+        ("records.db", "neither sqlite:///path"),
+        ("sqlite:records.db", "neither sqlite:///path"),
+        ("mysql://x/y", "neither sqlite:///path"),
     ],
 )
 async def test_other_urls_are_refused(url: str, message: str) -> None:

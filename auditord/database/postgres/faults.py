@@ -1,0 +1,74 @@
+"""What PostgreSQL's errors mean for the operator, and which of them pass by themselves."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Final
+
+import psycopg
+from psycopg_pool import PoolClosed, PoolTimeout
+
+from auditord.errors import StoreUnavailable
+
+_ADVICE: Final = {
+    "08": "the connection was lost; see whether the server runs and the network is up",
+    "25006": "it takes no writes, as a standby does; point store.url to the primary server",
+    "28": "it refuses the user; check store.url, store.password, the certificates, and pg_hba.conf on the server",
+    "3D000": "the server has no such database; make it with createdb, then run `auditord database migrate`",
+    "40": "transactions got in each other's way again and again",
+    "42501": "the user lacks a privilege; grant it, see `auditord database migrate --help`",
+    "53100": "there is no room left on the server's disk; make room, writing goes on by itself",
+    "53200": "the server has no memory left",
+    "53300": "the server has no connection to spare; raise its max_connections or lower store.pool_size",
+    "57014": "the statement took too long; look at the server's load and its locks",
+    "57P": "the server is being stopped or started",
+    "58": "the server's disk reports an error; look at the server's log",
+    "XX": "the server reports damage; look at the server's log",
+}
+
+_NO_ANSWER: Final = "see whether the server runs and can be reached from here; its log tells more"
+
+
+def as_unavailable(error: BaseException, where: str) -> StoreUnavailable:
+    """The error in the operator's words: the same call may succeed later."""
+    state = _sqlstate(error)
+    advice = next((text for start, text in _ADVICE.items() if state.startswith(start)), _NO_ANSWER)
+    return StoreUnavailable(f"The database {where} is not available: {advice} ({_first_line(error)}).")
+
+
+def is_permanent(error: BaseException) -> bool:
+    """Whether the values of the statement are refused for good: another attempt with them would fail again.
+
+    Classes 22 (data) and 54 (limits of the program), and values that psycopg cannot even send.
+    """
+    if isinstance(error, UnicodeError | OverflowError):
+        return True
+    state = _sqlstate(error)
+    return state.startswith(("22", "54")) or (not state and isinstance(error, psycopg.DataError))
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether the transaction merely met another one: the same again is likely to succeed at once."""
+    return _sqlstate(error) in {"40001", "40P01"}
+
+
+@contextmanager
+def translated(where: str) -> Generator[None, None, None]:
+    """Inside, whatever says that the database is away, or cannot at the moment, is raised in the operator's words.
+
+    Values that are refused for good, a known key, and transactions that met each other stay what they are.
+    """
+    try:
+        yield
+    except (psycopg.Error, PoolTimeout, PoolClosed) as error:
+        if is_permanent(error) or is_passing(error) or isinstance(error, psycopg.errors.UniqueViolation):
+            raise
+        raise as_unavailable(error, where) from error
+
+
+def _sqlstate(error: BaseException) -> str:
+    return (error.sqlstate or "") if isinstance(error, psycopg.Error) else ""
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,104 @@
+"""How far the schema of a database is, and how it is brought up to date."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+
+from auditord.database.scripts import Script
+from auditord.errors import SchemaMismatch
+
+_LOCK: Final = 0x61756472  # "audr"; one migration at a time, whoever starts it
+_OLDEST_SERVER: Final = 140_000
+
+_APPLIED: Final = "SELECT version, name, applied_at FROM auditord.migrations ORDER BY version"
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A migration that a database has had."""
+
+    version: int
+    name: str
+    applied_at: datetime
+
+
+async def applied(connection: AsyncConnection[TupleRow]) -> Sequence[Applied]:
+    """The migrations that the database has had, in order; none if it is not one of ours yet."""
+    found = await (await connection.execute("SELECT to_regclass('auditord.migrations') IS NOT NULL")).fetchone()
+    if not found or not found[0]:
+        return ()
+    return [Applied(*row) for row in await (await connection.execute(_APPLIED)).fetchall()]
+
+
+async def migrate(
+    connection: AsyncConnection[TupleRow], scripts: Sequence[Script], where: str, now: Callable[[], datetime]
+) -> Sequence[Script]:
+    """Bring the schema up to date, all missing scripts in one transaction or none; returns what has been run.
+
+    Raises:
+        SchemaMismatch: the schema is newer than these scripts, or the server too old.
+    """
+    refuse_old_server(connection, where)
+    async with connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+        await connection.execute("SET LOCAL statement_timeout = 0")  # a large table takes its time
+        version = len(await applied(connection))
+        refuse_newer(version, scripts, where)
+        for script in scripts[version:]:
+            await connection.execute(script.sql)
+            await connection.execute(
+                "INSERT INTO auditord.migrations (version, name, applied_at) VALUES (%s, %s, %s)",
+                (script.version, script.name, now()),
+            )
+    return scripts[version:]
+
+
+def as_script(scripts: Sequence[Script]) -> str:
+    """The scripts as an administrator would run them with psql, in one transaction."""
+    parts = ["BEGIN;"]
+    for script in scripts:
+        row = f"({script.version:d}, '{script.name}', now())"
+        parts += [script.sql.rstrip(), f"INSERT INTO auditord.migrations (version, name, applied_at) VALUES {row};"]  # noqa: S608 names of our own files
+    return "\n\n".join([*parts, "COMMIT;"]) + "\n"
+
+
+async def require_current(connection: AsyncConnection[TupleRow], scripts: Sequence[Script], where: str) -> None:
+    """Return if the schema is exactly the one that these scripts make.
+
+    Raises:
+        SchemaMismatch: it is missing, older or newer, or the server is too old.
+    """
+    refuse_old_server(connection, where)
+    version = len(await applied(connection))
+    refuse_newer(version, scripts, where)
+    if version < len(scripts):
+        has = f"has schema {version}, this version of auditord needs {len(scripts)}" if version else "has no tables yet"
+        raise SchemaMismatch(f"The database {where} {has}: run `auditord database migrate`, then start again.")
+
+
+def refuse_newer(version: int, scripts: Sequence[Script], where: str) -> None:
+    """Return if these scripts know the schema.
+
+    Raises:
+        SchemaMismatch: a newer version of auditord has been at work.
+    """
+    if version > len(scripts):
+        raise SchemaMismatch(
+            f"The database {where} has schema {version}, this version of auditord knows up to {len(scripts)}: "
+            "install the newer version again, or restore the backup from before it."
+        )
+
+
+def refuse_old_server(connection: AsyncConnection[TupleRow], where: str) -> None:
+    """Return if the server is new enough.
+
+    Raises:
+        SchemaMismatch: it is not.
+    """
+    if connection.info.server_version < _OLDEST_SERVER:
+        version = connection.info.server_version // 10_000
+        raise SchemaMismatch(f"The server of {where} is PostgreSQL {version}: auditord needs 14 or later.")

@@ -1,0 +1,216 @@
+"""One database on a PostgreSQL server: connections that come back after faults, and answers that stream."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final, TypeAlias
+
+import anyio
+import psycopg
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
+
+from auditord.database.postgres.address import Address
+from auditord.database.postgres.faults import as_unavailable, translated
+from auditord.database.postgres.migrations import require_current
+from auditord.database.postgres.sockets import limited, require_open
+from auditord.database.scripts import Script
+from auditord.errors import SchemaMismatch, StoreUnavailable
+
+Connection: TypeAlias = AsyncConnection[TupleRow]
+_Pool: TypeAlias = AsyncConnectionPool[Connection]
+
+PATIENCE: Final = 5.0
+"""Seconds that a statement may wait for a connection: a restart of the server passes unnoticed."""
+
+IMPATIENCE: Final = 0.2
+"""The same once the server is known to be away: what is posted should be in the spool soon."""
+
+ANSWER_WITHIN: Final = 30.0
+"""Seconds that short work may take; then its connection is cut, since the server (or the network) hangs."""
+
+PREPARE_WITHIN: Final = 600.0
+"""Seconds for what may have to read every record, once."""
+
+_READER_PATIENCE: Final = 30.0
+"""Seconds that a long answer may wait until another one ends."""
+
+_RECONNECT: Final = 4.0
+"""Seconds for which the pool tries by itself; then the next one who asks makes it try again."""
+
+_SETTINGS: Final = """
+SELECT
+    set_config('TimeZone', 'UTC', false),
+    set_config('statement_timeout', %s, false),
+    set_config('idle_in_transaction_session_timeout', '60s', false),
+    set_config('jit', 'off', false),
+    -- Whoever is overtaken by another transaction looks again, and must see what that one has done.
+    set_config('default_transaction_isolation', 'read committed', false),
+    -- A client that is gone is noticed in the middle of a long query.
+    set_config('client_connection_check_interval', '5s', false),
+    set_config('default_transaction_read_only', %s, false),
+    -- What is answered must survive a power cut; stricter settings, for standbys, stay.
+    CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', false) END
+"""
+
+_log: Final = logging.getLogger(__name__)
+
+Prepare: TypeAlias = Callable[[Connection], Awaitable[None]]
+
+
+class Server:
+    """Connections to one database, in two pools: for short statements, and for long answers to slow readers.
+
+    While the server is away every call raises :class:`StoreUnavailable`, and connections are made again as soon as it
+    is back. A schema that is not exactly this version's sets :attr:`refused`, whenever a connection finds it.
+
+    Args:
+        address: where it is.
+        scripts: the migrations that make its schema.
+        prepare: called once, with the first connection.
+        read_only: nothing may be written.
+    """
+
+    def __init__(self, address: Address, scripts: Sequence[Script], prepare: Prepare, *, read_only: bool) -> None:
+        self.where: Final = address.where
+        self.refused: SchemaMismatch | None = None
+        self.refusal: Final = asyncio.Event()
+        self._scripts = scripts
+        self._prepare = prepare
+        self._prepared = False
+        self._preparing = asyncio.Lock()
+        self._read_only = read_only
+        self._away = False
+        self._fault: Exception | None = None
+        self._short = self._pool(address, "25s")
+        self._long = self._pool(address, "0")
+
+    async def open(self) -> None:
+        """Begin to connect; returns once a connection is there.
+
+        Raises:
+            SchemaMismatch: the schema is not this version's.
+            StoreUnavailable: the server does not answer; it is tried again.
+        """
+        # What it says about each attempt is said once, here.
+        logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
+        await self._short.open()
+        await self._long.open()
+        try:
+            async with self.connection():
+                pass
+        except StoreUnavailable:
+            if self.refused is not None:
+                raise self.refused from None
+            raise
+
+    async def close(self) -> None:
+        """Close every connection; those in use when they are given back."""
+        await self._short.close()
+        await self._long.close()
+
+    @asynccontextmanager
+    async def connection(self, within: float | None = ANSWER_WITHIN) -> AsyncGenerator[Connection, None]:
+        """A connection for short work, in autocommit mode; it is cut if the work takes longer than so many seconds."""
+        with translated(self.where):
+            connection = await self._take(self._short, PATIENCE)
+            with limited(connection, within):
+                try:
+                    yield connection
+                finally:
+                    await _give_back(self._short, connection)
+
+    @asynccontextmanager
+    async def reader(self) -> AsyncGenerator[Connection, None]:
+        """A connection for a long answer; its work may take as long as its reader likes."""
+        with translated(self.where):
+            connection = await self._take(self._long, _READER_PATIENCE)
+            try:
+                yield connection
+            finally:
+                with limited(connection, ANSWER_WITHIN):
+                    await _give_back(self._long, connection)
+
+    def _pool(self, address: Address, statement_timeout: str) -> _Pool:
+        async def configure(connection: Connection) -> None:
+            await self._greet(connection, statement_timeout)
+
+        return AsyncConnectionPool(
+            kwargs={"autocommit": True, **address.parameters},
+            connection_class=_noting(self._note_attempt),
+            min_size=0,
+            max_size=address.connections,
+            open=False,
+            configure=configure,
+            check=require_open,
+            max_idle=300,
+            reconnect_timeout=_RECONNECT,
+        )
+
+    async def _greet(self, connection: Connection, statement_timeout: str) -> None:
+        with limited(connection, ANSWER_WITHIN):
+            await connection.execute(_SETTINGS, (statement_timeout, "on" if self._read_only else "off"))
+            await self._require_current(connection)
+        async with self._preparing:
+            if not self._prepared:
+                with limited(connection, PREPARE_WITHIN):
+                    await self._prepare(connection)
+                self._prepared = True
+
+    async def _require_current(self, connection: Connection) -> None:
+        try:
+            await require_current(connection, self._scripts, self.where)
+        except SchemaMismatch as error:
+            self.refused = error
+            self._fault = error
+            self.refusal.set()
+            raise
+
+    async def _take(self, pool: _Pool, patience: float) -> Connection:
+        try:
+            connection = await pool.getconn(IMPATIENCE if self._away else patience)
+        except PoolTimeout as error:
+            raise self._unavailable() from error
+        if self._away:
+            self._away = False
+            _log.warning("the database %s is back", self.where)
+        return connection
+
+    def _unavailable(self) -> StoreUnavailable:
+        if self._fault is None:
+            return StoreUnavailable(
+                f"All connections to the database {self.where} are busy: raise store.pool_size, or look at what the "
+                "server does."
+            )
+        if not self._away:
+            self._away = True
+            _log.warning("the database %s is away: %s", self.where, self._fault)
+        return as_unavailable(self._fault, self.where)
+
+    def _note_attempt(self, fault: Exception | None) -> None:
+        self._fault = fault
+
+
+def _noting(note: Callable[[Exception | None], None]) -> type[Connection]:
+    """A class of connections that tells of every attempt; the pool keeps the reasons of failures to itself."""
+
+    class NotingConnection(AsyncConnection[Any]):  # Any: rows are tuples, unless a cursor says otherwise
+        @classmethod
+        async def connect(cls, *arguments: Any, **options: Any) -> Any:  # Any: handed on as they are
+            try:
+                connection = await super().connect(*arguments, **options)
+            except psycopg.Error as error:
+                note(error)
+                raise
+            note(None)
+            return connection
+
+    return NotingConnection
+
+
+async def _give_back(pool: _Pool, connection: Connection) -> None:
+    # One that is not given back is missing for ever, so this is done even for those who are cancelled.
+    with anyio.CancelScope(shield=True):
+        await pool.putconn(connection)

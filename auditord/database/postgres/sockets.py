@@ -1,0 +1,56 @@
+"""Looking at connections from below, where the driver waits for answers that may never come."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import psycopg
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+
+
+@contextmanager
+def limited(connection: AsyncConnection[TupleRow], seconds: float | None) -> Generator[None, None, None]:
+    """Hang up if what is inside takes longer: whoever waits for the server then sees that the connection is lost.
+
+    A statement's own time limit does not help when the server, or something between, has stopped to answer.
+    """
+    if seconds is None:
+        yield
+        return
+    alarm = asyncio.get_running_loop().call_later(seconds, _hang_up, connection)
+    try:
+        yield
+    finally:
+        alarm.cancel()
+
+
+async def require_open(connection: AsyncConnection[TupleRow]) -> None:
+    """Find out, without asking it, that the server has closed an idle connection.
+
+    Raises:
+        psycopg.OperationalError: it has.
+    """
+    with _socket(connection) as probe:
+        probe.setblocking(False)  # noqa: FBT003 the standard library's
+        try:
+            if probe.recv(1, socket.MSG_PEEK):
+                return  # a notice waits to be read
+        except BlockingIOError:
+            return  # open and idle, as nearly always
+        except OSError as error:
+            raise psycopg.OperationalError(f"the connection was lost: {error}") from error
+    raise psycopg.OperationalError("the server closed the connection")
+
+
+def _hang_up(connection: AsyncConnection[TupleRow]) -> None:
+    if not connection.closed:
+        # Closing it under the driver would leave the event loop with a number that means another file tomorrow.
+        with _socket(connection) as other_end:
+            other_end.shutdown(socket.SHUT_RDWR)
+
+
+def _socket(connection: AsyncConnection[TupleRow]) -> socket.socket:
+    return socket.socket(fileno=os.dup(connection.fileno()))

@@ -1,0 +1,96 @@
+"""What an administrator does to the database: look at its schema, and bring it up to date."""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+
+from auditord.database.postgres.address import Address
+from auditord.database.postgres.faults import translated
+from auditord.database.postgres.migrations import Applied, applied, as_script, migrate, refuse_newer
+from auditord.database.queries import load_queries
+from auditord.database.scripts import Script, load_scripts
+from auditord.store.postgres.store import MIGRATIONS
+
+_QUERIES: Final = load_queries("auditord.store.postgres", "administration.sql")
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A table or an index, and the bytes that it has on the disk."""
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseStatus:
+    """How a database stands.
+
+    Args:
+        where: server and database.
+        server_version: as the server says it.
+        applied: the migrations that it has had.
+        pending: those that this version has beside them.
+        relations: tables and indexes by size.
+        records: how many there are, as the maintained counts say; None before the first migration.
+    """
+
+    where: str
+    server_version: str
+    applied: Sequence[Applied]
+    pending: Sequence[Script]
+    relations: Sequence[Relation]
+    records: int | None
+
+
+async def migrate_database(address: Address, now: Callable[[], datetime]) -> Sequence[Script]:
+    """Bring the schema up to date; returns what has been run.
+
+    Raises:
+        SchemaMismatch: it is newer than this version, or the server is too old.
+        StoreUnavailable: the server does not answer, or does not allow it.
+    """
+    async with _connected(address) as connection:
+        return await migrate(connection, load_scripts(MIGRATIONS), address.where, now)
+
+
+async def pending_script(address: Address) -> str:
+    """The missing migrations for psql; nothing if there are none.
+
+    Raises:
+        SchemaMismatch: the schema is newer than this version.
+        StoreUnavailable: the server does not answer.
+    """
+    pending = (await database_status(address)).pending
+    return as_script(pending) if pending else ""
+
+
+async def database_status(address: Address) -> DatabaseStatus:
+    """Look at a database.
+
+    Raises:
+        SchemaMismatch: the schema is newer than this version.
+        StoreUnavailable: the server does not answer.
+    """
+    scripts = load_scripts(MIGRATIONS)
+    async with _connected(address) as connection:
+        done = await applied(connection)
+        refuse_newer(len(done), scripts, address.where)
+        version = connection.info.parameter_status("server_version") or ""
+        relations = await (await connection.execute(_QUERIES["list_relations"])).fetchall()
+        records = await (await connection.execute(_QUERIES["count_records"])).fetchone() if done else None
+    sizes = [Relation(*row) for row in relations]
+    return DatabaseStatus(address.where, version, done, scripts[len(done) :], sizes, records[0] if records else None)
+
+
+@asynccontextmanager
+async def _connected(address: Address) -> AsyncGenerator[AsyncConnection[TupleRow], None]:
+    with translated(address.where):
+        connection = await AsyncConnection.connect(autocommit=True, **address.parameters)
+        async with connection:
+            yield connection

@@ -1,0 +1,155 @@
+"""Concurrent changes, gathered without waiting: whatever is there when a connection is free becomes one transaction."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any, Final, TypeAlias
+
+from auditord.database.postgres import Connection
+from auditord.errors import StoreUnavailable
+from auditord.store.postgres.ledger import Bulk, Change, Outcome, ids_of
+from auditord.store.protocol import Verdict
+
+_LARGEST: Final = 1_000
+"""Changes in a transaction; bounds how long the first one waits for the last one's turn."""
+
+Lend: TypeAlias = Callable[[], AbstractAsyncContextManager[Connection]]
+Together: TypeAlias = Sequence[Change] | Bulk
+Make: TypeAlias = Callable[[Connection, Together], Awaitable[Sequence[Outcome]]]
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """One change, and where its outcome goes; of a bulk, the outcomes."""
+
+    change: Change | Bulk
+    ids: Sequence[str]
+    outcome: "asyncio.Future[Any]"  # Any: a verdict, a boolean, or verdicts
+
+    def tell(self, outcome: Outcome | Sequence[Outcome] | BaseException) -> None:
+        """Tell the caller, unless it has left (its change is made all the same)."""
+        if self.outcome.done():
+            return
+        if isinstance(outcome, BaseException):
+            self.outcome.set_exception(outcome)
+        else:
+            self.outcome.set_result(outcome)
+
+
+class Batches:
+    """Makes changes through a few connections at a time.
+
+    While one transaction is being committed, further changes gather for the next. Changes of one record are made one
+    after the other, in the order in which they came.
+
+    Args:
+        lend: gives a connection.
+        make: makes changes in one transaction, with an outcome for each.
+        at_once: how many transactions there may be at a time.
+    """
+
+    def __init__(self, lend: Lend, make: Make, at_once: int) -> None:
+        self._lend = lend
+        self._make = make
+        self._at_once = at_once
+        self._waiting: deque[_Waiting] = deque()
+        self._held: set[str] = set()  # ids whose changes are being made
+        self._workers: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    def submit(self, change: Change) -> "asyncio.Future[Verdict | bool]":
+        """The outcome of a change, once it is durable. Cancelling it takes nothing back."""
+        return self._submit(change)
+
+    def submit_bulk(self, bulk: Bulk) -> "asyncio.Future[Sequence[Verdict]]":
+        """The verdicts of many records that get a transaction of their own."""
+        return self._submit(bulk)
+
+    def _submit(self, change: Change | Bulk) -> "asyncio.Future[Any]":
+        outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        if self._closed:
+            outcome.set_exception(StoreUnavailable("The record store is closed."))
+            return outcome
+        self._waiting.append(_Waiting(change, ids_of(change), outcome))
+        self._employ()
+        return outcome
+
+    async def close(self) -> None:
+        """Finish what has been submitted, take no more."""
+        self._closed = True
+        while self._workers:
+            await asyncio.wait(self._workers)
+
+    def _employ(self) -> None:
+        if len(self._workers) < self._at_once:
+            worker = asyncio.get_running_loop().create_task(self._work())
+            self._workers.add(worker)
+            worker.add_done_callback(self._dismiss)
+
+    def _dismiss(self, worker: "asyncio.Task[None]") -> None:
+        self._workers.discard(worker)
+        if any(self._held.isdisjoint(waiting.ids) for waiting in self._waiting):
+            self._employ()
+
+    async def _work(self) -> None:
+        lent = False
+        try:
+            async with self._lend() as connection:
+                lent = True
+                while (batch := self._take()) and await self._change(connection, batch):
+                    pass
+        except StoreUnavailable as error:
+            if not lent:  # those who waited for this connection have waited long enough
+                self._settle(self._take(), error)
+
+    def _take(self) -> list[_Waiting]:
+        """What can be done now in one transaction, in order; what must wait for a change of the same record stays."""
+        batch: list[_Waiting] = []
+        passed: list[_Waiting] = []
+        blocked = set(self._held)
+        alone = False
+        while self._waiting and len(batch) < _LARGEST and not alone:
+            waiting = self._waiting.popleft()
+            alone = isinstance(waiting.change, Bulk)
+            if blocked.isdisjoint(waiting.ids) and not (alone and batch):
+                batch.append(waiting)
+            else:
+                passed.append(waiting)
+                blocked.update(waiting.ids)
+                alone = False
+        self._waiting.extendleft(reversed(passed))
+        for waiting in batch:
+            self._held.update(waiting.ids)
+        return batch
+
+    async def _change(self, connection: Connection, batch: Sequence[_Waiting]) -> bool:
+        """Make changes and tell the outcomes; False if the connection should not be used any more."""
+        try:
+            outcomes = await self._make_together(connection, batch)
+        except asyncio.CancelledError:
+            self._settle(batch, StoreUnavailable("The record store was closed while a change was being made."))
+            raise
+        except BaseException as error:  # noqa: BLE001 not swallowed: it is handed to those who wait
+            self._settle(batch, error)
+            return False
+        self._settle(batch, outcomes)
+        return True
+
+    async def _make_together(
+        self, connection: Connection, batch: Sequence[_Waiting]
+    ) -> Sequence[Outcome | Sequence[Outcome]]:
+        first = batch[0].change
+        if isinstance(first, Bulk):
+            return [await self._make(connection, first)]
+        return await self._make(connection, [each.change for each in batch if not isinstance(each.change, Bulk)])
+
+    def _settle(
+        self, batch: Sequence[_Waiting], outcomes: Sequence[Outcome | Sequence[Outcome]] | BaseException
+    ) -> None:
+        each = repeat(outcomes) if isinstance(outcomes, BaseException) else outcomes
+        for waiting, outcome in zip(batch, each, strict=False):
+            self._held.difference_update(waiting.ids)
+            waiting.tell(outcome)

@@ -1,0 +1,1 @@
+"""The schema of the record store in PostgreSQL, as numbered steps."""

@@ -1,0 +1,170 @@
+-- The statements of the record store in PostgreSQL. Many rows travel as one parameter, a JSON array.
+
+-- name: insert_records
+-- Add records whose ids are all free, and what they change in the counts; fails as a whole otherwise.
+WITH counted AS (
+    INSERT INTO auditord.count_changes (changes)
+    VALUES (%s::jsonb)
+)
+INSERT INTO auditord.records (
+    start_time, stop_time, runtime, content, received_at, cores, memory, gpu, total_cpu, source_id, score_set, more,
+    record_id, site, user_group, user_name, meta, document
+)
+SELECT
+    start_time, stop_time, runtime, content, received_at, cores, memory, gpu, total_cpu, source_id, score_set, more,
+    record_id, site, user_group, user_name, meta, document
+FROM jsonb_to_recordset(%s::jsonb) AS offered (
+    start_time timestamptz, stop_time timestamptz, runtime bigint, content bigint, received_at timestamptz, cores bigint,
+    memory bigint, gpu bigint, total_cpu bigint, source_id integer, score_set integer, more boolean, record_id text,
+    site text, user_group text, user_name text, meta jsonb, document text
+)
+
+-- name: insert_missing
+-- Add those of the records whose ids are free, and say which.
+INSERT INTO auditord.records (
+    start_time, stop_time, runtime, content, received_at, cores, memory, gpu, total_cpu, source_id, score_set, more,
+    record_id, site, user_group, user_name, meta, document
+)
+SELECT
+    start_time, stop_time, runtime, content, received_at, cores, memory, gpu, total_cpu, source_id, score_set, more,
+    record_id, site, user_group, user_name, meta, document
+FROM jsonb_to_recordset(%s::jsonb) AS offered (
+    start_time timestamptz, stop_time timestamptz, runtime bigint, content bigint, received_at timestamptz, cores bigint,
+    memory bigint, gpu bigint, total_cpu bigint, source_id integer, score_set integer, more boolean, record_id text,
+    site text, user_group text, user_name text, meta jsonb, document text
+)
+ON CONFLICT (record_id) DO NOTHING
+RETURNING record_id
+
+-- name: copy_records
+-- Add many records whose ids are all free.
+COPY auditord.records (
+    start_time, stop_time, runtime, content, received_at, cores, memory, gpu, total_cpu, source_id, score_set, more,
+    record_id, site, user_group, user_name, meta, document
+)
+FROM STDIN (FORMAT binary)
+
+-- name: overwrite_records
+-- Put records in the place of the stored ones; when a run was first heard of stays.
+UPDATE auditord.records
+SET
+    start_time = changed.start_time, stop_time = changed.stop_time, runtime = changed.runtime, content = changed.content,
+    updated_at = changed.received_at, cores = changed.cores, memory = changed.memory, gpu = changed.gpu,
+    total_cpu = changed.total_cpu, source_id = changed.source_id, score_set = changed.score_set, more = changed.more,
+    site = changed.site, user_group = changed.user_group, user_name = changed.user_name, meta = changed.meta, document = changed.document
+FROM jsonb_to_recordset(%s::jsonb) AS changed (
+    start_time timestamptz, stop_time timestamptz, runtime bigint, content bigint, received_at timestamptz, cores bigint,
+    memory bigint, gpu bigint, total_cpu bigint, source_id integer, score_set integer, more boolean, record_id text,
+    site text, user_group text, user_name text, meta jsonb, document text
+)
+WHERE records.record_id = changed.record_id
+
+-- name: move_records
+-- Change when records started and stopped, and their wire texts with it.
+UPDATE auditord.records
+SET
+    start_time = moved.start_time, stop_time = moved.stop_time, runtime = moved.runtime, document = moved.document,
+    updated_at = moved.received_at
+FROM jsonb_to_recordset(%s::jsonb) AS moved (
+    record_id text, start_time timestamptz, stop_time timestamptz, runtime bigint, document text, received_at timestamptz
+)
+WHERE records.record_id = moved.record_id
+
+-- name: find_records
+-- What there is under ids, as far as verdicts need it; the wire text only where the record may be changed.
+SELECT
+    records.record_id, (extract(EPOCH FROM start_time) * 1000000)::bigint,
+    (extract(EPOCH FROM stop_time) * 1000000)::bigint, content,
+    CASE WHEN whole OR stop_time IS NULL THEN document END
+FROM jsonb_to_recordset(%s::jsonb) AS wanted (record_id text, whole boolean)
+INNER JOIN auditord.records ON records.record_id = wanted.record_id
+
+-- name: lock_records
+-- Keep records from being changed by others until the transaction ends; always in one order, so that nobody waits in a
+-- circle.
+SELECT
+    record_id, (extract(EPOCH FROM start_time) * 1000000)::bigint, (extract(EPOCH FROM stop_time) * 1000000)::bigint,
+    content
+FROM auditord.records
+WHERE record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%s::jsonb)))
+ORDER BY record_id
+FOR UPDATE
+
+-- name: get_documents
+-- The wire texts of records.
+SELECT record_id, document
+FROM auditord.records
+WHERE record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%s::jsonb)))
+
+-- name: insert_source
+-- Give a principal and its client a number, unless they have one.
+INSERT INTO auditord.sources (principal, agent)
+VALUES (%s, %s)
+ON CONFLICT (principal, agent) DO NOTHING
+
+-- name: find_source
+-- The number of a principal and its client.
+SELECT source_id
+FROM auditord.sources
+WHERE principal = %s AND agent = %s
+
+-- name: note_differences
+-- Keep records that differ from the stored ones; one that came before comes to the top.
+INSERT INTO auditord.differences (record_id, content, seen_at, source_id, offered)
+SELECT record_id, content, received_at, source_id, document
+FROM jsonb_to_recordset(%s::jsonb) AS offered (
+    record_id text, content bigint, received_at timestamptz, source_id integer, document text
+)
+ON CONFLICT (record_id, content) DO UPDATE
+SET
+    arrival = EXCLUDED.arrival, seen_at = EXCLUDED.seen_at, source_id = EXCLUDED.source_id,
+    offered = EXCLUDED.offered
+
+-- name: settle_differences
+-- Forget the differences of records that have been overwritten.
+DELETE FROM auditord.differences
+WHERE record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%s::jsonb)))
+
+-- name: list_differences
+-- All differences, the newest first, with what is stored now.
+SELECT
+    differences.record_id, differences.seen_at, nullif(sources.principal, ''), records.document, differences.offered
+FROM auditord.differences
+INNER JOIN auditord.records ON records.record_id = differences.record_id
+INNER JOIN auditord.sources ON sources.source_id = differences.source_id
+ORDER BY differences.arrival DESC
+
+-- name: insert_score_set
+-- Give a text of scores a number, unless it has one.
+INSERT INTO auditord.score_sets (digest, scores)
+VALUES (%s, %s::jsonb)
+ON CONFLICT (digest) DO NOTHING
+
+-- name: find_score_set
+-- The number of a text of scores.
+SELECT score_set
+FROM auditord.score_sets
+WHERE digest = %s
+
+-- name: put_outbox
+-- Keep changes for senders, in order.
+INSERT INTO auditord.outbox (operation, document, received_at, source_id)
+SELECT operation, document, received_at, source_id
+FROM jsonb_to_recordset(%s::jsonb) AS carried (
+    operation text, document text, received_at timestamptz, source_id integer
+)
+
+-- name: list_outbox
+-- The changes that have waited longest, in order.
+SELECT
+    outbox.number, outbox.operation, outbox.document, outbox.received_at, nullif(sources.principal, ''),
+    nullif(sources.agent, '')
+FROM auditord.outbox
+INNER JOIN auditord.sources ON sources.source_id = outbox.source_id
+ORDER BY outbox.number
+LIMIT %s
+
+-- name: forget_outbox
+-- Drop changes that have been carried on.
+DELETE FROM auditord.outbox
+WHERE number = ANY (ARRAY(SELECT jsonb_array_elements_text(%s::jsonb)::bigint))

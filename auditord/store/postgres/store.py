@@ -1,0 +1,229 @@
+"""The record store in a PostgreSQL database."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
+from contextlib import aclosing, asynccontextmanager
+from typing import Final
+
+import msgspec
+from psycopg import AsyncServerCursor
+from psycopg.rows import TupleRow
+
+from auditord.database.postgres import Connection, Server
+from auditord.database.postgres.address import Address
+from auditord.database.postgres.faults import translated
+from auditord.database.postgres.server import ANSWER_WITHIN, PREPARE_WITHIN
+from auditord.database.postgres.sockets import limited
+from auditord.database.postgres.streaming import copied
+from auditord.database.scripts import load_scripts
+from auditord.errors import SchemaMismatch
+from auditord.store.postgres import outbox
+from auditord.store.postgres.batches import Batches
+from auditord.store.postgres.changes import Transactions
+from auditord.store.postgres.compiler import compile_query, follows_an_index
+from auditord.store.postgres.counting import QUERIES as COUNTING
+from auditord.store.postgres.counting import Tally, add_up, read_counts, set_counted_keys
+from auditord.store.postgres.ledger import Addition, Bulk, Change, Outcome, Replacement, Stop
+from auditord.store.postgres.rows import as_json
+from auditord.store.postgres.sources import QUERIES, Sources
+from auditord.store.protocol import (
+    Difference,
+    Duplicates,
+    OutboxEntry,
+    Provenance,
+    RecordCounts,
+    Verdict,
+    is_carried_on,
+)
+from auditord.store.rows import Offer, make_offer
+from auditord_hookspecs import AggregateQuery, Aggregates, Record, RecordQuery, RecordUpdate
+
+MIGRATIONS: Final = "auditord.store.postgres.migrations"
+
+_AT_ONCE: Final = 2
+"""Transactions of gathered changes at a time: while one waits for the disk, another is being put together."""
+
+_BETWEEN_SUMS: Final = 500
+"""Transactions after which the counts that they appended are added up."""
+
+_ROWS_AT_ONCE: Final = 64
+_RECORDS_BETWEEN_PAUSES: Final = 100  # about a millisecond
+_CHECK_WITHIN: Final = 4.0  # shorter than whoever asks has patience
+_BULK_WITHIN: Final = 120.0
+
+
+class PostgresRecordStore:
+    """Implements :class:`auditord.store.protocol.RecordStore` on a database that several daemons may share.
+
+    Args:
+        address: the database.
+        counted_keys: meta keys whose values :meth:`counts` tells; None tells all that anybody counts.
+        outbox: whether changes are kept for senders.
+        read_only: only reading works.
+    """
+
+    def __init__(
+        self, address: Address, counted_keys: Sequence[str] | None, *, outbox: bool = False, read_only: bool = False
+    ) -> None:
+        self._shown = counted_keys
+        self._counted: Sequence[str] = ()
+        self._server = Server(address, load_scripts(MIGRATIONS), self._prepare, read_only=read_only)
+        self._read_only = read_only
+        self._has_outbox = outbox
+        self._transactions = Transactions(Sources(), lambda: self._counted)
+        self._batches = Batches(lambda: self._server.connection(None), self._make, _AT_ONCE)
+        self._appended = 0
+
+    async def open(self) -> None:
+        """Connect.
+
+        Raises:
+            SchemaMismatch: the schema is not this version's.
+            StoreUnavailable: the server does not answer now; the store may be used, and works once it does.
+        """
+        await self._server.open()
+
+    async def refused(self) -> SchemaMismatch:
+        """Wait until a connection finds that the schema is not this version's, be it after hours."""
+        await self._server.refusal.wait()
+        if self._server.refused is None:
+            raise AssertionError("the event is set after the reason")
+        return self._server.refused
+
+    async def add(self, record: Record, provenance: Provenance, duplicates: Duplicates) -> Verdict:
+        """See :class:`RecordStore`."""
+        return _verdict(await self._batches.submit(Addition(self._offer(record, provenance, duplicates))))
+
+    async def add_all(
+        self, records: Sequence[Record], provenance: Provenance, duplicates: Duplicates, *, atomic: bool
+    ) -> Sequence[Verdict]:
+        """See :class:`RecordStore`."""
+        if not records:
+            return []
+        offers = [offer async for offer in self._offers(records, provenance, duplicates)]
+        return await self._batches.submit_bulk(Bulk(offers, atomic))
+
+    async def stop(self, update: RecordUpdate, provenance: Provenance) -> bool:
+        """See :class:`RecordStore`."""
+        return bool(
+            await self._batches.submit(
+                Stop(update.record_id, update.stop_time, provenance, self._is_carried(provenance))
+            )
+        )
+
+    async def replace(self, record: Record, provenance: Provenance, alternate_id: str | None = None) -> Verdict:
+        """See :class:`RecordStore`."""
+        offer = self._offer(record, provenance, Duplicates.SAME_RUN)
+        return _verdict(await self._batches.submit(Replacement(offer, _renamed(offer, alternate_id))))
+
+    async def get(self, record_id: str) -> bytes | None:
+        """See :class:`RecordStore`."""
+        async with self._server.connection() as connection:
+            rows = await (await connection.execute(QUERIES["get_documents"], (as_json([record_id]),))).fetchall()
+        return rows[0][1].encode() if rows else None
+
+    @asynccontextmanager
+    async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Sequence[bytes]], None]:
+        """See :class:`RecordStore`. The answer is as of the moment when the context is entered."""
+        compiled = compile_query(query)
+        sort = "off" if follows_an_index(query) else "on"
+        async with self._server.reader() as connection:
+            await connection.execute("SELECT set_config('enable_sort', %s, false)", (sort,))
+            async with copied(connection, compiled.sql, compiled.parameters) as pages:
+                yield pages
+
+    async def counts(self) -> RecordCounts:
+        """See :class:`RecordStore`."""
+        async with self._server.connection(PREPARE_WITHIN) as connection:
+            if not self._read_only:
+                await add_up(connection)
+                await self._prepare(connection)  # some daemon may not have counted what this one shows
+            return await read_counts(connection, self._shown)
+
+    @asynccontextmanager
+    async def differences(self) -> AsyncGenerator[AsyncIterator[Difference], None]:
+        """See :class:`RecordStore`."""
+        async with (
+            self._server.reader() as connection,
+            connection.transaction(),
+            AsyncServerCursor(connection, "differences") as cursor,
+            aclosing(_differences(cursor)) as differences,
+        ):
+            cursor.itersize = _ROWS_AT_ONCE
+            await cursor.execute(QUERIES["list_differences"])
+            yield differences
+
+    async def outbox(self, limit: int) -> Sequence[OutboxEntry]:
+        """See :class:`RecordStore`."""
+        async with self._server.connection() as connection:
+            return await outbox.oldest(connection, limit)
+
+    async def forget_outbox(self, numbers: Collection[int]) -> None:
+        """See :class:`RecordStore`."""
+        async with self._server.connection() as connection:
+            await outbox.forget(connection, numbers)
+
+    async def aggregate(self, query: AggregateQuery) -> Aggregates:
+        """See :class:`RecordStore`."""
+        raise NotImplementedError("the statements follow")
+
+    async def check(self) -> None:
+        """See :class:`RecordStore`. It commits a row as every addition does."""
+        async with self._server.connection(_CHECK_WITHIN) as connection:
+            await connection.execute(COUNTING["note_changes"], (Tally(self._counted).as_json(),))
+
+    async def close(self) -> None:
+        """See :class:`RecordStore`."""
+        await self._batches.close()
+        await self._server.close()
+
+    def _offer(self, record: Record, provenance: Provenance, duplicates: Duplicates) -> Offer:
+        return make_offer(record, provenance, duplicates, carried=self._is_carried(provenance))
+
+    def _is_carried(self, provenance: Provenance) -> bool:
+        return self._has_outbox and is_carried_on(provenance)
+
+    async def _offers(
+        self, records: Sequence[Record], provenance: Provenance, duplicates: Duplicates
+    ) -> AsyncGenerator[Offer, None]:
+        # Encoding thousands of records must not hold up everybody else's requests.
+        for position, record in enumerate(records, start=1):
+            yield self._offer(record, provenance, duplicates)
+            if position % _RECORDS_BETWEEN_PAUSES == 0:
+                await asyncio.sleep(0)
+
+    async def _prepare(self, connection: Connection) -> None:
+        if not self._read_only:
+            self._counted = await set_counted_keys(connection, self._shown or ())
+
+    async def _make(self, connection: Connection, changes: Sequence[Change] | Bulk) -> Sequence[Outcome]:
+        within = _BULK_WITHIN if isinstance(changes, Bulk) else ANSWER_WITHIN
+        with translated(self._server.where), limited(connection, within):
+            await self._add_up_sometimes(connection)
+            if isinstance(changes, Bulk):
+                return await self._transactions.add_all(connection, changes.offers, atomic=changes.atomic)
+            return await self._transactions.change_each(connection, changes)
+
+    async def _add_up_sometimes(self, connection: Connection) -> None:
+        self._appended += 1
+        if self._appended >= _BETWEEN_SUMS:
+            self._appended = 0
+            self._counted = await add_up(connection)
+
+
+def _verdict(outcome: Verdict | bool) -> Verdict:  # noqa: FBT001 as it comes
+    if not isinstance(outcome, Verdict):
+        raise TypeError(f"an addition has a verdict, not {outcome}")
+    return outcome
+
+
+def _renamed(offer: Offer, record_id: str | None) -> Offer | None:
+    if record_id is None:
+        return None
+    record = msgspec.structs.replace(offer.record, record_id=record_id)
+    return make_offer(record, offer.provenance, offer.duplicates, carried=offer.carried)
+
+
+async def _differences(cursor: AsyncServerCursor[TupleRow]) -> AsyncGenerator[Difference, None]:
+    async for record_id, seen_at, principal, stored, offered in cursor:
+        yield Difference(record_id, seen_at, principal, stored.encode(), offered.encode())
