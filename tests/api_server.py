@@ -20,7 +20,7 @@ from auditord.spool import Spool
 from auditord.store import Provenance, RecordStore, Verdict
 from auditord.store.opening import open_store
 from auditord.web import serve
-from auditord_hookspecs import Entry, Record, RecordQuery
+from auditord_hookspecs import AggregateQuery, Aggregates, Entry, Record, RecordQuery
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 AWAY = StoreUnavailable("no space left on device, see to /srv")
@@ -56,6 +56,10 @@ class FaultyStore:
     async def get(self, record_id: str) -> bytes | None:
         self._fail()
         return await self._store.get(record_id)
+
+    async def aggregate(self, query: AggregateQuery) -> Aggregates:
+        self._fail()
+        return await self._store.aggregate(query)
 
     async def check(self) -> None:
         self._fail()

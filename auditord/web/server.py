@@ -25,6 +25,7 @@ from auditord.web.api.operation import ordinary_routes, owner_routes
 from auditord.web.api.problems import refuse
 from auditord.web.api.records import RecordsDesk
 from auditord.web.api.status import StatusDesk
+from auditord.web.api.sums import SumsDesk
 from auditord.web.api.table import inside_operations, record_operations
 from auditord.web.control import for_the_owner
 from auditord.web.dispatch import Dispatcher, Route
@@ -85,7 +86,7 @@ async def serve(
     figures = HttpFigures()
     writing = Writing(store, spool, destinations, api.duplicates, api.max_body, now, figures)
     adding = AddingDesk(store, spool, destinations, api.duplicates, api.max_body, now, figures)
-    operations = [*record_operations(RecordsDesk(store), adding)]
+    operations = [*record_operations(RecordsDesk(store), adding, SumsDesk(store))]
     if inside is not None:
         operations += inside_operations(inside, StatusDesk(inside, store, destinations))
     open_to_all = [

@@ -6,6 +6,7 @@ from auditord.web.api.browsing import DEFAULT_PAGE as DEFAULT_QUARANTINE_PAGE
 from auditord.web.api.browsing import LARGEST_PAGE as LARGEST_QUARANTINE_PAGE
 from auditord.web.api.listing import DEFAULT_PAGE, LARGEST_PAGE
 from auditord.web.api.operation import Parameter, Schema
+from auditord.web.api.sums_query import FORMS
 from auditord_hookspecs.query import Comparison, SortField
 from auditord_hookspecs.records import MAX_AMOUNT
 
@@ -86,6 +87,23 @@ PAGING: Final = (
         "Accept chooses, too.",
         {"type": "string", "enum": ["json", "ndjson"]},
     ),
+)
+
+SUMS: Final = (
+    Parameter(
+        "by",
+        f"What to group by, repeated for several: {FORMS}. Of several values under a key, the first counts.",
+        _TEXTS,
+    ),
+    Parameter(
+        "usage",
+        "Which components to sum up, repeated for several: component, or component:score|otherscore for the products "
+        "with scores as well.",
+        _TEXTS,
+    ),
+    Parameter("from", "With 'to': only the part of each record's runtime that lies in this window counts.", _INSTANT),
+    Parameter("to", "The end of the window, which is not part of it.", _INSTANT),
+    Parameter("as_of", "Count open records as if they had stopped then; without it they are left out.", _INSTANT),
 )
 
 RECORD_ID: Final = Parameter("record_id", "One segment, percent-encoded ('/' is %2F).", _NAME, in_path=True)

@@ -252,3 +252,92 @@ class Discarded(msgspec.Struct, frozen=True):
     """How many entries were there and are gone."""
 
     discarded: int
+
+
+class Amounts(msgspec.Struct, frozen=True):
+    """Sums over components.
+
+    Args:
+        amount: of their amounts.
+        amount_runtime: of amount times runtime, in ticks.
+    """
+
+    amount: int
+    amount_runtime: int
+
+
+class ScoreValueAmounts(msgspec.Struct, frozen=True):
+    """Sums over the components with one value of a score.
+
+    Args:
+        value: of the score, in decimal.
+        amount: of their amounts.
+        amount_runtime: of amount times runtime, in ticks.
+    """
+
+    value: str
+    amount: int
+    amount_runtime: int
+
+
+class ScoredAmounts(msgspec.Struct, frozen=True):
+    """Sums of products with a score, exact.
+
+    Args:
+        amount: of amount times score, in decimal; components without the score are left out.
+        amount_runtime: of amount times score times runtime in ticks, in decimal; the same.
+        unscored: the sums over the components without the score.
+        by_value: the sums before the multiplication, by the value of the score.
+    """
+
+    amount: str
+    amount_runtime: str
+    unscored: Amounts
+    by_value: list[ScoreValueAmounts]
+
+
+class UsedComponent(msgspec.Struct, frozen=True):
+    """What the components of one name come to.
+
+    Args:
+        amount: the sum of their amounts.
+        amount_runtime: the sum of amount times runtime, in ticks.
+        scores: by the name of each score that was asked for.
+    """
+
+    amount: int
+    amount_runtime: int
+    scores: dict[str, ScoredAmounts]
+
+
+class GroupSums(msgspec.Struct, frozen=True):
+    """The sums over one group of records.
+
+    Args:
+        key: by what each dimension was called in ``by``: a text, an amount, a score in decimal, the first day of a
+            period, or null where a record has no such value.
+        records: how many there are.
+        runtime: the sum of their runtimes, in ticks.
+        first_stop: the earliest stop among them.
+        last_stop: the latest.
+        usage: by the name of each component that was asked for.
+    """
+
+    key: dict[str, str | int | None]
+    records: int
+    runtime: int
+    first_stop: Instant
+    last_stop: Instant
+    usage: dict[str, UsedComponent]
+
+
+class Sums(msgspec.Struct, frozen=True):
+    """Sums over records, as integers of any size: a program that reads JSON numbers as floats loses digits of them.
+
+    Args:
+        ticks_per_second: in which unit runtimes are summed: 1 for seconds or, with ``from`` and ``to``, 1000000.
+        groups: in the order of their keys.
+    """
+
+    ticks_per_second: int
+    groups: list[GroupSums]

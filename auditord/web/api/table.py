@@ -12,7 +12,7 @@ from auditord.web.api.events import RunEvent, RunWanted
 from auditord.web.api.inside import Inside
 from auditord.web.api.listing import NDJSON
 from auditord.web.api.operation import Operation
-from auditord.web.api.parameters import ENTRY, FILTERS, INSTANCE, PAGING, QUARANTINE, RECORD_ID
+from auditord.web.api.parameters import ENTRY, FILTERS, INSTANCE, PAGING, QUARANTINE, RECORD_ID, SUMS
 from auditord.web.api.records import RecordsDesk
 from auditord.web.api.shapes import (
     Chosen,
@@ -23,15 +23,17 @@ from auditord.web.api.shapes import (
     QuarantinePage,
     RecordPage,
     StoredRecord,
+    Sums,
     Verdicts,
 )
 from auditord.web.api.status import StatusDesk
+from auditord.web.api.sums import SumsDesk
 from auditord_hookspecs import Record
 
 _BODY: Final = (400, 413, 415)
 
 
-def record_operations(reading: RecordsDesk, adding: AddingDesk) -> Sequence[Operation]:
+def record_operations(reading: RecordsDesk, adding: AddingDesk, sums: SumsDesk) -> Sequence[Operation]:
     """What is about records."""
     return (
         Operation(
@@ -63,6 +65,16 @@ def record_operations(reading: RecordsDesk, adding: AddingDesk) -> Sequence[Oper
             {200: {JSON: StoredRecord}},
             problems=(404, 503),
             parameters=(RECORD_ID,),
+        ),
+        Operation(
+            "GET",
+            "/api/v1/aggregates",
+            "sumUpRecords",
+            "Sum records up, grouped by whatever they have.",
+            sums.show,
+            {200: {JSON: Sums}},
+            problems=(400, 503),
+            parameters=(*FILTERS, *SUMS),
         ),
     )
 

@@ -1,0 +1,101 @@
+"""The description at /openapi.json: valid, complete, and true of every answer that generated requests get."""
+
+from collections.abc import Iterator
+from http import HTTPStatus
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis.checks import CHECKS
+from schemathesis.schemas import BaseSchema
+
+from auditord.testing.daemon import TestDaemon, running_daemon
+from auditord.web.api.problems import PREFIX
+from tests.api_server import record
+
+EXAMPLES = 40
+UNTOLD = "positive_data_acceptance"
+"""What no schema can tell: 'from' and 'to' go together, a comparison may be left empty but its brackets may not."""
+
+OPERATIONS = {
+    "getHealth",
+    "listInstances",
+    "runInstance",
+    "listRecords",
+    "addRecords",
+    "getRecord",
+    "sumUpRecords",
+    "listQuarantine",
+    "getQuarantined",
+    "retryQuarantined",
+    "discardQuarantined",
+}
+GUARDED = {"runInstance", "getQuarantined", "retryQuarantined", "discardQuarantined"}
+"""What acts, and what shows raw input."""
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestDaemon]:
+    with running_daemon(tmp_path_factory.mktemp("openapi"), {}) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def described(daemon: TestDaemon) -> BaseSchema:
+    return schemathesis.openapi.from_url(f"{daemon.url}/openapi.json")
+
+
+def operations(described: BaseSchema) -> dict[str, Any]:  # Any: schemathesis' operations
+    found: list[Any] = list(map(_made, described.get_all_operations()))
+    return {operation.definition.raw["operationId"]: operation for operation in found}
+
+
+def _made(result: Any) -> Any:  # Any: an operation, or what is wrong with its description
+    return result.ok()
+
+
+def test_it_is_valid_and_complete(described: BaseSchema) -> None:
+    described.validate()
+    assert described.raw_schema["openapi"].startswith("3.1")
+    assert operations(described).keys() == OPERATIONS
+    assert all(path.startswith(PREFIX) for path in described.raw_schema["paths"])
+    for wire in ("POST /record", "GET /records", "GET /health_check", "GET /metrics"):
+        assert wire in described.raw_schema["info"]["description"]
+
+
+def test_every_member_of_every_answer_is_described(described: BaseSchema) -> None:
+    schemas = described.raw_schema["components"]["schemas"]
+    assert {"Problem", "RecordPage", "Verdicts", "HealthReport", "Instances", "Sums"} <= schemas.keys()
+    assert "Args:" not in str(schemas)
+    assert schemas["Verdict"]["properties"]["verdict"]["description"].startswith("``added``")
+    assert all(schema["description"] for schema in schemas.values())
+
+
+@pytest.mark.parametrize("name", sorted(OPERATIONS))
+def test_every_answer_is_as_described(described: BaseSchema, name: str) -> None:
+    examples = EXAMPLES if name != "addRecords" else 4  # a list of records takes seconds to make up
+    untold: Any = [CHECKS.get_one(UNTOLD)] if name in {"listRecords", "sumUpRecords"} else []  # Any: its checks
+
+    @given(case=operations(described)[name].as_strategy())
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
+    def check(case: Any) -> None:  # Any: a request that was made up
+        response = case.call_and_validate(excluded_checks=untold)
+        assert response.status_code < HTTPStatus.INTERNAL_SERVER_ERROR
+        if name in GUARDED:
+            assert response.status_code == HTTPStatus.FORBIDDEN
+
+    check()
+
+
+def test_answers_that_hold_something_are_as_described(described: BaseSchema, daemon: TestDaemon) -> None:
+    del daemon
+    found = operations(described)
+    added = found["addRecords"].Case(body=[record("full"), {}], media_type="application/json").call_and_validate()
+    assert added.status_code == HTTPStatus.MULTI_STATUS
+    page = found["listRecords"].Case(query={"limit": 1}).call_and_validate()
+    assert page.json()["records"]
+    sums = found["sumUpRecords"].Case(query={"by": ["meta:site_id"], "usage": ["Cores:HEPscore23"]}).call_and_validate()
+    assert sums.json()["groups"]
+    one = found["getRecord"].Case(path_parameters={"record_id": "full"}).call_and_validate()
+    assert one.status_code == HTTPStatus.OK

@@ -1,0 +1,196 @@
+"""Sums under /api/v1: equal to a plain evaluation, exact, and refused with words."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from auditord.duplicates import Duplicates
+from auditord.store import Provenance
+from auditord.testing.aggregates import aggregate_records
+from auditord.web.api.sums_query import read_sums_query
+from auditord_hookspecs import Component, Record, Score
+from tests.api_server import AWAY, NOW, Api, api_server
+
+pytestmark = pytest.mark.anyio
+
+EPOCH = datetime(2026, 1, 31, 22, tzinfo=UTC)
+HUGE = 2**62
+
+
+def job(number: int, hours: int | None, cores: int, score: float | None, **meta: str) -> Record:
+    scores = () if score is None else (Score("HEPscore23", score),)
+    stop = None if hours is None else EPOCH + timedelta(hours=hours)
+    lists: dict[str, tuple[str, ...]] = {key: (value, "second") for key, value in meta.items()}
+    components = (Component("Cores", cores, scores), Component("Memory", HUGE, ()))
+    return Record(f"job-{number}", EPOCH, components, stop, lists or None)
+
+
+RECORDS = [
+    job(1, 1, 4, 12.5, site_id="A"),
+    job(2, 5, 8, 12.5, site_id="A"),
+    job(3, 5, 2, 0.1, site="B"),
+    job(4, None, 1, None, site_id="A"),
+    job(5, 3, 7, None),
+    job(6, -1, 7, 1.0, site_id="backwards"),
+]
+
+
+@pytest.fixture
+async def api(tmp_path: Path) -> AsyncIterator[Api]:
+    async with api_server(tmp_path) as server:
+        await server.store.add_all(RECORDS, Provenance(NOW), Duplicates.SAME_RUN, atomic=True)
+        yield server
+
+
+QUERIES = [
+    "",
+    "by=meta:site_id|site",
+    "by=meta:site_id&by=stop:month&usage=Cores:HEPscore23&usage=Memory",
+    "by[]=stop:day&by[]=start:year&by[]=amount:Cores",
+    "by=score:Cores:HEPscore23&usage=Cores:HEPscore23|HS06",
+    "usage=Memory&from=2026-01-31T23:00:00Z&to=2026-02-01T01:30:00Z",
+    "usage=Cores&as_of=2026-02-02T00:00:00Z&by=meta:site_id",
+    "meta[site_id][any][]=A&open=false&usage=Cores",
+    "runtime[gt]=999999",
+]
+
+
+def plainly(query: str) -> Any:  # Any: JSON
+    asked = read_sums_query(query)
+    found = aggregate_records(RECORDS, asked.query)
+    return {
+        "ticks_per_second": found.ticks_per_second,
+        "groups": [
+            {
+                "key": [str(each) if isinstance(each, Decimal) else each for each in group.key],
+                "records": group.records,
+                "runtime": group.runtime,
+                "usage": [(each.sums.amount, each.sums.amount_runtime) for each in group.usage],
+                "scores": [
+                    {
+                        name: (sums.amount, sums.amount_runtime, sums.unscored.amount)
+                        for name, sums in each.scores.items()
+                    }
+                    for each in group.usage
+                ],
+            }
+            for group in found.groups
+        ],
+    }
+
+
+def answered(answer: Any) -> Any:  # Any: JSON
+    return {
+        "ticks_per_second": answer["ticks_per_second"],
+        "groups": [
+            {
+                "key": list(group["key"].values()),
+                "records": group["records"],
+                "runtime": group["runtime"],
+                "usage": [(each["amount"], each["amount_runtime"]) for each in group["usage"].values()],
+                "scores": [
+                    {
+                        name: (Decimal(sums["amount"]), Decimal(sums["amount_runtime"]), sums["unscored"]["amount"])
+                        for name, sums in each["scores"].items()
+                    }
+                    for each in group["usage"].values()
+                ],
+            }
+            for group in answer["groups"]
+        ],
+    }
+
+
+@pytest.mark.parametrize("query", QUERIES)
+async def test_sums_equal_a_plain_evaluation(api: Api, query: str) -> None:
+    answer = await api.get(f"/api/v1/aggregates?{query}")
+    assert answer.status == 200
+    expected = plainly(query)
+    for group in expected["groups"]:
+        group["key"] = [each if isinstance(each, str | int | None) else each.isoformat() for each in group["key"]]
+    assert answered(answer.json) == expected
+
+
+async def test_the_answer_in_full(api: Api) -> None:
+    answer = await api.get("/api/v1/aggregates?by=meta:site_id&by=stop:month&usage=Cores:HEPscore23&record_id=job-2")
+    assert answer.json == {
+        "ticks_per_second": 1,
+        "groups": [
+            {
+                "key": {"meta:site_id": "A", "stop:month": "2026-02-01"},
+                "records": 1,
+                "runtime": 18_000,
+                "first_stop": "2026-02-01T03:00:00Z",
+                "last_stop": "2026-02-01T03:00:00Z",
+                "usage": {
+                    "Cores": {
+                        "amount": 8,
+                        "amount_runtime": 144_000,
+                        "scores": {
+                            "HEPscore23": {
+                                "amount": "100",
+                                "amount_runtime": "1800000",
+                                "unscored": {"amount": 0, "amount_runtime": 0},
+                                "by_value": [{"value": "12.5", "amount": 8, "amount_runtime": 144_000}],
+                            }
+                        },
+                    }
+                },
+            }
+        ],
+    }
+
+
+async def test_no_digit_of_a_huge_sum_is_lost(api: Api) -> None:
+    answer = await api.get("/api/v1/aggregates?usage=Memory")
+    runtimes = [3_600, 18_000, 18_000, 10_800]
+    assert answer.json["groups"][0]["usage"]["Memory"]["amount_runtime"] == HUGE * sum(runtimes)
+    assert str(HUGE * sum(runtimes)).encode() in answer.body
+
+
+async def test_names_with_colons(tmp_path: Path) -> None:
+    async with api_server(tmp_path) as api:
+        meta: dict[str, tuple[str, ...]] = {"a:b|c%": ("x",)}
+        odd = Record("odd", EPOCH, (Component("c:d", 3, ()),), EPOCH + timedelta(seconds=1), meta)
+        await api.store.add(odd, Provenance(NOW), Duplicates.SAME_RUN)
+        by, usage = (quote(quote(text, safe=""), safe="") for text in ("a:b|c%", "c:d"))
+        (group,) = (await api.get(f"/api/v1/aggregates?by=meta:{by}&usage={usage}")).json["groups"]
+        assert (list(group["key"].values()), group["usage"]["c:d"]["amount"]) == (["x"], 3)
+
+
+@pytest.mark.parametrize(
+    ("query", "parameter", "words"),
+    [
+        ("group=site", "group", "unknown field"),
+        ("by=site_id", "by", "meta:key"),
+        ("by=meta:", "by", "nothing to group by"),
+        ("by=meta:a||b", "by", "empty"),
+        ("by=meta:%25ff", "by", "UTF-8"),
+        ("by=stop:week", "by", "day, month, year"),
+        ("by=score:Cores", "by", "score:component:score"),
+        ("by=meta:a&by=meta:a", "by", "more than once"),
+        ("&".join(f"by=meta:{number}" for number in range(21)), "by", "at most 20"),
+        ("usage=Cores&usage=Cores:HS06", "usage", "more than once"),
+        ("usage=Cores:HS06|HS06", "usage", "more than once"),
+        ("from=2026-01-01T00:00:00Z", "to", "go together"),
+        ("to=2026-01-01T00:00:00Z", "from", "go together"),
+        ("from=2026-01-02T00:00:00Z&to=2026-01-01T00:00:00Z", "to", "earlier"),
+        ("as_of=now", "as_of", "time with zone"),
+        ("limit=5", "limit", "unknown field"),
+        ("by[0]=meta:a", "by", "once for each value"),
+    ],
+)
+async def test_a_wrong_parameter_is_named(api: Api, query: str, parameter: str, words: str) -> None:
+    answer = await api.get(f"/api/v1/aggregates?{query}")
+    assert (answer.status, answer.problem["parameter"]) == (400, parameter)
+    assert words in answer.problem["detail"]
+
+
+async def test_a_store_that_is_away(api: Api) -> None:
+    api.faults.store = AWAY
+    assert (await api.get("/api/v1/aggregates")).problem["status"] == 503
