@@ -1,7 +1,7 @@
 """HTCondor's ``PER_JOB_HISTORY_DIR`` as a source: a file per job, which its reader has to remove.
 
 A file is removed by the run after the one that kept its record: then the spool remembers it, whatever has happened in
-between, and a dry run removes nothing that nobody has.
+between. A dry run removes nothing.
 """
 
 import hashlib
@@ -54,7 +54,8 @@ async def collect_folder(config: HTCondorConfig, context: CollectorContext) -> A
         files = await to_thread.run_sync(_read, config, chunk)
         known = await context.seen([file.key for file in files])
         if context.window is None:
-            await to_thread.run_sync(_remove, [file.path for file in files if file.key in known])
+            if not context.dry_run:
+                await to_thread.run_sync(_remove, [file.path for file in files if file.key in known])
             yield await _judged(config, context, [file for file in files if file.key not in known])
         else:
             window = context.window

@@ -205,6 +205,10 @@ async def test_a_folder_of_jobs_is_emptied_once_their_records_are_safe(tmp_path:
     assert [one.raw for one in dry] == [{"ad": "no ad"}]
     assert await run(chosen, at) == expected
     assert names(tmp_path) == [".history.3.0.tmp", "history.1.0", "history.2.0", "history.4.0"]
+    at.dry_run = True
+    assert await run(chosen, at) == []
+    at.dry_run = False
+    assert len(names(tmp_path)) == 4
     (tmp_path / "history.1.0").write_text(job_ad("s1", 1, end=EPOCH + 99).printOld())  # another job of that number
     assert len(await run(chosen, at)) == 1
     assert names(tmp_path) == [".history.3.0.tmp", "history.1.0"]
