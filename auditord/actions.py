@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
-from auditord_hookspecs import Batch, RunReport, Window
+from auditord_hookspecs import Batch, JobChoice, RunReport, Window
 
 Section: TypeAlias = Literal["collectors", "plugins"]
 
@@ -23,6 +23,7 @@ class RunRequest:
         replace: overwrite what is stored of the same runs, to correct a mistake in a collector's configuration.
         dry_run: show what a collector would keep, or a plugin would do; keep and do nothing.
         section: what the caller takes the instance for; None if either will do.
+        job: the one job that a collector collects again.
     """
 
     instance: str
@@ -30,6 +31,12 @@ class RunRequest:
     replace: bool = False
     dry_run: bool = False
     section: Section | None = None
+    job: JobChoice | None = None
+
+    @property
+    def again(self) -> bool:
+        """Whether something is collected that the checkpoint does not lead to; then it does not move."""
+        return self.window is not None or self.job is not None
 
 
 class Observer(Protocol):
@@ -71,7 +78,7 @@ class Actions(Protocol):
 
         Raises:
             UnknownInstance: no enabled collector or plugin has this name.
-            UnsuitableRequest: a plugin has neither period nor corrections.
+            UnsuitableRequest: a plugin has neither period, job nor corrections; not every collector knows single jobs.
         """
         ...
 

@@ -15,7 +15,7 @@ from auditord.cli.clock import utc_now
 from auditord.cli.daemon_client import url_option
 from auditord.cli.records import INSTANT
 from auditord.errors import OutputClosed
-from auditord_hookspecs import Batch, Produced, RunReport, Window
+from auditord_hookspecs import Batch, JobChoice, Produced, RunReport, Window
 from auditord_hookspecs.wire import encode_record
 
 
@@ -26,6 +26,8 @@ from auditord_hookspecs.wire import encode_record
 )
 @click.option("--from", "start", type=INSTANT, help="Collect the jobs that ended then or later.")
 @click.option("--to", "stop", type=INSTANT, help="… and earlier than this; now, if not given.")
+@click.option("--job-id", help="Collect one job again, such as 42.0; not every kind knows single jobs.")
+@click.option("--schedd", help="Where the job of --job-id ran (HTCondor); all are asked, if not given.")
 @click.option("--replace", is_flag=True, help="Overwrite what is stored of these jobs, to correct a mistake.")
 @click.option("--dry-run", is_flag=True, help="Print the records as NDJSON instead of keeping them.")
 @url_option
@@ -35,6 +37,8 @@ def collect_command(
     once: bool,
     start: datetime | None,
     stop: datetime | None,
+    job_id: str | None,
+    schedd: str | None,
     replace: bool,
     dry_run: bool,
     url: str | None,
@@ -44,17 +48,28 @@ def collect_command(
     A period that was collected before can be collected again: what is stored already is left as it is, and the
     checkpoint does not move. Asks the running daemon, or works on the files where none runs.
     """
-    if once and start:
-        raise click.UsageError("--once goes on from the checkpoint, --from starts where you say: leave one out")
-    if start is None and (stop or replace):
-        raise click.UsageError("--to and --replace need --from")
-    request = RunRequest(instance, _window(start, stop), replace, dry_run, "collectors")
+    _check_choice(once=once, start=start, stop=stop, job_id=job_id, schedd=schedd, replace=replace)
+    job = None if job_id is None else JobChoice(job_id, schedd)
+    request = RunRequest(instance, _window(start, stop), replace, dry_run, "collectors", job)
     report = run_async(_collect, request, url)
     click.echo(summary(report), err=True)
-    if request.window and not (replace or dry_run):
+    if request.again and not (replace or dry_run):
         click.echo("What was stored of these jobs already stays as it is.", err=True)
     if report.error is not None:
         raise SystemExit(1)
+
+
+def _check_choice(
+    *, once: bool, start: datetime | None, stop: datetime | None, job_id: str | None, schedd: str | None, replace: bool
+) -> None:
+    if once and start:
+        raise click.UsageError("--once goes on from the checkpoint, --from starts where you say: leave one out")
+    if job_id and (once or start or stop):
+        raise click.UsageError("--job-id takes one job and --once, --from and --to take others: leave one out")
+    if schedd and not job_id:
+        raise click.UsageError("--schedd needs --job-id")
+    if not job_id and start is None and (stop or replace):
+        raise click.UsageError("--to and --replace need --from")
 
 
 def _window(start: datetime | None, stop: datetime | None) -> Window | None:

@@ -171,6 +171,8 @@ def _body(request: RunRequest) -> dict[str, Any]:  # Any: texts and switches
     body: dict[str, Any] = {"replace": request.replace, "dry_run": request.dry_run, "section": request.section}
     if request.window is not None:
         body |= {"from": format_time(request.window.start), "to": format_time(request.window.stop)}
+    if request.job is not None:
+        body |= {"job_id": request.job.job_id, "source": request.job.source}
     return body
 
 

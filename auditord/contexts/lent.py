@@ -7,7 +7,7 @@ from typing import Any
 
 from auditord.contexts.command import run_command
 from auditord.spool import Spool
-from auditord_hookspecs import CommandResult, Records, RecordSink, Window
+from auditord_hookspecs import CommandResult, JobChoice, Records, RecordSink, Window
 
 
 def task_log(task: str, kind: str) -> "logging.LoggerAdapter[logging.Logger]":
@@ -85,6 +85,7 @@ class SpoolCollectorContext(InstanceContext):
         spool: where its memory is.
         checkpoint: how far it has read, as loaded before the run.
         window: the period to collect again, if that is asked for.
+        job: the one job to collect again, if that is asked for.
         dry_run: whether the batches are only shown.
         on_progress: hears which fraction of the run is done.
     """
@@ -98,6 +99,7 @@ class SpoolCollectorContext(InstanceContext):
         spool: Spool,
         checkpoint: Any,  # Any: the JSON that the collector stored
         window: Window | None = None,
+        job: JobChoice | None = None,
         dry_run: bool = False,
         on_progress: Callable[[float], None] = lambda _: None,
     ) -> None:
@@ -105,6 +107,7 @@ class SpoolCollectorContext(InstanceContext):
         self._spool = spool
         self._checkpoint = checkpoint
         self._window = window
+        self._job = job
         self._dry_run = dry_run
         self._on_progress = on_progress
 
@@ -117,6 +120,11 @@ class SpoolCollectorContext(InstanceContext):
     def window(self) -> Window | None:
         """The period to collect again, or None."""
         return self._window
+
+    @property
+    def job(self) -> JobChoice | None:
+        """The one job to collect again, or None."""
+        return self._job
 
     @property
     def dry_run(self) -> bool:

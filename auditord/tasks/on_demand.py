@@ -63,19 +63,21 @@ class OnDemand:
 
         Raises:
             UnknownInstance: no enabled collector or plugin has this name.
-            UnsuitableRequest: a plugin has neither period nor corrections.
+            UnsuitableRequest: a plugin has neither period, job nor corrections; not every collector knows single jobs.
         """
         if self._section(request) == "plugins":
             runnable, listener = self._plugin(request, observer), self._plugins
         else:
             runnable, listener = self._collector(request, observer), self._collectors
         async with self._turns[request.instance].borrowed():
-            counted = request.window is None and not request.dry_run
+            counted = not request.again and not request.dry_run
             return await self._run(runnable, listener if counted else None)
 
     def _collector(self, request: RunRequest, observer: Observer) -> Runnable:
         config = self._configuration.collectors[request.instance]
         kind = self._kinds.collectors[kind_of(config)]
+        if request.job is not None and not kind.one_job:
+            raise UnsuitableRequest(f"{request.instance}: kind {kind.name} reads periods, not single jobs")
 
         async def execute(tally: Tally) -> None:
             context = SpoolCollectorContext(
@@ -85,6 +87,7 @@ class OnDemand:
                 spool=self._spool,
                 checkpoint=await self._spool.checkpoint(request.instance),
                 window=request.window,
+                job=request.job,
                 dry_run=request.dry_run,
                 on_progress=observer.progressed,
             )
@@ -94,7 +97,7 @@ class OnDemand:
 
     def _plugin(self, request: RunRequest, observer: Observer) -> Runnable:
         config = self._configuration.plugins[request.instance]
-        if request.window is not None or request.replace:
+        if request.again or request.replace:
             raise UnsuitableRequest(f"{request.instance} is a plugin: only collectors have periods and corrections")
         kind = self._kinds.plugins[kind_of(config)]
         return plugin(request.instance, kind, config, self._around, dry_run=request.dry_run, on_said=observer.said)
@@ -113,7 +116,7 @@ class OnDemand:
             return Enqueued(len(batch.records), len(batch.quarantined))
 
         async def keep(batch: Batch) -> Enqueued:
-            kept = batch if request.window is None else replace(batch, checkpoint=None)
+            kept = batch if not request.again else replace(batch, checkpoint=None)
             operation: Operation = "replace" if request.replace else "insert"
             return await self._spool.enqueue(request.instance, kept, self._destinations, operation)
 

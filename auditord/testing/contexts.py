@@ -17,6 +17,7 @@ from auditord_hookspecs import (
     CommandFailed,
     CommandResult,
     Entry,
+    JobChoice,
     Record,
     RecordQuery,
     Window,
@@ -74,6 +75,7 @@ class FakeCollectorContext(FakeContext):
     Args:
         checkpoint: what the collector finds.
         window: set to re-collect a period.
+        job: set to re-collect one job.
         dry_run: whether the batches are only to be shown.
         kept: the batches that were kept.
         remembered: seen keys with their expiry.
@@ -82,6 +84,7 @@ class FakeCollectorContext(FakeContext):
 
     checkpoint: Any = None  # Any: JSON of the collector's own
     window: Window | None = None
+    job: JobChoice | None = None
     dry_run: bool = False
     kept: list[Batch] = field(default_factory=list[Batch])
     remembered: dict[str, datetime] = field(default_factory=dict[str, datetime])
@@ -108,7 +111,7 @@ class FakeCollectorContext(FakeContext):
             records += [item if isinstance(item, Record) else item.record for item in batch.records]
             self.remembered.update(batch.seen)
             self.carried = {k: v for k, v in {**self.carried, **batch.pending}.items() if v is not None}
-            if batch.checkpoint is not None and self.window is None:
+            if batch.checkpoint is not None and self.window is None and self.job is None:
                 self.checkpoint = batch.checkpoint
         return records
 

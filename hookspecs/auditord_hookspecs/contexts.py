@@ -21,6 +21,19 @@ class CommandResult:
     stderr: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class JobChoice:
+    """One job to collect again.
+
+    Args:
+        job_id: what its batch system calls it.
+        source: where it ran, if the collector reads several places (a schedd); None: anywhere.
+    """
+
+    job_id: str
+    source: str | None = None
+
+
 class Context(Protocol):
     """What every kind of instance gets."""
 
@@ -74,6 +87,11 @@ class CollectorContext(Context, Protocol):
     @property
     def window(self) -> Window | None:
         """Set when a period is collected again: read exactly this, leave the checkpoint alone."""
+        ...
+
+    @property
+    def job(self) -> JobChoice | None:
+        """Set when one job is collected again (kinds with ``one_job``): read it alone, leave the checkpoint alone."""
         ...
 
     @property

@@ -83,6 +83,7 @@ class CollectorKind(Generic[C]):
         convert: turns a quarantined raw value into a record, on ``auditord quarantine retry``; None if the job makes no
             record under today's configuration. Raises :class:`InvalidRecord` with what is still wrong.
         import_config: turns one of AUDITOR's configuration files for this kind into ours, or None if it is not one.
+        one_job: ``collect`` understands ``context.job``; requests for one job of other kinds are refused.
         prefix: the record-id prefix of an instance; two instances with one prefix are refused.
         demo: options of an instance that replays recorded real output and so needs no source, for ``auditord demo``.
     """
@@ -95,6 +96,7 @@ class CollectorKind(Generic[C]):
     timeout: timedelta = timedelta(hours=1)
     convert: Callable[[C, Json], Record | Produced | None] | None = None
     import_config: Callable[[Mapping[str, Any]], "ImportedConfig | None"] | None = None
+    one_job: bool = False
     prefix: Callable[[C], str] | None = None
     demo: Callable[[], Mapping[str, Any]] | None = None
 

@@ -225,6 +225,8 @@ def test_records_are_chosen_by_options(site: Site) -> None:
         (("records", "--meta", "alice"), "KEY=VALUE"),
         (("records", "--started-since", "yesterday"), "neither a date"),
         (("collect", "slurm", "--to", "2026-11-20"), "need --from"),
+        (("collect", "slurm", "--schedd", "s1"), "needs --job-id"),
+        (("collect", "slurm", "--job-id", "1", "--from", "2026-11-20"), "leave one out"),
         (("collect", "slurm", "--once", "--from", "2026-11-20"), "leave one out"),
         (("collect", "slurm", "--from", "2026-11-20", "--to", "2026-11-19"), "later than"),
         (("quarantine", "discard", "--yes"), "--all"),

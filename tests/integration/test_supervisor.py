@@ -20,7 +20,7 @@ from auditord import supervisor
 from auditord.actions import RunRequest
 from auditord.config.loading import load
 from auditord.config.model import Configuration
-from auditord.errors import ConfigurationError, HookError, StateInUse, StoreUnavailable
+from auditord.errors import ConfigurationError, HookError, StateInUse, StoreUnavailable, UnsuitableRequest
 from auditord.hooks import HookEntry, HookModule, Hooks, load_hooks
 from auditord.spool import Spool, own
 from auditord.testing import make_record
@@ -30,6 +30,7 @@ from auditord_hookspecs import (
     CollectorContext,
     CollectorKind,
     Daemon,
+    JobChoice,
     PluginContext,
     PluginKind,
     Quarantined,
@@ -229,6 +230,13 @@ async def test_a_collector_hears_that_it_is_a_dry_run(guest: Guest, tmp_path: Pa
         for dry_run in (True, False):
             await owner.run(RunRequest("jobs", None, replace=False, dry_run=dry_run), Nobody())
     assert heard == [True, False]
+
+
+async def test_one_job_is_asked_only_of_a_kind_that_knows_single_jobs(guest: Guest, tmp_path: Path) -> None:
+    hooks = hooks_of(local, guest.module())
+    async with supervisor.acting(configure(hooks, tmp_path, collectors=JOBS), hooks, now) as owner:
+        with pytest.raises(UnsuitableRequest, match="periods, not single jobs"):
+            await owner.run(RunRequest("jobs", job=JobChoice("42.0")), Nobody())
 
 
 async def test_a_plugin_keeps_its_state(guest: Guest, tmp_path: Path) -> None:

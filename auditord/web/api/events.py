@@ -9,7 +9,7 @@ from anyio import Lock, sleep
 from auditord.actions import RunRequest, Section
 from auditord.web.api.listing import NDJSON
 from auditord.web.api.shapes import StoredRecord
-from auditord_hookspecs import Batch, Produced, Record, RunReport, Window
+from auditord_hookspecs import Batch, JobChoice, Produced, Record, RunReport, Window
 from auditord_hookspecs.wire import encode_record, parse_time
 
 _HEARTBEAT_SECONDS: Final = 0.5
@@ -21,6 +21,8 @@ class RunWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     Args:
         start: of the period that a collector collects again; without one it goes on from its checkpoint.
         stop: of the same period.
+        job_id: the one job that a collector collects again, instead of a period.
+        source: where that job ran, if the collector reads several places (a schedd).
         replace: overwrite what is stored of the same runs.
         dry_run: keep and do nothing, say what would be kept or done.
         section: what the instance must be; without it, either will do.
@@ -28,6 +30,8 @@ class RunWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
 
     start: str | None = None
     stop: str | None = None
+    job_id: str | None = None
+    source: str | None = None
     replace: bool = False
     dry_run: bool = False
     section: Section | None = None
@@ -68,7 +72,12 @@ def run_request(instance: str, body: bytes) -> RunRequest:
     window = Window(parse_time(wanted.start), parse_time(wanted.stop)) if wanted.start and wanted.stop else None
     if window is not None and window.stop <= window.start:
         raise msgspec.ValidationError("'to' must be later than 'from'")
-    return RunRequest(instance, window, wanted.replace, wanted.dry_run, wanted.section)
+    if wanted.job_id is None and wanted.source is not None:
+        raise msgspec.ValidationError("'source' needs 'job_id'")
+    if wanted.job_id is not None and window is not None:
+        raise msgspec.ValidationError("either a period or 'job_id'")
+    job = None if wanted.job_id is None else JobChoice(wanted.job_id, wanted.source)
+    return RunRequest(instance, window, wanted.replace, wanted.dry_run, wanted.section, job)
 
 
 class EventLines:

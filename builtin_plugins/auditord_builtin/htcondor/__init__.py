@@ -19,6 +19,7 @@ HTCONDOR = CollectorKind(
     timeout=timedelta(hours=1),
     convert=convert,
     import_config=import_config,
+    one_job=True,
     prefix=lambda config: config.record_prefix,
 )
 

@@ -1,18 +1,21 @@
 """The collector's run: schedd by schedd, each with a position of its own, so that one that fails stops no other."""
 
+import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Final
 
 from auditord_builtin.htcondor.checkpoint import Checkpoint, Position
 from auditord_builtin.htcondor.config import HTCondorConfig
 from auditord_builtin.htcondor.files import collect_files
-from auditord_builtin.htcondor.judging import ended_within, judge
+from auditord_builtin.htcondor.judging import judge, wanted_again
 from auditord_builtin.htcondor.per_job import collect_folder
+from auditord_builtin.htcondor.query import Query, run_query
 from auditord_builtin.htcondor.reading import Answer, read_all, read_new
-from auditord_hookspecs import Batch, CollectorContext, CommandFailed, Window
+from auditord_hookspecs import AuditordError, Batch, CollectorContext, CommandFailed, JobChoice, Window
 from auditord_hookspecs.mapping import Row
 
 _CHUNK: Final = 2_000
+_JOB_ID: Final = re.compile(r"\d+(\.\d+)?")
 
 
 async def collect(config: HTCondorConfig, context: CollectorContext) -> AsyncIterator[Batch]:
@@ -35,7 +38,7 @@ async def collect(config: HTCondorConfig, context: CollectorContext) -> AsyncIte
 async def _collect_schedds(config: HTCondorConfig, context: CollectorContext) -> AsyncIterator[Batch]:
     checkpoint = Checkpoint.from_json(context.checkpoint)
     failures: list[str] = []
-    schedds = config.schedd_names or ("",)
+    schedds = _chosen(config, context.job)
     for number, schedd in enumerate(schedds, start=1):
         try:
             async for batch, moved in _collect_schedd(config, context, schedd, checkpoint):
@@ -57,6 +60,9 @@ async def _collect_schedd(
     Raises:
         CommandFailed: it failed, or its answer may have a gap.
     """
+    if context.job is not None:
+        yield await _collect_job(config, context, schedd, context.job.job_id), checkpoint
+        return
     if context.window is not None:
         async for batch in _collect_again(config, context, schedd, context.window):
             yield batch, checkpoint
@@ -80,12 +86,30 @@ async def _collect_schedd(
     yield Batch(checkpoint=checkpoint.to_json()), checkpoint
 
 
+def _chosen(config: HTCondorConfig, job: JobChoice | None) -> Sequence[str]:
+    """The schedds to ask; the empty text is the local history."""
+    schedds = config.schedd_names or ("",)
+    if job is None:
+        return schedds
+    if not _JOB_ID.fullmatch(job.job_id):
+        raise AuditordError(f"{job.job_id!r} is no job: write CLUSTER or CLUSTER.PROC, such as 42.0")
+    if job.source is not None and job.source not in schedds:
+        raise AuditordError(f"no schedd {job.source!r} is configured; there are: {', '.join(schedds) or 'none'}")
+    return schedds if job.source is None else (job.source,)
+
+
+async def _collect_job(config: HTCondorConfig, context: CollectorContext, schedd: str, job_id: str) -> Batch:
+    printed = await run_query(config, context, Query(schedd, job=job_id))
+    if not printed.rows:
+        context.log.warning("%s: no job %s within the history that it looks through", schedd or "local history", job_id)
+    return await judge(config, context, wanted_again(config, context, list(reversed(printed.rows))), printed.unreadable)
+
+
 async def _collect_again(
     config: HTCondorConfig, context: CollectorContext, schedd: str, window: Window
 ) -> AsyncIterator[Batch]:
     answer = await read_all(config, context, schedd, window.start)
-    within = [row for row in answer.rows if ended_within(config, row, window)]
-    async for batch in _judged(config, context, answer, within):
+    async for batch in _judged(config, context, answer, wanted_again(config, context, answer.rows)):
         yield batch
     if answer.doubt:
         raise CommandFailed(answer.doubt)

@@ -62,9 +62,6 @@ class HTCondorConfig(RunConfig):
     record_prefix: str = Field(
         default="htcondor", min_length=1, description="A record's id is <record_prefix>-<GlobalJobId>."
     )
-    same_source_as: str | None = Field(
-        default=None, description="Another instance that accounts for the same jobs under the same ids."
-    )
     earliest_datetime: AwareDatetime | None = Field(
         default=None, description="The first run accounts for jobs that ended from here on; default: from now on."
     )
@@ -136,7 +133,7 @@ class HTCondorConfig(RunConfig):
 
     @field_validator("overlap")
     @classmethod
-    def _not_negative(cls, period: timedelta) -> timedelta:
+    def _look_back(cls, period: timedelta) -> timedelta:
         if period < timedelta(0):
             raise ValueError("must not be negative")
         return period

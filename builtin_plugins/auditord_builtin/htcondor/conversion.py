@@ -149,8 +149,8 @@ def convert(config: HTCondorConfig, raw: Any) -> Record | None:  # Any: JSON fro
 
 
 def _row_from_raw(config: HTCondorConfig, raw: Any) -> Row:  # Any: JSON from the quarantine
-    if isinstance(raw, dict) and "ad" in raw:
-        return row_of_ad(parse_ad(str(raw["ad"])), wanted_columns(config))
-    if isinstance(raw, dict) and "row" in raw:
-        return {str(column): str(text) for column, text in raw["row"].items()}
+    if "ad" in raw:
+        return row_of_ad(parse_ad(raw["ad"]), wanted_columns(config))
+    if "row" in raw:
+        return dict(raw["row"])
     raise InvalidRecord("this is no job but output that belongs to none; discard it")

@@ -18,7 +18,7 @@ from auditord_builtin.htcondor.ads import parse_ad, row_of_ad, split_ads
 from auditord_builtin.htcondor.checkpoint import Checkpoint
 from auditord_builtin.htcondor.config import HTCondorConfig
 from auditord_builtin.htcondor.conversion import ended_at
-from auditord_builtin.htcondor.judging import ended_within, judge
+from auditord_builtin.htcondor.judging import judge, wanted_again
 from auditord_builtin.htcondor.query import wanted_columns
 from auditord_hookspecs import AuditordError, Batch, CollectorContext, InvalidRecord
 from auditord_hookspecs.mapping import Row
@@ -50,8 +50,8 @@ async def collect_files(config: HTCondorConfig, context: CollectorContext) -> As
         AuditordError: a file cannot be read.
     """
     checkpoint = Checkpoint.from_json(context.checkpoint)
-    again = context.window is not None
-    if checkpoint.earliest is None:
+    again = context.window is not None or context.job is not None
+    if checkpoint.earliest is None and not again:
         checkpoint = replace(checkpoint, earliest=config.earliest_datetime or context.now())
         yield Batch(checkpoint=checkpoint.to_json())
     found = await to_thread.run_sync(_find, config.history_paths)
@@ -73,9 +73,8 @@ def _chosen(
     config: HTCondorConfig, context: CollectorContext, checkpoint: Checkpoint, rows: Sequence[Row]
 ) -> Sequence[Row]:
     """Ads that matter; whatever is appended after the first run does, also if the job had ended long before."""
-    if context.window is not None:
-        window = context.window
-        return [row for row in rows if ended_within(config, row, window)]
+    if context.window is not None or context.job is not None:
+        return wanted_again(config, context, rows)
     if checkpoint.caught_up or checkpoint.earliest is None:
         return rows
     earliest = checkpoint.earliest

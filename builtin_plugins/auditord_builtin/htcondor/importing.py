@@ -92,7 +92,7 @@ def _import_meta(result: _Import) -> None:
     given: Mapping[str, Any] = result.document.get("meta") or {}  # Any: an operator's YAML
     rules: list[dict[str, Any]] = []  # Any: YAML
     for label, entries in given.items():
-        listed: Sequence[Document] = entries if isinstance(entries, list) else [entries]
+        listed: Sequence[Document] = [entries] if "key" in entries or "name" in entries else entries
         if label == _SITE:
             remark = "the name of the site, as site (AUDITOR's label) and site_id"
             result.put("sites", [_site(result, entry) for entry in listed], remark)

@@ -27,7 +27,7 @@ async def judge(
     """
     named = {identity(row, epochs=config.epochs): row for row in rows}
     broken = {_fingerprint(line): line for line in unreadable}
-    again = context.window is not None
+    again = context.window is not None or context.job is not None
     known = frozenset[str]() if again else await context.seen([*named, *broken])
     # In a thread: thousands of ads take seconds, in which the daemon has requests to answer.
     batch, remarks = await to_thread.run_sync(_judged, config, named, broken, known, context.now() + REMEMBERED)
@@ -69,6 +69,18 @@ def _fingerprint(line: str) -> str:
 
 def _stray(key: str, line: str) -> Quarantined:
     return Quarantined(key, {"line": line}, f"output that belongs to no job: {line[:80]!r}")
+
+
+def wanted_again(config: HTCondorConfig, context: CollectorContext, rows: Sequence[Row]) -> Sequence[Row]:
+    """Those of the ads that are to be collected again: one job's, or a period's."""
+    job, window = context.job, context.window
+    if job is not None:
+        return [row for row in rows if job.job_id in {row.get("ClusterId"), _job_id(row)}]
+    return rows if window is None else [row for row in rows if ended_within(config, row, window)]
+
+
+def _job_id(row: Row) -> str:
+    return f"{row.get('ClusterId')}.{row.get('ProcId')}"
 
 
 def ended_within(config: HTCondorConfig, row: Row, window: Window) -> bool:

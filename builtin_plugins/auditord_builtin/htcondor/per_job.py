@@ -16,7 +16,7 @@ from anyio import to_thread
 
 from auditord_builtin.htcondor.config import HTCondorConfig
 from auditord_builtin.htcondor.files import read_row
-from auditord_builtin.htcondor.judging import ended_within, judge
+from auditord_builtin.htcondor.judging import judge, wanted_again
 from auditord_hookspecs import AuditordError, Batch, CollectorContext, InvalidRecord, Quarantined
 from auditord_hookspecs.mapping import Row
 
@@ -53,14 +53,13 @@ async def collect_folder(config: HTCondorConfig, context: CollectorContext) -> A
     while chunk := list(islice(remaining, _CHUNK)):
         files = await to_thread.run_sync(_read, config, chunk)
         known = await context.seen([file.key for file in files])
-        if context.window is None:
+        if context.window is None and context.job is None:
             if not context.dry_run:
                 await to_thread.run_sync(_remove, [file.path for file in files if file.key in known])
             yield await _judged(config, context, [file for file in files if file.key not in known])
         else:
-            window = context.window
-            within = [file for file in files if file.row is None or ended_within(config, file.row, window)]
-            yield await _judged(config, context, within)
+            rows = [file.row for file in files if file.row is not None]
+            yield await judge(config, context, wanted_again(config, context, rows))
 
 
 async def _judged(config: HTCondorConfig, context: CollectorContext, files: Sequence[JobFile]) -> Batch:

@@ -67,7 +67,7 @@ def parse_json(output: bytes, columns: Sequence[str]) -> Printed:
         CommandFailed: the output is not whole, or something else.
     """
     ads = _decoded(output)
-    if not isinstance(ads, list):
+    if not output.lstrip().startswith(b"["):
         raise CommandFailed("condor_history: the output is no JSON list of ads")
     return _from_ads(ads, columns)
 

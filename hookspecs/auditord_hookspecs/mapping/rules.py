@@ -5,6 +5,7 @@ anywhere in the text, as AUDITOR does; anchor them with ``^`` and ``$``.
 """
 
 import re
+from collections.abc import Mapping
 from decimal import Decimal
 from enum import Enum
 from typing import Annotated, Any
@@ -63,9 +64,8 @@ class Condition(Section):
 
 
 def _listed(value: Any) -> Any:  # Any: whatever stood in the file
-    if value is None:
-        return ()
-    return value if isinstance(value, list | tuple) else (value,)
+    alone = isinstance(value, Mapping | Condition)
+    return (value,) if alone else value or ()
 
 
 Conditions = Annotated[

@@ -12,7 +12,7 @@ pytest.importorskip("classad2", reason="pip install 'auditord[htcondor]'")
 from auditord.testing import FakeCollectorContext
 from auditord_builtin.htcondor import HTCONDOR, HTCondorConfig
 from auditord_builtin.htcondor.ads import split_ads
-from auditord_hookspecs import AuditordError, Quarantined, Record, Window
+from auditord_hookspecs import AuditordError, JobChoice, Quarantined, Record, Window
 from tests.builtin.htcondor.history_player import EPOCH, history_text, job_ad
 
 pytestmark = pytest.mark.anyio
@@ -170,6 +170,8 @@ async def test_a_constraint_and_a_window(tmp_path: Path) -> None:
     assert await run(chosen, at) == ids[:2]
     at.window = Window(NOW - HOUR, NOW)
     assert await run(chosen, at) == ids[:1]
+    at.window, at.job = None, JobChoice("2.0")
+    assert await run(chosen, at) == ids[1:2]
 
 
 async def test_what_is_no_ad_is_quarantined_and_the_rest_is_not(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ pytest.importorskip("classad2", reason="pip install 'auditord[htcondor]'")
 
 from auditord.testing import FakeCollectorContext
 from auditord_builtin.htcondor import HTCONDOR, HTCondorConfig
-from auditord_hookspecs import AuditordError, CommandFailed, Record, Window
+from auditord_hookspecs import AuditordError, CommandFailed, JobChoice, Record, Window
 from tests.builtin.htcondor.history_player import EPOCH, Player
 
 pytestmark = pytest.mark.anyio
@@ -255,6 +255,26 @@ async def test_a_window_is_collected_exactly_again_and_again(pool: Player) -> No
     pool.disturb(s1={"cap": 2})
     got, _ = await run_and_fail(config(), at)
     assert got == []
+
+
+async def test_one_job_is_collected_again(pool: Player) -> None:
+    ids = [pool.add(schedd, number, end=EPOCH - 60) for schedd in ("s1", "s2") for number in (41, 42)]
+    at, chosen = context(pool), config(schedd_names=["s1", "s2"])
+    await run(chosen, at)
+    position = at.checkpoint
+    for choice, expected in (
+        (JobChoice("42.0"), [ids[1], ids[3]]),
+        (JobChoice("42", "s2"), [ids[3]]),
+        (JobChoice("42.1"), []),
+        (JobChoice("4"), []),
+    ):
+        at.job = choice
+        assert await run(chosen, at) == [f"htcondor-{job}" for job in expected]
+    assert at.checkpoint == position
+    for wrong, message in ((JobChoice("42.0", "s3"), "no schedd 's3'"), (JobChoice("-help"), "is no job")):
+        at.job = wrong
+        with pytest.raises(AuditordError, match=message):
+            await run(chosen, at)
 
 
 async def test_every_run_of_a_job_if_asked_for(pool: Player) -> None:

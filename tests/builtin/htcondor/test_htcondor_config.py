@@ -135,6 +135,7 @@ def test_files_of_other_programs_are_left_alone(document: dict[str, Any]) -> Non
         ({"per_job_history_dir": "/y", "history_paths": ["/x"]}, "per_job_history_dir: one"),
         ({"epochs": True, "history_paths": ["/x"]}, "per_job_history_dir: one"),
         ({"overlap": "-P1D"}, "must not be negative"),
+        ({"jitter": "-P1D"}, "must not be negative"),
     ],
 )
 def test_what_cannot_work_is_refused(options: dict[str, Any], message: str) -> None:

@@ -19,15 +19,15 @@ from auditord_hookspecs import CommandFailed, Record
 from tests.builtin.htcondor.history_player import EPOCH, Player
 
 NOW = datetime.fromtimestamp(EPOCH, UTC)
-SCHEDDS = ("s1", "s2")
+SCHEDDS: Sequence[str] = ("s1", "s2")
 
 FAULTS: st.SearchStrategy[Mapping[str, Any]] = st.one_of(
     st.just({}),
     st.just({"old": True}),
     st.just({"fail": True}),
-    st.builds(lambda cap, old: {"cap": cap, "old": old}, st.integers(2, 12), st.booleans()),
-    st.builds(lambda part, code: {"cut": part, "exit": code}, st.floats(0, 1), st.sampled_from([0, 0, 1])),
-    st.builds(lambda count: {"lines": count}, st.integers(0, 8)),
+    st.fixed_dictionaries({"cap": st.integers(2, 12), "old": st.booleans()}),
+    st.fixed_dictionaries({"cut": st.floats(0, 1), "exit": st.sampled_from([0, 0, 1])}),
+    st.fixed_dictionaries({"lines": st.integers(0, 8)}),
 )
 EVENTS = st.lists(
     st.one_of(
@@ -47,8 +47,8 @@ class World:
     def __init__(self, folder: Path, output: str) -> None:
         self.pool = Player(folder)
         self.expected: list[str] = []
-        self.unread = dict.fromkeys(SCHEDDS, 0)
-        self.clusters = dict.fromkeys(SCHEDDS, 0)
+        self.unread: dict[str, int] = dict.fromkeys(SCHEDDS, 0)
+        self.clusters: dict[str, int] = dict.fromkeys(SCHEDDS, 0)
         self.clock = EPOCH
         # As the site says: no schedd has a limit below this one.
         options = {"schedd_names": SCHEDDS, "output": output, "helper_max_history": 2, "earliest_datetime": NOW}

@@ -137,7 +137,7 @@ def test_a_daemon_that_is_killed_again_and_again_loses_and_doubles_nothing(pool:
             process.kill()
     pool.disturb()
     with daemon(folder) as process:
-        wait_until(lambda: len(stored(folder)) >= len(expected), folder)
+        wait_until(lambda: is_ready(folder) and len(stored(folder)) >= len(expected), folder)
         ready = is_ready(folder)
         assert ready is not None
         with urllib.request.urlopen(f"{ready[1]}/records", timeout=PATIENCE) as answer:  # noqa: S310 our own server
