@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Final, LiteralString, Protocol
 
 from auditord.store.aggregates import Limbs, Part
-from auditord.store.rows import AMOUNT_COLUMNS, META_COLUMNS
-from auditord_hookspecs import AggregateQuery, Dimension, ScoreValue
+from auditord.store.rows import AMOUNT_COLUMNS, META_COLUMNS, can_be_there
+from auditord_hookspecs import AggregateQuery, CalendarPeriod, ComponentAmount, Dimension, MetaValue, ScoreValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +103,11 @@ class Dialect(Protocol):
         ...
 
     def key(self, dimension: Dimension, stop: Sql) -> Key:
-        """What is grouped by; text in the end, as :class:`auditord.store.aggregates.Folding` wants it."""
+        """What is grouped by, as :class:`auditord.store.aggregates.Folding` wants it; of names that can be there."""
         ...
 
-    def listing(self, component: str) -> Listing | None:
-        """Where columns do not tell; None if no document can have the name."""
+    def listing(self, component: str) -> Listing:
+        """The components of a name in documents, where columns do not tell."""
         ...
 
     def counts(self) -> tuple[Sequence[LiteralString], Limbs]:
@@ -186,8 +186,8 @@ def _sources(query: AggregateQuery, dialect: Dialect) -> Iterator[_Source]:
     for state in states:
         yield _Source(_rows(dialect.records, [state.condition]), state, amounts, None)
     for at, usage in enumerate(query.usage):
-        listing = dialect.listing(usage.component)
-        if listing is not None:
+        if can_be_there(usage.component):
+            listing = dialect.listing(usage.component)
             table = f"{dialect.records}, {listing.table}"
             for state in states:
                 rows = _rows(table, [state.condition, listing.condition])
@@ -223,7 +223,7 @@ def _select(
     query: AggregateQuery, source: _Source, dialect: Dialect, part: LiteralString, sums: Sequence[LiteralString]
 ) -> Sql:
     """The statement of one part: sums over a subquery whose columns have names."""
-    keys = [dialect.key(by, source.state.stop) for by in query.by]
+    keys = [_key(by, source.state.stop, dialect) for by in query.by]
     names: list[LiteralString] = [_name("key", at) for at in range(len(keys))]
     shown: list[LiteralString] = [key.shown.format(name) for key, name in zip(keys, names, strict=True)]
     by_set: list[LiteralString] = ["score_set"] if _needs_score_sets(query) else []
@@ -236,6 +236,23 @@ def _select(
     grouping = f" GROUP BY {groups}" if groups else ""
     inner = _inner(source, [_named(key.column, name) for key, name in zip(keys, names, strict=True)], dialect)
     return Sql(f"SELECT {columns} FROM ({inner.sql}{dialect.sealed}) AS counted{grouping}", inner.parameters)  # noqa: S608 literals
+
+
+def _key(dimension: Dimension, stop: Sql, dialect: Dialect) -> Key:
+    possible = _possible(dimension)
+    return Key(Sql(dialect.no_text)) if possible is None else dialect.key(possible, stop)
+
+
+def _possible(dimension: Dimension) -> Dimension | None:
+    """The dimension without keys that no record can have; None if nothing is left."""
+    match dimension:
+        case MetaValue(keys):
+            possible = [key for key in keys if can_be_there(key)]
+            return MetaValue(*possible) if possible else None
+        case ComponentAmount(component) | ScoreValue(component):
+            return dimension if can_be_there(component) else None
+        case CalendarPeriod():
+            return dimension
 
 
 def _inner(source: _Source, keys: Sequence[Sql], dialect: Dialect) -> Sql:

@@ -78,6 +78,11 @@ def from_micros(micros: int) -> datetime:
     return _EPOCH + timedelta(microseconds=micros)
 
 
+def can_be_there(text: str) -> bool:
+    """Whether any stored text can equal it; a database may refuse to be asked for others."""
+    return "\0" not in text and text.encode(errors="replace").decode() == text
+
+
 def document_text(record: Record) -> str:
     """The wire text."""
     return encode_record(record).decode()

@@ -5,13 +5,15 @@ By hand, with the figures shown: ``pytest -m benchmark -s tests/benchmark/test_a
 
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median
-from typing import Final
+from typing import Any, Final
 
+import psycopg
 import pytest
 
 from auditord.store import Duplicates, Provenance, RecordStore
@@ -77,30 +79,54 @@ CORES: Final = ComponentUsage("Cores", (HEP,))
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked, and the barest SQL for the same sums, if they fit 64 bits."""
+    """What is asked, and the barest SQL for the same sums: with the words of SQLite, or of PostgreSQL, put in."""
 
     name: str
     query: AggregateQuery
     bare: str
 
 
-def _micros(moment: datetime) -> int:
-    return round(moment.timestamp()) * 1_000_000
+def in_sqlite(moment: datetime) -> str:
+    return f"{round(moment.timestamp()) * 1_000_000}"
 
 
-_BEGIN, _END = _micros(MONTH.start), _micros(MONTH.stop)
-_IN_14_DAYS: Final = f"stop_time >= {_BEGIN} AND stop_time < {_micros(MIDDLE + timedelta(days=14))}"
-_MONTH: Final = f"stop_time >= {_BEGIN} AND stop_time < {_END}"
-_OVERLAP: Final = f"min(stop_time, {_END}) - max(start_time, {_BEGIN})"
-_IN_MONTH: Final = f"stop_time > {_BEGIN} AND start_time < {_END}"
-_RUNTIME: Final = "(stop_time - start_time) / 1000000"
+def in_postgres(moment: datetime) -> str:
+    return f"timestamptz '{moment.isoformat()}'"
+
+
+INSTANTS: Final = {"begin": MONTH.start, "end": MONTH.stop, "fortnight": MIDDLE + timedelta(days=14)}
+SQLITE: Final = {
+    "records": "records",
+    "runtime": "(stop_time - start_time) / 1000000",
+    "overlap": "min(stop_time, {end}) - max(start_time, {begin})",
+    "bytes": "total(memory * ({overlap}))",  # in floating point: 64 bits do not hold it
+    "submit_host": "json_extract(document, '$.meta.submit_host[0]')",
+    **{name: in_sqlite(moment) for name, moment in INSTANTS.items()},
+}
+POSTGRES: Final = {
+    "records": "auditord.records",
+    "runtime": "runtime",
+    "overlap": "(extract(epoch FROM least(stop_time, {end}) - greatest(start_time, {begin})) * 1000000)::bigint",
+    "bytes": "sum(memory::numeric * ({overlap}))",
+    "submit_host": "meta -> 'submit_host' ->> 0",
+    **{name: in_postgres(moment) for name, moment in INSTANTS.items()},
+}
+
+
+def worded(bare: str, words: Mapping[str, str]) -> str:
+    while "{" in bare:  # words have words in them
+        bare = bare.format(**words)
+    return bare
+
+
+_IN_14_DAYS: Final = "FROM {records} WHERE stop_time >= {begin} AND stop_time < {fortnight}"
+_OVERLAPPING: Final = "FROM {records} WHERE stop_time > {begin} AND start_time < {end} GROUP BY 1, 2"
 
 QUESTIONS: Final = (
     Question(
         "priorities, 14 days",
         AggregateQuery(FORTNIGHT, (GROUP,), (CORES,)),
-        f"SELECT user_group, score_set, count(*), sum(cores * ({_RUNTIME})) FROM records"  # noqa: S608 literals
-        f" WHERE {_IN_14_DAYS} GROUP BY 1, 2",
+        "SELECT user_group, score_set, count(*), sum(cores * ({runtime})) " + _IN_14_DAYS + " GROUP BY 1, 2",
     ),
     Question(
         "APEL, one site, one month",
@@ -109,15 +135,14 @@ QUESTIONS: Final = (
             (SITE, CalendarPeriod(CalendarUnit.MONTH), GROUP, USER, ComponentAmount("Cores")),
             (ComponentUsage("TotalCPU", (HEP,)), CORES),
         ),
-        "SELECT site, user_group, user_name, cores, score_set, count(*), min(stop_time), max(stop_time),"  # noqa: S608 same
-        f" sum({_RUNTIME}), sum(total_cpu) FROM records"
-        f" WHERE {_MONTH} AND site = 'site-1' GROUP BY 1, 2, 3, 4, 5",
+        "SELECT site, user_group, user_name, cores, score_set, count(*), min(stop_time), max(stop_time),"
+        " sum({runtime}), sum(total_cpu) FROM {records}"
+        " WHERE stop_time >= {begin} AND stop_time < {end} AND site = 'site-1' GROUP BY 1, 2, 3, 4, 5",
     ),
     Question(
         "overlap with a month by group and user",
         AggregateQuery(by=(GROUP, USER), usage=(ComponentUsage("Cores"),), window=MONTH, as_of=MONTH.stop),
-        f"SELECT user_group, user_name, count(*), sum({_OVERLAP}), sum(cores * ({_OVERLAP})) FROM records"  # noqa: S608 same
-        f" WHERE {_IN_MONTH} GROUP BY 1, 2",
+        "SELECT user_group, user_name, count(*), sum({overlap}), sum(cores * ({overlap})) " + _OVERLAPPING,
     ),
     Question(
         "the same with bytes of memory",
@@ -127,26 +152,34 @@ QUESTIONS: Final = (
             window=MONTH,
             as_of=MONTH.stop,
         ),
-        f"SELECT user_group, user_name, count(*), sum({_OVERLAP}), sum(cores * ({_OVERLAP})),"  # noqa: S608 same
-        f" total(memory * ({_OVERLAP})) FROM records WHERE {_IN_MONTH} GROUP BY 1, 2",
+        "SELECT user_group, user_name, count(*), sum({overlap}), sum(cores * ({overlap})), {bytes} " + _OVERLAPPING,
     ),
     Question(
         "14 days by a key that only documents have",
         AggregateQuery(FORTNIGHT, (GROUP, MetaValue("submit_host")), (CORES,)),
-        "SELECT user_group, json_extract(document, '$.meta.submit_host[0]'), score_set, count(*),"  # noqa: S608 same
-        f" sum(cores * ({_RUNTIME})) FROM records WHERE {_IN_14_DAYS} GROUP BY 1, 2, 3",
+        "SELECT user_group, {submit_host}, score_set, count(*), sum(cores * ({runtime})) "
+        + _IN_14_DAYS
+        + " GROUP BY 1, 2, 3",
     ),
     Question(
         "everything by site",
         AggregateQuery(by=(SITE,), usage=(CORES,)),
-        f"SELECT site, score_set, count(*), sum(cores * ({_RUNTIME})) FROM records GROUP BY 1, 2",  # noqa: S608 same
+        "SELECT site, score_set, count(*), sum(cores * ({runtime})) FROM {records} GROUP BY 1, 2",
     ),
 )
 
 
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite://{tmp_path / 'records.db'}"
+    made: str = request.getfixturevalue("postgres_url")
+    return made
+
+
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[RecordStore]:
-    async with open_store(f"sqlite://{tmp_path / 'records.db'}", counted_keys=()) as opened:
+async def store(url: str) -> AsyncIterator[RecordStore]:
+    async with open_store(url, counted_keys=()) as opened:
         yield opened
 
 
@@ -157,7 +190,7 @@ async def fill(store: RecordStore, numbers: Sequence[int]) -> None:
 
 
 @pytest.mark.anyio
-async def test_twenty_thousand_records_give_the_figures_of_a_plain_evaluation(store: RecordStore) -> None:
+async def test_twenty_thousand_records_give_the_figures_of_a_plain_evaluation(store: RecordStore, url: str) -> None:
     numbers = range(0, 2_000_000, 100)
     await fill(store, numbers)
     records = [job(number) for number in numbers]
@@ -165,6 +198,7 @@ async def test_twenty_thousand_records_give_the_figures_of_a_plain_evaluation(st
         answer = await store.aggregate(question.query)
         assert answer.groups
         assert answer == aggregate_records(records, question.query)
+        assert seconds_of_bare_sql(url, question.bare) > 0
 
 
 async def seconds_of_store(store: RecordStore, query: AggregateQuery) -> tuple[float, Aggregates]:
@@ -177,44 +211,53 @@ async def seconds_of_store(store: RecordStore, query: AggregateQuery) -> tuple[f
     return median(took), answer
 
 
-def seconds_of_bare_sql(path: Path, sql: str) -> float:
-    connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
-    connection.execute("PRAGMA cache_size = -1024")  # as the store's reading connections
+@contextmanager
+def bare_connection(url: str) -> Generator[Callable[[str], object], None, None]:
+    """What runs a statement and fetches its rows."""
+    if url.startswith("sqlite:"):
+        with closing(sqlite3.connect(f"file:{url.removeprefix('sqlite://')}?mode=ro", uri=True)) as connection:
+            connection.execute("PRAGMA cache_size = -1024")  # as the store's reading connections
+            yield lambda sql: connection.execute(worded(sql, SQLITE)).fetchall()
+    else:
+        with psycopg.connect(url) as server:
+            server.execute("SET jit = off")  # as the store's connections
+            yield lambda sql: server.execute(worded(sql, POSTGRES).encode()).fetchall()
+
+
+def seconds_of_bare_sql(url: str, sql: str) -> float:
     took: list[float] = []
-    for _ in range(ROUNDS):
-        began = time.perf_counter()
-        connection.execute(sql).fetchall()
-        took.append(time.perf_counter() - began)
-    connection.close()
+    with bare_connection(url) as run:
+        for _ in range(ROUNDS):
+            began = time.perf_counter()
+            run(sql)
+            took.append(time.perf_counter() - began)
     return median(took)
 
 
-def bytes_per_record(path: Path, records: int) -> str:
-    connection = sqlite3.connect(path)
-    try:
-        sizes = connection.execute(
-            "SELECT name, sum(pgsize) FROM dbstat WHERE name LIKE 'records%' GROUP BY name ORDER BY 2 DESC"
-        ).fetchall()
-    except sqlite3.OperationalError:  # this SQLite was built without it
-        return f"{path.stat().st_size / records:.0f} bytes per record"
-    finally:
-        connection.close()
-    return "bytes per record: " + ", ".join(f"{name} {size / records:.1f}" for name, size in sizes)
+def bytes_per_record(url: str, records: int) -> str:
+    sizes = (
+        "SELECT name, sum(pgsize) FROM dbstat WHERE name LIKE 'records%' GROUP BY name"
+        if url.startswith("sqlite:")
+        else "SELECT relname, pg_relation_size(oid) FROM pg_class WHERE relname LIKE 'records%'"
+    )
+    with bare_connection(url) as run:
+        rows: Any = run(sizes)  # Any: as they come
+    return "bytes per record: " + ", ".join(f"{name} {size / records:.1f}" for name, size in rows)
 
 
 @pytest.mark.benchmark
 @pytest.mark.anyio
-async def test_two_million_records_beside_bare_sql(store: RecordStore, tmp_path: Path) -> None:
-    path, records = tmp_path / "records.db", 2_000_000
+async def test_two_million_records_beside_bare_sql(store: RecordStore, url: str) -> None:
+    records = 2_000_000
     await fill(store, range(records))
-    print()  # noqa: T201 the figures are what it is for
+    print(f"\n{url.partition(':')[0]}")  # noqa: T201 the figures are what it is for
     for question in QUESTIONS:
         took, answer = await seconds_of_store(store, question.query)
-        bare = seconds_of_bare_sql(path, question.bare)
+        bare = seconds_of_bare_sql(url, question.bare)
         counted = sum(group.records for group in answer.groups)
         print(  # noqa: T201 the same
             f"{question.name}: {counted} records in {len(answer.groups)} groups, {took * 1000:.0f} ms,"
             f" bare SQL {bare * 1000:.0f} ms, ratio {took / bare:.2f}"
         )
         assert answer.groups
-    print(bytes_per_record(path, records))  # noqa: T201 the same
+    print(bytes_per_record(url, records))  # noqa: T201 the same

@@ -7,6 +7,7 @@ from typing import Final, LiteralString, TypeAlias
 
 import msgspec
 
+from auditord.store.rows import AMOUNT_COLUMNS, can_be_there
 from auditord_hookspecs import RecordQuery
 from auditord_hookspecs.query import (
     AllOf,
@@ -48,13 +49,6 @@ _OPERATORS: Final[dict[Comparison, LiteralString]] = {
 _TIMES: Final[dict[TimeField, LiteralString]] = {TimeField.START: "start_time", TimeField.STOP: "stop_time"}
 _TIME_ORDERS: Final = {TimeField.START: SortField.START, TimeField.STOP: SortField.STOP}
 
-_AMOUNT_COLUMNS: Final[dict[str, LiteralString]] = {
-    "Cores": "cores",
-    "Memory": "memory",
-    "GPU": "gpu",
-    "TotalCPU": "total_cpu",
-}
-
 # Descending is the exact reverse of ascending, so that one index serves both.
 _ORDERS: Final[dict[tuple[SortField, bool], LiteralString]] = {
     (SortField.STOP, False): "stop_time ASC NULLS LAST, record_id ASC",
@@ -68,13 +62,13 @@ _ORDERS: Final[dict[tuple[SortField, bool], LiteralString]] = {
 }
 
 _NEVER: Final = Compiled("FALSE")
-_HAS_KEY: Final = "coalesce(meta ? %s, FALSE)"
+HAS_KEY: Final = "coalesce(meta ? %s, FALSE)"
 _CONTAINS: Final = "coalesce(meta @> %s::jsonb, FALSE)"
 
 
 def compile_query(query: RecordQuery) -> Compiled:
     """A statement whose rows have one column, the wire text."""
-    where = _condition(query.where)
+    where = compile_condition(query.where)
     by = _ORDERS[query.order.field, query.order.descending]
     sql: LiteralString = f"SELECT document FROM auditord.records WHERE {where.sql} ORDER BY {by}"  # noqa: S608 literals
     if query.limit is None:
@@ -107,12 +101,13 @@ def _is_selective(condition: Condition, order: SortField) -> bool:
             return False
 
 
-def _condition(condition: Condition) -> Compiled:  # noqa: C901,PLR0911 one branch for each type of node
+def compile_condition(condition: Condition) -> Compiled:  # noqa: C901,PLR0911 one branch for each type of node
+    """What is true of the rows of ``auditord.records`` that match."""
     match condition:
         case AllOf(conditions):
-            return _all_of([_condition(part) for part in conditions])
+            return _all_of([compile_condition(part) for part in conditions])
         case IdEquals(record_id):
-            return Compiled("record_id = %s", (record_id,)) if _can_be_there(record_id) else _NEVER
+            return Compiled("record_id = %s", (record_id,)) if can_be_there(record_id) else _NEVER
         case IsOpen():
             return Compiled("stop_time IS NULL")
         case TimeCompares(field, comparison, moment):
@@ -126,7 +121,7 @@ def _condition(condition: Condition) -> Compiled:  # noqa: C901,PLR0911 one bran
         case MetaContainsAny(key, values):
             return _meta_contains_any(key, values)
         case MetaAbsent(key):
-            return Compiled(f"NOT {_HAS_KEY}", (key,)) if _can_be_there(key) else Compiled("TRUE")
+            return Compiled(f"NOT {HAS_KEY}", (key,)) if can_be_there(key) else Compiled("TRUE")
         case ComponentCompares(name, comparison, amount):
             return _component(name, _OPERATORS[comparison], amount)
         case PlaceCompares(comparison, moment, record_id):
@@ -142,7 +137,7 @@ def _all_of(parts: list[Compiled]) -> Compiled:
 
 
 def _meta_contains_any(key: str, values: Sequence[str]) -> Compiled:
-    wanted = [value for value in values if _can_be_there(key) and _can_be_there(value)]
+    wanted = [value for value in values if can_be_there(key) and can_be_there(value)]
     if not wanted:
         return _NEVER
     each: list[LiteralString] = ["meta @> %s::jsonb" for _ in wanted]
@@ -150,11 +145,11 @@ def _meta_contains_any(key: str, values: Sequence[str]) -> Compiled:
 
 
 def _meta_lacks(key: str, value: str) -> Compiled:
-    if not _can_be_there(key):
+    if not can_be_there(key):
         return _NEVER
-    if not _can_be_there(value):
-        return Compiled(_HAS_KEY, (key,))
-    return Compiled(f"({_HAS_KEY} AND NOT {_CONTAINS})", (key, _one_value(key, value)))
+    if not can_be_there(value):
+        return Compiled(HAS_KEY, (key,))
+    return Compiled(f"({HAS_KEY} AND NOT {_CONTAINS})", (key, _one_value(key, value)))
 
 
 def _one_value(key: str, value: str) -> str:
@@ -162,27 +157,22 @@ def _one_value(key: str, value: str) -> str:
 
 
 def _component(name: str, operator: LiteralString, amount: int) -> Compiled:
-    if not _can_be_there(name):
+    if not can_be_there(name):
         return _NEVER
     # The name as it stands in the text is searched for before the text is taken apart.
     compares = Compiled(
         "(strpos(document, %s) > 0 AND EXISTS (SELECT 1 FROM jsonb_array_elements(document::jsonb -> 'components') AS"  # noqa: S608 literals only
         f" component WHERE component ->> 'name' = %s AND (component ->> 'amount')::numeric {operator} %s))",
-        (_as_written(name), name, amount),
+        (as_written(name), name, amount),
     )
-    if name not in _AMOUNT_COLUMNS:
+    if name not in AMOUNT_COLUMNS:
         return compares
     return Compiled(
-        f"CASE WHEN more THEN {compares.sql} ELSE {_AMOUNT_COLUMNS[name]} {operator} %s END",
+        f"CASE WHEN more THEN {compares.sql} ELSE {AMOUNT_COLUMNS[name]} {operator} %s END",
         (*compares.parameters, amount),
     )
 
 
-def _as_written(name: str) -> str:
-    # As encode_record() writes it, with its quotation marks.
+def as_written(name: str) -> str:
+    """The name as encode_record() writes it, with its quotation marks."""
     return msgspec.json.encode(name).replace(b"\\\\", b"\\u005c").decode()
-
-
-def _can_be_there(text: str) -> bool:
-    """Whether any stored text can equal it; the database refuses to be asked for others."""
-    return "\0" not in text and text.encode(errors="replace").decode() == text

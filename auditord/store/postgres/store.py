@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 from psycopg import AsyncServerCursor
+from psycopg.errors import NumericValueOutOfRange
 from psycopg.rows import TupleRow
 
 from auditord.database.postgres import Connection, Server
@@ -17,7 +18,10 @@ from auditord.database.postgres.sockets import limited
 from auditord.database.postgres.streaming import copied
 from auditord.database.scripts import load_scripts
 from auditord.errors import SchemaMismatch
+from auditord.store.aggregates import folded
+from auditord.store.aggregates_sql import compile_aggregate
 from auditord.store.postgres import outbox
+from auditord.store.postgres.aggregates import PostgresDialect, Products
 from auditord.store.postgres.batches import Batches
 from auditord.store.postgres.changes import Transactions
 from auditord.store.postgres.compiler import compile_query, follows_an_index
@@ -165,7 +169,10 @@ class PostgresRecordStore:
 
     async def aggregate(self, query: AggregateQuery) -> Aggregates:
         """See :class:`RecordStore`."""
-        raise NotImplementedError("the statements follow")
+        try:
+            return await self._sums(query, Products.PLAIN)
+        except NumericValueOutOfRange:
+            return await self._sums(query, Products.LARGE)
 
     async def check(self) -> None:
         """See :class:`RecordStore`. It commits a row as every addition does."""
@@ -176,6 +183,13 @@ class PostgresRecordStore:
         """See :class:`RecordStore`."""
         await self._batches.close()
         await self._server.close()
+
+    async def _sums(self, query: AggregateQuery, products: Products) -> Aggregates:
+        compiled = compile_aggregate(query, PostgresDialect(products))
+        async with self._server.reader() as connection:
+            await connection.execute("SELECT set_config('enable_sort', 'on', false)")
+            rows = await (await connection.execute(compiled.statement.sql, compiled.statement.parameters)).fetchall()
+        return await asyncio.to_thread(folded, query, compiled.parts, rows)
 
     def _offer(self, record: Record, provenance: Provenance, duplicates: Duplicates) -> Offer:
         return make_offer(record, provenance, duplicates, carried=self._is_carried(provenance))

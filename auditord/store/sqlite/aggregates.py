@@ -64,7 +64,7 @@ class SqliteDialect:
         """What is grouped by."""
         return Key(compile_dimension(dimension, stop))
 
-    def listing(self, component: str) -> Listing | None:
+    def listing(self, component: str) -> Listing:
         """The components of the name in documents."""
         likely = Sql("instr(document, ?) > 0", (encoded(component),))
         if component in AMOUNT_COLUMNS:

@@ -37,8 +37,6 @@ def postgres_stores(new_url: Callable[[], str]) -> Callable[[Path], StoreFactory
 def store_factory(request: pytest.FixtureRequest) -> Callable[[Path], StoreFactory]:
     if request.param == "sqlite":
         return sqlite_stores
-    if request.path.name == "test_aggregates.py":
-        request.applymarker(pytest.mark.xfail(raises=NotImplementedError, strict=True, reason="the statements follow"))
     return postgres_stores(request.getfixturevalue("new_postgres_url"))
 
 

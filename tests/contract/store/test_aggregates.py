@@ -279,3 +279,12 @@ async def test_more_groups_than_a_page_has_come_in_order(stores: StoreFactory) -
 async def test_an_empty_store_has_no_groups(store: RecordStore) -> None:
     usage = (ComponentUsage("Cores", ("a",)), ComponentUsage("Other"))
     assert (await store.aggregate(AggregateQuery(usage=usage, as_of=EPOCH))).groups == ()
+
+
+@pytest.mark.parametrize("text", ["with\0nul", "half \ud800 a character", "%s", "?"])
+async def test_names_that_no_record_has_are_simply_not_there(stores: StoreFactory, text: str) -> None:
+    records = [job("a", scored("Cores", 8, ("a", 9.2)), site_id="s")]
+    by = (MetaValue(text), MetaValue("site_id", text), MetaValue(text, "site_id"), ComponentAmount(text))
+    usage = (ComponentUsage(text, (text,)), ComponentUsage("Cores", (text,)))
+    async with filled(stores, records) as store:
+        await check(store, records, AggregateQuery(by=(*by, ScoreValue(text, text)), usage=usage))
