@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Protocol
 
+import anyio
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -288,3 +289,30 @@ async def test_names_that_no_record_has_are_simply_not_there(stores: StoreFactor
     usage = (ComponentUsage(text, (text,)), ComponentUsage("Cores", (text,)))
     async with filled(stores, records) as store:
         await check(store, records, AggregateQuery(by=(*by, ScoreValue(text, text)), usage=usage))
+
+
+async def test_whoever_leaves_before_the_answer_disturbs_nobody(store: RecordStore) -> None:
+    records = [job(f"r{number}", scored("Cores", 1), user_id=f"u{number:04}") for number in range(2_000)]
+    await store.add_all(records, BROUGHT, Duplicates.SAME_RUN, atomic=True)
+    query = AggregateQuery(by=(MetaValue("user_id"), ComponentAmount("Other")), usage=(ComponentUsage("Other"),))
+    for _ in range(30):  # more often than there are connections and threads
+        with anyio.move_on_after(0.001):
+            await store.aggregate(query)
+    await check(store, records, query)
+
+
+async def test_an_answer_is_from_one_state_while_records_change(store: RecordStore) -> None:
+    usage = (ComponentUsage("Cores"), ComponentUsage("Other"))
+    await store.add(job("a", scored("Cores", 1), scored("Other", 1)), BROUGHT, Duplicates.SAME_RUN)
+
+    async def grow() -> None:
+        for amount in range(2, 60):
+            await store.replace(job("a", scored("Cores", amount), scored("Other", amount)), BROUGHT)
+        group.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(grow)
+        while True:
+            (sums,) = (await store.aggregate(AggregateQuery(usage=usage))).groups
+            cores, other = [each.sums.amount for each in sums.usage]
+            assert cores == other
