@@ -11,7 +11,7 @@ import pwd
 import shutil
 import socket
 import subprocess
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -107,6 +107,21 @@ class OwnServer:
     def stop(self, mode: str = "immediate") -> None:
         """Stop it: ``immediate`` is a crash."""
         self._run("pg_ctl", "-D", self._data, "-m", mode, "-w", "stop")
+
+    def install(self, files: Mapping[str, str], rules: str) -> None:
+        """Put files, which only the server may read, into its data folder, and say who may come in."""
+        for name, text in {**files, "pg_hba.conf": rules}.items():
+            path = self.folder / "data" / name
+            path.write_text(text)
+            path.chmod(0o600)
+            if self._user:
+                shutil.chown(path, self._user)
+
+    def restart(self, *settings: str) -> None:
+        """Stop it and start it with further settings."""
+        self.stop("fast")
+        self._options = (*self._options, *(word for setting in settings for word in ("-c", setting)))
+        self.start()
 
     def remove(self) -> None:
         """Delete its folder."""

@@ -6,7 +6,6 @@ import socket
 from collections.abc import Generator
 from contextlib import contextmanager
 
-import psycopg
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
@@ -28,21 +27,26 @@ def limited(connection: AsyncConnection[TupleRow], seconds: float | None) -> Gen
 
 
 async def require_open(connection: AsyncConnection[TupleRow]) -> None:
-    """Find out, without asking it, that the server has closed an idle connection.
+    """Find out that the server has closed an idle connection; it is asked only if there is a sign of it.
 
     Raises:
         psycopg.OperationalError: it has.
     """
+    if _is_silent(connection):
+        return
+    await connection.execute("")  # a farewell, or a mere notice: this reads it
+
+
+def _is_silent(connection: AsyncConnection[TupleRow]) -> bool:
     with _socket(connection) as probe:
         probe.setblocking(False)  # noqa: FBT003 the standard library's
         try:
-            if probe.recv(1, socket.MSG_PEEK):
-                return  # a notice waits to be read
+            probe.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
-            return  # open and idle, as nearly always
-        except OSError as error:
-            raise psycopg.OperationalError(f"the connection was lost: {error}") from error
-    raise psycopg.OperationalError("the server closed the connection")
+            return True  # as nearly always
+        except OSError:
+            return False
+    return False
 
 
 def _hang_up(connection: AsyncConnection[TupleRow]) -> None:
