@@ -1,0 +1,284 @@
+"""Records dropped into a folder: each of them once, whatever happens, and what is wrong set aside alone."""
+
+import json
+import os
+import random
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from auditord.testing import FakeCollectorContext, make_record
+from auditord_builtin.files import FILES, FilesConfig
+from auditord_hookspecs import AuditordError, Batch, Component, InvalidRecord, Produced, Record, Score, Window
+from auditord_hookspecs.wire import encode_record
+
+pytestmark = pytest.mark.anyio
+
+NOW: Final = datetime(2026, 5, 1, tzinfo=UTC)
+
+
+class Drop:
+    """A folder, and whoever drops files into it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def put(self, name: str, content: str | bytes, age: timedelta = timedelta(minutes=1)) -> Path:
+        path = self.folder / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        os.utime(path, ((NOW - age).timestamp(),) * 2)
+        return path
+
+    def tree(self) -> dict[str, list[str]]:
+        found = {
+            place: sorted(path.name for path in (self.folder / place).iterdir() if path.is_file()) for place in PLACES
+        }
+        return {place: names for place, names in found.items() if names}
+
+    def text(self, place: str) -> str:
+        return (self.folder / place).read_text()
+
+
+PLACES: Final = (".", "done", "failed", "quarantine")
+
+
+@pytest.fixture
+def drop(tmp_path: Path) -> Drop:
+    return Drop(tmp_path)
+
+
+def lines(*ids: str) -> str:
+    return "".join(encode_record(make_record(each)).decode() + "\n" for each in ids)
+
+
+def config(drop: Drop, **options: Any) -> FilesConfig:
+    return FilesConfig.model_validate({"folder": drop.folder, **options})
+
+
+async def run(chosen: FilesConfig, at: FakeCollectorContext) -> list[Record]:
+    return await keep(at, FILES.collect(chosen, at))
+
+
+async def keep(
+    at: FakeCollectorContext, batches: AsyncIterator[Batch], killed: tuple[int, bool] | None = None
+) -> list[Record]:
+    """Keep batches as the spool does; killed with batch number ``killed``, just before or after that is durable."""
+    records: list[Record] = []
+    number = 0
+    async for batch in batches:
+        if killed == (number, False):
+            break
+        at.kept.append(batch)
+        records += [item.record if isinstance(item, Produced) else item for item in batch.records]
+        at.carried = {key: value for key, value in {**at.carried, **batch.pending}.items() if value is not None}
+        if killed == (number, True):
+            break
+        number += 1
+    return records
+
+
+def context(**options: Any) -> FakeCollectorContext:
+    return FakeCollectorContext(moment=NOW, **options)
+
+
+def ids(records: list[Record]) -> list[str]:
+    return [record.record_id for record in records]
+
+
+async def test_ndjson_is_taken_in_and_put_away(drop: Drop) -> None:
+    drop.put("a.ndjson", lines("1", "2") + "\n \n" + lines("3").rstrip("\n"))
+    at = context()
+    assert ids(await run(config(drop), at)) == ["1", "2", "3"]
+    assert drop.tree() == {"done": ["a.ndjson"]}
+    assert await run(config(drop), at) == []
+    assert at.carried == {}
+
+
+CSV: Final = (
+    "\ufeffrecord_id,start_time,stop_time,runtime,meta.site_id,meta.user_id,amount.Cores,score.Cores.HEPscore23,amount.GPU.a100\n"
+    'a-1,2026-01-02T03:04:05Z,2026-01-02T04:04:05Z,3600,SITE,"Doe, Jane",8,10.5,\n'
+    "a-2,2026-01-02T03:04:05Z,,,SITE,,,,2\r\n"
+)
+
+
+async def test_csv_has_the_columns_of_the_clients_tables(drop: Drop) -> None:
+    drop.put("a.csv", CSV)
+    first, second = await run(config(drop), context())
+    start = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    cores = Component("Cores", 8, (Score("HEPscore23", 10.5),))
+    meta: dict[str, tuple[str, ...]] = {"site_id": ("SITE",), "user_id": ("Doe, Jane",)}
+    assert first == Record("a-1", start, (cores,), start + timedelta(hours=1), meta)
+    assert second == Record("a-2", start, (Component("GPU.a100", 2, ()),), None, {"site_id": ("SITE",)})
+
+
+async def test_csv_of_any_form_is_read_by_rules(drop: Drop) -> None:
+    drop.put("a.csv", "record_id,start_time,queue,who,slots\n1,2026-01-02T03:04:05Z,gpu,jane,4\n")
+    rules = {
+        "record_prefix": "cloud",
+        "sites": [{"name": "GPU-SITE", "only_if": {"key": "queue", "matches": "gpu"}}, {"name": "OTHER"}],
+        "meta": [{"name": "user_id", "key": "who", "key_type": "String"}],
+        "components": [{"name": "Cores", "key": "slots", "scores": [{"name": "HEPscore23", "value": 2}]}],
+    }
+    [record] = await run(config(drop, **rules), context())
+    assert record.record_id == "cloud-1"
+    assert record.meta == {"user_id": ("jane",), "site_id": ("GPU-SITE",)}
+    assert record.components == (Component("Cores", 4, (Score("HEPscore23", 2.0),)),)
+
+
+@pytest.mark.parametrize(
+    ("name", "poison"),
+    [
+        ("a.ndjson", '{"record_id": "x"}'),
+        ("a.ndjson", "rubbish"),
+        ("a.ndjson", "x" * 3_000_000),
+        ("a.jsonl", '{"record_id": "", "start_time": "2026-01-01T00:00:00Z", "components": []}'),
+        ("a.csv", "p,not a time,,,SITE,,,,"),
+        ("a.csv", "p,2026-01-02T03:04:05Z,,,SITE"),
+        ("a.csv", "p,2026-01-02T03:04:05Z,,,SITE,,1.5,,"),
+        ("a.csv", "p,2026-01-02T03:04:05Z,,,SITE,,-1,,"),
+        ("a.csv", 'p,2026-01-02T03:04:05Z,,,"SITE,,,,'),
+    ],
+)
+async def test_one_bad_line_is_set_aside_alone(drop: Drop, name: str, poison: str) -> None:
+    csv = name.endswith("csv")
+    *before, last = (CSV if csv else lines("1", "2")).splitlines(keepends=True)
+    drop.put(name, "".join(before) + poison + "\n" + last)
+    at = context()
+    assert ids(await run(config(drop), at)) == (["a-1", "a-2"] if csv else ["1", "2"])
+    [bad] = [each for batch in at.kept for each in batch.quarantined]
+    number = len(before) + 1
+    assert (bad.source_id, bad.raw["line"]) == (f"{name}:{number}", number)
+    assert f"line {number} of {name}" in bad.reason
+    assert drop.tree() == {"done": [name], "quarantine": [name]}
+    assert drop.text(f"quarantine/{name}").startswith(poison[:1_000])
+    assert FILES.convert
+    with pytest.raises(InvalidRecord):
+        FILES.convert(config(drop), bad.raw)
+
+
+async def test_what_is_not_utf_8_is_set_aside_alone(drop: Drop) -> None:
+    drop.put("a.csv", CSV.encode() + b"\xff,2026-01-02T03:04:05Z,,,SITE,,,,\n")
+    at = context()
+    assert len(await run(config(drop), at)) == 2
+    assert (drop.folder / "quarantine/a.csv").read_bytes().startswith(b"\xff,")
+
+
+async def test_a_quarantined_line_is_recovered_by_a_mended_configuration(drop: Drop) -> None:
+    drop.put("a.csv", "record_id,start_time,queue\n1,2026-01-02T03:04:05Z,new\n")
+    at = context()
+    assert await run(config(drop, sites=[{"name": "A", "only_if": {"key": "queue", "matches": "old"}}]), at) == []
+    [bad] = at.kept[-1].quarantined
+    assert FILES.convert
+    record = FILES.convert(config(drop, sites=[{"name": "A"}]), json.loads(json.dumps(bad.raw)))
+    assert isinstance(record, Record)
+    assert record.meta == {"site_id": ("A",)}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("a.csv", "", "no column record_id"),
+        ("a.csv", "record_id,stop_time\n", "no column start_time"),
+        ("a.csv", "record_id,start_time,start_time\n", "twice"),
+        ("a.csv", "record_id,start_time,Cores\n", "'Cores'"),
+        ("a.csv", "record_id,start_time,score.Cores.X\n", "'score.Cores.X'"),
+        ("a.csv", '"record_id,start_time\n', "CSV"),
+        ("a.xlsx", "PK", "ends in one of .csv"),
+    ],
+)
+async def test_a_file_that_cannot_be_used_is_set_aside_with_the_reason(
+    drop: Drop, name: str, content: str, reason: str
+) -> None:
+    drop.put(name, content)
+    drop.put("b.ndjson", lines("1"))
+    assert ids(await run(config(drop), context())) == ["1"]
+    assert drop.tree() == {"done": ["b.ndjson"], "failed": [name, f"{name}.reason"]}
+    assert reason in drop.text(f"failed/{name}.reason")
+
+
+async def test_what_is_not_finished_is_left_alone(drop: Drop) -> None:
+    for name in ("a.ndjson.tmp", "b.part", ".c.ndjson", "d.csv~"):
+        drop.put(name, lines("1"))
+    drop.put("e.ndjson", lines("1"), age=timedelta(seconds=9))
+    (drop.folder / "f.ndjson").symlink_to("/etc/passwd")
+    before = sorted(path.name for path in drop.folder.iterdir())
+    assert await run(config(drop), context()) == []
+    assert sorted(path.name for path in drop.folder.iterdir() if path.name not in PLACES) == before
+
+
+async def test_a_file_that_is_written_to_meanwhile_is_read_again(drop: Drop) -> None:
+    path = drop.put("a.ndjson", lines(*map(str, range(1_500))))
+    at, seen = context(), list[str]()
+    async for batch in FILES.collect(config(drop), at):
+        if not seen:
+            with path.open("a") as file:
+                file.write(lines("late"))
+        seen += [item.record.record_id if isinstance(item, Produced) else item.record_id for item in batch.records]
+        at.carried.update(batch.pending)
+    assert drop.tree() == {".": ["a.ndjson"]}
+    os.utime(path, (0, 0))
+    assert ids(await run(config(drop), at)) == [*map(str, range(1_500)), "late"]
+    assert drop.tree() == {"done": ["a.ndjson"]}
+
+
+async def test_files_of_one_name_do_not_replace_each_other(drop: Drop) -> None:
+    at = context()
+    for number in range(3):
+        drop.put("a.ndjson", lines(str(number)) + "bad\n")
+        assert ids(await run(config(drop), at)) == [str(number)]
+    assert drop.tree() == {key: ["a.1.ndjson", "a.2.ndjson", "a.ndjson"] for key in ("done", "quarantine")}
+
+
+async def test_a_dry_run_moves_and_writes_nothing(drop: Drop) -> None:
+    drop.put("a.ndjson", lines("1") + "bad\n")
+    drop.put("b.csv", "")
+    assert ids(await run(config(drop), context(dry_run=True))) == ["1"]
+    assert drop.tree() == {".": ["a.ndjson", "b.csv"]}
+
+
+async def test_a_period_is_found_again_in_what_was_taken_in(drop: Drop) -> None:
+    drop.put("a.csv", CSV.replace("a-2,2026-01-02T03:04:05Z,", "a-2,2026-01-02T03:04:05Z,2026-02-02T03:04:05Z"))
+    at = context()
+    await run(config(drop), at)
+    at.window = Window(datetime(2026, 2, 1, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC))
+    assert ids(await run(config(drop), at)) == ["a-2"]
+    assert drop.tree() == {"done": ["a.csv"]}
+
+
+async def test_without_the_folder_a_run_fails_and_says_so(drop: Drop) -> None:
+    with pytest.raises(AuditordError, match="make it"):
+        await run(config(drop, folder=drop.folder / "missing"), context())
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 2**32), kills=st.lists(st.tuples(st.integers(0, 6), st.booleans()), max_size=6))
+def test_killed_anywhere_every_line_counts_once(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, kills: list[tuple[int, bool]]
+) -> None:
+    import anyio  # noqa: PLC0415 hypothesis calls a plain function
+
+    anyio.run(_killed_anywhere, tmp_path_factory.mktemp("drop"), seed, kills)
+
+
+async def _killed_anywhere(folder: Path, seed: int, kills: list[tuple[int, bool]]) -> None:
+    drop, chance, at = Drop(folder), random.Random(seed), context()  # noqa: S311 sizes, no secrets
+    expected, bad = list[str](), 0
+    for name in ("a.ndjson", "b.ndjson", "c.ndjson"):
+        good = [f"{name}-{number}" for number in range(chance.choice([0, 3, 999, 1_000, 2_500]))]
+        poison = chance.randrange(3)
+        texts = [*lines(*good).splitlines(keepends=True), *["bad\n"] * poison]
+        chance.shuffle(texts)
+        drop.put(name, "".join(texts))
+        expected, bad = expected + good, bad + poison
+    found = list[str]()
+    for killed in [*kills, None]:
+        found += ids(await keep(at, FILES.collect(config(drop), at), killed))
+    assert sorted(found) == sorted(expected)
+    assert drop.tree()["done"] == ["a.ndjson", "b.ndjson", "c.ndjson"]
+    rejected = "".join(path.read_text() for path in (folder / "quarantine").glob("[abc]*"))
+    assert rejected == "bad\n" * bad
