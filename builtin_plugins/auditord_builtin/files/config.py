@@ -32,7 +32,7 @@ class FilesConfig(RunConfig):
 
     @field_validator("settle")
     @classmethod
-    def _not_negative(cls, period: timedelta) -> timedelta:
+    def _settle_not_negative(cls, period: timedelta) -> timedelta:
         if period < timedelta(0):
             raise ValueError("must not be negative")
         return period

@@ -35,8 +35,9 @@ class Place:
     @classmethod
     def of(cls, identity: str, stored: Any) -> "Place":  # Any: JSON of the spool, or None
         """The place that was remembered, if the file is the same still; else the beginning."""
-        known = isinstance(stored, dict) and stored.get("identity") == identity
-        return cls(**stored) if known else cls(identity)
+        if stored is None or stored["identity"] != identity:
+            return cls(identity)
+        return cls(**stored)
 
     def to_json(self) -> Any:  # Any: JSON for the spool
         """What :meth:`of` reads."""

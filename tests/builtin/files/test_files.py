@@ -31,7 +31,8 @@ class Drop:
     def put(self, name: str, content: str | bytes, age: timedelta = timedelta(minutes=1)) -> Path:
         path = self.folder / name
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        os.utime(path, ((NOW - age).timestamp(),) * 2)
+        written = (NOW - age).timestamp()
+        os.utime(path, (written, written))
         return path
 
     def tree(self) -> dict[str, list[str]]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self, cast
 
 from pydantic import Field, model_validator
 
@@ -71,9 +71,11 @@ class SlurmEpilogConfig(JobsConfig):
     @classmethod
     def _same_components(cls, given: Any) -> Any:  # Any: whatever stood in the file
         """Beside the kind ``slurm`` both must say the same of each job, whichever is first."""
-        if isinstance(given, dict) and given.get("same_source_as") and "components" not in given:
-            return {**given, "components": DEFAULT_COMPONENTS}
-        return given
+        if not isinstance(given, dict):
+            return given
+        options = cast("dict[str, Any]", given)
+        beside = bool(options.get("same_source_as")) and "components" not in options
+        return {**options, "components": DEFAULT_COMPONENTS} if beside else options
 
     @model_validator(mode="after")
     def _columns_of_sacct(self) -> Self:
