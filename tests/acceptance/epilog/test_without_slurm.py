@@ -43,13 +43,14 @@ class Folder(Site):
                 process.kill()
 
 
-def fake_scontrol(folder: Path) -> str:
-    """Answers about any job that it has just ended, as the recorded one did."""
+def fake_scontrol(folder: Path, spool: Path) -> str:
+    """Answers about any job as the recorded one did, and that it ended when it was noted."""
     path = folder / "scontrol"
     path.write_text(
         "#!/bin/sh\n"
-        f'now=$(date +%s); sed "s/JobId=251/JobId=$3/; s/StartTime=[0-9]*/StartTime=$((now - 9))/; '
-        f's/EndTime=[0-9]*/EndTime=$((now - 9))/" {RECORDED}\n'
+        f"at=$(stat -c %Y {spool}/$3.*.job)\n"
+        'sed "s/JobId=251/JobId=$3/; s/StartTime=[0-9]*/StartTime=$((at - 9))/; s/EndTime=[0-9]*/EndTime=$at/" '
+        f"{RECORDED}\n"
     )
     path.chmod(0o755)
     return str(path)
@@ -59,7 +60,7 @@ def fake_scontrol(folder: Path) -> str:
 def test_killed_at_any_moment_every_noted_job_counts_once(tmp_path: Path, seed: int) -> None:
     spool, jobs = tmp_path / "spool", 40
     spool.mkdir()
-    scontrol = fake_scontrol(tmp_path)
+    scontrol = fake_scontrol(tmp_path, spool)
     site = Folder(tmp_path, kind="slurm_epilog", spool=str(spool), scontrol=[scontrol], sacct=["false"])
 
     def note(number: int) -> None:

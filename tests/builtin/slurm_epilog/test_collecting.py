@@ -326,6 +326,24 @@ async def test_beside_the_slurm_collector_it_says_the_same_of_a_job(epilog: Epil
     assert config(epilog, same_source_as="slurm", components="auditor").scontrol_suffices
 
 
+async def test_a_cluster_without_a_database_does_with_scontrol_alone(epilog: Epilog) -> None:
+    slurm, chosen = Slurm({"251": TEXT}), config(epilog, sacct=[], patience="1h")
+    epilog.note("251")
+    epilog.note("252")
+    at = context(slurm)
+    assert len(await run(chosen, at)) == 1
+    assert epilog.left() == ["252"]
+    at.moment = END + timedelta(hours=1)
+    await run(chosen, at)
+    assert ([job.raw["note"][:3] for job in at.kept[-1].quarantined], epilog.left()) == (["252"], [])
+    assert not [question for question in slurm.asked if question.startswith("sacct")]
+    at.window = Window(END, NOW)
+    with pytest.raises(AuditordError, match="only be collected again by sacct"):
+        await run(chosen, at)
+    with pytest.raises(ValueError, match="only sacct knows TotalCPU"):
+        config(epilog, sacct=[], components=[{"name": "CPU", "key": "TotalCPU", "key_type": "Time"}])
+
+
 def test_raw_ids_beside_the_slurm_collector_would_count_twice(epilog: Epilog) -> None:
     with pytest.raises(ValueError, match="counted twice"):
         config(epilog, record_id="raw", same_source_as="slurm")

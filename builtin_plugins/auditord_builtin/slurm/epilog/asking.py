@@ -103,6 +103,9 @@ async def ask_sacct(config: SlurmEpilogConfig, context: CollectorContext, notes:
     Raises:
         CommandFailed: it does not answer.
     """
+    out_of_patience = context.now() - config.patience
+    if not config.sacct:
+        return _settled({}, notes, out_of_patience)
     period = Window(min(note.noted for note in notes) - _DAY, max(note.noted for note in notes) + _DAY)
     jobs = sorted({note.question for note in notes})
     query = Query(period, (), config.all_steps, jobs)
@@ -111,7 +114,7 @@ async def ask_sacct(config: SlurmEpilogConfig, context: CollectorContext, notes:
     for item in group_runs(table.rows):
         if isinstance(item, Run) and is_over(item):
             runs[item.allocation[LAST_COLUMN]].append(item)
-    return _settled(runs, notes, context.now() - config.patience)
+    return _settled(runs, notes, out_of_patience)
 
 
 def _settled(runs: Mapping[str, Sequence[Run]], notes: Sequence[Note], out_of_patience: datetime) -> Settled:

@@ -13,7 +13,7 @@ from auditord_builtin.slurm.epilog.asking import ADVICE, Settled, ask_sacct, ask
 from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
 from auditord_builtin.slurm.epilog.notes import Note, Unreadable, read_folder, remove
 from auditord_builtin.slurm.judging import Found
-from auditord_hookspecs import Batch, CollectorContext, InvalidRecord, Produced, Quarantined
+from auditord_hookspecs import AuditordError, Batch, CollectorContext, InvalidRecord, Produced, Quarantined
 
 _REMEMBERED: Final = timedelta(days=30)
 """For how long a note is known that could not be removed."""
@@ -28,6 +28,8 @@ async def collect(config: SlurmEpilogConfig, context: CollectorContext) -> Async
     Raises:
         AuditordError: the folder is missing, or Slurm does not answer; the notes stay where they are.
     """
+    if context.window is not None and not config.sacct:
+        raise AuditordError("a period can only be collected again by sacct, and the configuration says sacct: []")
     if context.window is not None:
         async for batch in collect_again(config, context):
             yield batch

@@ -44,6 +44,10 @@ class SlurmEpilogConfig(JobsConfig):
     record_id: Literal["job", "raw"] = Field(
         default="job", description="job: as the kind slurm, 7_4 for a task of an array; raw: as AUDITOR's epilog, 11."
     )
+    sacct: Words = Field(
+        default=("sacct",),
+        description="The program, or a list of it and its first arguments; []: there is no accounting database.",
+    )
     scontrol: Words = Field(
         default=("scontrol",), min_length=1, description="The program, or a list of it and its first arguments."
     )
@@ -82,6 +86,13 @@ class SlurmEpilogConfig(JobsConfig):
         for column in self.columns:
             if column in COLUMN_OF:
                 raise ValueError(f"'{column}' is called '{COLUMN_OF[column]}' here, as sacct calls it")
+        return self
+
+    @model_validator(mode="after")
+    def _somebody_knows(self) -> Self:
+        if not self.sacct and not self.scontrol_suffices:
+            unknown = sorted({*self.columns, *self.merge} - COLUMNS)
+            raise ValueError(f"sacct: []: but only sacct knows {', '.join(unknown)}")
         return self
 
     @model_validator(mode="after")
