@@ -94,6 +94,11 @@ class OwnServer:
         return f"postgresql://auditord@127.0.0.1:{self.port}/postgres"
 
     @property
+    def pid(self) -> int:
+        """The process that every other one of the server comes from."""
+        return int(Path(self._data, "postmaster.pid").read_text().splitlines()[0])
+
+    @property
     def _data(self) -> str:
         return str(self.folder / "data")
 

@@ -1,6 +1,6 @@
-"""What the HTTP benchmarks measure, as a process: ``http_server.py FOLDER``. Prints its ports as one line of JSON.
+"""What the HTTP benchmarks measure, as a process: ``http_server.py FOLDER URL``. Prints its ports as one line of JSON.
 
-``record`` is the whole server over a real store (SQLite, ``synchronous=FULL``) and a real spool. Beside it, in the same
+``record`` is the whole server over a real, durable store and a real spool. Beside it, in the same
 process, stand two bare handlers that read the body, validate it and answer 200: ``lean`` behind this server's own
 dispatch, and ``bare`` as aiohttp's documentation would have it (an application, its router and its responses).
 """
@@ -30,6 +30,7 @@ from auditord.web.server import listening
 from auditord_hookspecs.wire import decode_record
 
 API = ApiSection.model_validate({"listen": ["127.0.0.1:0"]})
+KEYS = ("site_id", "group_id", "user_id")  # the daemon's default
 GRACE = timedelta(seconds=5)
 
 
@@ -62,12 +63,12 @@ async def start_bare(stack: AsyncExitStack) -> int:
     return port
 
 
-async def main(folder: Path) -> None:
+async def main(folder: Path, url: str) -> None:
     """Serve until SIGTERM."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(open_store(f"sqlite:///{folder}/records.db", counted_keys=("site_id",)))
+        store = await stack.enter_async_context(open_store(url, counted_keys=KEYS))
         spool = await stack.enter_async_context(Spool.opened(folder, now))
         full = serve(
             API, store=store, spool=spool, destinations=("local",), registry=CollectorRegistry(), now=now, grace=GRACE
@@ -86,4 +87,4 @@ async def main(folder: Path) -> None:
 
 if __name__ == "__main__":
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(main(Path(sys.argv[1])))
+        runner.run(main(Path(sys.argv[1]), sys.argv[2]))

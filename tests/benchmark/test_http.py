@@ -7,13 +7,19 @@ import sys
 import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
 from statistics import median
 from typing import Final
 
+import psycopg
 import pytest
 
+from auditord.database.queries import load_queries
+from tests.postgres_server import NoServer, migrate_database, own_server
+
+LIST_RELATIONS: Final = load_queries("auditord.store.postgres", "administration.sql")["list_relations"]
 HERE: Final = Path(__file__).parent
 CONNECTIONS: Final = 64
 ROUNDS: Final = 3
@@ -21,10 +27,48 @@ BATCH: Final = 10_000
 ROUTES: Final = ("bare", "lean", "record")
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where the measured server keeps its files and its records; of a database server, the process that began it."""
+
+    folder: Path
+    url: str
+    database_pid: int | None = None
+
+    def cpu_seconds(self) -> float:
+        """What the database server has used so far; SQLite works in the measured process itself."""
+        return 0.0 if self.database_pid is None else family_cpu_seconds(self.database_pid)
+
+    def bytes_per_record(self, records: int) -> str:
+        """What records occupy, by table and index."""
+        if self.database_pid is None:
+            return f"file {(self.folder / 'records.db').stat().st_size / records:.0f}"
+        with psycopg.connect(self.url) as connection:
+            connection.execute("CHECKPOINT")
+            relations = connection.execute(
+                load_queries("auditord.store.postgres", "administration.sql")["list_relations"]
+            )
+            return ", ".join(f"{name} {size / records:.0f}" for name, size in relations if size > records)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Place, None, None]:
+    """A durable store of each kind."""
+    if request.param == "sqlite":
+        yield Place(tmp_path, f"sqlite://{tmp_path / 'records.db'}")
+        return
+    try:
+        with own_server(("-c", "shared_buffers=1GB", "-c", "max_wal_size=8GB")) as database:
+            migrate_database(database.url)
+            yield Place(tmp_path, database.url, database.pid)
+    except NoServer as error:
+        pytest.skip(str(error))
+
+
 @contextmanager
-def server(folder: Path) -> Generator[tuple[Mapping[str, int], int], None, None]:
+def server(place: Place) -> Generator[tuple[Mapping[str, int], int], None, None]:
     """The ports of a running server, and its process id."""
-    command = [sys.executable, str(HERE / "http_server.py"), str(folder)]
+    command = [sys.executable, str(HERE / "http_server.py"), str(place.folder), place.url]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         yield json.loads(process.stdout.readline()), process.pid
@@ -56,15 +100,17 @@ def stream(port: int, query: str = "") -> tuple[int, float]:
     return found, time.perf_counter() - begun
 
 
-def post_rounds(folder: Path, rounds: int, seconds: float) -> dict[str, list[dict[str, float]]]:
+def post_rounds(place: Place, rounds: int, seconds: float) -> dict[str, list[dict[str, float]]]:
     """Rounds over all routes in turn, so that a busy machine disturbs each alike; what was acknowledged is stored."""
     results: dict[str, list[dict[str, float]]] = {name: [] for name in ROUTES}
-    with server(folder) as (ports, pid):
+    with server(place) as (ports, pid):
         for number in range(rounds):
             for name in ROUTES:
-                before = cpu_seconds(pid)
+                before = cpu_seconds(pid), place.cpu_seconds()
                 result = load(ports[name], seconds, f"{name}-{number}")
-                results[name].append(result | {"cpu_us": (cpu_seconds(pid) - before) / result["requests"] * 1e6})
+                used = [now - then for now, then in zip((cpu_seconds(pid), place.cpu_seconds()), before, strict=True)]
+                own, database = (each / result["requests"] * 1e6 for each in used)
+                results[name].append(result | {"cpu_us": own, "database_us": database})
         stored, _ = stream(ports["record"])
     assert stored == sum(result["requests"] for result in results["record"])
     assert not any(result["failures"] for found in results.values() for result in found)
@@ -77,11 +123,21 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def family_cpu_seconds(pid: int) -> float:
+    """The same of a process and its children, those that have ended and those that live."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    ended = (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return cpu_seconds(pid) + ended + sum(cpu_seconds(int(child)) for child in children)
+
+
 def report(results: Mapping[str, list[dict[str, float]]]) -> str:
     lines = [f"\nPOST /record at {CONNECTIONS} connections, medians of {len(results['record'])} rounds:"]
     for name, found in results.items():
-        rate, cpu, tail = (median(result[key] for result in found) for key in ("per_second", "cpu_us", "p99_ms"))
-        lines.append(f"{name:>8} {rate:8,.0f}/s, {cpu:5.1f} us of processor each, p99 {tail:5.1f} ms")
+        keys = ("per_second", "cpu_us", "database_us", "p99_ms")
+        rate, cpu, database, tail = (median(result[key] for result in found) for key in keys)
+        processor = f"{cpu:5.1f} us of processor each and {database:4.1f} in the database's"
+        lines.append(f"{name:>8} {rate:8,.0f}/s, {processor}, p99 {tail:5.1f} ms")
     for name in ("bare", "lean"):
         pairs = zip(results["record"], results[name], strict=True)
         ratios = [record["per_second"] / other["per_second"] for record, other in pairs]
@@ -90,14 +146,14 @@ def report(results: Mapping[str, list[dict[str, float]]]) -> str:
 
 
 @pytest.mark.benchmark
-def test_post_record_at_full_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    results = post_rounds(tmp_path, ROUNDS, seconds=6)
+def test_post_record_at_full_size(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    results = post_rounds(place, ROUNDS, seconds=6)
     with capsys.disabled():
         sys.stdout.write(report(results))
 
 
-def test_post_record_in_small(tmp_path: Path) -> None:
-    assert "POST /record" in report(post_rounds(tmp_path, 1, seconds=0.1))
+def test_post_record_in_small(place: Place) -> None:
+    assert "POST /record" in report(post_rounds(place, 1, seconds=0.1))
 
 
 def fill(port: int, records: int) -> None:
@@ -131,11 +187,13 @@ def memory(pid: int) -> dict[str, int]:
     return {name: int(fields[name].split()[0]) for name in ("VmRSS", "RssAnon", "VmHWM")}
 
 
-def stream_all(folder: Path, records: int) -> str:
-    with server(folder) as (ports, pid):
+def stream_all(place: Place, records: int) -> str:
+    with server(place) as (ports, pid):
         port = ports["record"]
+        began = time.perf_counter()
         fill(port, records)
-    with server(folder) as (ports, pid):  # a fresh process, so that filling has left nothing behind
+        filled = records / (time.perf_counter() - began)
+    with server(place) as (ports, pid):  # a fresh process, so that filling has left nothing behind
         port = ports["record"]
         assert stream(port, "limit=1000")[0] == min(records, 1000)
         before = memory(pid)
@@ -143,6 +201,7 @@ def stream_all(folder: Path, records: int) -> str:
         after = memory(pid)
     assert found == records
     return (
+        f"\nPOST /records of {BATCH}: {filled:,.0f}/s; bytes per record: {place.bytes_per_record(records)}"
         f"\nGET /records: {records:,} records at {records / seconds:,.0f}/s; resident memory grew by "
         f"{(after['VmRSS'] - before['VmRSS']) / 1024:.1f} MB, at most by "
         f"{(after['VmHWM'] - before['VmRSS']) / 1024:.1f} MB (from {before['VmRSS'] / 1024:.1f} MB)\n"
@@ -150,11 +209,11 @@ def stream_all(folder: Path, records: int) -> str:
 
 
 @pytest.mark.benchmark
-def test_a_million_records_are_streamed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = stream_all(tmp_path, 1_000_000)
+def test_a_million_records_are_streamed(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    text = stream_all(place, 1_000_000)
     with capsys.disabled():
         sys.stdout.write(text)
 
 
-def test_ten_thousand_records_are_streamed(tmp_path: Path) -> None:
-    assert "10,000 records" in stream_all(tmp_path, 10_000)
+def test_ten_thousand_records_are_streamed(place: Place) -> None:
+    assert "10,000 records" in stream_all(place, 10_000)

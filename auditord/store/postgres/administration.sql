@@ -11,5 +11,5 @@ ORDER BY pg_table_size(pg_class.oid) DESC, pg_class.relname
 -- name: count_records
 -- How many records there are, from the maintained counts.
 SELECT
-    (SELECT coalesce(sum(records), 0) FROM auditord.record_counts WHERE meta_key = '')
-    + (SELECT coalesce(sum((changes #>> '{"",""}')::bigint), 0) FROM auditord.count_changes)
+    (SELECT coalesce(sum(records), 0)::bigint FROM auditord.record_counts WHERE meta_key = '')
+    + (SELECT coalesce(sum((changes #>> '{"",""}')::bigint), 0)::bigint FROM auditord.count_changes)

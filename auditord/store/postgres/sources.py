@@ -88,5 +88,7 @@ def _name(provenance: Provenance) -> _Name:
 def _short(text: str | None) -> str:
     if not text:
         return ""
+    if len(text) <= _LONGEST and text.isascii() and "\0" not in text:
+        return text  # as nearly always
     # A header may hold bytes that are no text at all.
     return text[:_LONGEST].replace("\0", "").encode(errors="replace").decode()
