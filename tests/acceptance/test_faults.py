@@ -159,7 +159,7 @@ BROKEN_DOCUMENTS: dict[str, tuple[str, Sequence[str]]] = {
         "collectors: {a: {kind: slurm, record_prefix: x}, b: {kind: slurm, record_prefix: x}}",
         ("auditord.yml:3", "collectors.b", "prefix 'x' is that of collectors.a"),
     ),
-    "another store": ('store: {url: "postgresql://u:geheim@h/d"}', ("auditord.yml:3", "store.url", "PostgreSQL")),
+    "another store": ('store: {url: "mysql://u:geheim@h/d"}', ("auditord.yml:3", "store.url", "postgresql")),
     "relative store": ('store: {url: "sqlite:records.db"}', ("auditord.yml:3", "store.url", "absolute")),
 }
 
