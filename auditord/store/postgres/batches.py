@@ -101,9 +101,11 @@ class Batches:
                 lent = True
                 while (batch := self._take()) and await self._change(connection, batch):
                     pass
-        except StoreUnavailable as error:
+        except BaseException as error:
             if not lent:  # those who waited for this connection have waited long enough
                 self._settle(self._take(), error)
+            if not isinstance(error, StoreUnavailable):  # nobody may wait for ever, and nothing be hushed up
+                raise
 
     def _take(self) -> list[_Waiting]:
         """What can be done now in one transaction, in order; what must wait for a change of the same record stays."""

@@ -1,0 +1,147 @@
+"""How concurrent changes gather: greedily, in order per record, and nobody waits for ever."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import cast
+
+import pytest
+
+from auditord.database.postgres import Connection
+from auditord.errors import StoreUnavailable
+from auditord.store import Duplicates, Provenance, Verdict
+from auditord.store.postgres.batches import Batches
+from auditord.store.postgres.ledger import Bulk, Change, Outcome, Stop, ids_of
+from auditord.store.rows import Offer, make_offer
+from auditord_hookspecs import InvalidRecord, Record
+
+pytestmark = pytest.mark.anyio
+
+NOW = datetime(2024, 2, 3, tzinfo=UTC)
+BROUGHT = Provenance(NOW)
+
+
+def stop(record_id: str) -> Stop:
+    return Stop(record_id, NOW, BROUGHT)
+
+
+def offer(record_id: str) -> Offer:
+    return make_offer(Record(record_id, NOW, ()), BROUGHT, Duplicates.SAME_RUN)
+
+
+class Database:
+    """Plays the database: notes every transaction, and lets it wait until it is told to go on."""
+
+    def __init__(self) -> None:
+        self.transactions: list[list[str]] = []
+        self.going = asyncio.Event()
+        self.going.set()
+        self.fault: Exception | None = None
+        self.away: Exception | None = None
+
+    @asynccontextmanager
+    async def lend(self) -> AsyncGenerator[Connection, None]:
+        await asyncio.sleep(0)
+        if self.away is not None:
+            raise self.away
+        yield cast("Connection", None)
+
+    async def make(self, _: Connection, changes: Sequence[Change] | Bulk) -> Sequence[Outcome]:
+        together = [changes] if isinstance(changes, Bulk) else changes
+        self.transactions.append([record_id for change in together for record_id in ids_of(change)])
+        await self.going.wait()
+        if self.fault is not None:
+            raise self.fault
+        if isinstance(changes, Bulk):
+            return [Verdict.ADDED for _ in changes.offers]
+        return [True for _ in changes]
+
+
+async def turns(count: int = 10) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_what_waits_for_a_connection_shares_a_transaction() -> None:
+    database = Database()
+    batches = Batches(database.lend, database.make, 1)
+    assert await asyncio.gather(*(batches.submit(stop(name)) for name in "abc")) == [True] * 3
+    assert database.transactions == [["a", "b", "c"]]
+
+
+async def test_while_one_transaction_is_made_the_next_one_gathers() -> None:
+    database = Database()
+    batches = Batches(database.lend, database.make, 1)
+    database.going.clear()
+    first = batches.submit(stop("a"))
+    await turns()
+    others = [batches.submit(stop(name)) for name in "bcd"]
+    database.going.set()
+    assert await asyncio.gather(first, *others) == [True] * 4
+    assert database.transactions == [["a"], ["b", "c", "d"]]
+
+
+async def test_changes_of_one_record_wait_for_each_other_and_others_pass_them() -> None:
+    database = Database()
+    batches = Batches(database.lend, database.make, 2)
+    database.going.clear()
+    waiting = [batches.submit(stop("a"))]
+    await turns()
+    waiting += [batches.submit(stop(name)) for name in "aba"]
+    await turns()
+    assert database.transactions == [["a"], ["b"]]
+    database.going.set()
+    assert await asyncio.gather(*waiting) == [True] * 4
+    assert database.transactions == [["a"], ["b"], ["a", "a"]]
+
+
+async def test_a_bulk_has_a_transaction_of_its_own_and_its_turn() -> None:
+    database = Database()
+    batches = Batches(database.lend, database.make, 1)
+    before = batches.submit(stop("a"))
+    bulk = batches.submit_bulk(Bulk([offer("b"), offer("a")], atomic=True))
+    after = batches.submit(stop("b"))
+    beside = batches.submit(stop("c"))
+    assert list(await asyncio.gather(before, bulk, after, beside)) == [True, [Verdict.ADDED] * 2, True, True]
+    assert database.transactions == [["a", "c"], ["b", "a"], ["b"]]
+
+
+@pytest.mark.parametrize("fault", [StoreUnavailable("away"), InvalidRecord("bad"), RuntimeError("a mistake")])
+async def test_a_fault_is_told_to_those_whose_changes_it_met(fault: Exception) -> None:
+    database = Database()
+    batches = Batches(database.lend, database.make, 1)
+    database.fault = fault
+    outcomes = await asyncio.gather(*(batches.submit(stop(name)) for name in "ab"), return_exceptions=True)
+    assert outcomes == [fault, fault]
+    database.fault = None
+    assert await batches.submit(stop("a"))
+
+
+async def test_without_a_connection_nobody_waits_for_ever() -> None:
+    database = Database()
+    batches = Batches(database.lend, database.make, 2)
+    database.away = StoreUnavailable("away")
+    outcomes = await asyncio.gather(*(batches.submit(stop(name)) for name in "aab"), return_exceptions=True)
+    assert outcomes == [database.away] * 3
+    database.away = None
+    assert await batches.submit(stop("a"))
+
+
+async def test_who_leaves_keeps_nobody() -> None:
+    database = Database()
+    batches = Batches(database.lend, database.make, 1)
+    leaving, staying = batches.submit(stop("a")), batches.submit(stop("a"))
+    leaving.cancel()
+    assert await staying
+    assert database.transactions == [["a", "a"]]
+
+
+async def test_closing_finishes_what_was_submitted() -> None:
+    database = Database()
+    batches = Batches(database.lend, database.make, 1)
+    waiting = [batches.submit(stop(name)) for name in "aab"]
+    await batches.close()
+    assert [each.result() for each in waiting] == [True] * 3
+    with pytest.raises(StoreUnavailable):
+        await batches.submit(stop("a"))
