@@ -1,0 +1,161 @@
+"""The options of the plugin ``waldur``, named as the Waldur site agent names them wherever they mean the same.
+
+One instance reports the usage of one offering.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+from uuid import UUID
+from zoneinfo import ZoneInfo, available_timezones
+
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+
+from auditord_builtin.waldur.components import RECORDED, BackendComponent, RecordedResource
+from auditord_hookspecs import Duration, RunConfig, Secret, Section
+
+INTERVAL = timedelta(minutes=30)
+"""How often usage is reported unless the instance says otherwise."""
+
+
+def _words(value: Any) -> Any:  # Any: whatever stood in the file
+    return (value,) if isinstance(value, str) else value
+
+
+def _zone(name: str) -> str:
+    if name not in available_timezones():
+        raise ValueError(f"{name!r} is no time zone such as UTC or Europe/Tallinn")
+    return name
+
+
+Words = Annotated[tuple[str, ...], BeforeValidator(_words, json_schema_input_type=str | tuple[str, ...])]
+
+
+class SlurmAccess(Section):
+    """How Slurm's own programs are reached, for ``--source sacct``, ``compare`` and ``diagnose``."""
+
+    slurm_bin_path: Path = Field(default=Path("/usr/bin"), description="The folder of sacct, sacctmgr and sinfo.")
+    cluster_name: str | None = Field(default=None, description="The cluster to ask about, if not the local one.")
+    through: tuple[str, ...] = Field(default=(), description="How to run them elsewhere, such as [ssh, head1].")
+    tres: Literal["AllocTRES", "ReqTRES"] = Field(
+        default="AllocTRES", description="What counts: what a job was given, or (as with the agent) what it asked for."
+    )
+    sacct_timeout: Duration = Field(
+        default=timedelta(minutes=5), gt=timedelta(0), description="A program is killed after this long."
+    )
+
+    def argv(self, program: str, *arguments: str) -> Sequence[str]:
+        """The call of one of Slurm's programs."""
+        return (str(self.slurm_bin_path / program), *arguments)
+
+
+class WaldurConfig(RunConfig):
+    """Reports the usage of a Waldur offering: absolute amounts of the present and the last billing periods."""
+
+    waldur_api_url: str = Field(description="Where Waldur's API is: https://host/api/; the slash at its end is added.")
+    waldur_offering_uuid: UUID = Field(description="The offering.")
+    waldur_api_token: Secret | None = Field(default=None, description="A token; a reference to a secret.")
+    oidc_token_url: str | None = Field(default=None, description="Instead of a token: where one is fetched with OIDC.")
+    oidc_client_id: str | None = Field(default=None, description="Our name there.")
+    oidc_client_secret: Secret | None = Field(default=None, description="Our password there; a reference to a secret.")
+    verify_ssl: bool = Field(default=True, description="False believes any certificate: for tests alone.")
+    ca_file: Path | None = Field(
+        default=None, description="PEM file of the authorities that vouch for Waldur; by default those of the system."
+    )
+    proxy: str | None = Field(default=None, description="A proxy on the way to Waldur: http://host:port.")
+    request_timeout: Duration = Field(
+        default=timedelta(minutes=1), gt=timedelta(0), description="How long Waldur may take for one answer."
+    )
+    retry_for: Duration = Field(
+        default=timedelta(minutes=10),
+        description="How long passing faults of Waldur are waited for in one run, in all.",
+    )
+    concurrent_requests: int = Field(default=4, ge=1, le=32, description="How many requests are under way at once.")
+
+    timezone: Annotated[str, AfterValidator(_zone)] = Field(default="UTC", description="The zone of billing periods.")
+    reporting_periods: int = Field(
+        default=2, ge=1, le=12, description="How many months are reported: 2 is the last and the present one."
+    )
+    backend_components: Mapping[str, BackendComponent] = Field(
+        min_length=1, description="The offering's components by their types in Waldur."
+    )
+    recorded_as: Mapping[str, RecordedResource] = Field(
+        default={}, description="Where records have a resource; known are cpu, mem (MiB) and gres/gpu."
+    )
+    account_meta: Words = Field(
+        default=("account",), min_length=1, description="The label that holds the account, the backend_id of resources."
+    )
+    user_meta: Words = Field(default=("user_id", "user"), min_length=1, description="The label that holds the user.")
+    site_meta: Words = Field(default=("site_id", "site"), min_length=1, description="The label that holds the site.")
+    sites: tuple[str, ...] = Field(
+        default=(), description="The sites whose records count, each of which must be up to date; empty: all."
+    )
+    account_prefixes: tuple[str, ...] = Field(
+        default=(), description="Only accounts that begin with one of these are reported; empty: all."
+    )
+    stale_after: Duration = Field(
+        default=timedelta(days=1),
+        gt=timedelta(0),
+        description="A site without a record for so long is not believed to be idle: nothing falls, nothing is zero.",
+    )
+    allow_decrease: bool = Field(
+        default=False, description="Whether a figure may fall; otherwise a month that would is held back and explained."
+    )
+    slurm: SlurmAccess = SlurmAccess()
+
+    @property
+    def zone(self) -> ZoneInfo:
+        """The zone of billing periods."""
+        return ZoneInfo(self.timezone)
+
+    @property
+    def recorded(self) -> Mapping[str, RecordedResource]:
+        """Where records have each resource."""
+        return {**RECORDED, **self.recorded_as}
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """The resources that the components are made of, each once."""
+        named = [name for key, component in self.backend_components.items() for name in component.factors(key)]
+        return tuple(dict.fromkeys(named))
+
+    def selects(self, account: str) -> bool:
+        """Whether an account is one to be reported, whatever its case."""
+        prefixes = tuple(prefix.casefold() for prefix in self.account_prefixes)
+        return not prefixes or account.casefold().startswith(prefixes)
+
+    @field_validator("waldur_api_url")
+    @classmethod
+    def _of_the_api(cls, url: str) -> str:
+        parts = urlsplit(url.strip())
+        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
+            raise ValueError(f"{url!r} is no address such as https://waldur.example.org/api/")
+        # The suffix as a whole and not its letters: a host may end in .ai.
+        return f"{url.strip().rstrip('/').removesuffix('/api')}/api/"
+
+    @model_validator(mode="after")
+    def _one_way_in(self) -> "WaldurConfig":
+        oidc = [self.oidc_token_url, self.oidc_client_id, self.oidc_client_secret]
+        wanted = 3 if self.waldur_api_token is None else 0
+        if len(oidc) - oidc.count(None) != wanted:
+            raise ValueError(
+                "give either waldur_api_token or all of oidc_token_url, oidc_client_id and oidc_client_secret"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _resources_are_recorded(self) -> "WaldurConfig":
+        for name in self.resources:
+            if name not in self.recorded:
+                hint = ": Slurm's name of GPUs is gres/gpu" if name == "gpu" else ""
+                known = ", ".join(self.recorded)
+                raise ValueError(f"backend_components: no record has a {name!r}{hint}; add it to recorded_as ({known})")
+        return self
+
+    @model_validator(mode="after")
+    def _ends_before_the_next_run(self) -> "WaldurConfig":
+        if self.schedule is None and not timedelta(0) <= self.retry_for < (self.interval or INTERVAL):
+            raise ValueError("retry_for: must be shorter than the interval, or runs would pile up")
+        return self
