@@ -22,6 +22,7 @@ from auditord_hookspecs import (
     AmountSums,
     CalendarPeriod,
     ComponentAmount,
+    ComponentPresent,
     ComponentUsage,
     Dimension,
     Group,
@@ -159,6 +160,8 @@ class Folding:
                 return found.get((component, score))
             case ComponentAmount():
                 return None if value is None else sum(map(int, str(value).split(",")))
+            case ComponentPresent():
+                return bool(int(value or 0))  # SQL NULL: no record can have it
             case CalendarPeriod():
                 return date.fromisoformat(value)
             case MetaValue():

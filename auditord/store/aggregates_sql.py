@@ -11,7 +11,15 @@ from typing import Final, LiteralString, Protocol
 
 from auditord.store.aggregates import Limbs, Part
 from auditord.store.rows import AMOUNT_COLUMNS, META_COLUMNS, can_be_there
-from auditord_hookspecs import AggregateQuery, CalendarPeriod, ComponentAmount, Dimension, MetaValue, ScoreValue
+from auditord_hookspecs import (
+    AggregateQuery,
+    CalendarPeriod,
+    ComponentAmount,
+    ComponentPresent,
+    Dimension,
+    MetaValue,
+    ScoreValue,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +257,7 @@ def _possible(dimension: Dimension) -> Dimension | None:
         case MetaValue(keys):
             possible = [key for key in keys if can_be_there(key)]
             return MetaValue(*possible) if possible else None
-        case ComponentAmount(component) | ScoreValue(component):
+        case ComponentAmount(component) | ComponentPresent(component) | ScoreValue(component):
             return dimension if can_be_there(component) else None
         case CalendarPeriod():
             return dimension

@@ -16,6 +16,7 @@ from auditord_hookspecs import (
     CalendarUnit,
     Component,
     ComponentAmount,
+    ComponentPresent,
     ComponentUsage,
     Dimension,
     Group,
@@ -75,6 +76,8 @@ def _key_value(counted: _Counted, dimension: Dimension) -> KeyValue:
         case ComponentAmount(name):
             amounts = [each.amount for each in _named(record, name)]
             return sum(amounts) if amounts else None
+        case ComponentPresent(name):
+            return bool(_named(record, name))
         case ScoreValue(name, score):
             components = _named(record, name)
             return _score(components[0], score) if components else None

@@ -51,6 +51,16 @@ class ComponentAmount:
 
 
 @dataclass(frozen=True, slots=True)
+class ComponentPresent:
+    """Whether the record has a component of this name, as True or False.
+
+    It keeps apart what is known from what is not: the cores of jobs whose CPU time is known from those of the others.
+    """
+
+    component: str
+
+
+@dataclass(frozen=True, slots=True)
 class ScoreValue:
     """The value of a score of the record's first component of this name; None if it has none."""
 
@@ -69,8 +79,8 @@ class CalendarPeriod:
     field: TimeField = TimeField.STOP
 
 
-Dimension: TypeAlias = MetaValue | ComponentAmount | ScoreValue | CalendarPeriod
-KeyValue: TypeAlias = str | int | Decimal | date | None
+Dimension: TypeAlias = MetaValue | ComponentAmount | ComponentPresent | ScoreValue | CalendarPeriod
+KeyValue: TypeAlias = str | int | bool | Decimal | date | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,18 @@ Columns tell nearly all of it. Where they do not, ``meta`` is looked into, or th
 from typing import Final
 
 from auditord.store.aggregates_sql import Key, Sql, column_of_keys
-from auditord.store.postgres.compiler import HAS_KEY
+from auditord.store.postgres.compiler import HAS_KEY, compile_condition
 from auditord.store.rows import AMOUNT_COLUMNS
-from auditord_hookspecs import CalendarPeriod, CalendarUnit, ComponentAmount, Dimension, MetaValue, ScoreValue
-from auditord_hookspecs.query import TimeField
+from auditord_hookspecs import (
+    CalendarPeriod,
+    CalendarUnit,
+    ComponentAmount,
+    ComponentPresent,
+    Dimension,
+    MetaValue,
+    ScoreValue,
+)
+from auditord_hookspecs.query import Comparison, ComponentCompares, TimeField
 
 _TEXT: Final = "{}::text"
 _DATE: Final = "to_char({}, 'YYYY-MM-DD')"
@@ -27,6 +35,8 @@ def compile_dimension(dimension: Dimension, stop: Sql) -> Key:
             return Key(column_of_keys(keys, _first_of(keys)), _TEXT)
         case ComponentAmount(component):
             return Key(_component_amount(component), _TEXT)
+        case ComponentPresent(component):
+            return Key(_is_present(component), _TEXT)
         case ScoreValue(component):
             return Key(_scores_of_several(component), _TEXT)
         case CalendarPeriod(unit, field):
@@ -54,6 +64,13 @@ def _component_amount(component: str) -> Sql:
         return listed
     column = AMOUNT_COLUMNS[component]
     return Sql(f"CASE WHEN more IS NULL THEN {column}::numeric ELSE {listed.sql} END", listed.parameters)
+
+
+def _is_present(component: str) -> Sql:
+    if component in AMOUNT_COLUMNS:  # these tell even where a name occurs more than once
+        return Sql(f"CASE WHEN {AMOUNT_COLUMNS[component]} IS NULL THEN 0 ELSE 1 END")
+    compiled = compile_condition(ComponentCompares(component, Comparison.GTE, 0))
+    return Sql(f"CASE WHEN {compiled.sql} THEN 1 ELSE 0 END", compiled.parameters)
 
 
 def _scores_of_several(component: str) -> Sql:

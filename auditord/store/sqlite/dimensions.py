@@ -9,9 +9,17 @@ from typing import Final, LiteralString
 
 from auditord.store.aggregates_sql import Sql, column_of_keys
 from auditord.store.rows import AMOUNT_COLUMNS
-from auditord.store.sqlite.compiler import HAS_KEY
-from auditord_hookspecs import CalendarPeriod, CalendarUnit, ComponentAmount, Dimension, MetaValue, ScoreValue
-from auditord_hookspecs.query import TimeField
+from auditord.store.sqlite.compiler import HAS_KEY, compile_condition
+from auditord_hookspecs import (
+    CalendarPeriod,
+    CalendarUnit,
+    ComponentAmount,
+    ComponentPresent,
+    Dimension,
+    MetaValue,
+    ScoreValue,
+)
+from auditord_hookspecs.query import Comparison, ComponentCompares, TimeField
 
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_.:/ -]+")
 
@@ -35,6 +43,8 @@ def compile_dimension(dimension: Dimension, stop: Sql) -> Sql:
             return column_of_keys(keys, _by_path(keys) if plain else _by_key(keys))
         case ComponentAmount(component):
             return _component_amount(component)
+        case ComponentPresent(component):
+            return _is_present(component)
         case ScoreValue(component):
             return _scores_of_several(component)
         case CalendarPeriod(unit, field):
@@ -74,6 +84,13 @@ def _component_amount(component: str) -> Sql:
         return document
     column = AMOUNT_COLUMNS[component]
     return Sql(f"CASE WHEN more IS NULL THEN {column} ELSE {document.sql} END", document.parameters)
+
+
+def _is_present(component: str) -> Sql:
+    if component in AMOUNT_COLUMNS:  # these tell even where a name occurs more than once
+        return Sql(f"CASE WHEN {AMOUNT_COLUMNS[component]} IS NULL THEN 0 ELSE 1 END")
+    compiled = compile_condition(ComponentCompares(component, Comparison.GTE, 0))
+    return Sql(f"CASE WHEN {compiled.sql} THEN 1 ELSE 0 END", compiled.parameters)
 
 
 def _scores_of_several(component: str) -> Sql:

@@ -314,8 +314,8 @@ class GroupSums(msgspec.Struct, frozen=True):
     """The sums over one group of records.
 
     Args:
-        key: by what each dimension was called in ``by``: a text, an amount, a score in decimal, the first day of a
-            period, or null where a record has no such value.
+        key: by what each dimension was called in ``by``: a text, an amount, true or false, a score in decimal, the
+            first day of a period, or null where a record has no such value.
         records: how many there are.
         runtime: the sum of their runtimes, in ticks.
         first_stop: the earliest stop among them.
@@ -323,7 +323,7 @@ class GroupSums(msgspec.Struct, frozen=True):
         usage: by the name of each component that was asked for.
     """
 
-    key: dict[str, str | int | None]
+    key: dict[str, str | int | bool | None]
     records: int
     runtime: int
     first_stop: Instant

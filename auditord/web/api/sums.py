@@ -46,7 +46,7 @@ def _group(asked: SumsQuery, group: Group) -> GroupSums:
     )
 
 
-def _key_value(value: KeyValue) -> str | int | None:
+def _key_value(value: KeyValue) -> str | int | bool | None:
     match value:
         case Decimal():
             return _written(value)

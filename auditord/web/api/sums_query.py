@@ -18,6 +18,7 @@ from auditord_hookspecs.aggregates import (
     CalendarPeriod,
     CalendarUnit,
     ComponentAmount,
+    ComponentPresent,
     Dimension,
     MetaValue,
     ScoreValue,
@@ -30,8 +31,8 @@ MOST: Final = 20
 """Dimensions, and components, of one query."""
 
 FORMS: Final = (
-    "meta:key or meta:key|otherkey, amount:component, score:component:score, start:day, start:month or start:year, "
-    "and the same with stop"
+    "meta:key or meta:key|otherkey, amount:component, has:component, score:component:score, start:day, start:month or "
+    "start:year, and the same with stop"
 )
 
 _MOMENTS: Final = ("from", "to", "as_of")
@@ -119,6 +120,7 @@ def _period(field: TimeField, text: str) -> CalendarPeriod:
 _DIMENSIONS: Final[Mapping[str, Callable[[str], Dimension]]] = {
     "meta": lambda text: MetaValue(*map(_name, text.split("|"))),
     "amount": lambda text: ComponentAmount(_name(text)),
+    "has": lambda text: ComponentPresent(_name(text)),
     "score": _score,
     "start": lambda text: _period(TimeField.START, text),
     "stop": lambda text: _period(TimeField.STOP, text),

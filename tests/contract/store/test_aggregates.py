@@ -24,6 +24,7 @@ from auditord_hookspecs import (
     CalendarUnit,
     Component,
     ComponentAmount,
+    ComponentPresent,
     ComponentUsage,
     Dimension,
     MetaValue,
@@ -122,6 +123,7 @@ DIMENSIONS: st.SearchStrategy[Dimension] = st.one_of(
     ),
     st.lists(KEYS, min_size=1, max_size=3, unique=True).map(lambda keys: MetaValue(*keys)),
     st.builds(ComponentAmount, NAMES),
+    st.builds(ComponentPresent, NAMES),
     st.builds(ScoreValue, NAMES, SCORE_NAMES),
     st.builds(CalendarPeriod, st.sampled_from(CalendarUnit), st.sampled_from(TimeField)),
 )
@@ -206,6 +208,7 @@ async def test_several_components_of_one_name_keep_their_own_scores(stores: Stor
         (ScoreValue("Cores", "a"),),
         (ScoreValue("Other", "a"), ComponentAmount("Cores")),
         (ComponentAmount("Other"), ScoreValue("Cores", "b")),
+        (ComponentPresent("Cores"), ComponentPresent("Other"), ComponentPresent("GPU")),
         (MetaValue("group_id", "group"),),
     ]
     async with filled(stores, records) as store:
@@ -285,7 +288,13 @@ async def test_an_empty_store_has_no_groups(store: RecordStore) -> None:
 @pytest.mark.parametrize("text", ["with\0nul", "half \ud800 a character", "%s", "?"])
 async def test_names_that_no_record_has_are_simply_not_there(stores: StoreFactory, text: str) -> None:
     records = [job("a", scored("Cores", 8, ("a", 9.2)), site_id="s")]
-    by = (MetaValue(text), MetaValue("site_id", text), MetaValue(text, "site_id"), ComponentAmount(text))
+    by = (
+        MetaValue(text),
+        MetaValue("site_id", text),
+        MetaValue(text, "site_id"),
+        ComponentAmount(text),
+        ComponentPresent(text),
+    )
     usage = (ComponentUsage(text, (text,)), ComponentUsage("Cores", (text,)))
     async with filled(stores, records) as store:
         await check(store, records, AggregateQuery(by=(*by, ScoreValue(text, text)), usage=usage))

@@ -17,6 +17,7 @@ from auditord_hookspecs import (
     CalendarPeriod,
     CalendarUnit,
     ComponentAmount,
+    ComponentPresent,
     ComponentUsage,
     MetaValue,
     ScoreValue,
@@ -26,6 +27,7 @@ from auditord_hookspecs.query import AllOf, Comparison, Condition, MetaContains,
 from auditord_hookspecs.records import MAX_AMOUNT
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
+SCORE = ScoreValue("o'name", "o'score")
 DAY = Window(START, START + timedelta(1))
 LONGEST = (datetime(9999, 12, 31, tzinfo=UTC) - datetime(1, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 CORES = (ComponentUsage("Cores", ("hepscore23",)),)
@@ -55,7 +57,7 @@ def plan(connection: sqlite3.Connection, query: AggregateQuery) -> list[str]:
 
 
 def test_everything_that_is_asked_for_is_a_parameter() -> None:
-    by = (MetaValue("o'key"), MetaValue('o"key'), ComponentAmount("o'name"), ScoreValue("o'name", "o'score"))
+    by = (MetaValue("o'key"), MetaValue('o"key'), ComponentAmount("o'name"), ComponentPresent("o'name"), SCORE)
     query = AggregateQuery(MetaContains("o'key", "o'value"), by, (ComponentUsage("o'name", ("o'score",)),), DAY, START)
     for arithmetic in Arithmetic:
         statement = compile_aggregate(query, SqliteDialect(arithmetic)).statement
@@ -71,6 +73,8 @@ FEW = "SEARCH records USING INDEX records_with_more (stop_time>? AND stop_time<?
 def test_a_period_by_columns_is_read_from_one_index_alone(connection: sqlite3.Connection) -> None:
     where = during(TimeField.STOP)
     assert plan(connection, AggregateQuery(where, (SITE, GROUP), CORES)) == [BY_STOP, FEW]
+    known = (GROUP, ComponentPresent("TotalCPU"))
+    assert plan(connection, AggregateQuery(where, known, CORES)) == [BY_STOP, FEW]
     months = (GROUP, CalendarPeriod(CalendarUnit.MONTH))
     assert plan(connection, AggregateQuery(where, months)) == [BY_STOP]
 
