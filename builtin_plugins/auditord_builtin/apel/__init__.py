@@ -1,0 +1,1 @@
+"""Reports usage to EGI's accounting, APEL."""

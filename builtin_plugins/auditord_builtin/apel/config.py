@@ -1,0 +1,297 @@
+"""The options of the APEL plugin: those of AUDITOR's plugin, of its version 0.11 and of those up to 0.7, in one model.
+
+Where two versions name one thing differently, ours has one name: the addresses of ``authentication`` (until 0.7) are
+``messaging.auth_url`` and ``messaging.ams_url``; ``NormalisedWallDurationField`` is one of the field types.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from datetime import timedelta
+from decimal import Decimal
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Final, Literal, TypeAlias
+
+from pydantic import AwareDatetime, BeforeValidator, Field, field_validator, model_validator
+
+from auditord_builtin.apel.fields import (
+    AmountField,
+    ComponentField,
+    ConstantField,
+    JobField,
+    KeyField,
+    MetaField,
+    Name,
+    Names,
+    NormalisedAmountField,
+    NormalisedField,
+    RecordField,
+    ScoreField,
+)
+from auditord_hookspecs import Duration, RunConfig, Secret, Section
+
+BENCHMARKS: Final[Mapping[str, str]] = {"hepscore23": "HEPscore23", "hepspec": "hepspec", "si2k": "si2k"}
+"""What APEL knows, as AUDITOR writes it, by lower case."""
+
+
+class MessageType(Enum):
+    """What is published."""
+
+    SUMMARIES = "summaries"
+    INDIVIDUAL_JOBS = "individual_jobs"
+
+
+class SummaryLayout(Enum):
+    """The messages that summaries can be written as, by their headers."""
+
+    NORMALISED_4 = "normalised-v0.4"
+    NORMALISED_3 = "normalised-v0.3"
+    PLAIN_4 = "v0.4"
+    PLAIN_2 = "v0.2"
+
+    @property
+    def normalised(self) -> bool:
+        """Whether we multiply with the benchmark, not APEL."""
+        return self in {SummaryLayout.NORMALISED_3, SummaryLayout.NORMALISED_4}
+
+
+class JobLayout(Enum):
+    """The messages that single jobs can be written as."""
+
+    V4 = "v0.4"
+    V3 = "v0.3"
+
+
+def _spelt(name: object) -> object:
+    return BENCHMARKS.get(name.lower(), name) if isinstance(name, str) else name
+
+
+BenchmarkType: TypeAlias = Annotated[Literal["HEPscore23", "hepspec", "si2k"], BeforeValidator(_spelt)]
+
+
+class Benchmark(Section):
+    """A benchmark of APEL, and the score of records that it is."""
+
+    type: BenchmarkType
+    score: Name = Field(description="The name of the score.")
+    component: Name = Field(default="Cores", description="The component that has it; the score is per core.")
+
+
+class SiteConfig(Section):
+    """Which sites are reported."""
+
+    sites_to_report: Mapping[Name, Names] = Field(
+        min_length=1, description="For each name in GOCDB the site ids that records have."
+    )
+    site_meta_field: Names = Field(
+        default=("site_id", "site"), description="Meta keys with the site id; the first that a record has counts."
+    )
+    publish_since: AwareDatetime | None = Field(
+        default=None, description="Nothing that stopped before is ever published; the first run asks for it."
+    )
+    benchmark_type: BenchmarkType = Field(
+        default="HEPscore23", description="What a score that is named in summary_fields is; else see benchmarks."
+    )
+
+    @field_validator("sites_to_report")
+    @classmethod
+    def _one_site(cls, sites: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
+        counted = Counter(site_id for ids in sites.values() for site_id in ids)
+        if twice := sorted(site_id for site_id, number in counted.items() if number > 1):
+            raise ValueError(f"{', '.join(twice)}: listed twice; its jobs would be reported twice")
+        if len({site.casefold() for site in sites}) < len(sites):
+            raise ValueError("two names differ only in case; APEL takes them for one site")
+        return sites
+
+
+class MessagingConfig(Section):
+    """The broker, and the certificate that signs messages and identifies us."""
+
+    host: Name = Field(default="msg.argo.grnet.gr", description="The broker.")
+    port: int = Field(default=8443, ge=1, le=65_535, description="Where the broker changes certificates for tokens.")
+    auth_url: str | None = Field(default=None, description="The whole address for tokens, instead of host and port.")
+    ams_url: str | None = Field(default=None, description="The whole address that takes messages, instead of host.")
+    project: Name = "accounting"
+    topic: Name = "gLite-APEL"
+    client_cert: Path = Field(description="PEM; its subject is the Host DN of the site's gLite-APEL service in GOCDB.")
+    client_key: Path = Field(description="PEM, not encrypted.")
+    ca_path: Path | None = Field(default=None, description="Who vouches for the broker: a file or a folder, PEM.")
+    verify_ca: bool = Field(default=True, description="False trusts whoever answers.")
+    token: Secret | None = Field(default=None, description="A ready token, instead of asking for one.")
+    timeout: Duration = Field(
+        default=timedelta(seconds=30), gt=timedelta(0), description="How long one request may take."
+    )
+    retry: int = Field(default=3, ge=0, description="How often a request that failed in passing is made again.")
+    max_message_size: int = Field(
+        default=900_000, ge=20_000, description="Bytes of a message once signed and encoded; the broker takes 1 MB."
+    )
+
+
+class MandatorySummaryFields(Section):
+    """What every summary has besides what follows from the records themselves."""
+
+    VO: KeyField
+    SubmitHost: KeyField
+    Processors: KeyField = ComponentField(name="Cores")
+    CpuDuration: AmountField = Field(
+        default=ComponentField(name="TotalCPU"), description="Seconds of user and system time on all cores."
+    )
+    NormalisedCpuDuration: NormalisedAmountField = NormalisedField()
+    NormalisedWallDuration: NormalisedAmountField = NormalisedField()
+
+    @field_validator("CpuDuration")
+    @classmethod
+    def _a_duration(cls, field: AmountField) -> AmountField:
+        return duration(field)
+
+
+class OptionalSummaryFields(Section):
+    """What a summary may have; everything but InfrastructureDescription splits it up."""
+
+    GlobalUserName: KeyField | None = None
+    VOGroup: KeyField | None = None
+    VORole: KeyField | None = None
+    Infrastructure: KeyField | None = Field(default=None, description="grid or local.")
+    InfrastructureDescription: ConstantField | None = None
+    NodeCount: KeyField = ConstantField(value=1)
+
+
+class SummaryFields(Section):
+    """The fields of summaries."""
+
+    mandatory: MandatorySummaryFields
+    optional: OptionalSummaryFields = OptionalSummaryFields()
+
+
+class MandatoryJobFields(Section):
+    """What every job has besides what follows from its record."""
+
+    LocalJobId: JobField = RecordField(name="record_id")
+    SubmitHost: JobField
+    CpuDuration: AmountField = ComponentField(name="TotalCPU")
+    Processors: JobField = ComponentField(name="Cores")
+    NodeCount: JobField = ConstantField(value=1)
+
+    @field_validator("CpuDuration")
+    @classmethod
+    def _a_duration(cls, field: AmountField) -> AmountField:
+        return duration(field)
+
+
+class OptionalJobFields(Section):
+    """What a job may have. ServiceLevel and its type are taken from ``benchmarks`` unless they are given here."""
+
+    MachineName: JobField | None = None
+    Queue: JobField | None = None
+    LocalUserId: JobField | None = None
+    GlobalUserName: JobField | None = None
+    FQAN: JobField | None = Field(default=None, description="APEL takes VO, VOGroup and VORole from it.")
+    VO: JobField | None = None
+    VOGroup: JobField | None = None
+    VORole: JobField | None = None
+    InfrastructureDescription: JobField | None = None
+    InfrastructureType: JobField | None = None
+    MemoryReal: JobField | None = Field(default=None, description="kB.")
+    MemoryVirtual: JobField | None = Field(default=None, description="kB.")
+    ServiceLevelType: JobField | None = None
+    ServiceLevel: JobField | None = None
+
+
+class JobFields(Section):
+    """The fields of individual jobs."""
+
+    mandatory: MandatoryJobFields
+    optional: OptionalJobFields = OptionalJobFields()
+
+
+class AcceleratorConfig(Section):
+    """A message about GPUs besides the summaries, in EGI's draft 0.1. APEL has no agreed message for batch jobs."""
+
+    component: Name = Field(default="GPU", description="The component that counts them.")
+    type: Literal["GPU", "FPGA", "Other"] = "GPU"
+    model: KeyField | None = Field(default=None, description="What they are.")
+    fqan: KeyField | None = Field(default=None, description="Default: the VO.")
+    active: ComponentField | None = Field(
+        default=None, description="Seconds that a job's accelerators were busy; default: all the time."
+    )
+    associated_record_type: Name = Field(description="The draft knows cloud alone: agree on it with APEL.")
+    associated_record: KeyField | None = Field(default=None, description="Default: the submit host.")
+    topic: Name = Field(description="Where they go.")
+
+
+class ApelConfig(RunConfig):
+    """Reports usage to EGI's accounting, APEL."""
+
+    message_type: MessageType = MessageType.SUMMARIES
+    summary_message: SummaryLayout = Field(
+        default=SummaryLayout.NORMALISED_4,
+        description="What summaries are; v0.4 and v0.2 are not normalised.",
+    )
+    job_message: JobLayout = JobLayout.V4
+    site: SiteConfig
+    benchmarks: tuple[Benchmark, ...] = Field(
+        default=(Benchmark(type="HEPscore23", score="HEPscore23"),),
+        min_length=1,
+        description="Of these the first counts that a record has a score of; mixed sites list several.",
+    )
+    messaging: MessagingConfig
+    summary_fields: SummaryFields | None = None
+    individual_job_fields: JobFields | None = None
+    accelerators: AcceleratorConfig | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "ApelConfig":
+        if self.message_type is MessageType.SUMMARIES and self.summary_fields is None:
+            raise ValueError("summary_fields is needed for message_type: summaries")
+        if self.message_type is MessageType.INDIVIDUAL_JOBS and self.individual_job_fields is None:
+            raise ValueError("individual_job_fields is needed for message_type: individual_jobs")
+        if self.accelerators is not None and self.summary_fields is None:
+            raise ValueError("accelerators need summary_fields, by which they are grouped, too")
+        scores = named_scores(self.summary_fields)
+        if len(scores) > 1:
+            raise ValueError("the two normalised durations name different scores; APEL refuses a mixture")
+        if scores and "benchmarks" in self.model_fields_set:
+            raise ValueError("either the normalised fields name a score or benchmarks lists them: keep one")
+        return self
+
+    @property
+    def scores(self) -> tuple[Benchmark, ...]:
+        """The benchmarks, of which the first counts that a record has."""
+        named = named_scores(self.summary_fields)
+        if not named:
+            return self.benchmarks
+        return tuple(
+            [Benchmark(type=self.site.benchmark_type, score=s.name, component=s.component_name) for s in named]
+        )
+
+
+def named_scores(fields: SummaryFields | None) -> list[ScoreField]:
+    """The scores that normalised fields name themselves, each once."""
+    if fields is None:
+        return []
+    named = [fields.mandatory.NormalisedCpuDuration.score, fields.mandatory.NormalisedWallDuration.score]
+    return list(dict.fromkeys(score for score in named if score is not None))
+
+
+def duration(field: AmountField) -> AmountField:
+    """Refuse what is no number of seconds."""
+    if isinstance(field, RecordField) and field.name != "runtime":
+        raise ValueError(f"{field.name} is no duration; of a record only runtime is one")
+    if isinstance(field, ConstantField) and (isinstance(field.value, str) or field.value < Decimal()):
+        raise ValueError("a duration is a number, not below 0")
+    return field
+
+
+__all__ = [
+    "AcceleratorConfig",
+    "ApelConfig",
+    "Benchmark",
+    "JobFields",
+    "JobLayout",
+    "MessageType",
+    "MessagingConfig",
+    "MetaField",
+    "SiteConfig",
+    "SummaryFields",
+    "SummaryLayout",
+]

@@ -1,0 +1,158 @@
+"""What messages are made of: one value for each record in them, in whole numbers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+
+from auditord_builtin.apel.config import JobLayout, SummaryLayout
+from auditord_builtin.apel.messages.text import END, fold
+from auditord_builtin.apel.months import Month
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that an operator has to look at.
+
+    Args:
+        subject: which record, row or line.
+        reason: what is wrong with it, and what follows.
+        jobs: how many jobs it concerns; 0 where that is not known.
+    """
+
+    subject: str
+    reason: str
+    jobs: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.subject}: {self.reason}" + (f" ({self.jobs} jobs)" if self.jobs else "")
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryRow:
+    """One record of a summary: texts are clean, sums rounded.
+
+    Args:
+        layout: what it is written as.
+        site: its name in GOCDB.
+        month: in which the jobs ended.
+        vo: virtual organisation; the text ``None`` if there is none.
+        submit_host: the same.
+        node_count: of each job.
+        processors: of each job.
+        benchmark: its name in APEL.
+        service_level: the value of the benchmark; None where durations are normalised already.
+        jobs: how many.
+        wall: the sum of runtimes in seconds, not times processors.
+        cpu: the sum of CPU times in seconds.
+        normalised_wall: seconds times benchmark; 0 where APEL normalises.
+        normalised_cpu: the same.
+        earliest: the first end time in seconds since 1970; None in a row that withdraws another.
+        latest: the last one.
+        global_user_name: None if it is not reported; the same with all that follow.
+        vo_group: for example ``/atlas/higgs``.
+        vo_role: for example ``Role=production``.
+        infrastructure: ``grid`` or ``local``.
+        infrastructure_description: not part of the key.
+    """
+
+    layout: SummaryLayout
+    site: str
+    month: Month
+    vo: str
+    submit_host: str
+    node_count: int
+    processors: int
+    benchmark: str
+    service_level: Decimal | None
+    jobs: int
+    wall: int
+    cpu: int
+    normalised_wall: int = 0
+    normalised_cpu: int = 0
+    earliest: int | None = None
+    latest: int | None = None
+    global_user_name: str | None = None
+    vo_group: str | None = None
+    vo_role: str | None = None
+    infrastructure: str | None = None
+    infrastructure_description: str | None = None
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What APEL knows the row by: a later one with this key replaces it, whatever its case and accents."""
+        texts = [self.site, self.global_user_name, self.vo, self.vo_role, self.vo_group, self.submit_host]
+        folded = [fold(text or "None") for text in [*texts, self.infrastructure, self.benchmark]]
+        numbers = [self.month, self.node_count, self.processors, self.service_level]
+        return (*folded, *map(str, numbers))
+
+    def withdrawn(self) -> "SummaryRow":
+        """The same key without usage: what has to be sent once the key is gone, or APEL would keep the old figures."""
+        return replace(self, jobs=0, wall=0, cpu=0, normalised_wall=0, normalised_cpu=0, earliest=None, latest=None)
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """One job as it is published.
+
+    Args:
+        layout: what it is written as.
+        record_id: the record that it was made of.
+        site: its name in GOCDB.
+        month: in which it ended.
+        fields: every line, in order.
+    """
+
+    layout: JobLayout
+    record_id: str
+    site: str
+    month: Month
+    fields: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Summaries:
+    """The summary of one site and month.
+
+    Args:
+        rows: in the order of their keys.
+        problems: what was left out, or has to be looked at.
+    """
+
+    rows: tuple[SummaryRow, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A text for the broker, small enough for it once it is signed.
+
+    Args:
+        text: header and records.
+        records: how many.
+        site: its name in GOCDB.
+        month: in which the jobs ended.
+        record_ids: of the jobs in it, in order; empty for summaries.
+    """
+
+    text: str
+    records: int
+    site: str
+    month: Month
+    record_ids: tuple[str, ...] = ()
+
+    def halves(self) -> tuple["Message", "Message"]:
+        """Two messages with the same records, for a broker that found this one too large.
+
+        Raises:
+            ValueError: there is only one record.
+        """
+        if self.records < 2:  # noqa: PLR2004 two halves
+            raise ValueError("a message with one record cannot be halved")
+        header, _, body = self.text.partition("\n")
+        records, middle = body.split(END)[:-1], self.records // 2
+        return self._part(header, records[:middle], 0), self._part(header, records[middle:], middle)
+
+    def _part(self, header: str, records: list[str], first: int) -> "Message":
+        text = f"{header}\n{END.join(records)}{END}"
+        ids = self.record_ids[first : first + len(records)]
+        return Message(text, len(records), self.site, self.month, ids)

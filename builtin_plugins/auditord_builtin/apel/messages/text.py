@@ -1,0 +1,40 @@
+"""Texts that neither break a message nor are refused by APEL's database, and when two of them are one to it."""
+
+import re
+import unicodedata
+from typing import Final
+
+END: Final = "%%\n"
+"""What closes a record."""
+
+LONGEST: Final = 255
+"""Characters of most columns."""
+
+_CONTROLS: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
+_WIDEST: Final = 0xFFFF
+# The receiver takes a text with these words in it for an encrypted one, and gives up.
+_ENCRYPTED: Final = re.compile(r"(application/(?:x-)?pkcs7)-(mime)", re.IGNORECASE)
+
+
+def clean(text: str, longest: int = LONGEST) -> str:
+    """A value for a message: one line, without the mark that ends a record, of at most so many characters.
+
+    White space and control characters become single spaces, characters beyond the basic plane question marks; what is
+    left of nothing is ``None``.
+    """
+    printable = "".join([_printable(character) for character in text])
+    line = " ".join(printable.split())
+    harmless = _ENCRYPTED.sub(r"\1 \2", re.sub("%(?=%)", "% ", line))
+    return harmless[:longest].rstrip() or "None"
+
+
+def fold(text: str) -> str:
+    """What a database compares that tells neither case nor accents nor spaces at the end apart."""
+    plain = unicodedata.normalize("NFKD", text.casefold())
+    return "".join([each for each in plain if not unicodedata.combining(each)]).casefold().strip()
+
+
+def _printable(character: str) -> str:
+    if unicodedata.category(character) in _CONTROLS:
+        return " "
+    return character if ord(character) <= _WIDEST else "?"

@@ -1,0 +1,74 @@
+"""Months of UTC, by which APEL keeps its books."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from auditord_hookspecs import Window
+
+_MONTHS: Final = 12
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Month:
+    """A calendar month of UTC; earlier ones are smaller.
+
+    Args:
+        year: 1 to 9998, so that there is a next month.
+        month: 1 to 12.
+    """
+
+    year: int
+    month: int
+
+    def __post_init__(self) -> None:
+        if not (1 <= self.year <= 9_998 and 1 <= self.month <= _MONTHS):  # noqa: PLR2004 the years of datetime
+            raise ValueError(f"{self.year}-{self.month} is no month: write it as 2026-02")
+
+    def __str__(self) -> str:
+        return f"{self.year:04}-{self.month:02}"
+
+    @classmethod
+    def of(cls, moment: datetime) -> "Month":
+        """The month that an aware instant is in, in UTC."""
+        if moment.tzinfo is None:
+            raise ValueError("an instant needs a zone")
+        utc = moment.astimezone(UTC)
+        return cls(utc.year, utc.month)
+
+    @classmethod
+    def parse(cls, text: str) -> "Month":
+        """Read ``2026-02``.
+
+        Raises:
+            ValueError: the text is something else.
+        """
+        year, dash, month = text.partition("-")
+        if not (dash and year.isdecimal() and month.isdecimal()):
+            raise ValueError(f"{text!r} is no month: write it as 2026-02")
+        return cls(int(year), int(month))
+
+    @property
+    def start(self) -> datetime:
+        """Its first instant."""
+        return datetime(self.year, self.month, 1, tzinfo=UTC)
+
+    @property
+    def window(self) -> Window:
+        """From its first instant to the first one that is not in it any more."""
+        return Window(self.start, self.next.start)
+
+    @property
+    def next(self) -> "Month":
+        """The month after it."""
+        return self.plus(1)
+
+    @property
+    def previous(self) -> "Month":
+        """The month before it."""
+        return self.plus(-1)
+
+    def plus(self, months: int) -> "Month":
+        """The month so many months later."""
+        year, month = divmod(self.year * _MONTHS + self.month - 1 + months, _MONTHS)
+        return Month(year, month + 1)

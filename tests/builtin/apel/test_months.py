@@ -1,0 +1,39 @@
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from auditord_builtin.apel.months import Month
+
+
+def test_a_month_is_that_of_utc() -> None:
+    assert Month.of(datetime(2026, 3, 1, 0, 30, tzinfo=timezone(timedelta(hours=1)))) == Month(2026, 2)
+
+
+def test_windows_of_months_that_follow_each_other_touch() -> None:
+    december = Month(2025, 12)
+    assert december.window.stop == december.next.window.start == datetime(2026, 1, 1, tzinfo=UTC)
+    assert december.next.previous == december
+    assert Month(2024, 2).plus(-14) == Month(2022, 12)
+
+
+def test_months_are_in_order() -> None:
+    assert sorted([Month(2026, 1), Month(2025, 12), Month(2025, 2)]) == [
+        Month(2025, 2),
+        Month(2025, 12),
+        Month(2026, 1),
+    ]
+
+
+def test_a_month_reads_what_it_writes() -> None:
+    assert Month.parse(str(Month(2026, 2))) == Month(2026, 2)
+
+
+@pytest.mark.parametrize("text", ["2026", "2026-13", "2026-0", "26-Feb", "2026-02-01", "²026-1"])
+def test_what_is_no_month_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="write it as 2026-02"):
+        Month.parse(text)
+
+
+def test_an_instant_without_zone_is_in_no_month() -> None:
+    with pytest.raises(ValueError, match="zone"):
+        Month.of(datetime(2026, 1, 1))  # noqa: DTZ001 what it is about
