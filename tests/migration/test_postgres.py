@@ -12,12 +12,16 @@ import pytest
 from auditord.database.postgres import migrations
 from auditord.database.scripts import Script, load_scripts
 from auditord.errors import SchemaMismatch
+from auditord.store import Duplicates, Provenance
 from auditord.store.opening import open_store, open_store_for_reading
 from auditord.store.postgres import MIGRATIONS
+from auditord_hookspecs import Record
 from tests.postgres_server import PostgresServer, migrate_database
 
 SCRIPTS = load_scripts(MIGRATIONS)
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
+COLOUR = Script(len(SCRIPTS) + 1, "colour", "ALTER TABLE auditord.records ADD COLUMN colour text DEFAULT 'grey'")
+"""A migration that is still to come."""
 
 pytestmark = pytest.mark.anyio
 
@@ -55,15 +59,31 @@ async def test_a_migrated_schema_equals_a_fresh_one(
     assert len(found) > 30
 
 
+async def test_a_later_migration_keeps_what_is_stored(postgres_url: str, empty_postgres_url: str) -> None:
+    async with open_store(postgres_url, counted_keys=()) as store:
+        await store.add(Record("a", NOW, ()), Provenance(NOW), Duplicates.SAME_RUN)
+    assert await migrate(postgres_url, [*SCRIPTS, COLOUR]) == ["colour"]
+    assert await migrate(empty_postgres_url, [*SCRIPTS, COLOUR]) == [*(script.name for script in SCRIPTS), "colour"]
+    assert schema(postgres_url) == schema(empty_postgres_url)
+    with psycopg.connect(postgres_url) as connection:
+        assert connection.execute("SELECT record_id, colour FROM auditord.records").fetchall() == [("a", "grey")]
+
+
+async def test_a_database_that_lacks_a_later_migration_is_refused(postgres_url: str) -> None:
+    async with await psycopg.AsyncConnection.connect(postgres_url, autocommit=True) as connection:
+        with pytest.raises(SchemaMismatch, match=rf"has schema {len(SCRIPTS)}, this version .* database migrate"):
+            await migrations.require_current(connection, [*SCRIPTS, COLOUR], postgres_url)
+
+
 async def test_migrations_at_the_same_time_take_turns(empty_postgres_url: str) -> None:
     done = await asyncio.gather(*(migrate(empty_postgres_url, list(SCRIPTS)) for _ in range(4)))
     assert sorted(done) == [[], [], [], [script.name for script in SCRIPTS]]
 
 
 async def test_a_migration_that_fails_leaves_nothing_behind(empty_postgres_url: str) -> None:
-    broken = Script(len(SCRIPTS) + 1, "broken", "CREATE TABLE auditord.half (); SELECT 1 / 0")
+    broken = Script(len(SCRIPTS) + 2, "broken", "CREATE TABLE auditord.half (); SELECT 1 / 0")
     with pytest.raises(psycopg.errors.DivisionByZero):
-        await migrate(empty_postgres_url, [*SCRIPTS, broken])
+        await migrate(empty_postgres_url, [*SCRIPTS, COLOUR, broken])
     assert schema(empty_postgres_url) == []
 
 

@@ -1,6 +1,8 @@
 """The schema of the record store: what migrations make equals what is there when the file is made anew."""
 
 import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
@@ -9,15 +11,15 @@ import pytest
 
 from auditord.database.migrations import Migrations, load_migrations, migrate
 from auditord.errors import SchemaMismatch
-from auditord.store import Duplicates, Provenance, Verdict
-from auditord.store.rows import scores_text
+from auditord.store import Duplicates, Provenance
 from auditord.store.sqlite import SqliteRecordStore
 from auditord.store.sqlite.store import MIGRATIONS
-from auditord_hookspecs import Component, Record, Score
-from auditord_hookspecs.wire import encode_record
+from auditord_hookspecs import Record
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 KNOWN = load_migrations(MIGRATIONS)
+
+COLOUR = "-- A migration that is still to come.\nALTER TABLE records ADD COLUMN colour TEXT DEFAULT 'grey';\n"
 
 
 def schema(path: Path) -> list[tuple[str, str, str]]:
@@ -29,23 +31,24 @@ def schema(path: Path) -> list[tuple[str, str, str]]:
     return rows
 
 
-def scored(record_id: str, value: float) -> Record:
-    cores = Component("Ядра", 8, (Score("HEP/SCORE", value), Score("x", 1.0)))
-    return Record(record_id, START, (cores, Component("Memory", 1, ())))
+def make(path: Path, scripts: Sequence[str]) -> None:
+    """A file as the version of auditord with these migrations leaves it."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        migrate(connection, Migrations(KNOWN.application_id, scripts), path)
 
 
-def make(path: Path, version: int) -> None:
-    """A file as the version of auditord with so many migrations has left it."""
-    connection = sqlite3.connect(path, isolation_level=None)
-    migrate(connection, Migrations(KNOWN.application_id, KNOWN.scripts[:version]), path)
-    connection.close()
+async def put(path: Path, *ids: str) -> None:
+    store = await SqliteRecordStore.open(path)
+    for record_id in ids:
+        await store.add(Record(record_id, START, ()), Provenance(START), Duplicates.SAME_RUN)
+    await store.close()
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("version", range(1, len(KNOWN.scripts) + 1))
 async def test_a_migrated_schema_equals_a_fresh_one(tmp_path: Path, version: int) -> None:
     old, fresh = tmp_path / "old.db", tmp_path / "fresh.db"
-    make(old, version)
+    make(old, KNOWN.scripts[:version])
     for path in (old, fresh):
         await (await SqliteRecordStore.open(path)).close()
     assert schema(old) == schema(fresh)
@@ -53,31 +56,33 @@ async def test_a_migrated_schema_equals_a_fresh_one(tmp_path: Path, version: int
 
 
 @pytest.mark.anyio
-async def test_scores_of_old_records_are_shared_as_those_of_new_ones(tmp_path: Path) -> None:
+async def test_a_later_migration_keeps_what_is_stored(tmp_path: Path) -> None:
+    paths = [tmp_path / "old.db", tmp_path / "fresh.db"]
+    await put(paths[0], "a", "b")
+    for path in paths:
+        make(path, [*KNOWN.scripts, COLOUR])
+    assert schema(paths[0]) == schema(paths[1]) != []
+    with closing(sqlite3.connect(paths[0])) as connection:
+        found = connection.execute("SELECT record_id, colour FROM records ORDER BY record_id").fetchall()
+        assert found == [("a", "grey"), ("b", "grey")]
+        assert connection.execute("PRAGMA user_version").fetchone() == (len(KNOWN.scripts) + 1,)
+
+
+@pytest.mark.anyio
+async def test_a_later_migration_that_fails_leaves_the_store_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "records.db"
-    make(path, 2)
-    old = [scored("a", 9.2), scored("b", 0.1), scored("c", 9.2), Record("d", START, ())]
-    connection = sqlite3.connect(path)
-    connection.execute("INSERT INTO sources VALUES (1, NULL, NULL)")
-    columns = "record_id, start_time, content, received_at, source_id, document"
-    insert = f"INSERT INTO records ({columns}) VALUES (?, 0, 0, 0, 1, ?)"  # noqa: S608 a literal
-    connection.executemany(insert, [(record.record_id, encode_record(record).decode()) for record in old])
-    connection.commit()
-    store = await SqliteRecordStore.open(path)
-    assert await store.add(scored("e", 0.1), Provenance(START), Duplicates.SAME_RUN) is Verdict.ADDED
-    await store.close()
-    numbers = dict(connection.execute("SELECT record_id, score_set FROM records").fetchall())
-    texts = dict(connection.execute("SELECT score_set, scores FROM score_sets").fetchall())
-    connection.close()
-    assert texts[numbers["a"]] == scores_text(old[0].components)
-    assert (numbers["a"], numbers["b"], numbers["d"]) == (numbers["c"], numbers["e"], None)
-    assert len(texts) == 2
+    await put(path, "a")
+    before = schema(path)
+    with pytest.raises(sqlite3.OperationalError, match="nowhere"):
+        make(path, [*KNOWN.scripts, COLOUR, "INSERT INTO nowhere VALUES (1);"])
+    assert schema(path) == before
+    await put(path, "b")
 
 
 @pytest.mark.anyio
 async def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "records.db"
-    make(path, len(KNOWN.scripts))
+    make(path, KNOWN.scripts)
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute(f"PRAGMA user_version = {len(KNOWN.scripts) + 1}")
     connection.close()
