@@ -1,0 +1,126 @@
+"""The host certificate: who we are to the broker, and what messages are signed with."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+
+from auditord_builtin.apel.transport.errors import CertificateUnusable
+
+SigningKey: TypeAlias = RSAPrivateKey | EllipticCurvePrivateKey
+
+SOON: Final = timedelta(days=14)
+"""Less than this left is worth a warning at each run: getting a host certificate takes days."""
+
+_SHORT_NAMES: Final = {"0.9.2342.19200300.100.1.1": "UID", "1.2.840.113549.1.9.1": "emailAddress"}
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """A certificate and its key.
+
+    Args:
+        file: where the certificate was read from, for messages.
+        certificate: ours.
+        chain: what stood behind it in the file.
+        key: its private key.
+    """
+
+    file: Path
+    certificate: x509.Certificate
+    chain: Sequence[x509.Certificate]
+    key: SigningKey = field(repr=False)
+
+    @property
+    def subject(self) -> str:
+        """The name as GOCDB has it under *Host DN*: ``/DC=org/O=Example/CN=host.example.org``."""
+        return "".join(f"/{_short_name(part)}={part.value!s}" for part in self.certificate.subject)
+
+    @property
+    def expires(self) -> datetime:
+        """When the certificate ends (aware)."""
+        return self.certificate.not_valid_after_utc
+
+    def check(self, now: datetime) -> str | None:
+        """A warning if the certificate ends soon.
+
+        Raises:
+            CertificateUnusable: it has expired, or is not valid yet.
+        """
+        if now >= self.expires:
+            raise CertificateUnusable(
+                f"{self.file}: the certificate {self.subject} expired on {_day(self.expires)}: put a new one there"
+            )
+        if now < self.certificate.not_valid_before_utc:
+            begins = _day(self.certificate.not_valid_before_utc)
+            raise CertificateUnusable(
+                f"{self.file}: the certificate {self.subject} is not valid before {begins}: is the clock right?"
+            )
+        if self.expires - now > SOON:
+            return None
+        days = (self.expires - now).days
+        return f"{self.file}: the certificate {self.subject} expires on {_day(self.expires)}, in {days} days: renew it"
+
+
+def load_credentials(certificate: Path, key: Path) -> Credentials:
+    """Read a certificate (PEM, its chain may follow) and its unencrypted private key (PEM).
+
+    Raises:
+        CertificateUnusable: a file cannot be read or used, or they do not belong together.
+    """
+    own, *chain = _certificates(certificate)
+    private = _private_key(key)
+    if _public_bytes(own) != _public_bytes(private):
+        raise CertificateUnusable(f"{key} is not the key of the certificate in {certificate}")
+    return Credentials(certificate, own, chain, private)
+
+
+def _certificates(file: Path) -> list[x509.Certificate]:
+    data = _read(file)
+    try:
+        return x509.load_pem_x509_certificates(data)
+    except ValueError as error:
+        raise CertificateUnusable(f"{file}: no certificate in PEM form: {error}") from error
+
+
+def _private_key(file: Path) -> SigningKey:
+    data = _read(file)
+    try:
+        with warnings.catch_warnings(action="ignore"):  # about old algorithms, which is the authority's business
+            key = load_pem_private_key(data, password=None)
+    except TypeError as error:
+        raise CertificateUnusable(
+            f"{file}: the key is encrypted, and a daemon has nobody to ask for its passphrase: store it without one, "
+            "readable by the service's user alone"
+        ) from error
+    except ValueError as error:
+        raise CertificateUnusable(f"{file}: no private key in PEM form: {error}") from error
+    if not isinstance(key, RSAPrivateKey | EllipticCurvePrivateKey):
+        raise CertificateUnusable(f"{file}: messages are signed with RSA or elliptic-curve keys, not with this kind")
+    return key
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise CertificateUnusable(f"{file}: cannot be read: {error.strerror}") from error
+
+
+def _public_bytes(owner: x509.Certificate | SigningKey) -> bytes:
+    return owner.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+
+
+def _short_name(part: x509.NameAttribute[str | bytes]) -> str:
+    return _SHORT_NAMES.get(part.oid.dotted_string, part.rfc4514_attribute_name)
+
+
+def _day(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M} UTC"
