@@ -1,4 +1,4 @@
-"""Bring AUDITOR's configuration files in: the server's, and those of the collectors that a kind knows."""
+"""Bring AUDITOR's configuration files in: the server's, and those of the collectors and plugins that a kind knows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -42,15 +42,22 @@ def import_files(files: Sequence[Path], kinds: InstalledKinds) -> str:
 
 def _import_file(file: Path, kinds: InstalledKinds) -> ImportedConfig:
     document = read_file(file).values
-    importers = {name: kind.import_config for name, kind in kinds.collectors.items() if kind.import_config is not None}
-    for importer in (*importers.values(), import_server_config):
+    collectors = {name: kind.import_config for name, kind in kinds.collectors.items() if kind.import_config is not None}
+    plugins = {name: kind.import_config for name, kind in kinds.plugins.items() if kind.import_config is not None}
+    for importer in (*collectors.values(), *plugins.values(), import_server_config):
         try:
             imported = importer(document)
         except (AttributeError, KeyError, TypeError, ValueError) as error:  # the file has another shape than AUDITOR's
             raise ConfigurationError(f"{file} cannot be imported, AUDITOR would refuse it: {error}") from error
         if imported is not None:
             return imported
-    known = ", ".join(["AUDITOR's server", *sorted(f"its {name} collector" for name in importers)])
+    known = ", ".join(
+        [
+            "AUDITOR's server",
+            *sorted(f"its {name} collector" for name in collectors),
+            *sorted(f"its {name} plugin" for name in plugins),
+        ]
+    )
     raise ConfigurationError(f"{file} is not a configuration file of {known}; are all its options spelt right?")
 
 
@@ -61,7 +68,7 @@ def _refuse_collisions(sources: Sequence[_Source]) -> None:
     for source in sources:
         for path, value in source.imported.sections.items():
             other = first.setdefault(path, source)
-            if path.startswith("collectors.") and other.imported.sections[path] != value:
+            if path.startswith(("collectors.", "plugins.")) and other.imported.sections[path] != value:
                 faults.append(f"{path}: {other.file} and {source.file} differ: import them one by one, rename one")
     if faults:
         raise refusal(faults)

@@ -126,6 +126,7 @@ class PluginKind(Generic[C]):
         run: does the work once; honours ``context.dry_run`` for every effect.
         interval: how often an instance runs that has neither ``interval`` nor ``schedule``.
         timeout: how long a run may take where the instance does not say.
+        import_config: turns one of AUDITOR's configuration files for this kind into ours, or None if it is not one.
     """
 
     name: str
@@ -133,6 +134,7 @@ class PluginKind(Generic[C]):
     run: Callable[[C, PluginContext], Awaitable[None]]
     interval: timedelta = timedelta(hours=1)
     timeout: timedelta = timedelta(hours=1)
+    import_config: Callable[[Mapping[str, Any]], "ImportedConfig | None"] | None = None
 
 
 class Sender(Protocol):
