@@ -12,7 +12,7 @@ from typing import Final, Self, TypeVar
 import aiohttp
 from yarl import URL
 
-from auditord.client import exchange
+from auditord.client import aggregates, exchange
 from auditord.client.connection import RETRY_WAITS, TIMEOUT_SECONDS, Answer, Request, Server, Tls
 from auditord.client.errors import (
     AnsweredError,
@@ -22,7 +22,8 @@ from auditord.client.errors import (
     InvalidAnswer,
 )
 from auditord.client.framing import MAX_OBJECT_BYTES, RecordFramer
-from auditord_hookspecs import Record, RecordQuery
+from auditord.client.summing import Adder, records_for
+from auditord_hookspecs import AggregateQuery, Aggregates, Record, RecordQuery
 
 T = TypeVar("T")
 
@@ -114,6 +115,28 @@ class AsyncClient:
         if await self.health():
             return None
         raise error
+
+    async def aggregate(self, query: AggregateQuery) -> Aggregates:
+        """Sums over the matching records; whatever is cut or refused raises, so that no sum lacks a record.
+
+        An auditord sums up by itself. AUDITOR has no sums: its records are streamed and added up here, in memory that
+        is bounded by the groups. It is then one state of the records only as far as AUDITOR's stream is.
+        """
+        try:
+            return aggregates.read_aggregates(await self._asked(aggregates.asking(query)), query)
+        except AnsweredError as error:
+            if not aggregates.may_lack_sums(error):
+                raise
+        adder = Adder(query)
+        async with self.stream(records_for(query)) as records:
+            async for record in records:
+                adder.add(record)
+        return adder.answer()
+
+    async def _asked(self, request: Request) -> Answer:
+        answer = await self._exchange(request)
+        exchange.check_status(answer)
+        return answer
 
     async def health(self) -> bool:
         """Whether the server says that it is well; False also if it does not answer."""

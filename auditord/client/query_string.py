@@ -51,6 +51,11 @@ def encode_query(query: RecordQuery) -> str:
     return "&".join(f"{key}={quote_plus(value)}" for key, value in pairs)
 
 
+def has_words(condition: Condition) -> bool:
+    """Whether the grammar can say a condition."""
+    return not isinstance(condition, IsOpen | MetaContainsAny | MetaAbsent | PlaceCompares)
+
+
 def record_path(record_id: str) -> str:
     """The path of one record: slashes and everything else that means something in a URL are percent-encoded."""
     return f"/record/{quote(record_id, safe='')}"

@@ -7,7 +7,7 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Final, TypeAlias
 
-from auditord.testing.conditions import matches
+from auditord.client.conditions import matches
 from auditord_hookspecs import (
     AggregateQuery,
     Aggregates,

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from auditord.client import AsyncClient, Client
-from auditord_hookspecs import Record, RecordQuery
+from auditord_hookspecs import AggregateQuery, Aggregates, Record, RecordQuery
 from tests.fake_auditor import FakeAuditor, fake_auditor
 
 SERVER = Path(__file__).parents[1] / "web" / "server_process.py"
@@ -24,6 +24,7 @@ class AnyClient(Protocol):
     """What both clients can do, blocking."""
 
     def records(self, query: RecordQuery | None = None) -> list[Record]: ...
+    def aggregate(self, query: AggregateQuery) -> Aggregates: ...
     def get(self, record_id: str) -> Record | None: ...
     def health(self) -> bool: ...
     def add(self, record: Record) -> None: ...
@@ -36,6 +37,7 @@ class Plain:
 
     def __init__(self, url: str, timeout: float = 2.0, retry_waits: tuple[float, ...] = (0.0, 0.0)) -> None:
         self._client = Client(url, timeout=timeout, retry_waits=retry_waits)
+        self.aggregate = self._client.aggregate
         self.get = self._client.get
         self.health = self._client.health
         self.add = self._client.add
@@ -62,6 +64,13 @@ class Asynchronous:
         async def work() -> list[Record]:
             async with self._make() as client, client.stream(query) as records:
                 return [record async for record in records]
+
+        return anyio.run(work)
+
+    def aggregate(self, query: AggregateQuery) -> Aggregates:
+        async def work() -> Aggregates:
+            async with self._make() as client:
+                return await client.aggregate(query)
 
         return anyio.run(work)
 

@@ -1,6 +1,7 @@
 """Conditions evaluated on one record: what a filter of any store means."""
 
 import operator
+from collections.abc import Iterator
 from typing import Final
 
 from auditord_hookspecs import Record
@@ -28,6 +29,15 @@ _COMPARE: Final = {
     Comparison.LTE: operator.le,
     Comparison.EQUALS: operator.eq,
 }
+
+
+def flattened(condition: Condition) -> Iterator[Condition]:
+    """The conditions that must all be true, without those that only hold others together."""
+    if isinstance(condition, AllOf):
+        for inner in condition.conditions:
+            yield from flattened(inner)
+    else:
+        yield condition
 
 
 def matches(record: Record, condition: Condition) -> bool:  # noqa: C901,PLR0911 one branch for each type of node

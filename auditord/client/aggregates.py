@@ -1,0 +1,163 @@
+"""Sums in the words of ``GET /api/v1/aggregates``, and its answers; the same for both clients."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
+from decimal import Decimal, InvalidOperation
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import quote, quote_plus
+
+import msgspec
+
+from auditord.client.conditions import flattened
+from auditord.client.connection import Answer, Request
+from auditord.client.errors import AnsweredError, InvalidAnswer
+from auditord.client.query_string import encode_query
+from auditord_hookspecs import (
+    AggregateQuery,
+    Aggregates,
+    AmountSums,
+    CalendarPeriod,
+    ComponentAmount,
+    ComponentPresent,
+    ComponentUsage,
+    Dimension,
+    Group,
+    InvalidRecord,
+    MetaValue,
+    RecordQuery,
+    ScoreSums,
+    ScoreValue,
+    UsageSums,
+)
+from auditord_hookspecs.aggregates import KeyValue
+from auditord_hookspecs.query import AllOf, Condition, IsOpen, MetaAbsent, MetaContainsAny, TimeField
+from auditord_hookspecs.wire import format_time, parse_time
+
+PATH: Final = "/api/v1/aggregates"
+
+
+def asking(query: AggregateQuery) -> Request:
+    """Ask an auditord for sums.
+
+    Raises:
+        UnsupportedQuery: the API has no words for a condition.
+    """
+    pieces = [
+        *_conditions(query.where),
+        *(f"by={quote_plus(_dimension(each))}" for each in query.by),
+        *(f"usage={quote_plus(_usage(each))}" for each in query.usage),
+        *_moments(query),
+    ]
+    return Request("GET", f"{PATH}?{'&'.join(pieces)}" if pieces else PATH)
+
+
+def may_lack_sums(error: AnsweredError) -> bool:
+    """Whether the answer means that the server has no sums, as AUDITOR has none."""
+    return error.status == HTTPStatus.NOT_FOUND
+
+
+def read_aggregates(answer: Answer, query: AggregateQuery) -> Aggregates:
+    """The sums.
+
+    Raises:
+        InvalidAnswer: it is another program's, or answers another question.
+    """
+    try:
+        document = msgspec.json.decode(answer.body)
+        groups = tuple([_group(each, query) for each in document["groups"]])
+        ticks = int(document["ticks_per_second"])
+    except (msgspec.DecodeError, InvalidRecord, InvalidOperation, LookupError, TypeError, ValueError) as error:
+        raise InvalidAnswer(f"{answer.request} was answered with no sums ({error!r}): is it an auditord?") from error
+    if ticks != query.ticks_per_second:
+        raise InvalidAnswer(f"{answer.request} was answered in {ticks} ticks a second: is it of another version?")
+    return Aggregates(groups, ticks)
+
+
+# -- the question -------------------------------------------------------------------------------------------------
+
+
+def _conditions(where: Condition) -> Iterator[str]:
+    others: list[Condition] = []
+    for each in flattened(where):
+        match each:
+            case IsOpen():
+                yield "open=true"
+            case MetaAbsent(key):
+                yield f"meta[{quote_plus(key)}][absent]=true"
+            case MetaContainsAny(key, values):
+                yield from (f"meta[{quote_plus(key)}][any][]={quote_plus(value)}" for value in values)
+            case _:
+                others.append(each)
+    if text := encode_query(RecordQuery(AllOf(tuple(others)))):
+        yield text
+
+
+def _dimension(dimension: Dimension) -> str:
+    match dimension:
+        case MetaValue(keys):
+            return f"meta:{'|'.join(map(_name, keys))}"
+        case ComponentAmount(component):
+            return f"amount:{_name(component)}"
+        case ComponentPresent(component):
+            return f"has:{_name(component)}"
+        case ScoreValue(component, score):
+            return f"score:{_name(component)}:{_name(score)}"
+        case CalendarPeriod(unit, field):
+            return f"{'start' if field is TimeField.START else 'stop'}:{unit.value}"
+
+
+def _usage(usage: ComponentUsage) -> str:
+    scores = "|".join(map(_name, usage.scores))
+    return f"{_name(usage.component)}:{scores}" if scores else _name(usage.component)
+
+
+def _name(text: str) -> str:
+    """Encoded once more than the query string asks for, so that colons and bars in it separate nothing."""
+    return quote(text, safe="")
+
+
+def _moments(query: AggregateQuery) -> Iterator[str]:
+    if query.window is not None:
+        yield f"from={quote_plus(format_time(query.window.start))}"
+        yield f"to={quote_plus(format_time(query.window.stop))}"
+    if query.as_of is not None:
+        yield f"as_of={quote_plus(format_time(query.as_of))}"
+
+
+# -- the answer ---------------------------------------------------------------------------------------------------
+
+
+def _group(group: Mapping[str, Any], query: AggregateQuery) -> Group:  # Any: JSON
+    return Group(
+        key=tuple([_key_value(group["key"][_dimension(each)], each) for each in query.by]),
+        records=int(group["records"]),
+        runtime=int(group["runtime"]),
+        first_stop=parse_time(group["first_stop"]),
+        last_stop=parse_time(group["last_stop"]),
+        usage=tuple([_used(group["usage"][each.component], each.scores) for each in query.usage]),
+    )
+
+
+def _key_value(value: str | int | None, dimension: Dimension) -> KeyValue:
+    match dimension:
+        case ScoreValue() if value is not None:
+            return Decimal(value)
+        case CalendarPeriod() if value is not None:
+            return date.fromisoformat(str(value))
+        case _:
+            return value
+
+
+def _used(used: Mapping[str, Any], scores: Sequence[str]) -> UsageSums:  # Any: JSON
+    return UsageSums(_amounts(used), {score: _scored(used["scores"][score]) for score in scores})
+
+
+def _scored(scored: Mapping[str, Any]) -> ScoreSums:  # Any: JSON
+    by_value: dict[Decimal | None, AmountSums] = {Decimal(each["value"]): _amounts(each) for each in scored["by_value"]}
+    unscored = _amounts(scored["unscored"])
+    return ScoreSums(by_value if unscored == AmountSums() else {None: unscored, **by_value})
+
+
+def _amounts(sums: Mapping[str, Any]) -> AmountSums:  # Any: JSON
+    return AmountSums(int(sums["amount"]), int(sums["amount_runtime"]))

@@ -1,0 +1,180 @@
+"""Sums over records as they pass: what a server that has no sums is asked for is added up here.
+
+Memory is bounded by the groups and the values of their scores, not by the records.
+"""
+
+from collections import defaultdict
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Final, TypeAlias
+
+from auditord.client.conditions import flattened, matches
+from auditord_hookspecs import (
+    AggregateQuery,
+    Aggregates,
+    AmountSums,
+    CalendarPeriod,
+    CalendarUnit,
+    Component,
+    ComponentAmount,
+    ComponentPresent,
+    ComponentUsage,
+    Dimension,
+    Group,
+    MetaValue,
+    Record,
+    RecordQuery,
+    ScoreSums,
+    ScoreValue,
+    UsageSums,
+)
+from auditord_hookspecs.aggregates import KeyValue, exact_score
+from auditord_hookspecs.query import AllOf, Comparison, MetaContains, TimeCompares, TimeField
+
+Key: TypeAlias = tuple[KeyValue, ...]
+
+_MICROSECOND: Final = timedelta(microseconds=1)
+_SECOND: Final = timedelta(seconds=1)
+
+
+class Adder:
+    """Adds records up, one after the other.
+
+    Args:
+        query: which count, and what is asked of them.
+    """
+
+    def __init__(self, query: AggregateQuery) -> None:
+        self._query = query
+        self._groups: dict[Key, _Sums] = {}
+
+    def add(self, record: Record) -> None:
+        """Take a record into account, if it counts."""
+        query = self._query
+        stop = query.as_of if record.stop_time is None else record.stop_time
+        if stop is None or stop < record.start_time or not matches(record, query.where):
+            return
+        ticks = _ticks(record.start_time, stop, query)
+        if ticks is None:
+            return
+        key = tuple([_key_value(record, stop, dimension) for dimension in query.by])
+        if (sums := self._groups.get(key)) is None:
+            sums = self._groups[key] = _Sums(query, stop)
+        sums.add(record, stop, ticks)
+
+    def answer(self) -> Aggregates:
+        """The sums over what has been added so far."""
+        keys = sorted(self._groups, key=_in_order)
+        groups = tuple([self._groups[key].as_group(key) for key in keys])
+        return Aggregates(groups, self._query.ticks_per_second)
+
+
+def records_for(query: AggregateQuery) -> RecordQuery:
+    """A question for all records that may count, in words that AUDITOR's own server understands and gets right.
+
+    More than those may come: :class:`Adder` looks at each.
+    """
+    conditions = [each for each in flattened(query.where) if isinstance(each, TimeCompares | MetaContains)]
+    if query.window is not None:
+        conditions.append(TimeCompares(TimeField.START, Comparison.LT, query.window.stop))
+        if query.as_of is None:  # or a condition on the stop time would leave open records out
+            conditions.append(TimeCompares(TimeField.STOP, Comparison.GTE, query.window.start))
+    return RecordQuery(AllOf(tuple(conditions)))
+
+
+class _Sums:
+    """The sums over one group, so far."""
+
+    def __init__(self, query: AggregateQuery, stop: datetime) -> None:
+        self._records = 0
+        self._ticks = 0
+        self._first = self._last = stop
+        self._usage = [_Usage(each) for each in query.usage]
+
+    def add(self, record: Record, stop: datetime, ticks: int) -> None:
+        self._records += 1
+        self._ticks += ticks
+        self._first, self._last = min(self._first, stop), max(self._last, stop)
+        for usage in self._usage:
+            usage.add(record, ticks)
+
+    def as_group(self, key: Key) -> Group:
+        usage = tuple([each.as_sums() for each in self._usage])
+        return Group(key, self._records, self._ticks, self._first, self._last, usage)
+
+
+class _Usage:
+    """The sums over the components of one name, so far."""
+
+    def __init__(self, wanted: ComponentUsage) -> None:
+        self._component = wanted.component
+        self._sums = AmountSums()
+        self._scores: dict[str, defaultdict[Decimal | None, AmountSums]] = {
+            score: defaultdict(AmountSums) for score in wanted.scores
+        }
+
+    def add(self, record: Record, ticks: int) -> None:
+        for component in record.components:
+            if component.name == self._component:
+                part = AmountSums(component.amount, component.amount * ticks)
+                self._sums += part
+                for score, by_value in self._scores.items():
+                    by_value[_score(component, score)] += part
+
+    def as_sums(self) -> UsageSums:
+        return UsageSums(self._sums, {score: ScoreSums(dict(by_value)) for score, by_value in self._scores.items()})
+
+
+def _ticks(start: datetime, stop: datetime, query: AggregateQuery) -> int | None:
+    """How long a record counts; None if it lies outside of the window."""
+    if query.window is None:
+        return (stop - start) // _SECOND  # neither is negative here, so this truncates as the contract does
+    window = query.window
+    begin, end = max(start, window.start), min(stop, window.stop)
+    outside = start >= window.stop or end < begin or (stop == window.start and start < stop)
+    return None if outside else (end - begin) // _MICROSECOND
+
+
+def _key_value(record: Record, stop: datetime, dimension: Dimension) -> KeyValue:
+    match dimension:
+        case MetaValue(keys):
+            return _meta_value(record, keys)
+        case ComponentAmount(name):
+            amounts = [each.amount for each in record.components if each.name == name]
+            return sum(amounts) if amounts else None
+        case ComponentPresent(name):
+            return any(each.name == name for each in record.components)
+        case ScoreValue(name, score):
+            first = next((each for each in record.components if each.name == name), None)
+            return None if first is None else _score(first, score)
+        case CalendarPeriod(unit, field):
+            return _period(record.start_time if field is TimeField.START else stop, unit)
+
+
+def _meta_value(record: Record, keys: tuple[str, ...]) -> str | None:
+    for key in keys:
+        if (values := (record.meta or {}).get(key)) is not None:
+            return values[0] if values else None
+    return None
+
+
+def _score(component: Component, name: str) -> Decimal | None:
+    for score in component.scores:
+        if score.name == name:
+            return exact_score(score.value)
+    return None
+
+
+def _period(moment: datetime, unit: CalendarUnit) -> date:
+    first = moment.astimezone(UTC).date()
+    match unit:
+        case CalendarUnit.DAY:
+            return first
+        case CalendarUnit.MONTH:
+            return first.replace(day=1)
+        case CalendarUnit.YEAR:
+            return first.replace(month=1, day=1)
+
+
+def _in_order(key: Key) -> list[tuple[bool, object]]:
+    return [(value is not None, value) for value in key]
