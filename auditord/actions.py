@@ -54,6 +54,10 @@ class Observer(Protocol):
         """What a plugin says about its work."""
         ...
 
+    def printed(self, text: str) -> None:
+        """What a plugin shows: in a dry run, what it would do."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Retried:

@@ -93,7 +93,7 @@ class House:
 
     def surroundings(self) -> Surroundings:
         """What instances work with."""
-        return Surroundings(self.spool, self.daemon.records, self.taking("collectors"), self.figures, self.now)
+        return Surroundings(self.spool, self.store, self.taking("collectors"), self.figures, self.now)
 
     def on_demand(self, collectors: RunWatch, plugins: RunWatch) -> OnDemand:
         """What an operator may ask for."""

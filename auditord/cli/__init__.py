@@ -1,4 +1,6 @@
-"""The command line. Every command is a file here, imported only when it is used: ``--version`` and ``--help`` are fast.
+"""The command line. Every command is a file here, imported only when it is used, so that each starts fast.
+
+Hook modules may bring more (:mod:`auditord.cli.brought`); ``--help`` imports them to list theirs.
 
 A command raises :class:`auditord_hookspecs.AuditordError` to end with its text on standard error and exit code 1; wrong
 usage ends with 2.
@@ -20,12 +22,18 @@ COMMANDS = (
     Registered("records", "auditord.cli.records", "Show records, or export them."),
     Registered("run", "auditord.cli.run", "Run the daemon in the foreground."),
     Registered("status", "auditord.cli.status", "Say how the daemon fares."),
+    Registered("trigger", "auditord.cli.trigger", "Run a collector or a plugin now, or show what it would do."),
 )
 
 VERSION_HELP = "Print the versions of auditord and of what it is made of."
 
 
-@click.group(cls=Commands, registered=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=Commands,
+    registered=COMMANDS,
+    brought="auditord.cli.brought",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=print_version, help="Say and exit."
 )

@@ -1,5 +1,6 @@
 """Who acts for a command: a daemon, or, where none runs, the command itself as owner of the state folder."""
 
+import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
@@ -9,6 +10,16 @@ from auditord.cli.daemon_client import connected, daemon_at
 from auditord.cli.installation import load_installation
 from auditord.supervisor import acting
 from auditord.web.control import FILE
+
+
+def log_to_terminal() -> None:
+    """Print warnings on standard error, once: what whoever watches a run hears already is left out."""
+    log = logging.getLogger("auditord")
+    if not log.handlers:
+        handler = logging.StreamHandler()
+        handler.setLevel(logging.WARNING)
+        handler.addFilter(lambda record: not getattr(record, "heard", False))
+        log.addHandler(handler)
 
 
 @asynccontextmanager

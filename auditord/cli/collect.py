@@ -109,6 +109,10 @@ class Watcher:
         """Print what a plugin says."""
         click.echo(line, err=True)
 
+    def printed(self, text: str) -> None:
+        """Print what a plugin shows."""
+        click.echo(text)
+
     async def shown(self, batch: Batch) -> None:
         """Print what would have been kept.
 

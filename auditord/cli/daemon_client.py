@@ -34,6 +34,7 @@ url_option: Final = click.option(
 class _Line(msgspec.Struct, frozen=True):
     progress: float | None = None
     said: str | None = None
+    printed: str | None = None
     record: msgspec.Raw = msgspec.Raw()
     alternate_id: str | None = None
     quarantined: str | None = None
@@ -213,6 +214,8 @@ async def _observe(line: _Line, observer: Observer) -> None:
         observer.progressed(line.progress)
     if line.said is not None:
         observer.said(line.said)
+    if line.printed is not None:
+        observer.printed(line.printed)
     if bytes(line.record):
         await observer.shown(Batch(records=[Produced(decode_record(bytes(line.record)), line.alternate_id)]))
     if line.quarantined is not None:

@@ -2,7 +2,7 @@
 
 import platform
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, requires, version
@@ -14,6 +14,7 @@ import click
 from auditord import __version__
 
 _CONFIG = "auditord.config"
+_BROUGHT = "auditord.brought"
 _REQUIREMENT_NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
@@ -33,29 +34,66 @@ class Registered:
 
 
 class Commands(click.Group):
-    """The group of all commands; each gets ``--config``, so that it may stand before or after the command's name."""
+    """The group of all commands; each gets ``--config``, so that it may stand before or after the command's name.
 
-    def __init__(self, *args: Any, registered: Sequence[Registered], **kwargs: Any) -> None:  # Any: click's own
+    Args:
+        args: click's own.
+        registered: the host's commands.
+        brought: the module that finds those of hook modules, which are imported only if they are asked for.
+        kwargs: click's own.
+    """
+
+    def __init__(
+        self,
+        *args: Any,  # Any: click's own
+        registered: Sequence[Registered],
+        brought: str | None = None,
+        **kwargs: Any,  # Any: click's own
+    ) -> None:
         super().__init__(*args, **kwargs)
         self._registered = {each.name: each for each in registered}
+        self._brought_by = brought
         _add_config_option(self)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of all commands."""
-        return sorted({*self._registered, *super().list_commands(ctx)})
+        return sorted({*self._registered, *super().list_commands(ctx), *self._brought(ctx)})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command."""
         if (registered := self._registered.get(cmd_name)) is None:
-            return super().get_command(ctx, cmd_name)
+            return super().get_command(ctx, cmd_name) or self._brought_command(ctx, cmd_name)
         command: click.Command = getattr(import_module(registered.module), f"{cmd_name}_command")
         _add_config_option(command)
         return command
 
+    def _brought_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        command = self._brought(ctx).get(name)
+        if command is not None and self._brought_by is not None:
+            ctx.obj = import_module(self._brought_by).new_context()
+            _add_config_option(command)
+        return command
+
+    def _brought(self, ctx: click.Context) -> Mapping[str, click.Command]:
+        """The commands of hook modules, looked for once."""
+        if self._brought_by is None:
+            return {}
+        if _BROUGHT not in ctx.meta:
+            with ctx.scope(cleanup=False):  # --config may have been given already
+                ctx.meta[_BROUGHT] = import_module(self._brought_by).brought_commands(self._registered)
+        found: Mapping[str, click.Command] = ctx.meta[_BROUGHT]
+        return found
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands without importing any."""
+        """Write the list of commands without importing any of the host's."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, self._registered[name].help) for name in self.list_commands(ctx)])
+            formatter.write_dl([(name, self._help(ctx, name)) for name in self.list_commands(ctx)])
+
+    def _help(self, ctx: click.Context, name: str) -> str:
+        if name in self._registered:
+            return self._registered[name].help
+        command = self._brought(ctx).get(name)
+        return "" if command is None else command.get_short_help_str(80)
 
 
 def _add_config_option(command: click.Command) -> None:

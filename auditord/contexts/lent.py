@@ -2,10 +2,12 @@
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from auditord.contexts.command import run_command
+from auditord.database.memory import PluginMemory
 from auditord.spool import Spool
 from auditord_hookspecs import CommandResult, JobChoice, Records, RecordSink, Window
 
@@ -24,7 +26,7 @@ class OverheardLog(logging.LoggerAdapter[logging.Logger]):
     """
 
     def __init__(self, log: "logging.LoggerAdapter[logging.Logger]", hear: Callable[[str], None]) -> None:
-        super().__init__(log.logger, log.extra)
+        super().__init__(log.logger, {**(log.extra or {}), "heard": True})
         self._hear = hear
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:  # Any: logging's own
@@ -144,18 +146,31 @@ class SpoolCollectorContext(InstanceContext):
         self._on_progress(fraction)
 
 
-class SpoolPluginContext(InstanceContext):
-    """A plugin's context, its state in the spool.
+@dataclass(frozen=True, slots=True)
+class Watching:
+    """Who watches a plugin work.
+
+    Args:
+        said: hears every line that it logs, from INFO on.
+        shown: gets every text that it shows.
+    """
+
+    said: Callable[[str], None]
+    shown: Callable[[str], None]
+
+
+class LentPluginContext(InstanceContext):
+    """A plugin's context.
 
     Args:
         instance: the instance's name.
         kind: the kind's name.
         now: the present instant.
-        spool: where its state is.
+        memory: where its state is.
         records: what it works on.
         state: what it kept, as loaded before the run.
-        dry_run: whether effects are only printed; state is not saved then.
-        on_said: hears every line that the plugin logs, from INFO on.
+        dry_run: whether effects are only shown; state is not saved then.
+        watching: who sees what it logs and shows; what it shows to nobody is logged.
     """
 
     def __init__(
@@ -164,16 +179,17 @@ class SpoolPluginContext(InstanceContext):
         kind: str,
         now: Callable[[], datetime],
         *,
-        spool: Spool,
+        memory: PluginMemory,
         records: Records,
         state: Any,  # Any: the JSON that the plugin stored
         dry_run: bool = False,
-        on_said: Callable[[str], None] | None = None,
+        watching: Watching | None = None,
     ) -> None:
         super().__init__(instance, kind, now)
-        if on_said is not None:
-            self._log = OverheardLog(self._log, on_said)
-        self._spool = spool
+        self._show = self._log.info if watching is None else watching.shown
+        if watching is not None:
+            self._log = OverheardLog(self._log, watching.said)
+        self._memory = memory
         self._records = records
         self._state = state
         self._dry_run = dry_run
@@ -185,8 +201,12 @@ class SpoolPluginContext(InstanceContext):
 
     @property
     def dry_run(self) -> bool:
-        """Whether effects are only printed."""
+        """Whether effects are only shown."""
         return self._dry_run
+
+    def show(self, text: str) -> None:
+        """Show a text to whoever watches."""
+        self._show(text)
 
     @property
     def state(self) -> Any:  # Any: the JSON that the plugin stored
@@ -196,7 +216,7 @@ class SpoolPluginContext(InstanceContext):
     async def save_state(self, state: Any) -> None:  # Any: the JSON that the plugin stores
         """Keep JSON for the next run; a dry run keeps it for itself."""
         if not self._dry_run:
-            await self._spool.save_state(self._instance, state)
+            await self._memory.save(state, self._now())
         self._state = state
 
 

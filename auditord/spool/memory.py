@@ -9,14 +9,8 @@ from typing import Any, Final
 from auditord.spool.values import LastRun, from_micros, to_micros
 from auditord_hookspecs import RunReport
 
-_SAVE: Final = {
-    "checkpoint": "INSERT OR REPLACE INTO checkpoint (task, value, saved_at) VALUES (?, ?, ?)",
-    "plugin_state": "INSERT OR REPLACE INTO plugin_state (task, value, saved_at) VALUES (?, ?, ?)",
-}
-_LOAD: Final = {
-    "checkpoint": "SELECT value FROM checkpoint WHERE task = ?",
-    "plugin_state": "SELECT value FROM plugin_state WHERE task = ?",
-}
+_SAVE: Final = "INSERT OR REPLACE INTO checkpoint (task, value, saved_at) VALUES (?, ?, ?)"
+_LOAD: Final = "SELECT value FROM checkpoint WHERE task = ?"
 
 _REMEMBER: Final = """
     INSERT INTO seen VALUES (?, ?, ?)
@@ -40,14 +34,14 @@ _RUNS: Final = """
 """
 
 
-def save(connection: sqlite3.Connection, table: str, task: str, value: bytes, now: datetime) -> None:
-    """Keep JSON in ``checkpoint`` or ``plugin_state``."""
-    connection.execute(_SAVE[table], (task, value, to_micros(now)))
+def save(connection: sqlite3.Connection, task: str, value: bytes, now: datetime) -> None:
+    """Keep a checkpoint."""
+    connection.execute(_SAVE, (task, value, to_micros(now)))
 
 
-def load(connection: sqlite3.Connection, table: str, task: str) -> Any:  # Any: the JSON that the instance stored
-    """The JSON that :func:`save` kept, or None."""
-    row = connection.execute(_LOAD[table], (task,)).fetchone()
+def load(connection: sqlite3.Connection, task: str) -> Any:  # Any: the JSON that the collector stored
+    """The checkpoint that :func:`save` kept, or None."""
+    row = connection.execute(_LOAD, (task,)).fetchone()
     return None if row is None else json.loads(row[0])
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any, Final
 import anyio.to_thread
 
 from auditord.database import Database
+from auditord.database.memory import PluginMemory, SqliteMemory, file_turn
 from auditord.spool import memory, quarantine, queue, taking_over
 from auditord.spool.encoding import (
     Operation,
@@ -22,7 +23,6 @@ from auditord.spool.encoding import (
     entry_row,
     prepare,
     printable,
-    to_json,
 )
 from auditord.spool.values import Enqueued, Figures, LastRun, QuarantineEntry, Queued, Stage
 from auditord_hookspecs import Batch, Entry, InvalidRecord, Provenance, RunReport
@@ -87,6 +87,19 @@ class Spool:
             yield cls(database, now)
         finally:
             await database.close()
+
+    @classmethod
+    @asynccontextmanager
+    async def opened_beside(cls, state_dir: Path, now: Callable[[], datetime]) -> AsyncGenerator["Spool", None]:
+        """The spool beside a daemon that may own it, for what plugins keep; migrates nothing of a daemon's.
+
+        Raises:
+            SchemaMismatch: it is of another version.
+        """
+        if (state_dir / FILE).exists():
+            await Database.open_read_only(state_dir / FILE, MIGRATIONS).close()
+        async with cls.opened(state_dir, now) as spool:
+            yield spool
 
     # -- in ---------------------------------------------------------------------------------------------------------
 
@@ -188,7 +201,7 @@ class Spool:
 
     async def checkpoint(self, task: str) -> Any:  # Any: the JSON that the collector stored
         """How far a collector has read, or None."""
-        return await self._database.read(lambda connection: memory.load(connection, "checkpoint", task))
+        return await self._database.read(lambda connection: memory.load(connection, task))
 
     async def seen(self, task: str, keys: Collection[str]) -> frozenset[str]:
         """Which of the keys a collector asked to remember, and have not expired."""
@@ -199,18 +212,13 @@ class Spool:
         """What a collector carries between runs, by key."""
         return await self._database.read(lambda connection: memory.carried(connection, task))
 
-    async def state(self, task: str) -> Any:  # Any: the JSON that the plugin stored
-        """What a plugin keeps between runs, or None."""
-        return await self._database.read(lambda connection: memory.load(connection, "plugin_state", task))
-
-    async def save_state(self, task: str, state: Any) -> None:  # Any: the JSON that the plugin stores
-        """Keep what a plugin wants to know in its next run.
-
-        Raises:
-            TypeError: it is no JSON.
-        """
-        value, now = to_json(state), self._now()
-        await self._database.write(lambda connection: memory.save(connection, "plugin_state", task, value, now))
+    @asynccontextmanager
+    async def memory(self, task: str, waiting: Callable[[], None] | None) -> AsyncGenerator[PluginMemory, None]:
+        """What a plugin keeps whose records are elsewhere; see :meth:`auditord.store.protocol.RecordStore.memory`."""
+        async with AsyncExitStack() as stack:
+            if waiting is not None:
+                await stack.enter_async_context(file_turn(self._database.path, task, waiting))
+            yield SqliteMemory(self._database, task)
 
     async def record_run(self, report: RunReport) -> None:
         """Keep how a run ended."""
@@ -288,7 +296,7 @@ def _keep(
     memory.remember(connection, task, prepared.seen, now)
     memory.carry(connection, task, prepared.pending)
     if prepared.checkpoint is not None:
-        memory.save(connection, "checkpoint", task, prepared.checkpoint, now)
+        memory.save(connection, task, prepared.checkpoint, now)
     return queued
 
 

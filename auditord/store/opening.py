@@ -52,6 +52,30 @@ async def open_store(
 
 
 @asynccontextmanager
+async def open_store_beside(section: StoreSection) -> AsyncGenerator[RecordStore, None]:
+    """The same beside a daemon that may be writing: to read, and for what plugins remember.
+
+    Raises:
+        ConfigurationError: the URL is none of those that this version can open.
+        SchemaMismatch: the schema is not exactly this version's.
+        StoreUnavailable: there is no such file, it cannot be opened, or the server does not answer.
+    """
+    if not is_postgresql(section.url):
+        sqlite = await SqliteRecordStore.open_beside(sqlite_path(section.url))
+        try:
+            yield sqlite
+        finally:
+            await sqlite.close()
+        return
+    postgres = PostgresRecordStore(address_of(section), None)
+    try:
+        await postgres.open()
+        yield postgres
+    finally:
+        await postgres.close()
+
+
+@asynccontextmanager
 async def open_store_for_reading(where: StoreSection | str) -> AsyncGenerator[RecordStore, None]:
     """The same beside a daemon that may be writing: reads work, everything else raises StoreUnavailable.
 

@@ -1,12 +1,13 @@
 """What every record store does, whatever database is behind it; one contract suite is run against all of them."""
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from typing import Protocol
 
+from auditord.database.memory import PluginMemory
 from auditord.duplicates import Duplicates
 from auditord_hookspecs import AggregateQuery, Aggregates, Entry, Provenance, Record, RecordQuery, RecordUpdate
 
@@ -14,6 +15,7 @@ __all__ = [
     "Difference",
     "Duplicates",
     "OutboxEntry",
+    "PluginMemory",
     "Provenance",
     "RecordCounts",
     "RecordStore",
@@ -144,6 +146,18 @@ class RecordStore(Protocol):
 
     async def forget_outbox(self, numbers: Collection[int]) -> None:
         """Drop entries that have been carried on; unknown numbers do no harm."""
+        ...
+
+    def memory(self, task: str, waiting: Callable[[], None] | None) -> AbstractAsyncContextManager[PluginMemory]:
+        """What a plugin keeps, with its turn: nobody else who uses this store has it at the same time.
+
+        If the turn is lost (with a connection), the caller is cancelled and StoreUnavailable raised.
+
+        Args:
+            task: the plugin.
+            waiting: called once if somebody else has the turn, before it is waited for; None takes no turn, to look
+                only.
+        """
         ...
 
     async def check(self) -> None:

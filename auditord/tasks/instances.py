@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from auditord.contexts.lent import SpoolCollectorContext, SpoolPluginContext
+from auditord.contexts.lent import SpoolCollectorContext, Watching
+from auditord.contexts.plugins import Places, opened_plugin
 from auditord.metrics import TaskFigures
 from auditord.spool import Enqueued, Spool
+from auditord.store import RecordStore
 from auditord.tasks.collecting import collect
 from auditord.tasks.running import Runnable, Tally
-from auditord_hookspecs import Batch, CollectorKind, InstanceConfig, PluginKind, Records, RunConfig
+from auditord_hookspecs import Batch, CollectorKind, InstanceConfig, PluginKind, RunConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,14 +21,14 @@ class Surroundings:
 
     Args:
         spool: where batches and states are kept.
-        records: what plugins work on.
+        store: what plugins work on.
         destinations: the senders that carry on what collectors make.
         figures: where it is counted.
         now: the present instant.
     """
 
     spool: Spool
-    records: Records
+    store: RecordStore
     destinations: Sequence[str]
     figures: TaskFigures
     now: Callable[[], datetime]
@@ -55,23 +57,14 @@ def plugin(
     around: Surroundings,
     *,
     dry_run: bool = False,
-    on_said: Callable[[str], None] | None = None,
+    watching: Watching | None = None,
 ) -> Runnable:
     """A plugin that acts in earnest or, in a dry run, only says what it would do."""
 
     async def execute(_: Tally) -> None:
-        state = await around.spool.state(task)
-        context = SpoolPluginContext(
-            task,
-            kind.name,
-            around.now,
-            spool=around.spool,
-            records=around.records,
-            state=state,
-            dry_run=dry_run,
-            on_said=on_said,
-        )
-        await kind.run(config, context)
+        places = Places(around.store, around.spool, around.now)
+        async with opened_plugin(task, kind.name, config, places, dry_run=dry_run, watching=watching) as context:
+            await kind.run(config, context)
 
     return Runnable(task, kind.name, execute, _timeout(config, kind.timeout))
 

@@ -8,7 +8,7 @@ from typing import Final
 from auditord.actions import Observer, Retried, RunRequest, Section
 from auditord.config.kinds import InstalledKinds
 from auditord.config.model import Configuration, kind_of
-from auditord.contexts.lent import SpoolCollectorContext
+from auditord.contexts.lent import SpoolCollectorContext, Watching
 from auditord.errors import UnknownInstance, UnsuitableRequest
 from auditord.spool import Enqueued, Stage, retry
 from auditord.spool.encoding import Operation
@@ -100,7 +100,8 @@ class OnDemand:
         if request.again or request.replace:
             raise UnsuitableRequest(f"{request.instance} is a plugin: only collectors have periods and corrections")
         kind = self._kinds.plugins[kind_of(config)]
-        return plugin(request.instance, kind, config, self._around, dry_run=request.dry_run, on_said=observer.said)
+        watching = Watching(observer.said, observer.printed)
+        return plugin(request.instance, kind, config, self._around, dry_run=request.dry_run, watching=watching)
 
     async def _run(self, runnable: Runnable, listener: Listener | None) -> RunReport:
         if listener is None:

@@ -4,7 +4,15 @@ Installed as a pytest plugin with auditord; the fixtures are in :mod:`auditord.t
 be used without them.
 """
 
+from auditord.testing.commands import FakeCommandContext
 from auditord.testing.contexts import FakeCollectorContext, FakePluginContext, FakeSenderContext
 from auditord.testing.records import EPOCH, make_record
 
-__all__ = ["EPOCH", "FakeCollectorContext", "FakePluginContext", "FakeSenderContext", "make_record"]
+__all__ = [
+    "EPOCH",
+    "FakeCollectorContext",
+    "FakeCommandContext",
+    "FakePluginContext",
+    "FakeSenderContext",
+    "make_record",
+]

@@ -125,8 +125,9 @@ class FakePluginContext(FakeContext):
             Aggregates are those that a store with these records gives.
         asked: the queries that were asked.
         summed: the aggregates that were asked for.
-        dry_run: whether effects are only to be printed.
+        dry_run: whether effects are only to be shown.
         state: what the plugin finds and saves.
+        shown: the texts that it showed.
     """
 
     stored: Iterable[Record] = ()
@@ -134,6 +135,11 @@ class FakePluginContext(FakeContext):
     summed: list[AggregateQuery] = field(default_factory=list[AggregateQuery])
     dry_run: bool = False
     state: Any = None  # Any: JSON of the plugin's own
+    shown: list[str] = field(default_factory=list[str])
+
+    def show(self, text: str) -> None:
+        """Remember the text."""
+        self.shown.append(text)
 
     @property
     def records(self) -> "FakePluginContext":

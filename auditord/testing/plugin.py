@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pytest
 
 if TYPE_CHECKING:  # or every pytest run on this Python would load the daemon
-    from auditord.testing import FakeCollectorContext, FakePluginContext, FakeSenderContext
+    from auditord.testing import FakeCollectorContext, FakeCommandContext, FakePluginContext, FakeSenderContext
     from auditord.testing.daemon import TestDaemon
 
 StartDaemon: TypeAlias = "Callable[..., TestDaemon]"
@@ -29,6 +29,14 @@ def plugin_context() -> "FakePluginContext":
     from auditord.testing import FakePluginContext  # noqa: PLC0415 see the module
 
     return FakePluginContext()
+
+
+@pytest.fixture
+def command_context() -> "FakeCommandContext":
+    """What a command is lent, over a list of records."""
+    from auditord.testing import FakeCommandContext  # noqa: PLC0415 see the module
+
+    return FakeCommandContext()
 
 
 @pytest.fixture

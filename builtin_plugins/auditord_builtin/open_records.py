@@ -13,14 +13,16 @@ from prometheus_client.registry import Collector
 from pydantic import Field
 
 from auditord_hookspecs import (
+    CommandContext,
     Daemon,
     Duration,
+    PluginConfig,
     PluginContext,
     PluginKind,
     Record,
     RecordQuery,
-    RunConfig,
     hookimpl,
+    pass_context,
 )
 from auditord_hookspecs.query import AllOf, Comparison, IsOpen, Order, SortField, TimeCompares, TimeField
 
@@ -32,7 +34,7 @@ OPEN: Final = Gauge(
 )
 
 
-class OpenRecordsConfig(RunConfig):
+class OpenRecordsConfig(PluginConfig):
     """Lists records that are open for too long, as a gauge and in the log."""
 
     older_than: Duration = Field(
@@ -57,18 +59,38 @@ async def report_open_records(config: OpenRecordsConfig, context: PluginContext)
 def _tell(context: PluginContext, record: Record, number: int) -> None:
     line = f"{record.record_id} is open since {record.start_time.isoformat()}"
     if context.dry_run:
-        click.echo(line)
+        context.show(line)
     elif number <= LISTED:
         context.log.warning("%s", line)
 
 
 def _conclude(context: PluginContext, count: int) -> None:
     if context.dry_run:
-        click.echo(f"{count} records are open for too long")
+        context.show(f"{count} records are open for too long")
         return
     OPEN.labels(context.instance).set(count)
     if count > LISTED:
         context.log.warning("%d records are open for too long; only the oldest %d are named", count, LISTED)
+
+
+@click.command("open-records")
+@click.argument("instance", required=False)
+@pass_context
+def open_records_command(context: CommandContext, instance: str | None) -> None:
+    """Print the records that are open for too long, as plugin INSTANCE is configured."""
+    name = context.chosen("open_records", instance)
+
+    async def look() -> None:
+        async with context.instance(name, dry_run=True) as (config, plugin_context):
+            await report_open_records(config, plugin_context)
+
+    context.run(look)
+
+
+@hookimpl
+def auditord_commands() -> Iterable[click.Command]:
+    """Bring the command."""
+    yield open_records_command
 
 
 @hookimpl

@@ -23,6 +23,7 @@ from auditord_hookspecs.aggregates import (
     ScoreValue,
     UsageSums,
 )
+from auditord_hookspecs.commands import CommandContext, pass_context
 from auditord_hookspecs.config import Duration, InstanceConfig, RunConfig, Secret, Section
 from auditord_hookspecs.contexts import (
     CollectorContext,
@@ -51,6 +52,7 @@ from auditord_hookspecs.kinds import (
 )
 from auditord_hookspecs.query import RecordQuery, Window
 from auditord_hookspecs.records import Component, Record, RecordUpdate, Score
+from auditord_hookspecs.sources import PluginConfig
 
 __all__ = [
     "AggregateQuery",
@@ -63,6 +65,7 @@ __all__ = [
     "Close",
     "CollectorContext",
     "CollectorKind",
+    "CommandContext",
     "CommandFailed",
     "CommandResult",
     "Component",
@@ -81,6 +84,7 @@ __all__ = [
     "InvalidRecord",
     "JobChoice",
     "MetaValue",
+    "PluginConfig",
     "PluginContext",
     "PluginKind",
     "Produced",
@@ -106,4 +110,5 @@ __all__ = [
     "UsageSums",
     "Window",
     "hookimpl",
+    "pass_context",
 ]

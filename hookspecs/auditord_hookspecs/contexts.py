@@ -134,7 +134,14 @@ class PluginContext(Context, Protocol):
 
     @property
     def dry_run(self) -> bool:
-        """True: print what would be done and do nothing."""
+        """True: :meth:`show` what would be done and do nothing."""
+        ...
+
+    def show(self, text: str) -> None:
+        """Show a text to whoever asked for this run: a command's standard output, the answer to a dry run over the API.
+
+        Nobody watches a run of the clock: then it goes to the log.
+        """
         ...
 
     @property

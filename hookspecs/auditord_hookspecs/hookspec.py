@@ -8,6 +8,7 @@ limit. The loader refuses an implementation of the wrong colour by name.
 from collections.abc import Iterable
 from typing import Any
 
+import click
 import pluggy
 from prometheus_client.registry import Collector
 from pydantic import SecretStr
@@ -56,6 +57,22 @@ def auditord_senders() -> Iterable[SenderKind[Any]]:  # Any: each kind has its o
         @hookimpl
         def auditord_senders():
             yield SenderKind(name="local", config=LocalConfig, open=open_store)
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def auditord_commands() -> Iterable[click.Command]:
+    """Bring commands and groups of commands for ``auditord``; they work beside a running daemon and without one.
+
+    Called when a command is looked for that auditord itself does not have, and for ``auditord --help``. Open nothing
+    here: :mod:`auditord_hookspecs.commands` says what a command is lent.
+
+    Example::
+
+        @hookimpl
+        def auditord_commands():
+            yield pages_command
     """
     raise NotImplementedError
 

@@ -81,10 +81,11 @@ async def test_records_open_too_long_are_named_and_counted(caplog: pytest.LogCap
 
 
 @pytest.mark.anyio
-async def test_a_dry_run_prints_and_changes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_dry_run_shows_and_changes_nothing() -> None:
     OPEN.labels("test").set(7)
-    await report_open_records(OpenRecordsConfig(), FakePluginContext(stored=[open_for(9)], dry_run=True))
-    assert capsys.readouterr().out.splitlines()[1] == "1 records are open for too long"
+    context = FakePluginContext(stored=[open_for(9)], dry_run=True)
+    await report_open_records(OpenRecordsConfig(), context)
+    assert context.shown[1] == "1 records are open for too long"
     assert gauge() == 7
 
 

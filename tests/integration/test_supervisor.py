@@ -213,6 +213,9 @@ class Nobody:
     def said(self, line: str) -> None:
         """A collector says nothing."""
 
+    def printed(self, text: str) -> None:
+        """It shows nothing, either."""
+
     async def shown(self, batch: Batch) -> None:
         """Nothing."""
 

@@ -84,6 +84,7 @@ class Server:
         self._read_only = read_only
         self._away = False
         self._fault: Exception | None = None
+        self._address = address
         self._short = self._pool(address, "25s")
         self._long = self._pool(address, "0")
 
@@ -132,6 +133,18 @@ class Server:
             finally:
                 with limited(connection, ANSWER_WITHIN):
                     await _give_back(self._long, connection)
+
+    @asynccontextmanager
+    async def own_connection(self) -> AsyncGenerator[Connection, None]:
+        """A connection of one's own, for as long as one likes; it takes nobody's place in a pool."""
+        with translated(self.where):
+            connection = await AsyncConnection.connect(autocommit=True, **self._address.parameters)
+            try:
+                await self._greet(connection, "0")
+                yield connection
+            finally:
+                with anyio.CancelScope(shield=True):  # its locks end with it, for those who are cancelled, too
+                    await connection.close()
 
     def _pool(self, address: Address, statement_timeout: str) -> _Pool:
         async def configure(connection: Connection) -> None:

@@ -1,8 +1,8 @@
 """The record store in a PostgreSQL database."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from typing import Final
 
 import msgspec
@@ -28,6 +28,7 @@ from auditord.store.postgres.compiler import compile_query, follows_an_index
 from auditord.store.postgres.counting import QUERIES as COUNTING
 from auditord.store.postgres.counting import Tally, add_up, read_counts, set_counted_keys
 from auditord.store.postgres.ledger import Addition, Bulk, Change, Outcome, Replacement, Stop
+from auditord.store.postgres.memory import PostgresMemory, memory
 from auditord.store.postgres.rows import as_json
 from auditord.store.postgres.sources import QUERIES, Sources
 from auditord.store.protocol import (
@@ -173,6 +174,10 @@ class PostgresRecordStore:
             return await self._sums(query, Products.PLAIN)
         except NumericValueOutOfRange:
             return await self._sums(query, Products.LARGE)
+
+    def memory(self, task: str, waiting: Callable[[], None] | None) -> AbstractAsyncContextManager[PostgresMemory]:
+        """See :class:`RecordStore`."""
+        return memory(self._server, task, waiting)
 
     async def check(self) -> None:
         """See :class:`RecordStore`. It commits a row as every addition does."""

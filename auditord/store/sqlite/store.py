@@ -2,14 +2,15 @@
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from auditord.database import Database
+from auditord.database.memory import SqliteMemory, file_turn
 from auditord.store.aggregates import Folding, Row
 from auditord.store.aggregates_sql import compile_aggregate
 from auditord.store.protocol import (
@@ -89,6 +90,17 @@ class SqliteRecordStore:
         """
         return cls(Database.open_read_only(path, MIGRATIONS))
 
+    @classmethod
+    async def open_beside(cls, path: Path) -> "SqliteRecordStore":
+        """Open a file that is another process's, to read it and to keep what plugins remember; migrates nothing.
+
+        Raises:
+            SchemaMismatch: the file is another program's, newer, or older and not migrated yet.
+            StoreUnavailable: it is not there, cannot be opened, or not be written.
+        """
+        await Database.open_read_only(path, MIGRATIONS).close()
+        return cls(Database.open(path, MIGRATIONS))
+
     async def add(self, record: Record, provenance: Provenance, duplicates: Duplicates) -> Verdict:
         """See :class:`RecordStore`."""
         return await self._additions.add(self._offer(record, provenance, duplicates))
@@ -158,6 +170,14 @@ class SqliteRecordStore:
     async def forget_outbox(self, numbers: Collection[int]) -> None:
         """See :class:`RecordStore`."""
         await self._database.write(lambda connection: outbox.forget(connection, numbers))
+
+    @asynccontextmanager
+    async def memory(self, task: str, waiting: Callable[[], None] | None) -> AsyncGenerator[SqliteMemory, None]:
+        """See :class:`RecordStore`."""
+        async with AsyncExitStack() as stack:
+            if waiting is not None:
+                await stack.enter_async_context(file_turn(self._database.path, task, waiting))
+            yield SqliteMemory(self._database, task)
 
     async def check(self) -> None:
         """See :class:`RecordStore`."""

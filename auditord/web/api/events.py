@@ -38,11 +38,12 @@ class RunWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
 
 
 class RunEvent(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line: exactly one of the first five members is there, and ``report`` is the last line.
+    """One line: exactly one of the first six members is there, and ``report`` is the last line.
 
     Args:
         progress: which fraction of the run is done; said twice a second.
         said: a line that a plugin logged.
+        printed: a text that a plugin showed; in a dry run, what it would do.
         record: a record that a dry run would have kept.
         quarantined: the id at its source of a job that a dry run would have quarantined.
         report: how the run ended.
@@ -52,6 +53,7 @@ class RunEvent(msgspec.Struct, frozen=True, omit_defaults=True):
 
     progress: float | None = None
     said: str | None = None
+    printed: str | None = None
     record: StoredRecord | None = None
     quarantined: str | None = None
     report: RunReport | None = None
@@ -91,7 +93,7 @@ class EventLines:
         self.answer = web.StreamResponse(headers={"Content-Type": NDJSON})
         self._request = request
         self._fraction = 0.0
-        self._said: list[str] = []
+        self._said: list[RunEvent] = []
         self._writing = Lock()
 
     def progressed(self, fraction: float) -> None:
@@ -100,7 +102,11 @@ class EventLines:
 
     def said(self, line: str) -> None:
         """Keep it until the next heartbeat."""
-        self._said.append(line)
+        self._said.append(RunEvent(said=line))
+
+    def printed(self, text: str) -> None:
+        """Keep it until the next heartbeat."""
+        self._said.append(RunEvent(printed=text))
 
     async def keep_alive(self) -> None:
         """Say twice a second how far the run is; this also notices a client that has left."""
@@ -127,8 +133,8 @@ class EventLines:
 
     async def _pass_on(self) -> None:
         said, self._said = self._said, []
-        for line in said:
-            await self._write(RunEvent(said=line))
+        for event in said:
+            await self._write(event)
 
     async def _write(self, event: RunEvent) -> None:
         async with self._writing:

@@ -1,31 +1,19 @@
 """The options of a remote sender."""
 
 from datetime import timedelta
-from pathlib import Path
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from auditord.client import ClientError, Tls
 from auditord.client.connection import Server
-from auditord_hookspecs import Duration, InstanceConfig, Secret, Section
+from auditord_hookspecs import Duration, InstanceConfig, Secret
+from auditord_hookspecs.sources import TlsFiles
 
 MAX_BATCH = 500
 
 
-class TlsSection(Section):
+class TlsSection(TlsFiles):
     """How an ``https`` server is trusted, and what it is shown."""
-
-    ca: Path | None = Field(
-        default=None, description="PEM file of the authorities that vouch for it; by default those of the system."
-    )
-    certificate: Path | None = Field(default=None, description="PEM file of our certificate, if it wants to see one.")
-    key: Path | None = Field(default=None, description="PEM file of its private key, unless it is in the same file.")
-
-    @model_validator(mode="after")
-    def _key_of_a_certificate(self) -> "TlsSection":
-        if self.key is not None and self.certificate is None:
-            raise ValueError("a key needs a certificate: name both files")
-        return self
 
     def client_side(self) -> Tls:
         """The same for the client."""

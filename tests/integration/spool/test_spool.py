@@ -299,11 +299,12 @@ async def test_pending_values_are_carried_until_forgotten(spool: Spool) -> None:
 
 
 async def test_plugin_state_is_durable(spool: Spool) -> None:
-    assert await spool.state("apel") is None
-    await spool.save_state("apel", {"month": "2026-02"})
-    assert await spool.state("apel") == {"month": "2026-02"}
-    with pytest.raises(TypeError):
-        await spool.save_state("apel", NOON)
+    async with spool.memory("apel", None) as memory:
+        assert await memory.load() is None
+        await memory.save({"month": "2026-02"}, NOON)
+        with pytest.raises(TypeError):
+            await memory.save(NOON, NOON)
+        assert await memory.load() == {"month": "2026-02"}
 
 
 async def test_the_last_run_remembers_the_last_success(spool: Spool) -> None:

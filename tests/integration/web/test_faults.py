@@ -6,7 +6,7 @@ import json
 import socket
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -17,6 +17,7 @@ from auditord.config.model import ApiSection
 from auditord.duplicates import Duplicates
 from auditord.errors import StoreUnavailable
 from auditord.store import Difference, OutboxEntry, Provenance, RecordCounts, Verdict
+from auditord.store.protocol import PluginMemory
 from auditord.web import serve
 from auditord_hookspecs import (
     AggregateQuery,
@@ -119,6 +120,9 @@ class FakeStore:
         raise NotImplementedError
 
     async def forget_outbox(self, numbers: Collection[int]) -> None:
+        raise NotImplementedError
+
+    def memory(self, task: str, waiting: Callable[[], None] | None) -> AbstractAsyncContextManager[PluginMemory]:
         raise NotImplementedError
 
     async def check(self) -> None:

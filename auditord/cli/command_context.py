@@ -1,0 +1,78 @@
+"""What the host lends to a command of a hook module; see :mod:`auditord_hookspecs.commands`."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import cached_property
+from typing import Any, TypeVar
+
+import click
+
+from auditord.cli.acting import log_to_terminal
+from auditord.cli.asynchronous import run_async
+from auditord.cli.clock import utc_now
+from auditord.cli.installation import Installation, load_installation
+from auditord.config.model import kind_of
+from auditord.contexts.lent import Watching
+from auditord.contexts.plugins import Places, opened_plugin
+from auditord.errors import UnknownInstance
+from auditord.spool import Spool
+from auditord.store.opening import open_store_beside
+from auditord_hookspecs import PluginContext
+
+T = TypeVar("T")
+
+
+class HostCommandContext:
+    """Implements :class:`auditord_hookspecs.CommandContext`.
+
+    Everything is opened beside a daemon that may be running: records to be read, and the plugin's state, which the turn
+    of the plugin protects, and not the state folder's lock.
+    """
+
+    def instances(self, kind: str) -> Sequence[str]:
+        """The configured plugins of a kind."""
+        plugins = self._installation.configuration.plugins
+        return [name for name, config in plugins.items() if kind_of(config) == kind]
+
+    def chosen(self, kind: str, name: str | None) -> str:
+        """The named plugin, or the only one of its kind.
+
+        Raises:
+            UsageError: there is no such one, or no name and not exactly one.
+        """
+        there = self.instances(kind)
+        if name is None and len(there) == 1:
+            return there[0]
+        if name is not None and name in there:
+            return name
+        listed = f"there are: {', '.join(there)}" if there else f"none is configured (plugins.<name>.kind: {kind})"
+        what = f"no plugin of kind {kind} is called '{name}'" if name else f"which plugin of kind {kind}?"
+        raise click.UsageError(f"{what}; {listed}")
+
+    @asynccontextmanager
+    async def instance(
+        self, name: str, *, dry_run: bool = False
+    ) -> AsyncGenerator[tuple[Any, PluginContext], None]:  # Any: the kind's own model
+        """Open a plugin."""
+        log_to_terminal()
+        configuration = self._installation.configuration
+        config = configuration.plugins.get(name)
+        if config is None:
+            raise UnknownInstance(f"no plugin '{name}' is configured")
+        watching = Watching(said=lambda line: click.echo(line, err=True), shown=click.echo)
+        async with (
+            open_store_beside(configuration.store) as store,
+            Spool.opened_beside(configuration.state_dir, utc_now) as spool,
+            opened_plugin(
+                name, kind_of(config), config, Places(store, spool, utc_now), dry_run=dry_run, watching=watching
+            ) as context,
+        ):
+            yield config, context
+
+    def run(self, main: Callable[[], Awaitable[T]]) -> T:
+        """Run a coroutine function."""
+        return run_async(main)
+
+    @cached_property
+    def _installation(self) -> Installation:
+        return load_installation()

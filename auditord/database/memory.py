@@ -1,0 +1,111 @@
+"""What a plugin remembers between its runs, and whose turn it is, whoever else uses the same database."""
+
+import fcntl
+import json
+import os
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import anyio
+
+from auditord.database.database import Database
+from auditord.errors import StoreUnavailable
+
+POLL_SECONDS: Final = 0.2
+"""How often somebody who waits for a turn looks."""
+
+_LOAD: Final = "SELECT value FROM plugin_state WHERE task = ?"
+_SAVE: Final = "INSERT OR REPLACE INTO plugin_state (task, value, saved_at) VALUES (?, ?, ?)"
+
+
+class PluginMemory(Protocol):
+    """The memory of one plugin. Its methods raise :class:`StoreUnavailable` when the database does not answer."""
+
+    async def load(self) -> Any:  # Any: the JSON that the plugin stored
+        """What was saved last, or None."""
+        ...
+
+    async def save(self, state: Any, now: datetime) -> None:  # Any: the JSON that the plugin stores
+        """Keep the state, durably.
+
+        Raises:
+            TypeError: it is no JSON.
+        """
+        ...
+
+
+def as_json(state: Any) -> bytes:  # Any: what a plugin wants to be kept
+    """The text of a state.
+
+    Raises:
+        TypeError: it is no JSON.
+    """
+    return json.dumps(state, separators=(",", ":")).encode()
+
+
+class SqliteMemory:
+    """Implements :class:`PluginMemory` on the table ``plugin_state`` of a file.
+
+    Args:
+        database: the file.
+        task: the plugin.
+    """
+
+    def __init__(self, database: Database, task: str) -> None:
+        self._database = database
+        self._task = task
+
+    async def load(self) -> Any:  # Any: the JSON that the plugin stored
+        """What was saved last, or None."""
+        row = await self._database.read(lambda connection: connection.execute(_LOAD, (self._task,)).fetchone())
+        return None if row is None else json.loads(row[0])
+
+    async def save(self, state: Any, now: datetime) -> None:  # Any: the JSON that the plugin stores
+        """Keep the state."""
+        row = (self._task, as_json(state), int(now.timestamp() * 1_000_000))
+        await self._database.write(lambda connection: connection.execute(_SAVE, row))
+
+
+@asynccontextmanager
+async def file_turn(database: Path, task: str, waiting: Callable[[], None]) -> AsyncGenerator[None, None]:
+    """Hold the turn of a plugin among all processes that use an SQLite file; it ends with the process.
+
+    Args:
+        database: the SQLite file; the locked file lies beside it.
+        task: the plugin.
+        waiting: called once if somebody else has the turn.
+
+    Raises:
+        StoreUnavailable: the locked file cannot be made.
+    """
+    descriptor = _open(database.with_name(f"{database.name}.{task}.lock"))
+    try:
+        if not _locked(descriptor):
+            waiting()
+            while not _locked(descriptor):  # noqa: ASYNC110 the lock is another process's
+                await anyio.sleep(POLL_SECONDS)
+        yield
+    finally:
+        os.close(descriptor)  # the file stays: removing it would let two processes each lock a file of this name
+
+
+def _open(path: Path) -> int:
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        if os.geteuid() == 0:  # a command of root must not lock the daemon's own user out
+            folder = path.parent.stat()
+            os.fchown(descriptor, folder.st_uid, folder.st_gid)
+    except OSError as error:
+        raise StoreUnavailable(f"{path} cannot be used: {error.strerror}.") from error
+    return descriptor
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,75 @@
+"""Commands of hook modules: what the host lends to a command that a module adds to ``auditord``.
+
+::
+
+    @click.command("pages")
+    @click.argument("instance", required=False)
+    @pass_context
+    def pages_command(context: CommandContext, instance: str | None) -> None:
+        \"\"\"Show what a run would report.\"\"\"
+        name = context.chosen("pages", instance)
+
+        async def show() -> None:
+            async with context.instance(name, dry_run=True) as (config, plugin_context):
+                await report_pages(config, plugin_context)
+
+        context.run(show)
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+import click
+
+from auditord_hookspecs.contexts import PluginContext
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class CommandContext(Protocol):
+    """What a command gets; nothing is read or opened before it is asked for, so that ``--help`` always works."""
+
+    def instances(self, kind: str) -> Sequence[str]:
+        """The configured plugins of a kind by name, also those that are not enabled."""
+        ...
+
+    def chosen(self, kind: str, name: str | None) -> str:
+        """The named plugin, or the only one of its kind.
+
+        Raises:
+            click.UsageError: there is no such plugin of this kind, or no name and not exactly one; it lists them.
+        """
+        ...
+
+    def instance(
+        self, name: str, *, dry_run: bool = False
+    ) -> AbstractAsyncContextManager[tuple[Any, PluginContext]]:  # Any: the kind's own model
+        """Open a plugin: its configuration, and a context with its records and its state.
+
+        The plugin is the caller's alone until the context is left: a run that is going on, here or in a daemon, is
+        waited for, and no other begins. Not so for a dry run, which saves no state.
+        """
+        ...
+
+    def run(self, main: Callable[[], Awaitable[T]]) -> T:
+        """Run a coroutine function on the daemon's kind of event loop.
+
+        An :class:`auditord_hookspecs.AuditordError` ends the command with its text and exit code 1.
+        """
+        ...
+
+
+def pass_context(command: Callable[Concatenate[CommandContext, P], T]) -> Callable[P, T]:
+    """Give a click command the :class:`CommandContext` as its first argument.
+
+    Tests hand one in as ``obj``: ``CliRunner().invoke(pages_command, ["office"], obj=command_context)``.
+    """
+
+    @wraps(command)
+    def with_context(*args: P.args, **kwargs: P.kwargs) -> T:
+        return command(click.get_current_context().find_root().obj, *args, **kwargs)
+
+    return with_context
