@@ -1,0 +1,201 @@
+"""Summaries from sums that the store makes: exact until each row is rounded once, half up.
+
+The store groups by what fields read and by the scores of benchmarks. Expressions and functions are applied to its
+answer; rows that become one by that, or are one to APEL's database, are added up.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from decimal import ROUND_HALF_UP, Decimal
+from fractions import Fraction
+from typing import Final
+
+from auditord_builtin.apel.config import ApelConfig, Benchmark, SummaryFields
+from auditord_builtin.apel.fields import AmountField, KeyField, NormalisedAmountField, NormalisedField
+from auditord_builtin.apel.messages.rows import Problem, Summaries, SummaryRow
+from auditord_builtin.apel.messages.summaries import render
+from auditord_builtin.apel.messages.text import clean
+from auditord_builtin.apel.months import Month
+from auditord_builtin.apel.questions import LeftOut, Question, conditions, kept_level, site_of
+from auditord_builtin.apel.validation import judge
+from auditord_hookspecs import Group, Records
+
+_THOUSANDTH: Final = Decimal("0.001")
+_INFRASTRUCTURE: Final = 20
+_DESCRIPTION: Final = 100
+
+
+@dataclass(slots=True, eq=False)
+class _Sums:
+    """One row, as it grows.
+
+    Args:
+        row: its texts and numbers that are not sums.
+    """
+
+    row: SummaryRow
+    jobs: int = 0
+    wall: int = 0
+    cpu: Fraction = field(default_factory=Fraction)
+    normalised_wall: Fraction = field(default_factory=Fraction)
+    normalised_cpu: Fraction = field(default_factory=Fraction)
+    stops: list[datetime] = field(default_factory=list[datetime])
+
+    def result(self) -> SummaryRow:
+        return replace(
+            self.row,
+            jobs=self.jobs,
+            wall=self.wall,
+            cpu=half_up(self.cpu),
+            normalised_wall=half_up(self.normalised_wall),
+            normalised_cpu=half_up(self.normalised_cpu),
+            earliest=_epoch(min(self.stops)),
+            latest=_epoch(max(self.stops)),
+        )
+
+
+async def summaries(config: ApelConfig, records: Records, site: str, month: Month) -> Summaries:
+    """What the jobs of a site that ended in a month come to.
+
+    Args:
+        config: with ``summary_fields``.
+        records: where they are; asked for sums only.
+        site: its name in GOCDB, one of ``sites_to_report``.
+        month: of UTC.
+    """
+    summing = _Summing(config, site, month)
+    for where in conditions(config, (site,), month.window):
+        answer = await records.aggregate(summing.question.query(where))
+        summing.add(group for group in answer.groups if site_of(config, group.key[0]) == site)
+    return summing.result()
+
+
+def half_up(number: Fraction) -> int:
+    """The nearest whole number; halves go up."""
+    return (2 * number.numerator + number.denominator) // (2 * number.denominator)
+
+
+class _Summing:
+    """The rows of one site and month."""
+
+    def __init__(self, config: ApelConfig, site: str, month: Month) -> None:
+        if config.summary_fields is None:
+            raise ValueError("a summary needs summary_fields")
+        self._config, self._site, self._month = config, site, month
+        self._fields: SummaryFields = config.summary_fields
+        self._rows: dict[tuple[str, ...], _Sums] = {}
+        self._left_out: Counter[str] = Counter()
+        self.question = _question(config, self._fields)
+
+    def add(self, groups: Iterator[Group]) -> None:
+        for group in groups:
+            try:
+                self._add(group)
+            except LeftOut as reason:
+                self._left_out[str(reason)] += group.records
+
+    def result(self) -> Summaries:
+        problems = [Problem(f"{self._site} {self._month}", *each) for each in sorted(self._left_out.items())]
+        good: list[SummaryRow] = []
+        for key in sorted(self._rows):
+            row = self._rows[key].result()
+            faults = [fault.reason for message in render([row]) for fault in judge(message.text)]
+            problems += [Problem(_named(row), f"left out: {'; '.join(faults)}", row.jobs)] if faults else []
+            good += [] if faults else [row]
+        return Summaries(tuple(good), tuple(problems))
+
+    def _add(self, group: Group) -> None:
+        benchmark, value = self._benchmark(group)
+        mandatory = self._fields.mandatory
+        cpu = self.question.amount(mandatory.CpuDuration, group)
+        wall, score = Fraction(group.runtime), Fraction(value)
+        normalised = [
+            self._base(each, other, group) * score if self._config.summary_message.normalised else Fraction()
+            for each, other in ((mandatory.NormalisedWallDuration, wall), (mandatory.NormalisedCpuDuration, cpu))
+        ]
+        sums = self._sums(self._row(group, benchmark, value))
+        sums.jobs += group.records
+        sums.wall += group.runtime
+        sums.cpu += cpu
+        sums.normalised_wall += normalised[0]
+        sums.normalised_cpu += normalised[1]
+        sums.stops += [group.first_stop, group.last_stop]
+
+    def _sums(self, row: SummaryRow) -> _Sums:
+        known = self._rows.setdefault(row.key, _Sums(row))
+        if _spelling(row) < _spelling(known.row):  # of several spellings always the same one
+            known.row = row
+        return known
+
+    def _base(self, field: NormalisedAmountField, other: Fraction, group: Group) -> Fraction:
+        if isinstance(field, NormalisedField):
+            return other if field.base_value is None else self.question.amount(field.base_value, group)
+        return Fraction(group.runtime)
+
+    def _benchmark(self, group: Group) -> tuple[Benchmark, Decimal]:
+        for benchmark in self._config.scores:
+            if value := self.question.score(benchmark, group):  # AUDITOR writes 0 where a benchmark is not known
+                return benchmark, kept_level(value, benchmark.score)
+        raise LeftOut(f"no score {' or '.join(each.score for each in self._config.scores)}: left out")
+
+    def _row(self, group: Group, benchmark: Benchmark, value: Decimal) -> SummaryRow:
+        mandatory, optional = self._fields.mandatory, self._fields.optional
+        layout = self._config.summary_message
+        return SummaryRow(
+            layout=layout,
+            site=clean(self._site),
+            month=self._month,
+            vo=self._text(mandatory.VO, group),
+            submit_host=self._text(mandatory.SubmitHost, group),
+            node_count=self.question.whole(optional.NodeCount, group, "NodeCount"),
+            processors=self.question.whole(mandatory.Processors, group, "Processors"),
+            benchmark=benchmark.type,
+            service_level=None if layout.normalised else value.quantize(_THOUSANDTH, ROUND_HALF_UP),
+            jobs=0,
+            wall=0,
+            cpu=0,
+            global_user_name=self._optional(optional.GlobalUserName, group),
+            vo_group=self._optional(optional.VOGroup, group),
+            vo_role=self._optional(optional.VORole, group),
+            infrastructure=self._optional(optional.Infrastructure, group, _INFRASTRUCTURE),
+            infrastructure_description=self._optional(optional.InfrastructureDescription, group, _DESCRIPTION),
+        )
+
+    def _text(self, field: KeyField, group: Group) -> str:
+        return clean(self.question.text(field, group))
+
+    def _optional(self, field: KeyField | None, group: Group, longest: int = 255) -> str | None:
+        return None if field is None else clean(self.question.text(field, group), longest)
+
+
+def _question(config: ApelConfig, fields: SummaryFields) -> Question:
+    mandatory, optional = fields.mandatory, fields.optional
+    keys = [mandatory.VO, mandatory.SubmitHost, mandatory.Processors, optional.NodeCount, optional.GlobalUserName]
+    keys += [optional.VOGroup, optional.VORole, optional.Infrastructure, optional.InfrastructureDescription]
+    amounts: list[AmountField] = [mandatory.CpuDuration]
+    normalised = [mandatory.NormalisedCpuDuration, mandatory.NormalisedWallDuration]
+    bases = [field.base_value for field in normalised if isinstance(field, NormalisedField)]
+    amounts += [base for base in bases if base is not None]
+    return Question.asking(config, [key for key in keys if key is not None], amounts, config.scores)
+
+
+def _spelling(row: SummaryRow) -> tuple[str, ...]:
+    texts: Mapping[str, str | None] = {
+        "vo": row.vo,
+        "host": row.submit_host,
+        "user": row.global_user_name,
+        "group": row.vo_group,
+        "role": row.vo_role,
+        "infrastructure": row.infrastructure,
+    }
+    return tuple([text or "" for text in texts.values()])
+
+
+def _named(row: SummaryRow) -> str:
+    return f"{row.site} {row.month} {row.vo} on {row.submit_host}, {row.processors} processors"
+
+
+def _epoch(moment: datetime) -> int:
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(seconds=1)

@@ -1,0 +1,190 @@
+"""What APEL would refuse, found out before it is sent.
+
+APEL refuses a whole message for one fault in it and tells nobody; only its operators see it. The rules are those of its
+parser (types, mandatory fields, ranges) and of its database (what must not be null, lengths, keys that overwrite each
+other), and one of our own: more CPU time than twice the wall time of all processors is milliseconds taken for seconds.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Final
+
+from auditord_builtin.apel.config import BENCHMARKS
+from auditord_builtin.apel.messages.rows import Problem
+from auditord_builtin.apel.messages.text import fold
+from auditord_builtin.apel.months import Month
+from auditord_builtin.apel.rules import MESSAGES, NORMALISED, Rules
+
+Values = Mapping[str, str]
+
+_NULL: Final = frozenset({"none", "null", ""})
+_PLAIN_TEXT: Final = frozenset({"VO", "VOGroup", "VORole"})
+_WHOLE: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_DECIMAL: Final = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?", re.ASCII)
+_BENCHMARKS: Final = re.compile(r"\{(.*)\}")
+_ODD: Final = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+_ENCRYPTED: Final = re.compile(r"application/(?:x-)?pkcs7-mime", re.IGNORECASE)
+_MOST_JOBS: Final = 2**31 - 1
+_MOST: Final = 2**53
+_MOST_LEVEL: Final = Decimal(10**7)
+_LEAST_YEAR: Final = 1970
+
+
+@dataclass(frozen=True, slots=True)
+class _Judging:
+    """One record of a message."""
+
+    rules: Rules
+    values: Values
+    now: datetime | None
+
+    def faults(self) -> Sequence[str]:
+        """What is wrong with it."""
+        unknown = [f"{key}: APEL does not know it here" for key in self.values if key not in self.rules.longest]
+        missing = [f"{key} is missing" for key in self.rules.mandatory if key not in self.values]
+        wrong = [fault for key, value in self.values.items() for fault in self._value_faults(key, value)]
+        if not wrong:  # or numbers could not be compared
+            wrong = [*self._time_faults(), *self._benchmark_faults(), *self._cpu_faults()]
+        return [*unknown, *missing, *wrong]
+
+    def _value_faults(self, key: str, value: str) -> Iterator[str]:
+        longest = self.rules.longest.get(key)
+        if longest is not None and len(value) > longest:
+            yield f"{key} has {len(value)} characters, at most {longest} fit"
+        elif key in self.rules.whole:
+            yield from _whole_faults(key, value)
+        elif key in self.rules.by_benchmark:
+            yield from _benchmarks_faults(key, value)
+        elif key == "ServiceLevel" and not (_DECIMAL.fullmatch(value) and 0 <= Decimal(value) < _MOST_LEVEL):
+            yield f"ServiceLevel is {value[:40]!r}, no number from 0 to {_MOST_LEVEL}"
+
+    def _number(self, key: str) -> int | None:
+        return int(self.values[key]) if key in self.values else None
+
+    def _time_faults(self) -> Iterator[str]:
+        month = self._month()
+        if month is not None and not isinstance(month, Month):
+            yield month
+        elif month is not None:
+            yield from self._month_faults(month)
+        start, end = self._number("StartTime"), self._number("EndTime")
+        if start is not None and end is not None and end < start:
+            yield "EndTime lies before StartTime"
+        if end is not None and self.now is not None and end > (self.now + timedelta(days=2)).timestamp():
+            yield "EndTime lies in the future"
+
+    def _month(self) -> Month | str | None:
+        year, month = self._number("Year"), self._number("Month")
+        if year is None or month is None:
+            return None
+        try:
+            return Month(year, month) if year >= _LEAST_YEAR else f"Year is {year}"
+        except ValueError:
+            return f"{year}-{month} is no month"
+
+    def _month_faults(self, month: Month) -> Iterator[str]:
+        if self.now is not None and month.start > self.now:
+            yield f"{month} lies in the future"
+        first, last = self._number("EarliestEndTime"), self._number("LatestEndTime")
+        begin, end = (int(moment.timestamp()) for moment in (month.start, month.next.start))
+        if any(moment is not None and not begin <= moment <= end for moment in (first, last)):
+            yield f"EarliestEndTime or LatestEndTime is not in {month}"
+        if first is not None and last is not None and first > last:
+            yield "EarliestEndTime lies after LatestEndTime"
+
+    def _benchmark_faults(self) -> Iterator[str]:
+        kinds = {tuple(_benchmarks(self.values[key])) for key in self.rules.by_benchmark if key in self.values}
+        if len(kinds) > 1:
+            yield "the durations are normalised with different benchmarks"
+        kind = self.values.get("ServiceLevelType")
+        if kind is not None and kind.lower() not in BENCHMARKS:
+            yield f"ServiceLevelType is {kind[:40]!r}, not one of {', '.join(BENCHMARKS.values())}"
+
+    def _cpu_faults(self) -> Iterator[str]:
+        cpu, wall, processors = (self._number(key) for key in ("CpuDuration", "WallDuration", "Processors"))
+        jobs = self._number("NumberOfJobs") if "NumberOfJobs" in self.rules.longest else 1
+        if not processors or cpu is None or wall is None or jobs is None:
+            return
+        # The runtime of each job was cut to whole seconds, so up to one second of each is missing.
+        if cpu > 2 * (wall + jobs) * processors:
+            yield (
+                f"{cpu} s of CPU time in {wall} s on {processors} processors is more than twice as much as there was: "
+                "are these milliseconds (divide_by: 1000)?"
+            )
+
+
+def judge(message_text: str, now: datetime | None = None) -> Sequence[Problem]:
+    """Why APEL would refuse the message; empty if it would not.
+
+    Args:
+        message_text: as it is signed.
+        now: without it nothing lies in the future.
+    """
+    header, _, body = message_text.partition("\n")
+    rules = MESSAGES.get(header.rstrip())
+    if rules is None:
+        return [Problem("message", f"APEL knows no message that begins with {header[:60]!r}")]
+    if faults := list(_text_faults(message_text)):
+        return [Problem("message", fault) for fault in faults]
+    *blocks, rest = body.split("%%")
+    problems = [] if not rest.strip() else [Problem("message", "the last record is not closed by %%")]
+    problems += [] if blocks else [Problem("message", "there is no record in it")]
+    seen: set[tuple[str, ...]] = set()
+    for number, block in enumerate(blocks, 1):
+        problems += [Problem(f"record {number}", fault) for fault in _block_faults(rules, block, now, seen)]
+    return problems
+
+
+def _text_faults(text: str) -> Iterator[str]:
+    if _ODD.search(text):
+        yield "there is a control character in it"
+    if _ENCRYPTED.search(text):
+        yield "the receiver would take it for an encrypted one"
+
+
+def _block_faults(rules: Rules, block: str, now: datetime | None, seen: set[tuple[str, ...]]) -> Iterator[str]:
+    lines = [line for line in block.split("\n") if line.strip()]
+    if any(":" not in line for line in lines):
+        yield "a line has no colon"
+        return
+    pairs = [(key.strip(), value.strip()) for key, _, value in (line.partition(":") for line in lines)]
+    if len({key for key, _ in pairs}) < len(pairs):
+        yield "a key stands twice"
+    values = {key: value for key, value in pairs if key in _PLAIN_TEXT or value.lower() not in _NULL}
+    yield from _Judging(rules, values, now).faults()
+    key = tuple([_as_key(name, values.get(name, "None")) for name in rules.key])
+    if key in seen:
+        yield "its key is that of a record before it, which it would replace"
+    seen.add(key)
+
+
+def _as_key(name: str, value: str) -> str:
+    # Of what is normalised, the benchmark belongs to the key; of a service level, its value does, too.
+    return fold(value) if name not in NORMALISED else ",".join(_benchmarks(value))
+
+
+def _whole_faults(key: str, value: str) -> Iterator[str]:
+    most = _MOST_JOBS if key in {"NumberOfJobs", "Processors", "NodeCount"} else _MOST
+    if not _WHOLE.fullmatch(value):
+        yield f"{key} is {value[:40]!r}, no whole number"
+    elif not 0 <= int(value) <= most:
+        yield f"{key} is {value[:40]}, not from 0 to {most}"
+
+
+def _benchmarks(value: str) -> list[str]:
+    """The names in ``{HEPscore23: 1}``, in lower case and in order."""
+    found = _BENCHMARKS.fullmatch(value)
+    return [] if found is None else sorted(part.partition(":")[0].strip().lower() for part in found[1].split(","))
+
+
+def _benchmarks_faults(key: str, value: str) -> Iterator[str]:
+    found = _BENCHMARKS.fullmatch(value)
+    numbers = [] if found is None else [part.partition(":")[2].strip() for part in found[1].split(",")]
+    names = _benchmarks(value)
+    if not numbers or not all(_DECIMAL.fullmatch(number) and 0 <= Decimal(number) <= _MOST for number in numbers):
+        yield f"{key} is {value[:60]!r}, not a benchmark and a number such as {{HEPscore23: 1}}"
+    elif len(set(names)) < len(names) or not set(names) <= set(BENCHMARKS):
+        yield f"{key} is {value[:60]!r}: each benchmark once, of {', '.join(BENCHMARKS.values())}"

@@ -1,0 +1,228 @@
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from auditord.testing import FakePluginContext
+from auditord_builtin.apel.config import ApelConfig
+from auditord_builtin.apel.messages import SummaryRow, render, sync_message
+from auditord_builtin.apel.months import Month
+from auditord_builtin.apel.summing import half_up, summaries
+from auditord_builtin.apel.validation import judge
+from auditord_hookspecs import Component, Record, Score
+from tests.builtin.apel.apel_receiver import Receiver
+
+MARCH = Month(2024, 3)
+pytestmark = pytest.mark.anyio
+
+
+def configured(**changes: Any) -> ApelConfig:  # Any: as in a file; a__b changes b within a
+    made: dict[str, Any] = {
+        "site": {"sites_to_report": {"SITE-A": ["a", "a2"], "SITE-B": ["b"]}},
+        "messaging": {"client_cert": "/c", "client_key": "/k"},
+        "benchmarks": [{"type": "HEPscore23", "score": "HEPscore23"}, {"type": "hepspec", "score": "HS06"}],
+        "summary_fields": {
+            "mandatory": {
+                "VO": {"type": "MetaField", "name": "voms", "regex": "(?<=/).*?(?=/|$)"},
+                "SubmitHost": {"type": "MetaField", "name": "submit_host"},
+            },
+            "optional": {"NodeCount": {"type": "ConstantField", "value": 1}},
+        },
+    }
+    for path, value in changes.items():
+        *sections, last = path.split("__")
+        inner = made
+        for section in sections:
+            inner = inner.setdefault(section, {})
+        inner[last] = value
+    return ApelConfig.model_validate(made)
+
+
+def job(
+    name: str,
+    stop: datetime = datetime(2024, 3, 10, tzinfo=UTC),
+    *,
+    wall: float = 3600,
+    cpu: int | None = 3000,
+    cores: int | None = 1,
+    **labels: str,
+) -> Record:
+    scores = tuple([Score(key, float(labels.pop(key))) for key in ("HEPscore23", "HS06") if key in labels])
+    if not labels.pop("unscored", ""):
+        scores = scores or (Score("HEPscore23", 15.1),)
+    components = [Component("Cores", cores, scores)] if cores is not None else []
+    components += [Component("TotalCPU", cpu, ())] if cpu is not None else []
+    told = {"site_id": "a", "voms": "/atlas/Role=production", "submit_host": "ce1.example.org"} | labels
+    meta: dict[str, tuple[str, ...]] = {key: (value,) for key, value in told.items() if value}
+    return Record(name, stop - timedelta(seconds=wall), tuple(components), stop, meta)
+
+
+async def rows(config: ApelConfig, *records: Record, site: str = "SITE-A") -> tuple[SummaryRow, ...]:
+    answer = await summaries(config, FakePluginContext(stored=records), site, MARCH)
+    assert answer.problems == ()
+    return answer.rows
+
+
+async def test_a_row_has_what_its_jobs_come_to() -> None:
+    first, last = datetime(2024, 3, 1, 11, 46, 40, 500_000, UTC), datetime(2024, 3, 2, 11, 46, 40, tzinfo=UTC)
+    made = [job("1", first, cpu=26_000, cores=8), job("2", last, cpu=30_000, cores=8)]
+    (row,) = await rows(configured(), *made)
+    (message,) = render([row])
+    assert message.text == (
+        "APEL-normalised-summary-message: v0.4\nSite: SITE-A\nMonth: 3\nYear: 2024\nVO: atlas\n"
+        "SubmitHost: ce1.example.org\nNodeCount: 1\nProcessors: 8\nEarliestEndTime: 1709293600\n"
+        "LatestEndTime: 1709380000\nWallDuration: 7200\nCpuDuration: 56000\n"
+        "NormalisedWallDuration: {HEPscore23: 108720}\nNormalisedCpuDuration: {HEPscore23: 845600}\n"
+        "NumberOfJobs: 2\n%%\n"
+    )
+    assert (message.records, message.site, message.month) == (1, "SITE-A", MARCH)
+
+
+async def test_only_the_month_and_the_site_count() -> None:
+    window = MARCH.window
+    inside = [job("first", window.start), job("last", window.stop - timedelta(microseconds=1), site_id="a2")]
+    outside = [job("late", window.stop), job("early", window.start - timedelta(microseconds=1)), job("b", site_id="b")]
+    (row,) = await rows(configured(), *inside, *outside)
+    assert row.jobs == 2
+    (other,) = await rows(configured(), *inside, *outside, site="SITE-B")
+    assert other.jobs == 1
+
+
+async def test_a_record_with_both_labels_and_several_sites_counts_once() -> None:
+    both = job("1", site="a", site_id="b")
+    older = job("2", site_id="", site="a")
+    several = Record(both.record_id + "x", both.start_time, both.components, both.stop_time, {"site_id": ("b", "a")})
+    config = configured()
+    assert [row.jobs for row in await rows(config, both, older, several)] == [1]
+    assert sum(row.jobs for row in await rows(config, both, older, several, site="SITE-B")) == 2
+
+
+async def test_mixed_benchmarks_make_a_row_each() -> None:
+    made = [job("1", HEPscore23="15"), job("2", HS06="10"), job("3", HEPscore23="20", HS06="10"), job("4", HS06="0.5")]
+    found = await rows(configured(), *made)
+    assert [(row.benchmark, row.jobs, row.normalised_wall) for row in found] == [
+        ("HEPscore23", 2, 3600 * 35),
+        ("hepspec", 2, 3600 * 10 + 1800),
+    ]
+
+
+async def test_a_score_of_zero_is_one_that_is_not_known() -> None:
+    (row,) = await rows(configured(), job("1", HEPscore23="0", HS06="10"))
+    assert (row.benchmark, row.normalised_wall) == ("hepspec", 36_000)
+
+
+async def test_halves_are_added_up_before_they_are_rounded() -> None:
+    halves = [job(str(number), wall=1, cpu=1, HEPscore23="0.5") for number in range(1000)]
+    (row,) = await rows(configured(), *halves)
+    assert (row.normalised_wall, row.normalised_cpu) == (500, 500)
+
+
+async def test_one_node_with_eleven_processors_is_not_eleven_nodes_with_one() -> None:
+    nodes = {"type": "MetaField", "name": "nodes"}
+    found = await rows(
+        configured(summary_fields__optional__NodeCount=nodes),
+        job("1", cores=11, nodes="1"),
+        job("2", cores=1, nodes="11"),
+    )
+    assert [(row.node_count, row.processors) for row in found] == [(1, 11), (11, 1)]
+
+
+async def test_what_apel_takes_for_one_key_is_one_row() -> None:
+    vo = {"type": "MetaField", "name": "voms"}
+    made = [job("1", voms="CaseVo"), job("2", voms="casevo"), job("3", voms="cásevo"), job("4", voms="casevo ")]
+    for order in (made, made[::-1]):
+        (row,) = await rows(configured(summary_fields__mandatory__VO=vo), *order)
+        assert (row.vo, row.jobs) == ("CaseVo", 4)
+
+
+async def test_milliseconds_are_divided_once_for_all() -> None:
+    cpu = {"type": "ComponentField", "name": "TotalCPU", "divide_by": 1000}
+    (row,) = await rows(
+        configured(summary_fields__mandatory__CpuDuration=cpu), *[job(str(each), cpu=1_500) for each in range(3)]
+    )
+    assert row.cpu == 5  # 4.5, half up; each for itself: 6
+
+
+async def test_a_description_splits_nothing() -> None:
+    made = configured(summary_fields__optional__InfrastructureDescription={"type": "ConstantField", "value": "x" * 300})
+    (row,) = await rows(made, job("1"))
+    assert row.infrastructure_description == "x" * 100
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        (job("bad", cores=None), "no score HEPscore23 or HS06"),
+        (job("bad", unscored="1"), "no score HEPscore23 or HS06"),
+        (job("bad", cpu=None), "no component TotalCPU"),
+        (job("bad", HEPscore23="1e300"), "not from 0 to 10000000"),
+        (job("bad", cpu=3_000_000, cores=3), "milliseconds"),
+        (job("bad", cpu=2**62, cores=3), "not from 0 to"),
+    ],
+)
+async def test_a_bad_record_is_listed_and_stops_no_other(record: Record, reason: str) -> None:
+    answer = await summaries(configured(), FakePluginContext(stored=[record, job("good")]), "SITE-A", MARCH)
+    assert [row.jobs for row in answer.rows] == [1]
+    (problem,) = answer.problems
+    assert problem.jobs == 1
+    assert reason in problem.reason
+
+
+async def test_a_number_of_nodes_that_is_none_is_listed() -> None:
+    made = configured(summary_fields__optional__NodeCount={"type": "MetaField", "name": "nodes"})
+    answer = await summaries(
+        made, FakePluginContext(stored=[job("1", nodes="²"), job("2", nodes="2")]), "SITE-A", MARCH
+    )
+    assert [row.node_count for row in answer.rows] == [2]
+    assert "no whole number" in answer.problems[0].reason
+
+
+@pytest.mark.parametrize(
+    ("layout", "lines"),
+    [
+        ("normalised-v0.3", ["ServiceLevelType: hepspec", "NormalisedWallDuration: 51120", "Infrastructure: grid"]),
+        ("v0.4", ["ServiceLevel: {hepspec: 14.200}", "InfrastructureType: grid"]),
+        ("v0.2", ["ServiceLevelType: hepspec", "ServiceLevel: 14.200"]),
+    ],
+)
+async def test_the_other_layouts(layout: str, lines: list[str]) -> None:
+    made = configured(
+        summary_message=layout, summary_fields__optional__Infrastructure={"type": "ConstantField", "value": "grid"}
+    )
+    found = await rows(made, job("1", HS06="14.2"), job("2", HEPscore23="15.1"))
+    (message,) = render([row for row in found if row.benchmark == "hepspec"])
+    assert set(lines) <= set(message.text.splitlines())
+    assert judge(message.text) == []
+
+
+async def test_different_values_of_a_benchmark_are_rows_of_their_own_where_apel_normalises() -> None:
+    made = await rows(configured(summary_message="v0.2"), job("1", HS06="14.2"), job("2", HS06="14.3"))
+    assert [row.service_level for row in made] == [Decimal("14.200"), Decimal("14.300")]
+    assert judge(render(made)[0].text) == []
+
+
+async def test_a_withdrawn_row_replaces_the_one_that_it_withdraws() -> None:
+    (row,) = await rows(configured(), job("1"))
+    receiver = Receiver()
+    for message in (*render([row]), *render([row.withdrawn()])):
+        assert judge(message.text) == []
+        receiver.take(message.text)
+    assert (len(receiver.rows), receiver.total("NumberOfJobs"), receiver.total("WallDuration")) == (1, 0, 0)
+
+
+async def test_the_sync_message_counts_jobs_by_submit_host() -> None:
+    made = [job("1", cores=1), job("2", cores=2), job("3", submit_host="CE2.example.org", voms="/cms")]
+    (message,) = sync_message(await rows(configured(), *made))
+    assert message.text == (
+        "APEL-sync-message: v0.1\n"
+        "Site: SITE-A\nSubmitHost: CE2.example.org\nNumberOfJobs: 1\nMonth: 3\nYear: 2024\n%%\n"
+        "Site: SITE-A\nSubmitHost: ce1.example.org\nNumberOfJobs: 2\nMonth: 3\nYear: 2024\n%%\n"
+    )
+    assert judge(message.text) == []
+
+
+@pytest.mark.parametrize(("number", "rounded"), [("1/2", 1), ("3/2", 2), ("5/2", 3), ("2499/1000", 2), ("0", 0)])
+def test_halves_go_up(number: str, rounded: int) -> None:
+    assert half_up(Fraction(number)) == rounded
