@@ -1,0 +1,372 @@
+"""The client against the API's rules: what is asked, what is asked again, and what each answer means."""
+
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from auditord_builtin.waldur.client import (
+    AccessDenied,
+    Clock,
+    InvalidAnswer,
+    Refused,
+    ServerFailed,
+    Unreachable,
+    WaldurClient,
+    WaldurError,
+    open_client,
+)
+from auditord_builtin.waldur.client.payloads import UserUsage, amount_text, user_usage
+from tests.waldur_server import (
+    BROKEN,
+    CUT,
+    OIDC_SECRET,
+    RESET,
+    RESET_AFTER,
+    STAFF_TOKEN,
+    TOKEN,
+    FakeWaldur,
+    Fault,
+    fake_waldur,
+    throttled,
+    uuid_of,
+)
+from tests.waldur_settings import waldur_config
+
+pytestmark = pytest.mark.anyio
+
+MARCH = date(2026, 3, 1)
+NOW = datetime(2026, 3, 15, 11, tzinfo=UTC)
+ONE = uuid_of("one")
+
+
+@dataclass
+class Ticking:
+    """A clock that only moves when somebody sleeps."""
+
+    seconds: float = 0.0
+    slept: list[float] = field(default_factory=list[float])
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.seconds += seconds
+
+    @property
+    def clock(self) -> Clock:
+        return Clock(sleep=self.sleep, monotonic=lambda: self.seconds, chance=lambda: 1.0)
+
+
+@pytest.fixture
+def waldur() -> Generator[FakeWaldur, None, None]:
+    with fake_waldur() as running:
+        yield running
+
+
+@pytest.fixture
+def ticking() -> Ticking:
+    return Ticking()
+
+
+@asynccontextmanager
+async def client_of(
+    waldur: FakeWaldur, ticking: Ticking, *, show: Callable[[str], None] | None = None, **options: Any
+) -> AsyncGenerator[WaldurClient]:
+    access = {"waldur_api_url": f"{waldur.url}/api/", "waldur_api_token": TOKEN, **options}
+    async with open_client(waldur_config(**access), show=show, clock=ticking.clock) as client:
+        yield client
+
+
+@pytest.fixture
+async def client(waldur: FakeWaldur, ticking: Ticking) -> AsyncGenerator[WaldurClient]:
+    async with client_of(waldur, ticking) as running:
+        yield running
+
+
+async def write(client: WaldurClient, amount: str = "6.59") -> None:
+    await client.set_usage(ONE, NOW, {"cpu": Decimal(amount)})
+
+
+def usages(*names: str) -> list[UserUsage]:
+    return [user_usage(name, NOW, Decimal("0.19"), None) for name in names]
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_list_is_read_to_its_end_whatever_host_its_links_name(ticking: Ticking) -> None:
+    accounts = {f"r{number}": (f"acct{number}", "OK") for number in range(7)}
+    with fake_waldur(resources=accounts, page_size=3) as waldur:
+        async with client_of(waldur, ticking) as client:
+            found = await client.resources()
+    assert [each.backend_id for each in found] == [account for account, _ in accounts.values()]
+    assert [made.query["page"] for made in waldur.requests] == [["1"], ["2"], ["3"]]
+    assert all(made.query["state"] == ["OK", "Erred"] for made in waldur.requests)
+
+
+async def test_pages_that_do_not_count_up_are_not_followed_for_ever(waldur: FakeWaldur, client: WaldurClient) -> None:
+    again = f'<{waldur.url}/api/x/?page=1>; rel="next"'
+    waldur.fail("GET /api/marketplace-provider", Fault(200, body=b"[]", headers=(("Link", again),)))
+    with pytest.raises(InvalidAnswer, match="after page 1 comes"):
+        await client.resources()
+    assert len(waldur.requests) == 1
+
+
+async def test_whose_token_which_offering_and_which_users(client: WaldurClient) -> None:
+    user, offering, (alice, _) = await client.me(), await client.offering(), await client.offering_users()
+    assert (user.username, user.is_staff, user.permissions[0].role_name) == ("service", False, "OFFERING.MANAGER")
+    assert [(each.type, each.takes_usage) for each in offering.components] == [("cpu", True), ("mem", True)]
+    assert alice.username == "alice"
+    assert (await client.version()).version == "7.5.0"
+
+
+async def test_amounts_are_read_as_they_are_written(client: WaldurClient) -> None:
+    await write(client)
+    (row,) = await client.component_usages(MARCH)
+    assert (row.type, row.usage, row.resource_uuid, row.billing_period) == ("cpu", Decimal("6.59"), ONE, MARCH)
+    assert await client.set_user_usages(row.uuid, usages("alice")) == {}
+    (below,) = await client.user_usages(MARCH)
+    assert (below.username, below.usage, below.row) == ("alice", Decimal("0.19"), row.uuid)
+
+
+async def test_how_far_the_clocks_are_apart(waldur: FakeWaldur, client: WaldurClient) -> None:
+    assert await client.clock_ahead(lambda: waldur.now - timedelta(seconds=90)) == timedelta(seconds=90)
+
+
+async def test_half_of_an_answer_is_not_believed_and_not_asked_for_again(
+    waldur: FakeWaldur, client: WaldurClient
+) -> None:
+    waldur.fail("GET /api/marketplace-provider-resources", BROKEN)
+    with pytest.raises(InvalidAnswer, match="something that Waldur does not say"):
+        await client.resources()
+    assert len(waldur.requests) == 1
+
+
+# -- attempts ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", [RESET, RESET_AFTER, CUT, Fault(500), Fault(502), Fault(503), Fault(504)], ids=repr)
+async def test_passing_faults_are_waited_for(waldur: FakeWaldur, client: WaldurClient, fault: Fault) -> None:
+    waldur.fail("GET /api/marketplace-provider-resources", fault, fault)
+    assert len(await client.resources()) == 1
+    assert len(waldur.requests) == 3
+
+
+@pytest.mark.parametrize("fault", [RESET, RESET_AFTER, Fault(502), Fault(503), Fault(502, after=True)], ids=repr)
+async def test_a_write_may_come_twice_and_counts_once(waldur: FakeWaldur, client: WaldurClient, fault: Fault) -> None:
+    waldur.fail("POST", fault)
+    await write(client)
+    assert len(waldur.requests) == 2
+    assert waldur.totals("2026-03") == {("acct1", "cpu"): "6.59"}
+
+
+async def test_waits_double(waldur: FakeWaldur, client: WaldurClient, ticking: Ticking) -> None:
+    waldur.fail("GET", *[Fault(503)] * 4)
+    await client.me()
+    assert ticking.slept == [1, 2, 4, 8]
+
+
+async def test_waits_as_long_as_the_server_asks_for(waldur: FakeWaldur, client: WaldurClient, ticking: Ticking) -> None:
+    until = ("Retry-After", "Sun, 15 Mar 2026 12:00:20 GMT")  # 20 s from the server's own now
+    waldur.fail("GET", throttled(17), Fault(429, headers=(until,)), Fault(429, headers=(("Retry-After", "soon"),)))
+    await client.me()
+    assert ticking.slept == [17, 20, 4]
+
+
+async def test_a_server_that_asks_for_more_time_than_there_is_is_not_waited_for(
+    waldur: FakeWaldur, client: WaldurClient, ticking: Ticking
+) -> None:
+    waldur.fail("GET", throttled(3_600))
+    with pytest.raises(Unreachable, match="answered 429, asked once"):
+        await client.me()
+    assert ticking.slept == []
+
+
+async def test_all_requests_share_one_budget(waldur: FakeWaldur, ticking: Ticking) -> None:
+    waldur.always["GET"] = throttled(40)
+    async with client_of(waldur, ticking, retry_for="100s") as client:
+        for _ in range(3):
+            with pytest.raises(Unreachable):
+                await client.me()
+        assert ticking.slept == [40, 40]
+        assert len(waldur.requests) == 5
+        client.renew_budget()
+        with pytest.raises(Unreachable):
+            await client.me()
+    assert len(ticking.slept) == 4
+
+
+async def test_a_server_error_that_stays_is_about_the_request(waldur: FakeWaldur, client: WaldurClient) -> None:
+    waldur.always["POST"] = Fault(500)
+    with pytest.raises(ServerFailed, match="answered 500, asked 3 times"):
+        await write(client)
+    assert len(waldur.requests) == 3
+
+
+async def test_a_server_that_is_not_there_is_named(waldur: FakeWaldur, ticking: Ticking) -> None:
+    options: dict[str, Any] = {"waldur_api_url": "http://127.0.0.1:1/api/", "retry_for": "5s"}
+    async with client_of(waldur, ticking, **options) as client:
+        with pytest.raises(Unreachable, match="GET /api/users/me/ was not answered, asked 3 times"):
+            await client.me()
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(400, Refused), (401, AccessDenied), (403, AccessDenied), (404, Refused), (302, InvalidAnswer)]
+)
+async def test_other_answers_are_final(
+    waldur: FakeWaldur, client: WaldurClient, status: int, kind: type[WaldurError]
+) -> None:
+    waldur.always["POST"] = Fault(status, body=b'{"detail": "as it is"}', headers=(("Location", waldur.url),))
+    with pytest.raises(kind, match=f"POST /api/marketplace-component-usages/set_usage/ was answered {status}"):
+        await write(client)
+    assert len(waldur.requests) == 1
+
+
+async def test_a_login_page_is_no_success(waldur: FakeWaldur, client: WaldurClient) -> None:
+    waldur.always["POST"] = Fault(200, body=b"<html>please log in</html>")
+    with pytest.raises(InvalidAnswer, match="200 and not 201: is it Waldur"):
+        await write(client)
+
+
+async def test_every_attempt_is_observed(waldur: FakeWaldur, ticking: Ticking) -> None:
+    waldur.fail("GET", Fault(503))
+    waldur.fail("POST", RESET)  # a reset GET may be repeated by aiohttp itself, once
+    heard: list[str] = []
+    config = waldur_config(waldur_api_url=waldur.url, waldur_api_token=TOKEN)
+    async with open_client(config, observe=heard.append, clock=ticking.clock) as client:
+        await client.me()
+        await write(client)
+    assert heard == ["503", "200", "none", "201"]
+
+
+# -- who we are -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_token_of_waldur(waldur: FakeWaldur, client: WaldurClient) -> None:
+    await client.me()
+    assert waldur.requests[0].authorization == f"Token {TOKEN}"
+
+
+def oidc(waldur: FakeWaldur, secret: str = OIDC_SECRET) -> dict[str, Any]:
+    url = f"{waldur.url}/token"
+    return {
+        "waldur_api_token": None,
+        "oidc_token_url": url,
+        "oidc_client_id": "auditord",
+        "oidc_client_secret": secret,
+    }
+
+
+async def test_a_token_of_a_provider_is_kept_until_shortly_before_its_end(ticking: Ticking) -> None:
+    with fake_waldur(token_seconds=100) as waldur:
+        async with client_of(waldur, ticking, **oidc(waldur)) as client:
+            await client.me()
+            ticking.seconds += 69
+            await client.me()
+            ticking.seconds += 2
+            await client.me()
+    assert [made.authorization for made in waldur.requests if made.path != "/token"] == [
+        "Bearer granted-1",
+        "Bearer granted-1",
+        "Bearer granted-2",
+    ]
+
+
+async def test_a_provider_that_is_busy_is_waited_for_and_one_that_refuses_is_not(
+    waldur: FakeWaldur, ticking: Ticking
+) -> None:
+    waldur.fail("POST /token", Fault(503))
+    async with client_of(waldur, ticking, **oidc(waldur)) as client:
+        await client.me()
+    async with client_of(waldur, ticking, **oidc(waldur, "wrong")) as client:
+        with pytest.raises(AccessDenied, match="/token was answered 401"):
+            await client.me()
+    assert waldur.asked() == ["POST /token", "POST /token", "GET /api/users/me/", "POST /token"]
+
+
+# -- users ------------------------------------------------------------------------------------------------------------
+
+
+async def total(client: WaldurClient) -> str:
+    await write(client)
+    (row,) = await client.component_usages(MARCH)
+    return str(row.uuid)
+
+
+async def test_many_users_are_one_request(waldur: FakeWaldur, client: WaldurClient) -> None:
+    row = await total(client)
+    assert await client.set_user_usages(row, usages("alice", "bob")) == {}
+    assert len(waldur.bodies("set_user_usages")) == 1
+    assert set(waldur.user_amounts("2026-03").values()) == {"0.19"}
+
+
+async def test_an_older_server_gets_one_user_at_a_time_and_is_asked_once(ticking: Ticking) -> None:
+    with fake_waldur(has_bulk=False) as waldur:
+        async with client_of(waldur, ticking) as client:
+            row = await total(client)
+            assert not await client.has_bulk()
+            assert await client.set_user_usages(row, usages("alice", "bob")) == {}
+            assert await client.set_user_usages(row, usages("carol")) == {}
+    assert len(waldur.bodies("set_user_usages")) == 1 + 1  # and the question beforehand
+    assert [body["username"] for body in waldur.bodies("set_user_usage")] == ["alice", "bob", "carol"]
+
+
+async def test_a_total_that_is_gone_is_not_taken_for_an_older_server(waldur: FakeWaldur, client: WaldurClient) -> None:
+    row = await total(client)
+    reasons = await client.set_user_usages(uuid_of("gone"), usages("alice", "bob"))
+    assert list(reasons) == ["alice", "bob"]
+    assert await client.set_user_usages(row, usages("alice", "bob")) == {}
+    assert len(waldur.bodies("set_user_usages")) == 2
+    assert len(waldur.bodies("set_user_usage")) == 1
+
+
+async def test_one_user_who_is_refused_does_not_keep_the_others_out(ticking: Ticking) -> None:
+    names = [f"user{number}" for number in range(16)]
+    with fake_waldur(refused_users={"user5"}) as waldur:
+        async with client_of(waldur, ticking) as client:
+            reasons = await client.set_user_usages(await total(client), usages(*names))
+    assert list(reasons) == ["user5"]
+    assert "This field is not valid" in reasons["user5"]
+    assert len(waldur.user_amounts("2026-03")) == 15
+    assert len(waldur.bodies("set_user_usages")) == 9
+
+
+async def test_whether_many_users_fit_is_found_out_without_writing(waldur: FakeWaldur, client: WaldurClient) -> None:
+    assert await client.has_bulk()
+    assert waldur.asked("POST") == []
+
+
+# -- dry runs and amounts ---------------------------------------------------------------------------------------------
+
+
+async def test_a_dry_run_shows_what_it_would_write_and_reads_for_real(waldur: FakeWaldur, ticking: Ticking) -> None:
+    shown: list[str] = []
+    async with client_of(waldur, ticking, show=shown.append) as client:
+        await client.resources()
+        await write(client)
+        await client.set_user_usages("<row>", usages("alice"))
+    assert waldur.asked("POST") == []
+    assert len(waldur.asked("GET")) == 1
+    assert shown[0].startswith(f'POST /api/marketplace-component-usages/set_usage/ {{"resource":"{ONE}"')
+    assert shown[1].startswith("POST /api/marketplace-component-usages/<row>/set_user_usages/")
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"), [("0", "0.00"), ("6.5", "6.50"), ("1E+3", "1000.00"), ("12896", "12896.00")]
+)
+def test_amounts_have_two_decimals(amount: str, text: str) -> None:
+    assert amount_text(Decimal(amount)) == text
+
+
+@pytest.mark.parametrize("amount", ["0.005", "NaN", "Infinity"])
+def test_nothing_is_rounded_twice(amount: str) -> None:
+    with pytest.raises(ValueError, match="round it first"):
+        amount_text(Decimal(amount))
+
+
+async def test_a_token_of_staff_is_known_as_one(waldur: FakeWaldur, ticking: Ticking) -> None:
+    async with client_of(waldur, ticking, waldur_api_token=STAFF_TOKEN) as client:
+        assert (await client.me()).is_staff
