@@ -132,7 +132,8 @@ async def test_a_token_that_was_taken_back_is_fetched_anew_once(authority: Autho
 @pytest.mark.anyio
 async def test_a_ready_token_needs_no_certificate_service(authority: Authority, host: HostFiles) -> None:
     async with ams_broker(authority) as ams:
-        ready = replace(ams.for_client(host), token=ams.valid_token, token_url="https://127.0.0.1:1/")
+        nowhere = "https://127.0.0.1:1/"
+        ready = replace(ams.for_client(host), token=ams.valid_token, token_url=nowhere)
         async with open_broker(ready) as client:
             assert await client.publish(b"one", "1") == "1"
             assert ams.tokens == 0
