@@ -31,28 +31,32 @@ _NUMBERS: Final = frozenset({"Processors", "NodeCount", "MemoryReal", "MemoryVir
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-async def individual_jobs(config: ApelConfig, records: Records, window: Window) -> AsyncIterator[JobRow | Problem]:
-    """The jobs of all sites that stopped in the window, but none from before ``publish_since``; bad ones as problems.
+async def individual_jobs(
+    config: ApelConfig, records: Records, window: Window, sites: Sequence[str] | None = None
+) -> AsyncIterator[JobRow | Problem]:
+    """The jobs of sites that stopped in the window, but none from before ``publish_since``; bad ones as problems.
 
     Args:
         config: with ``individual_job_fields``.
         records: are streamed, so memory stays bounded.
         window: of stop times.
+        sites: by their names in GOCDB; None: all of ``sites_to_report``.
     """
+    wanted = tuple(config.site.sites_to_report) if sites is None else tuple(sites)
     since = config.site.publish_since
     begin = window.start if since is None else max(window.start, since)
     if begin >= window.stop:
         return
-    for where in conditions(config, tuple(config.site.sites_to_report), Window(begin, window.stop)):
+    for where in conditions(config, wanted, Window(begin, window.stop)):
         async with records.stream(RecordQuery(where)) as found:
             async for record in found:
-                if (job := job_row(config, record)) is not None:
+                if _site(config, record) in wanted and (job := job_row(config, record)) is not None:
                     yield job
 
 
 def job_row(config: ApelConfig, record: Record) -> JobRow | Problem | None:
     """A record as a job of APEL, or why it cannot be one; None if it is of no site that is reported."""
-    site = site_of(config, _first(record, config.site.site_meta_field))
+    site = _site(config, record)
     if site is None:
         return None
     try:
@@ -61,6 +65,10 @@ def job_row(config: ApelConfig, record: Record) -> JobRow | Problem | None:
         return Problem(record.record_id, str(reason), 1)
     faults = [fault.reason for message in render_jobs([row]) for fault in judge(message.text)]
     return Problem(record.record_id, f"left out: {'; '.join(faults)}", 1) if faults else row
+
+
+def _site(config: ApelConfig, record: Record) -> str | None:
+    return site_of(config, _first(record, config.site.site_meta_field))
 
 
 def _row(config: ApelConfig, record: Record, site: str) -> JobRow:

@@ -99,12 +99,13 @@ class _Summing:
     def result(self) -> Summaries:
         problems = [Problem(f"{self._site} {self._month}", *each) for each in sorted(self._left_out.items())]
         good: list[SummaryRow] = []
+        held: list[SummaryRow] = []
         for key in sorted(self._rows):
             row = self._rows[key].result()
             faults = [fault.reason for message in render([row]) for fault in judge(message.text)]
             problems += [Problem(_named(row), f"left out: {'; '.join(faults)}", row.jobs)] if faults else []
-            good += [] if faults else [row]
-        return Summaries(tuple(good), tuple(problems))
+            (held if faults else good).append(row)
+        return Summaries(tuple(good), tuple(problems), tuple(held))
 
     def _add(self, group: Group) -> None:
         benchmark, value = self._benchmark(group)

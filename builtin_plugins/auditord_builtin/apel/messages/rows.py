@@ -116,10 +116,12 @@ class Summaries:
     Args:
         rows: in the order of their keys.
         problems: what was left out, or has to be looked at.
+        held: rows that APEL would refuse. It keeps what it has of them: their jobs are not gone.
     """
 
     rows: tuple[SummaryRow, ...] = ()
     problems: tuple[Problem, ...] = ()
+    held: tuple[SummaryRow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
