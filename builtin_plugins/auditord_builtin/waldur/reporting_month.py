@@ -7,7 +7,7 @@ first, since the amounts of users hang below them. Faults of one resource or use
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Final
 from uuid import UUID
@@ -27,6 +27,9 @@ from auditord_builtin.waldur.client import (
 )
 from auditord_builtin.waldur.client.payloads import MAX_USERNAME, UserUsage, user_usage
 from auditord_builtin.waldur.months import BillingMonth
+
+CLOCKS_APART: Final = timedelta(minutes=5)
+"""So far may the server's clock be behind ours."""
 
 AWAY_AFTER: Final = 3
 """So many resources in a row that were not answered: Waldur is away, and the others are not tried."""
@@ -60,6 +63,7 @@ class MonthPlan:
         resources: what is reported, in this order.
         links: the URLs of the offering's users by username; others are reported without.
         rows: the totals that are there, if they have been read.
+        user_rows: the amounts of users that are there, if they have been read.
     """
 
     month: date
@@ -68,6 +72,7 @@ class MonthPlan:
     resources: Sequence[ResourcePlan]
     links: Mapping[str, str] = field(default_factory=dict[str, str])
     rows: Sequence[ComponentUsage] | None = None
+    user_rows: Sequence[ComponentUserUsage] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +117,13 @@ class MonthOutcome:
 def moment_of(month: BillingMonth, now: datetime) -> datetime | None:
     """The instant to send with a month's amounts; None while it cannot be told to the server.
 
-    The server finds the month in a zone of its own, and refuses instants to come. Noon of the first day is in the same
-    month everywhere. For the month that is going on only the present instant will do, and for some hours of its first
-    or last day that is another month in UTC: the next run will do.
+    The server finds the month in a zone of its own, and refuses instants that its clock has not reached. Noon of the
+    first day is in the same month everywhere. For the month that is going on only the present will do, and for some
+    hours of its first or last day that is another month in UTC: a later run will do.
     """
     if now >= month.window.stop:
         return datetime(month.year, month.month, 1, 12, tzinfo=UTC)
-    present = now.astimezone(UTC)
+    present = (now - CLOCKS_APART).astimezone(UTC)
     return present if (present.year, present.month) == (month.year, month.month) else None
 
 
@@ -230,7 +235,9 @@ class _Writing:
         able = [each for each in self._resources if each.plan.users and each.tried and not each.problems]
         if not able or self.stopped is not None:
             return
-        there = {(row.row, row.username): row for row in await self._client.user_usages(self._plan.month)}
+        rows = self._plan.user_rows
+        found = await self._client.user_usages(self._plan.month) if rows is None else rows
+        there = {(row.row, row.username): row for row in found}
         await self._each(iter(able), lambda resource: self._users(resource, there))
 
     async def _users(self, resource: _Resource, there: UserRows) -> None:
