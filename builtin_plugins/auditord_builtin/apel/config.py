@@ -28,7 +28,7 @@ from auditord_builtin.apel.fields import (
     RecordField,
     ScoreField,
 )
-from auditord_hookspecs import Duration, RunConfig, Secret, Section
+from auditord_hookspecs import Duration, PluginConfig, Secret, Section
 
 BENCHMARKS: Final[Mapping[str, str]] = {"hepscore23": "HEPscore23", "hepspec": "hepspec", "si2k": "si2k"}
 """What APEL knows, as AUDITOR writes it, by lower case."""
@@ -219,7 +219,7 @@ class AcceleratorConfig(Section):
     topic: Name = Field(description="Where they go.")
 
 
-class ApelConfig(RunConfig):
+class ApelConfig(PluginConfig):
     """Reports usage to EGI's accounting, APEL."""
 
     message_type: MessageType = MessageType.SUMMARIES

@@ -86,8 +86,8 @@ def read(part: str, known: list[str]) -> Fields:
 
 def check(record: Fields) -> None:
     assert all(record[name] for name in NOT_NULL)
-    wall, cpu = int(record["WallDuration"]), int(record["CpuDuration"])
-    assert cpu <= 2 * int(record["Processors"]) * (wall + int(record.get("NumberOfJobs", "1")))
+    wall, cpu, processors = (int(record[name]) for name in ("WallDuration", "CpuDuration", "Processors"))
+    assert processors == 0 or cpu <= 2 * processors * (wall + int(record.get("NumberOfJobs", "1")))
     if "Month" in record:
         year, month = int(record["Year"]), int(record["Month"])
         first = int(datetime(year, month, 1, tzinfo=UTC).timestamp())

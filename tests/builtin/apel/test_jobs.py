@@ -1,0 +1,127 @@
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from auditord.client.conditions import matches
+from auditord.testing import FakePluginContext
+from auditord_builtin.apel.config import ApelConfig
+from auditord_builtin.apel.jobs import individual_jobs, job_row
+from auditord_builtin.apel.messages import JobRow, Problem, render_jobs
+from auditord_builtin.apel.validation import judge
+from auditord_hookspecs import Component, Record, RecordQuery, Score, Window
+
+STOP = datetime(2024, 3, 10, 12, tzinfo=UTC)
+pytestmark = pytest.mark.anyio
+
+
+@dataclass
+class Filtering(FakePluginContext):
+    """Streams what a query asks for."""
+
+    @asynccontextmanager
+    async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Record]]:
+        async def each() -> AsyncIterator[Record]:
+            for record in self.stored:
+                if matches(record, query.where):
+                    yield record
+
+        yield each()
+
+
+def meta(name: str, **more: Any) -> dict[str, Any]:  # Any: as in a file
+    return {"type": "MetaField", "name": name, **more}
+
+
+def configured(layout: str = "v0.4", since: str | None = None, **optional: Any) -> ApelConfig:  # Any: as in a file
+    return ApelConfig.model_validate(
+        {
+            "message_type": "individual_jobs",
+            "job_message": layout,
+            "site": {"sites_to_report": {"SITE-A": "a", "SITE-B": "b"}, "publish_since": since},
+            "messaging": {"client_cert": "/c", "client_key": "/k"},
+            "individual_job_fields": {"mandatory": {"SubmitHost": meta("host")}, "optional": optional},
+        }
+    )
+
+
+def job(
+    name: str = "slurm-1", stop: datetime = STOP, *, site: str = "a", cpu: int = 7_000, score: float = 14.2
+) -> Record:
+    components = (Component("Cores", 2, (Score("HEPscore23", score),)), Component("TotalCPU", cpu, ()))
+    labels = {"site_id": (site,), "host": ("ce1",), "voms": ("/atlas/Role=pilot",), "user": ("alice",)}
+    return Record(name, stop - timedelta(hours=1), components, stop, dict(labels))
+
+
+def test_a_job_as_it_is_written() -> None:
+    infrastructure = {"type": "ConstantField", "value": "grid"}
+    made = configured(LocalUserId=meta("user"), FQAN=meta("voms"), InfrastructureType=infrastructure)
+    row = job_row(made, job())
+    assert isinstance(row, JobRow)
+    (message,) = render_jobs([row])
+    assert message.text == (
+        "APEL-individual-job-message: v0.4\nSite: SITE-A\nSubmitHost: ce1\nLocalJobId: slurm-1\nLocalUserId: alice\n"
+        "FQAN: /atlas/Role=pilot\nWallDuration: 3600\nCpuDuration: 7000\nProcessors: 2\nNodeCount: 1\n"
+        "StartTime: 1710068400\nEndTime: 1710072000\nInfrastructureType: grid\nServiceLevel: {HEPscore23: 14.200}\n%%\n"
+    )
+    assert message.record_ids == ("slurm-1",)
+
+
+def test_the_older_layout_names_the_benchmark_beside_its_value() -> None:
+    row = job_row(configured("v0.3"), job())
+    assert isinstance(row, JobRow)
+    (message,) = render_jobs([row])
+    assert "ServiceLevelType: HEPscore23\nServiceLevel: 14.200\n%%" in message.text
+    assert judge(message.text) == []
+
+
+def test_a_service_level_that_fields_name_counts() -> None:
+    level = {"type": "ScoreField", "name": "HEPscore23", "component_name": "Cores"}
+    made = configured("v0.3", ServiceLevelType={"type": "ConstantField", "value": "si2k"}, ServiceLevel=level)
+    row = job_row(made, job())
+    assert isinstance(row, JobRow)
+    assert (row.fields["ServiceLevelType"], row.fields["ServiceLevel"]) == ("si2k", "14.200")
+
+
+def test_a_part_of_a_time() -> None:
+    made = configured(Queue={"type": "RecordField", "name": "stop_time", "modify": "month"})
+    row = job_row(made, job())
+    assert isinstance(row, JobRow)
+    assert row.fields["Queue"] == "3"
+
+
+def test_ids_too_long_for_apel_stay_different() -> None:
+    rows = [job_row(configured(), job("é" * 255 + end)) for end in "ab"]
+    ids = {row.fields["LocalJobId"] for row in rows if isinstance(row, JobRow)}
+    assert len(ids) == 2
+    assert all(len(each) <= 255 for each in ids)
+
+
+def test_a_job_of_another_site_is_none_of_ours() -> None:
+    assert job_row(configured(), job(site="c")) is None
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [(job(cpu=7_000_000), "milliseconds"), (job(score=0), "no score HEPscore23"), (job(score=1e9), "not from 0")],
+)
+def test_a_job_that_apel_would_refuse_is_listed(record: Record, reason: str) -> None:
+    problem = job_row(configured(), record)
+    assert isinstance(problem, Problem)
+    assert (problem.subject, problem.jobs) == ("slurm-1", 1)
+    assert reason in problem.reason
+
+
+async def test_jobs_of_the_window_from_publish_since_on() -> None:
+    stored = [job(str(day), STOP.replace(day=day), site="ab"[day % 2]) for day in range(1, 29)]
+    window = Window(STOP.replace(day=5), STOP.replace(day=8))
+    found = individual_jobs(configured(since="2024-03-06T00:00:00Z"), Filtering(stored=stored), window)
+    assert [(row.record_id, row.site) async for row in found if isinstance(row, JobRow)] == [
+        ("6", "SITE-A"),
+        ("7", "SITE-B"),
+    ]
+    nothing = individual_jobs(configured(since="2025-01-01T00:00:00Z"), Filtering(stored=stored), window)
+    assert [row async for row in nothing] == []
