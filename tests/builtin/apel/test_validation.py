@@ -75,7 +75,7 @@ def test_good_ones_pass(text: str) -> None:
         (NORMALISED, "LatestEndTime: 1709380000", "LatestEndTime: 1711929600"),  # the month's end is in it
         (NORMALISED, "{HEPscore23: 108720}", "{HEPscore23: 108720.5}"),
         (NORMALISED, "VO: atlas", "VO: none"),
-        (NORMALISED, "CpuDuration: 56000", "CpuDuration: 115232"),  # 2 × (7200 + 2) × 8
+        (NORMALISED, "CpuDuration: 56000", "CpuDuration: 115232"),  # 2 * (7200 + 2) * 8
         (NORMALISED, "Processors: 8", "Processors: 0"),  # not known
         (NORMALISED, "EarliestEndTime: 1709293600\n", ""),
         (JOB, "HEPscore23", "SI2K"),
