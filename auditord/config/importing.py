@@ -10,7 +10,7 @@ from auditord.config.documents import Path as OptionPath
 from auditord.config.faults import refusal
 from auditord.config.kinds import InstalledKinds
 from auditord.config.printing import Remarks, to_yaml
-from auditord.config.yaml_files import read_file
+from auditord.config.yaml_files import read_tagged_file
 from auditord.errors import ConfigurationError
 from auditord_hookspecs import ImportedConfig
 
@@ -41,7 +41,7 @@ def import_files(files: Sequence[Path], kinds: InstalledKinds) -> str:
 
 
 def _import_file(file: Path, kinds: InstalledKinds) -> ImportedConfig:
-    document = read_file(file).values
+    document = read_tagged_file(file).values
     collectors = {name: kind.import_config for name, kind in kinds.collectors.items() if kind.import_config is not None}
     plugins = {name: kind.import_config for name, kind in kinds.plugins.items() if kind.import_config is not None}
     for importer in (*collectors.values(), *plugins.values(), import_server_config):

@@ -34,10 +34,16 @@ def read_file(path: FilePath) -> Document:
     Raises:
         ConfigurationError: it cannot be read or is not such YAML; the text names the file and each line.
     """
-    try:
-        return parse(path.read_bytes(), str(path))
-    except OSError as error:
-        raise ConfigurationError(f"cannot read the configuration file {path}: {error.strerror}") from error
+    return parse(_content(path), str(path))
+
+
+def read_tagged_file(path: FilePath) -> Document:
+    """Read a file in which mappings may have tags, as AUDITOR's have: ``!A {b: c}`` is ``{type: A, b: c}``.
+
+    Raises:
+        ConfigurationError: as :func:`read_file`.
+    """
+    return _document(_content(path), str(path), _TaggedReader(str(path)))
 
 
 def parse(content: bytes | str, name: str) -> Document:
@@ -46,7 +52,17 @@ def parse(content: bytes | str, name: str) -> Document:
     Raises:
         ConfigurationError: it is not such YAML; one line per fault, each with the line of the file.
     """
-    reader = _Reader(name)
+    return _document(content, name, _Reader(name))
+
+
+def _content(path: FilePath) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(f"cannot read the configuration file {path}: {error.strerror}") from error
+
+
+def _document(content: bytes | str, name: str, reader: "_Reader") -> Document:
     try:
         root = yaml.compose(content, Loader=_Loader)
         values: Any = None if root is None else reader.value(root, ())
@@ -123,6 +139,15 @@ class _Reader:
 
     def _origin(self, node: yaml.Node) -> Origin:
         return Origin(self._name, node.start_mark.line + 1)
+
+
+class _TaggedReader(_Reader):
+    """Takes the tag of a mapping for its ``type``, where it does not say another."""
+
+    def _value(self, node: yaml.Node, path: Path) -> Any:  # Any: what YAML holds
+        if isinstance(node, yaml.MappingNode) and node.tag.startswith("!"):
+            return {"type": node.tag[1:], **self._mapping(node, path)}
+        return super()._value(node, path)
 
 
 def _plain(text: str) -> str | int | float | bool | None:

@@ -167,7 +167,6 @@ class MandatoryJobFields(Section):
     """What every job has besides what follows from its record."""
 
     LocalJobId: JobField = RecordField(name="record_id")
-    SubmitHost: JobField
     CpuDuration: AmountField = ComponentField(name="TotalCPU")
     Processors: JobField = ComponentField(name="Cores")
     NodeCount: JobField = ConstantField(value=1)
@@ -181,6 +180,7 @@ class MandatoryJobFields(Section):
 class OptionalJobFields(Section):
     """What a job may have. ServiceLevel and its type are taken from ``benchmarks`` unless they are given here."""
 
+    SubmitHost: JobField | None = None
     MachineName: JobField | None = None
     Queue: JobField | None = None
     LocalUserId: JobField | None = None
@@ -200,7 +200,7 @@ class OptionalJobFields(Section):
 class JobFields(Section):
     """The fields of individual jobs."""
 
-    mandatory: MandatoryJobFields
+    mandatory: MandatoryJobFields = MandatoryJobFields()
     optional: OptionalJobFields = OptionalJobFields()
 
 

@@ -92,7 +92,6 @@ def _row(config: ApelConfig, record: Record, site: str) -> JobRow:
 def _values(fields: JobFields, record: Record) -> Mapping[str, str]:
     mandatory = fields.mandatory
     given: dict[str, JobField | None] = {
-        "SubmitHost": mandatory.SubmitHost,
         "LocalJobId": mandatory.LocalJobId,
         "Processors": mandatory.Processors,
         "NodeCount": mandatory.NodeCount,

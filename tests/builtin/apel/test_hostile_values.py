@@ -92,8 +92,13 @@ def configured(layout: str, job_layout: str) -> ApelConfig:
                 "optional": {**who, "Infrastructure": meta("role")},
             },
             "individual_job_fields": {
-                "mandatory": {"SubmitHost": meta("host")},
-                "optional": {**who, "FQAN": meta("voms"), "Queue": meta("role"), "InfrastructureType": meta("user")},
+                "optional": {
+                    "SubmitHost": meta("host"),
+                    **who,
+                    "FQAN": meta("voms"),
+                    "Queue": meta("role"),
+                    "InfrastructureType": meta("user"),
+                },
             },
         }
     )

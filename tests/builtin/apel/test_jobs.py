@@ -43,7 +43,7 @@ def configured(layout: str = "v0.4", since: str | None = None, **optional: Any) 
             "job_message": layout,
             "site": {"sites_to_report": {"SITE-A": "a", "SITE-B": "b"}, "publish_since": since},
             "messaging": {"client_cert": "/c", "client_key": "/k"},
-            "individual_job_fields": {"mandatory": {"SubmitHost": meta("host")}, "optional": optional},
+            "individual_job_fields": {"optional": {"SubmitHost": meta("host"), **optional}},
         }
     )
 

@@ -1,0 +1,212 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from auditord.config.yaml_files import read_tagged_file
+from auditord.errors import ConfigurationError
+from auditord_builtin.apel.config import ApelConfig, MessageType
+from auditord_builtin.apel.fields import ComponentField, MetaField, NormalisedWallDurationField
+from auditord_builtin.apel.importing import import_config
+from auditord_hookspecs import ImportedConfig
+
+NEWER = """!Config
+plugin:
+  log_level: TRACE
+  log_file: /var/log/apel.log
+  time_json_path: /var/lib/time.json
+  report_interval: 86400
+site:
+  sites_to_report:
+    SITE.A: ["site_id_1", "site_id_2"]
+    SITE-B: ["site_id_3"]
+  benchmark_type: hepscore23
+auditor:
+  ip: 127.0.0.1
+  port: 8000
+  timeout: 60
+  site_meta_field: site_id
+  use_tls: false
+messaging:
+  host: msg.argo.grnet.gr
+  port: 8443
+  client_cert: /etc/grid-security/hostcert.pem
+  client_key: /etc/grid-security/hostkey.pem
+  project: accounting
+  topic: gLite-APEL
+  timeout: 10
+  retry: 3
+summary_fields:
+  mandatory:
+    NormalisedCpuDuration: !NormalisedField
+      score: !ScoreField
+        name: hepscore23
+        component_name: Cores
+      base_value: !ComponentField
+        name: TotalCPU
+        divide_by: 1000
+    NormalisedWallDuration: !NormalisedField
+      score: !ScoreField
+        name: hepscore23
+        component_name: Cores
+    CpuDuration: !ComponentField
+      name: TotalCPU
+      divide_by: 1000
+    SubmitHost: !MetaField
+      name: headnode
+    Processors: !ComponentField
+      name: Cores
+    VO: !MetaField
+      name: voms
+      regex: (?<=/).*?(?=/|$)
+  optional:
+    GlobalUserName: !MetaField
+      name: subject
+    VORole: !MetaField
+      name: user_id
+      regex: x
+      function: !Function
+        name: vo_mapping
+        parameters: {atl: atlas}
+    Infrastructure: !ConstantField
+      value: grid
+    NodeCount: !ComponentField
+      name: NNodes
+"""
+
+OLDER = """!Config
+plugin:
+  log_level: INFO
+  time_json_path: time.json
+  report_interval: 20
+  message_type: individual_jobs
+site:
+  publish_since: 2023-01-01 13:37:42+00:00
+  sites_to_report: {SITE-A: [a]}
+  benchmark_type: hepspec
+authentication:
+  auth_url: https://msg.argo.grnet.gr:8443/v1/service-types/ams/hosts/msg.argo.grnet.gr:authx509
+  ams_url: https://msg-devel.argo.grnet.gr:443/v1/projects/accounting/topics/gLite-APEL:publish?key=
+  client_cert: cert.pem
+  client_key: key.pem
+  ca_path: /etc/grid-security/certificates
+  verify_ca: true
+auditor: {ip: 127.0.0.1, port: 3333, timeout: 60, site_meta_field: [site_id, site]}
+summary_fields:
+  mandatory:
+    NormalisedWallDuration: !NormalisedWallDurationField
+      score: !ScoreField {name: HEPSPEC, component_name: Cores}
+    NormalisedCpuDuration: !NormalisedField
+      score: !ScoreField {name: HEPSPEC, component_name: Cores}
+    WallDuration: !RecordField {name: runtime}
+    CpuDuration: !ComponentField {name: TotalCPU}
+    SubmitHost: !MetaField {name: headnode}
+    VO: !MetaField
+      name: user_id
+      function: {name: vo_mapping, parameters: {atlsg: atlas, ops: ops}}
+    Flavour: !ConstantField {value: 1}
+individual_job_fields:
+  mandatory:
+    CpuDuration: !ComponentField {name: TotalCPU, divide_by: 1000}
+  optional:
+    SubmitHost: !MetaField {name: headnode}
+    LocalUserId: !MetaField {name: user_id}
+    FQAN: !MetaField {name: voms}
+    ServiceLevel: !ScoreField {name: HEPSPEC, component_name: Cores}
+    ServiceLevelType: !ConstantField {value: HEPSPEC}
+    InfrastructureType: !ConstantField {value: grid}
+    InfrastructureDescription: !ConstantField {value: AUDITOR-ARC-SLURM}
+    Queue: !RecordField {name: stop_time, modify: month}
+"""
+
+
+def imported(text: str, folder: Path) -> ImportedConfig:
+    (folder / "apel.yml").write_text(text)
+    result = import_config(read_tagged_file(folder / "apel.yml").values)
+    assert result is not None
+    return result
+
+
+def config_of(result: ImportedConfig) -> ApelConfig:
+    prefix = "plugins.apel."
+    options: dict[str, Any] = {  # Any: YAML
+        path.removeprefix(prefix): value for path, value in result.sections.items() if path.startswith(prefix)
+    }
+    assert options.pop("kind") == "apel"
+    return ApelConfig.model_validate(options)
+
+
+def test_the_newer_layout(tmp_path: Path) -> None:
+    result = imported(NEWER, tmp_path)
+    config = config_of(result)
+    assert config.site.sites_to_report == {"SITE.A": ("site_id_1", "site_id_2"), "SITE-B": ("site_id_3",)}
+    assert [(each.type, each.score, each.component) for each in config.scores] == [
+        ("HEPscore23", "hepscore23", "Cores")
+    ]
+    assert config.summary_fields is not None
+    assert config.summary_fields.mandatory.CpuDuration == ComponentField(name="TotalCPU")
+    assert config.summary_fields.optional.NodeCount == ComponentField(name="NNodes")
+    assert (config.interval and config.interval.total_seconds(), config.messaging.retry) == (86_400, 3)
+    assert result.sections["logging.level"] == "debug"
+    assert {path.removeprefix("plugins.apel.summary_fields.mandatory.") for path in result.comments} == {
+        "CpuDuration",
+        "NormalisedCpuDuration.base_value",
+        "plugins.apel.site",
+        "plugins.apel.summary_fields.optional.VORole",
+    }
+    assert set(result.dropped) == {
+        *("plugin.log_file", "plugin.time_json_path"),
+        *("auditor.ip", "auditor.port", "auditor.timeout", "auditor.use_tls"),
+    }
+
+
+def test_the_older_layout(tmp_path: Path) -> None:
+    result = imported(OLDER, tmp_path)
+    config = config_of(result)
+    assert config.message_type is MessageType.INDIVIDUAL_JOBS
+    assert str(config.site.publish_since) == "2023-01-01 13:37:42+00:00"
+    assert config.messaging.ams_url is not None
+    assert config.messaging.ams_url.endswith(":publish")
+    assert config.summary_fields is not None
+    assert isinstance(config.summary_fields.mandatory.NormalisedWallDuration, NormalisedWallDurationField)
+    assert isinstance(config.summary_fields.mandatory.VO, MetaField)
+    assert config.summary_fields.mandatory.VO.text("atlsgm01") == "atlas"
+    assert config.individual_job_fields is not None
+    assert config.individual_job_fields.mandatory.CpuDuration == ComponentField(name="TotalCPU")
+    assert config.individual_job_fields.optional.InfrastructureType is not None
+    assert "summary_fields.WallDuration" in result.dropped
+    assert "summary_fields.Flavour" in result.dropped
+
+
+@pytest.mark.parametrize(
+    "text", ["sacct_frequency: 1", "commands: []\ngroup_mapping: {}", "site: {}\nauditor: {}", "database: {}"]
+)
+def test_files_of_others_are_none_of_ours(text: str, tmp_path: Path) -> None:
+    (tmp_path / "other.yml").write_text(text)
+    assert import_config(read_tagged_file(tmp_path / "other.yml").values) is None
+
+
+def test_a_field_without_tag_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="CpuDuration has no tag"):
+        imported(OLDER.replace("CpuDuration: !ComponentField {", "CpuDuration: {"), tmp_path)
+
+
+@pytest.mark.parametrize("text", ["a: !Tag 5", "a: !Tag [5]", "a: !!python/object:os.x {}"])
+def test_only_mappings_have_tags(text: str, tmp_path: Path) -> None:
+    (tmp_path / "other.yml").write_text(text)
+    with pytest.raises(ConfigurationError, match="tag"):
+        read_tagged_file(tmp_path / "other.yml")
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("2023-01-01 13:37:42+00:00", "2023-01-01 13:37:42+00:00"),
+        ("2023-01-01", "2023-01-01 00:00:00+00:00"),
+        ("2023-01-01T00:00:00Z", "2023-01-01 00:00:00+00:00"),
+        ("2023-01-01 01:00:00 +01:00", "2023-01-01 01:00:00+01:00"),
+    ],
+)
+def test_instants_as_yaml_writes_them(written: str, read: str, tmp_path: Path) -> None:
+    config = config_of(imported(OLDER.replace("2023-01-01 13:37:42+00:00", written), tmp_path))
+    assert str(config.site.publish_since) == read
