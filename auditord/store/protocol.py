@@ -9,6 +9,7 @@ from typing import Protocol
 
 from auditord.database.memory import PluginMemory
 from auditord.duplicates import Duplicates
+from auditord.store.amendments import Amended, Amendment, Version
 from auditord_hookspecs import AggregateQuery, Aggregates, Entry, Provenance, Record, RecordQuery, RecordUpdate
 
 __all__ = [
@@ -108,6 +109,21 @@ class RecordStore(Protocol):
 
         With an alternate id, a record of another start is another run and stays: the new one gets the alternate id.
         """
+        ...
+
+    async def amend(self, amendments: Sequence[Amendment], provenance: Provenance) -> Sequence[Amended]:
+        """Change records on purpose in one transaction, one outcome each, and keep what they were before.
+
+        What senders can carry on is in the outbox, as if a client had done it; a deletion is not, since no protocol has
+        a request for it.
+
+        Raises:
+            InvalidRecord: two amendments are about one record, or the database refuses a record; then nothing is done.
+        """
+        ...
+
+    async def history(self, record_id: str) -> Sequence[Version]:
+        """What a record was before each change on purpose, the oldest first; also of one that was deleted."""
         ...
 
     async def get(self, record_id: str) -> bytes | None:

@@ -78,7 +78,7 @@ class Transactions:
         try:
             if await self._add_new(connection, offers, numbers):
                 return [Verdict.ADDED] * len(offers)
-            outcomes = await _again(lambda: self._settle(connection, changes, numbers, atomic=atomic))
+            outcomes = await again(lambda: self._settle(connection, changes, numbers, atomic=atomic))
         except _PERMANENT as error:
             _raise_unless_permanent(error)
             raise await _refusal(connection, offers, numbers, error) from error
@@ -90,7 +90,7 @@ class Transactions:
         offers = [change.offer for change in changes if isinstance(change, Addition)]
         if len(offers) == len(changes) and await self._add_new(connection, offers, numbers):
             return [Verdict.ADDED] * len(offers)
-        return await _again(lambda: self._settle(connection, changes, numbers, atomic=False))
+        return await again(lambda: self._settle(connection, changes, numbers, atomic=False))
 
     async def _change_alone(self, connection: Connection, change: Change, numbers: Numbers) -> Outcome:
         try:
@@ -181,7 +181,7 @@ def _record_id(offer: Offer) -> str:
     return offer.record.record_id
 
 
-async def _again(work: Callable[[], Awaitable[T]]) -> T:
+async def again(work: Callable[[], Awaitable[T]]) -> T:
     """Do work until no other transaction is in the way."""
     for _ in range(_ATTEMPTS):
         try:

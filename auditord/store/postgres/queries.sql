@@ -146,6 +146,44 @@ SELECT score_set
 FROM auditord.score_sets
 WHERE digest = %s
 
+-- name: lock_documents
+-- Keep records from being changed by others until the transaction ends; always in one order, so that nobody waits in a
+-- circle.
+SELECT record_id, document
+FROM auditord.records
+WHERE record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%s::jsonb)))
+ORDER BY record_id
+FOR UPDATE
+
+-- name: keep_versions
+-- Keep records as they are before somebody changes them.
+INSERT INTO auditord.versions (
+    record_id, action, reason, changed_at, changed_by, received_at, updated_at, source_id, document
+)
+SELECT
+    records.record_id, changed.action, changed.reason, changed.changed_at, changed.changed_by, records.received_at,
+    records.updated_at, records.source_id, records.document
+FROM jsonb_to_recordset(%s::jsonb) AS changed (
+    record_id text, action text, reason text, changed_at timestamptz, changed_by integer
+)
+INNER JOIN auditord.records ON records.record_id = changed.record_id
+
+-- name: delete_records
+-- Delete records.
+DELETE FROM auditord.records
+WHERE record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%s::jsonb)))
+
+-- name: list_versions
+-- What a record was before each change, the oldest first.
+SELECT
+    versions.number, versions.action, versions.reason, versions.changed_at, nullif(changers.principal, ''),
+    versions.document, versions.received_at, versions.updated_at, nullif(sources.principal, '')
+FROM auditord.versions
+INNER JOIN auditord.sources AS changers ON changers.source_id = versions.changed_by
+INNER JOIN auditord.sources ON sources.source_id = versions.source_id
+WHERE versions.record_id = %s
+ORDER BY versions.number
+
 -- name: put_outbox
 -- Keep changes for senders, in order.
 INSERT INTO auditord.outbox (operation, document, received_at, source_id)

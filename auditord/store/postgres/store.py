@@ -20,7 +20,8 @@ from auditord.database.scripts import load_scripts
 from auditord.errors import SchemaMismatch
 from auditord.store.aggregates import folded
 from auditord.store.aggregates_sql import compile_aggregate
-from auditord.store.postgres import outbox
+from auditord.store.amendments import Amended, Amendment, Version
+from auditord.store.postgres import amending, outbox
 from auditord.store.postgres.aggregates import PostgresDialect, Products
 from auditord.store.postgres.batches import Batches
 from auditord.store.postgres.changes import Transactions
@@ -31,6 +32,7 @@ from auditord.store.postgres.ledger import Addition, Bulk, Change, Outcome, Repl
 from auditord.store.postgres.memory import PostgresMemory, memory
 from auditord.store.postgres.rows import as_json
 from auditord.store.postgres.sources import QUERIES, Sources
+from auditord.store.prepared import prepare
 from auditord.store.protocol import (
     Difference,
     Duplicates,
@@ -75,7 +77,8 @@ class PostgresRecordStore:
         self._server = Server(address, load_scripts(MIGRATIONS), self._prepare, read_only=read_only)
         self._read_only = read_only
         self._has_outbox = outbox
-        self._transactions = Transactions(Sources(), lambda: self._counted)
+        self._sources = Sources()
+        self._transactions = Transactions(self._sources, lambda: self._counted)
         self._batches = Batches(lambda: self._server.connection(None), self._make, _AT_ONCE)
         self._appended = 0
 
@@ -120,6 +123,17 @@ class PostgresRecordStore:
         """See :class:`RecordStore`."""
         offer = self._offer(record, provenance, Duplicates.SAME_RUN)
         return _verdict(await self._batches.submit(Replacement(offer, _renamed(offer, alternate_id))))
+
+    async def amend(self, amendments: Sequence[Amendment], provenance: Provenance) -> Sequence[Amended]:
+        """See :class:`RecordStore`."""
+        prepared = prepare(amendments, provenance, carried=self._is_carried(provenance))
+        async with self._server.connection(_BULK_WITHIN) as connection:
+            return await amending.amend(connection, prepared, provenance, self._sources, self._counted)
+
+    async def history(self, record_id: str) -> Sequence[Version]:
+        """See :class:`RecordStore`."""
+        async with self._server.connection() as connection:
+            return await amending.history(connection, record_id)
 
     async def get(self, record_id: str) -> bytes | None:
         """See :class:`RecordStore`."""

@@ -76,7 +76,7 @@ def add(connection: sqlite3.Connection, offer: Offer) -> Verdict:
         return Verdict.ADDED
     verdict = judge(stored.identity, offer.identity, offer.duplicates)
     if verdict is Verdict.CLOSED:
-        _overwrite(connection, stored, offer)
+        overwrite(connection, stored, offer)
         _carry(connection, offer, "insert")
     elif verdict is Verdict.DIFFERENT:
         _note_difference(connection, offer)
@@ -98,7 +98,7 @@ def replace(connection: sqlite3.Connection, offer: Offer) -> Verdict:
         if stored is None:
             _insert(connection, [offer])
             return Verdict.ADDED
-        _overwrite(connection, stored, offer)
+        overwrite(connection, stored, offer)
         _carry(connection, offer, "replace")
     return Verdict.SAME if stored.identity == offer.identity else Verdict.DIFFERENT
 
@@ -173,7 +173,8 @@ def _carried(offer: Offer, operation: outbox.Operation) -> outbox.Change:
     return operation, str(document), offer.provenance
 
 
-def _overwrite(connection: sqlite3.Connection, stored: Stored, offer: Offer) -> None:
+def overwrite(connection: sqlite3.Connection, stored: Stored, offer: Offer) -> None:
+    """Put a record in the place of the stored one."""
     updated_at = to_micros(offer.provenance.received_at)
     source = Sources(connection).number(offer.provenance)
     score_set = ScoreSets(connection).number(offer.scores)

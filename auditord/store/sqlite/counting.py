@@ -70,6 +70,16 @@ def count_change(connection: sqlite3.Connection, seq: int, before: Record, after
             _add(connection, key, changes)
 
 
+def count_removal(connection: sqlite3.Connection, seq: int, record: Record) -> None:
+    """To be called when a record has been deleted."""
+    for key, up_to in _counted_keys(connection):
+        if seq <= up_to:
+            values = [""] if key == ALL_RECORDS else _values(record, key)
+            _add(connection, key, Counter(dict.fromkeys(values, -1)))
+    # Of the newest record the next one takes the number over: it has not been written down.
+    connection.execute(QUERIES["note_removal"], (_last_record(connection),))
+
+
 def _write_down(connection: sqlite3.Connection, last: int) -> None:
     for key, up_to in _counted_keys(connection):
         _add(connection, key, _arrivals(connection, key, up_to))

@@ -35,6 +35,11 @@ WHERE meta_key = ?
 UPDATE counted_keys
 SET up_to = ?
 
+-- name: note_removal
+-- The newest records have been deleted.
+UPDATE counted_keys
+SET up_to = min(up_to, ?)
+
 -- name: count_more
 -- Add to the number of records that have a value.
 INSERT INTO record_counts (meta_key, meta_value, records)

@@ -78,6 +78,31 @@ INNER JOIN records ON records.record_id = differences.record_id
 INNER JOIN sources ON sources.source_id = differences.source_id
 ORDER BY differences.seq DESC
 
+-- name: keep_version
+-- Keep a record as it is before somebody changes it.
+INSERT INTO versions (
+    record_id, action, reason, changed_at, changed_by, received_at, updated_at, source_id, document
+)
+SELECT record_id, ?, ?, ?, ?, received_at, updated_at, source_id, document
+FROM records
+WHERE seq = ?
+
+-- name: delete_record
+-- Delete a record, with its differences.
+DELETE FROM records
+WHERE seq = ?
+
+-- name: list_versions
+-- What a record was before each change, the oldest first.
+SELECT
+    versions.number, versions.action, versions.reason, versions.changed_at, changers.principal,
+    CAST(versions.document AS BLOB), versions.received_at, versions.updated_at, sources.principal
+FROM versions
+INNER JOIN sources AS changers ON changers.source_id = versions.changed_by
+INNER JOIN sources ON sources.source_id = versions.source_id
+WHERE versions.record_id = ?
+ORDER BY versions.number
+
 -- name: put_outbox
 -- Keep a change for senders.
 INSERT INTO outbox (operation, document, received_at, source_id)

@@ -13,6 +13,8 @@ from auditord.database import Database
 from auditord.database.memory import SqliteMemory, file_turn
 from auditord.store.aggregates import Folding, Row
 from auditord.store.aggregates_sql import compile_aggregate
+from auditord.store.amendments import Amended, Amendment, Version
+from auditord.store.prepared import prepare
 from auditord.store.protocol import (
     Difference,
     Duplicates,
@@ -23,7 +25,7 @@ from auditord.store.protocol import (
     is_carried_on,
 )
 from auditord.store.rows import Offer, from_micros, make_offer
-from auditord.store.sqlite import changes, outbox
+from auditord.store.sqlite import amending, changes, outbox
 from auditord.store.sqlite.additions import Additions
 from auditord.store.sqlite.aggregates import SqliteDialect, take_rows
 from auditord.store.sqlite.compiler import compile_query
@@ -130,6 +132,15 @@ class SqliteRecordStore:
         other = msgspec.structs.replace(record, record_id=alternate_id)
         alternate = self._offer(other, provenance, Duplicates.SAME_RUN)
         return await self._database.write(lambda connection: changes.replace_run(connection, offer, alternate))
+
+    async def amend(self, amendments: Sequence[Amendment], provenance: Provenance) -> Sequence[Amended]:
+        """See :class:`RecordStore`."""
+        prepared = prepare(amendments, provenance, carried=self._is_carried(provenance))
+        return await self._database.write(lambda connection: amending.amend(connection, prepared, provenance))
+
+    async def history(self, record_id: str) -> Sequence[Version]:
+        """See :class:`RecordStore`."""
+        return await self._database.read(lambda connection: amending.history(connection, record_id))
 
     async def get(self, record_id: str) -> bytes | None:
         """See :class:`RecordStore`."""
