@@ -1,4 +1,4 @@
-"""What an operator may ask of the daemon beyond reading: run an instance now, retry or discard what is in quarantine.
+"""What an operator may ask of the daemon beyond reading: run an instance, empty quarantine, change single records.
 
 Commands ask this of the process that owns the state folder: over the control socket while a daemon runs, directly where
 none does.
@@ -6,9 +6,10 @@ none does.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Literal, Protocol, TypeAlias
 
-from auditord_hookspecs import Batch, JobChoice, RunReport, Window
+from auditord_hookspecs import Batch, JobChoice, Record, RunReport, Window
 
 Section: TypeAlias = Literal["collectors", "plugins"]
 
@@ -74,8 +75,74 @@ class Retried:
     failed: Mapping[int, str] = field(default_factory=dict[int, str])
 
 
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What is kept about changes of records.
+
+    Args:
+        reason: why, in words.
+        by: the name of whoever wants it.
+    """
+
+    reason: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """When an open record stopped.
+
+    Args:
+        record_id: whose record it is.
+        stop: when it stopped, or how long after its start.
+    """
+
+    record_id: str
+    stop: datetime | timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a wish to change a record.
+
+    Args:
+        record_id: whose record it is.
+        outcome: ``done``; ``same`` (it was like that already); ``changed`` (refused: it is not as it was when somebody
+            looked at it); ``missing`` (refused: there is no such record); ``refused`` (it would make no sense).
+        detail: why it was refused, where there is more to say.
+    """
+
+    record_id: str
+    outcome: Literal["done", "same", "changed", "missing", "refused"]
+    detail: str | None = None
+
+
+class RecordActions(Protocol):
+    """What may be done to single records; what they were before is kept.
+
+    Every method raises ``InvalidRecord`` if the note cannot be kept, and ``StoreUnavailable`` if the store is away.
+    """
+
+    async def correct(self, record: Record, seen: Record | None, note: Note) -> Outcome:
+        """Put a record in the place of the stored one, if that is (still) the one that was seen."""
+        ...
+
+    async def close(self, closings: Sequence[Closing], note: Note) -> Sequence[Outcome]:
+        """Give open records their stop times."""
+        ...
+
+    async def delete(self, ids: Sequence[str], note: Note) -> Sequence[Outcome]:
+        """Delete records."""
+        ...
+
+
 class Actions(Protocol):
     """What the owner of the state folder does when asked."""
+
+    @property
+    def records(self) -> RecordActions:
+        """What may be done to single records."""
+        ...
 
     async def run(self, request: RunRequest, observer: Observer) -> RunReport:
         """Run a collector or a plugin once, after a run that is going on.

@@ -23,6 +23,7 @@ from auditord.store import RecordStore
 from auditord.store.opening import open_store
 from auditord.store.reading import StoredRecords
 from auditord.store.sink import StoreSink
+from auditord.tasks.amending import RecordKeeper
 from auditord.tasks.carrying import carry, carry_all
 from auditord.tasks.clock import Clock
 from auditord.tasks.instances import Surroundings
@@ -105,6 +106,7 @@ class House:
             turns=self.turns,
             collectors=collectors.listener(),
             plugins=plugins.listener(),
+            records=RecordKeeper(self.store, self.now),
         )
 
 

@@ -19,7 +19,7 @@ COMMANDS = (
     Registered("demo", "auditord.cli.demo", "Watch it work: recorded jobs, collected and served."),
     Registered("hooks", "auditord.cli.hooks", "List the hook modules and what they implement."),
     Registered("quarantine", "auditord.cli.quarantine", "List, show, retry or discard what could not be handled."),
-    Registered("records", "auditord.cli.records", "Show records, or export them."),
+    Registered("records", "auditord.cli.records", "Show, export, correct, close or delete records."),
     Registered("run", "auditord.cli.run", "Run the daemon in the foreground."),
     Registered("status", "auditord.cli.status", "Say how the daemon fares."),
     Registered("trigger", "auditord.cli.trigger", "Run a collector or a plugin now, or show what it would do."),

@@ -13,7 +13,7 @@ from auditord.cli.acting import actions
 from auditord.cli.asynchronous import run_async
 from auditord.cli.clock import utc_now
 from auditord.cli.daemon_client import url_option
-from auditord.cli.records import INSTANT
+from auditord.cli.record_filters import INSTANT
 from auditord.errors import OutputClosed
 from auditord_hookspecs import Batch, JobChoice, Produced, RunReport, Window
 from auditord_hookspecs.wire import encode_record

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode
@@ -11,9 +12,18 @@ import click
 import msgspec
 from yarl import URL
 
-from auditord.actions import Observer, Retried, RunRequest
+from auditord.actions import Closing, Note, Observer, Outcome, Retried, RunRequest
 from auditord.cli.queries import encode_for_api
 from auditord.errors import DaemonError
+from auditord.web.api.changing import (
+    ClosingsWanted,
+    ClosingWanted,
+    CorrectionWanted,
+    DeletionsWanted,
+    FormerVersion,
+    History,
+    Outcomes,
+)
 from auditord.web.api.problems import Problem
 from auditord.web.api.shapes import HealthReport, Instances, QuarantinedInput, QuarantineEntry, QuarantinePage
 from auditord_hookspecs import Batch, Produced, Quarantined, Record, RecordQuery, RunReport
@@ -25,6 +35,7 @@ SILENCE_SECONDS: Final = 60
 """A daemon that says nothing for so long during a run is stuck: it speaks twice a second."""
 
 _UNIX: Final = "unix:"
+_AT_ONCE: Final = 500
 
 url_option: Final = click.option(
     "--url", metavar="URL", help="Ask the daemon at http://host:port or unix:/path, wherever it runs."
@@ -109,6 +120,11 @@ class DaemonClient:
                     await _observe(line, observer)
         raise DaemonError("the daemon ended in the middle of the run; what was collected until then is kept")
 
+    @property
+    def records(self) -> "DaemonRecords":
+        """What may be done to single records."""
+        return DaemonRecords(self._session)
+
     async def retry(self, ids: Sequence[int]) -> Retried:
         """Have entries of the quarantine retried."""
         return msgspec.json.decode(await self._post("retry", ids), type=Retried, strict=False)
@@ -122,6 +138,53 @@ class DaemonClient:
             async with self._session.post(f"/api/v1/quarantine/{action}", json={"ids": list(ids)}) as answer:
                 await _check(answer)
                 return await answer.read()
+
+
+class DaemonRecords:
+    """Has a daemon change single records, and tell what they were.
+
+    Args:
+        session: connected to it.
+    """
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self._session = session
+
+    async def correct(self, record: Record, seen: Record | None, note: Note) -> Outcome:
+        """Have a record put in the place of the stored one."""
+        wish = CorrectionWanted(record, note.reason, note.by, seen)
+        (outcome,) = await self._wish("corrections", wish)
+        return outcome
+
+    async def close(self, closings: Sequence[Closing], note: Note) -> Sequence[Outcome]:
+        """Have open records closed."""
+        outcomes: list[Outcome] = []
+        for first in range(0, len(closings), _AT_ONCE):
+            some = [_closing(each) for each in closings[first : first + _AT_ONCE]]
+            outcomes += await self._wish("closings", ClosingsWanted(some, note.reason, note.by))
+        return outcomes
+
+    async def delete(self, ids: Sequence[str], note: Note) -> Sequence[Outcome]:
+        """Have records deleted."""
+        outcomes: list[Outcome] = []
+        for first in range(0, len(ids), _AT_ONCE):
+            wish = DeletionsWanted(list(ids[first : first + _AT_ONCE]), note.reason, note.by)
+            outcomes += await self._wish("deletions", wish)
+        return outcomes
+
+    async def history(self, record_id: str) -> Sequence[FormerVersion]:
+        """What a record was before."""
+        path = f"/api/v1/records/{quote(record_id, safe='')}/versions"
+        with _reached():
+            async with self._session.get(URL(path, encoded=True)) as answer:
+                await _check(answer)
+                return _decoded(await answer.read(), History).versions
+
+    async def _wish(self, path: str, wish: CorrectionWanted | ClosingsWanted | DeletionsWanted) -> Sequence[Outcome]:
+        with _reached():
+            async with self._session.post(f"/api/v1/{path}", data=msgspec.json.encode(wish)) as answer:
+                await _check(answer)
+                return _decoded(await answer.read(), Outcomes).outcomes
 
 
 @asynccontextmanager
@@ -166,6 +229,12 @@ def _reached() -> Generator[None, None, None]:
         raise DaemonError(
             f"the daemon does not answer, or its answer was cut off: {str(error) or 'time is up'}"
         ) from error
+
+
+def _closing(closing: Closing) -> ClosingWanted:
+    if isinstance(closing.stop, timedelta):
+        return ClosingWanted(closing.record_id, runtime=int(closing.stop.total_seconds()))
+    return ClosingWanted(closing.record_id, format_time(closing.stop))
 
 
 def _body(request: RunRequest) -> dict[str, Any]:  # Any: texts and switches

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
-from auditord.actions import Observer, Retried, RunRequest, Section
+from auditord.actions import Observer, RecordActions, Retried, RunRequest, Section
 from auditord.config.kinds import InstalledKinds
 from auditord.config.model import Configuration, kind_of
 from auditord.contexts.lent import SpoolCollectorContext, Watching
@@ -34,6 +34,7 @@ class OnDemand:
         turns: whose turn it is, by instance; a run on demand waits for a run that is going on.
         collectors: hears of runs of collectors that are like those of the clock.
         plugins: the same for plugins.
+        records: changes single records.
     """
 
     def __init__(
@@ -46,7 +47,9 @@ class OnDemand:
         turns: Mapping[str, Turn],
         collectors: Listener,
         plugins: Listener,
+        records: RecordActions,
     ) -> None:
+        self.records: Final = records
         self._configuration = configuration
         self._kinds = kinds
         self._around = around

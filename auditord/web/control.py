@@ -5,6 +5,7 @@ Head nodes have user shells, so nothing that acts is reachable over TCP. The soc
 """
 
 import os
+import pwd
 import socket
 import struct
 from typing import Final
@@ -28,6 +29,15 @@ def for_the_owner(handler: Handler) -> Handler:
         return await handler(request)
 
     return guarded
+
+
+def peer_name(request: web.BaseRequest) -> str:
+    """The user at the other end, by name where the system knows one."""
+    uid = _peer_uid(request)
+    try:
+        return "somebody" if uid is None else pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"
 
 
 def _peer_uid(request: web.BaseRequest) -> int | None:

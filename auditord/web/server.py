@@ -18,6 +18,7 @@ from auditord.config.listen import UnixListen
 from auditord.config.model import ApiSection
 from auditord.store import RecordStore
 from auditord.web.api.adding import AddingDesk
+from auditord.web.api.amending import AmendingDesk
 from auditord.web.api.document import PATH as DOCUMENT_PATH
 from auditord.web.api.document import answering
 from auditord.web.api.inside import Inside
@@ -26,7 +27,7 @@ from auditord.web.api.problems import refuse
 from auditord.web.api.records import RecordsDesk
 from auditord.web.api.status import StatusDesk
 from auditord.web.api.sums import SumsDesk
-from auditord.web.api.table import inside_operations, record_operations
+from auditord.web.api.table import amending_operations, inside_operations, record_operations
 from auditord.web.control import for_the_owner
 from auditord.web.dispatch import Dispatcher, Route
 from auditord.web.figures import HttpFigures
@@ -89,6 +90,7 @@ async def serve(
     operations = [*record_operations(RecordsDesk(store), adding, SumsDesk(store))]
     if inside is not None:
         operations += inside_operations(inside, StatusDesk(inside, store, destinations))
+        operations += amending_operations(AmendingDesk(inside, store))
     open_to_all = [
         *wire_routes(writing, Reading(store), Operations(store, spool, destinations, registry)),
         Route("GET", DOCUMENT_PATH, answering(operations)),

@@ -1,7 +1,7 @@
 """The calls that act on the daemon, and the raw input of the quarantine: for whoever may use the control socket."""
 
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any
 
 import anyio
 import msgspec
@@ -19,10 +19,6 @@ from auditord.web.api.shapes import Chosen, Discarded, QuarantinedInput
 from auditord.web.targets import read_target
 from auditord_hookspecs import InvalidRecord
 
-T = TypeVar("T")
-
-MAX_BODY: Final = 1 << 20
-
 
 @dataclass(frozen=True, slots=True)
 class ActingDesk:
@@ -37,7 +33,7 @@ class ActingDesk:
     async def run(self, request: web.BaseRequest) -> web.StreamResponse:
         """Run an instance; lines tell how it goes, the last one is the report. Leaving ends the run."""
         instance = read_target(request.raw_path).segment(-2)
-        body = await bodies.read(request, MAX_BODY)
+        body = await bodies.read(request, bodies.MAX_WISH)
         try:
             wanted = run_request(instance, body)
         except (msgspec.DecodeError, InvalidRecord) as error:
@@ -63,12 +59,12 @@ class ActingDesk:
 
     async def retry(self, request: web.BaseRequest) -> web.StreamResponse:
         """Retry entries of the quarantine."""
-        chosen = await _decoded(request, Chosen)
+        chosen = await bodies.decoded(request, Chosen)
         return Answer(200, msgspec.json.encode(await self.inside.actions.retry(chosen.ids)), JSON)
 
     async def discard(self, request: web.BaseRequest) -> web.StreamResponse:
         """Discard entries of the quarantine."""
-        chosen = await _decoded(request, Chosen)
+        chosen = await bodies.decoded(request, Chosen)
         return Answer(200, msgspec.json.encode(Discarded(await self.inside.actions.discard(chosen.ids))), JSON)
 
 
@@ -80,13 +76,6 @@ def _in_words(error: Exception) -> Exception:
             return Refused(422, str(error), parameter="body")
         case _:
             return error
-
-
-async def _decoded(request: web.BaseRequest, shape: type[T]) -> T:
-    try:
-        return msgspec.json.decode(await bodies.read(request, MAX_BODY), type=shape)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Refused(400, str(error), parameter="body", remedy=f"see {shape.__name__} in /openapi.json") from error
 
 
 def _is_number(text: str) -> bool:

@@ -7,7 +7,9 @@ from auditord.actions import Retried
 from auditord.web.answers import JSON
 from auditord.web.api.acting import ActingDesk
 from auditord.web.api.adding import AddingDesk
+from auditord.web.api.amending import AmendingDesk
 from auditord.web.api.browsing import QuarantineDesk
+from auditord.web.api.changing import ClosingsWanted, CorrectionWanted, DeletionsWanted, History, Outcomes
 from auditord.web.api.events import RunEvent, RunWanted
 from auditord.web.api.inside import Inside
 from auditord.web.api.listing import NDJSON
@@ -75,6 +77,56 @@ def record_operations(reading: RecordsDesk, adding: AddingDesk, sums: SumsDesk) 
             {200: {JSON: Sums}},
             problems=(400, 503),
             parameters=(*FILTERS, *SUMS),
+        ),
+    )
+
+
+def amending_operations(desk: AmendingDesk) -> Sequence[Operation]:
+    """What changes single records."""
+    return (
+        Operation(
+            "POST",
+            "/api/v1/corrections",
+            "correctRecord",
+            "Put a record in the place of the stored one, which is kept as a former version.",
+            desk.correct,
+            {200: {JSON: Outcomes}},
+            problems=(*_BODY, 422, 503),
+            body={JSON: CorrectionWanted},
+            guarded=True,
+        ),
+        Operation(
+            "POST",
+            "/api/v1/closings",
+            "closeRecords",
+            "Give open records their stop times; as they were, they are kept as former versions.",
+            desk.close,
+            {200: {JSON: Outcomes}},
+            problems=(*_BODY, 422, 503),
+            body={JSON: ClosingsWanted},
+            guarded=True,
+        ),
+        Operation(
+            "POST",
+            "/api/v1/deletions",
+            "deleteRecords",
+            "Delete records; they are kept as former versions.",
+            desk.delete,
+            {200: {JSON: Outcomes}},
+            problems=(*_BODY, 422, 503),
+            body={JSON: DeletionsWanted},
+            guarded=True,
+        ),
+        Operation(
+            "GET",
+            "/api/v1/records/{record_id}/versions",
+            "getFormerVersions",
+            "See what a record was before each change on purpose, who made it, when and why; also of a deleted one.",
+            desk.history,
+            {200: {JSON: History}},
+            problems=(404, 503),
+            parameters=(RECORD_ID,),
+            guarded=True,
         ),
     )
 

@@ -31,8 +31,21 @@ OPERATIONS = {
     "getQuarantined",
     "retryQuarantined",
     "discardQuarantined",
+    "correctRecord",
+    "closeRecords",
+    "deleteRecords",
+    "getFormerVersions",
 }
-GUARDED = {"runInstance", "getQuarantined", "retryQuarantined", "discardQuarantined"}
+GUARDED = {
+    "runInstance",
+    "getQuarantined",
+    "retryQuarantined",
+    "discardQuarantined",
+    "correctRecord",
+    "closeRecords",
+    "deleteRecords",
+    "getFormerVersions",
+}
 """What acts, and what shows raw input."""
 
 

@@ -1,0 +1,243 @@
+"""``auditord records correct``, ``close``, ``delete`` and ``history``: single records, changed on purpose."""
+
+import json
+import os
+import pwd
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TextIO, TypeVar
+
+import click
+import msgspec
+
+from auditord.actions import Closing, Note, Outcome
+from auditord.cli.acting import actions
+from auditord.cli.asynchronous import run_async
+from auditord.cli.daemon_client import daemon_at, url_option
+from auditord.cli.edits import Edits
+from auditord.cli.exports import write_table
+from auditord.cli.record_filters import INSTANT, SPAN, condition, opened_source, opened_store
+from auditord.web.api.amending import former
+from auditord.web.api.changing import FormerVersion
+from auditord_hookspecs import AuditordError, Record, RecordQuery
+from auditord_hookspecs.query import AllOf, Condition, IdEquals, IsOpen, Order, SortField
+from auditord_hookspecs.wire import decode_record, encode_record
+
+F = TypeVar("F", bound=Callable[..., Any])  # Any: what a command takes
+
+_SHOWN = 100
+
+
+def _common(command: F) -> F:
+    """The options of everything that changes records."""
+    for option in _OPTIONS:
+        command = option(command)
+    return command
+
+
+_OPTIONS: tuple[Callable[[Any], Any], ...] = (  # Any: commands
+    url_option,
+    click.option("--dry-run", is_flag=True, help="Show what would be changed, and change nothing."),
+    click.option("--yes", is_flag=True, help="Do not ask."),
+    click.option("--by", help="The name that is kept as yours; your user name if not given."),
+    click.option("--reason", required=True, help="Why; it is kept with the old version."),
+)
+
+
+@click.command("correct")
+@click.argument("record_id", metavar="ID")
+@click.option("--start-time", type=INSTANT, help="It started then.")
+@click.option("--stop-time", type=INSTANT, help="It stopped then.")
+@click.option("--meta", multiple=True, metavar="KEY=VALUE", help="This instead; KEY= takes it away.")
+@click.option("--component", "components", multiple=True, metavar="NAME=AMOUNT", help="This amount; scores stay.")
+@click.option("--from-file", type=click.File(encoding="utf-8"), help="The whole record as JSON; - is standard input.")
+@_common
+def correct_command(  # Any: click's values
+    *, record_id: str, from_file: TextIO | None, reason: str, by: str | None, url: str | None, **chosen: Any
+) -> None:
+    """Correct the record ID; what it was is kept, see `auditord records history`."""
+    yes, dry_run = chosen.pop("yes"), chosen.pop("dry_run")
+    edits = Edits(**chosen)
+    if bool(edits) == (from_file is not None):
+        raise click.UsageError("say what is to be different, or give the whole record with --from-file")
+    before = _one(record_id, url)
+    after = edits.apply(before) if from_file is None else decode_record(from_file.read().encode())
+    if after.record_id != record_id:
+        raise AuditordError(f"the file holds the record '{after.record_id}': an id cannot be corrected")
+    click.echo(f"- {encode_record(before).decode()}\n+ {encode_record(after).decode()}")
+    if dry_run:
+        return
+    _confirm("Correct it?", yes=yes)
+    _tell([run_async(_correct, after, before, _note(reason, by), url)])
+
+
+@click.command("delete")
+@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@_common
+def delete_command(
+    *, ids: Sequence[str], reason: str, by: str | None, yes: bool, dry_run: bool, url: str | None
+) -> None:
+    """Delete records; what they were is kept, see `auditord records history`.
+
+    Senders carry no deletion on, since no protocol has a request for it: whoever keeps a copy elsewhere has to delete
+    it there. A collector that is made to read the period again brings the record again.
+    """
+    for record_id in ids:
+        click.echo(f"- {encode_record(_one(record_id, url)).decode()}")
+    if dry_run:
+        return
+    _confirm(f"Delete {len(ids)} records?", yes=yes)
+    _tell(run_async(_delete, ids, _note(reason, by), url))
+
+
+@click.command("close")
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@click.option("--older-than", type=SPAN, help="Instead of ids: all that are open and started at least so long ago.")
+@click.option("--meta", multiple=True, metavar="KEY=VALUE", help="… and only records with this value under this key.")
+@click.option("--stop-time", type=INSTANT, help="They stopped then.")
+@click.option("--runtime", type=SPAN, help="They stopped so long after their start.")
+@_common
+def close_command(
+    *,
+    ids: Sequence[str],
+    older_than: timedelta | None,
+    meta: Sequence[str],
+    stop_time: datetime | None,
+    runtime: timedelta | None,
+    reason: str,
+    by: str | None,
+    yes: bool,
+    dry_run: bool,
+    url: str | None,
+) -> None:
+    """Close open records whose end was never told; what they were is kept, see `auditord records history`.
+
+    Lists them and asks. A stop time that comes later from their source still counts.
+    """
+    stop = _only(stop_time, runtime)
+    if bool(ids) == (older_than is not None) or (ids and meta):
+        raise click.UsageError("name records by their ids, or choose them with --older-than (and --meta)")
+    chosen = run_async(_open_records, condition(older_than=older_than, meta=meta), ids, url)
+    run_async(_show, chosen)
+    if dry_run or not chosen:
+        return
+    _confirm(f"Close {len(chosen)} records?", yes=yes)
+    closings = [Closing(record.record_id, stop) for record in chosen]
+    _tell(run_async(_close, closings, _note(reason, by), url))
+
+
+@click.command("history")
+@click.argument("record_id", metavar="ID")
+@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@url_option
+def history_command(*, record_id: str, output: str, url: str | None) -> None:
+    """Show what the record ID was before each correction, closing or deletion: who, when and why."""
+    versions = run_async(_history, record_id, url)
+    if output == "json":
+        click.echo(json.dumps(msgspec.to_builtins(versions), indent=2, ensure_ascii=False))
+        return
+    for each in versions:
+        click.echo(f"{each.changed_at} {each.action.value} by {each.changed_by}: {each.reason}")
+        click.echo(f"  until then, from {each.principal}: {msgspec.json.encode(each.record).decode()}")
+    click.echo(f"{len(versions)} former versions", err=True)
+
+
+def _only(stop_time: datetime | None, runtime: timedelta | None) -> datetime | timedelta:
+    if stop_time is not None and runtime is None:
+        return stop_time
+    if runtime is not None and stop_time is None:
+        return runtime
+    raise click.UsageError("say when they stopped: either --stop-time or --runtime")
+
+
+def _note(reason: str, by: str | None) -> Note:
+    return Note(reason, by or os.environ.get("SUDO_USER") or _user())
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"uid {os.getuid()}"
+
+
+def _confirm(question: str, *, yes: bool) -> None:
+    if not yes:
+        click.confirm(question, abort=True, err=True)
+
+
+def _tell(outcomes: Sequence[Outcome]) -> None:
+    """Say what became of it; the exit code is 1 unless everything is as wanted."""
+    counts = Counter(outcome.outcome for outcome in outcomes)
+    click.echo(", ".join(f"{count} {_WORDS[outcome]}" for outcome, count in counts.items()))
+    failed = [outcome for outcome in outcomes if outcome.outcome not in {"done", "same"}]
+    for outcome in failed:
+        click.echo(f"  {outcome.record_id}: {outcome.detail or _WORDS[outcome.outcome]}", err=True)
+    if failed:
+        raise SystemExit(1)
+
+
+_WORDS = {
+    "done": "done",
+    "same": "like that already",
+    "changed": "changed by somebody else meanwhile: look again",
+    "missing": "not there",
+    "refused": "left as they are",
+}
+
+
+def _one(record_id: str, url: str | None) -> Record:
+    found = run_async(_read, IdEquals(record_id), url)
+    if not found:
+        raise AuditordError(f"no record has the id '{record_id}'")
+    return found[0]
+
+
+async def _read(where: Condition, url: str | None) -> Sequence[Record]:
+    query = RecordQuery(where, Order(SortField.START))
+    async with opened_source(url) as source, source.stream(query) as records:
+        return [record async for record in records]
+
+
+async def _open_records(where: Condition, ids: Sequence[str], url: str | None) -> Sequence[Record]:
+    """Those that are meant; what was named by its id may have stopped, which is told later."""
+    if not ids:
+        return await _read(AllOf((IsOpen(), where)), url)
+    found = [await _read(IdEquals(record_id), url) for record_id in ids]
+    if missing := [record_id for record_id, records in zip(ids, found, strict=True) if not records]:
+        raise AuditordError(f"no record has the id '{missing[0]}'")
+    return [record for records in found for record in records]
+
+
+async def _show(records: Sequence[Record]) -> None:
+    async def few() -> AsyncIterator[Record]:
+        for record in records[:_SHOWN]:
+            yield record
+
+    await write_table(few(), click.get_text_stream("stdout"))
+    more = f", the oldest {_SHOWN} are shown" if len(records) > _SHOWN else ""
+    click.echo(f"{len(records)} records{more}", err=True)
+
+
+async def _correct(record: Record, seen: Record, note: Note, url: str | None) -> Outcome:
+    async with actions(url) as owner:
+        return await owner.records.correct(record, seen, note)
+
+
+async def _close(closings: Sequence[Closing], note: Note, url: str | None) -> Sequence[Outcome]:
+    async with actions(url) as owner:
+        return await owner.records.close(closings, note)
+
+
+async def _delete(ids: Sequence[str], note: Note, url: str | None) -> Sequence[Outcome]:
+    async with actions(url) as owner:
+        return await owner.records.delete(ids, note)
+
+
+async def _history(record_id: str, url: str | None) -> Sequence[FormerVersion]:
+    if url is None:
+        async with opened_store() as store:
+            return [former(version) for version in await store.history(record_id)]
+    async with daemon_at(url) as daemon:
+        return await daemon.records.history(record_id)

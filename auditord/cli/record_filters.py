@@ -1,0 +1,132 @@
+"""Which records a command is about, and where it reads them."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import click
+
+from auditord.cli.clock import utc_now
+from auditord.cli.daemon_client import DaemonClient, daemon_at
+from auditord.cli.installation import load_installation
+from auditord.store import RecordStore
+from auditord.store.opening import open_store_for_reading
+from auditord.store.reading import StoredRecords
+from auditord_hookspecs import InvalidRecord
+from auditord_hookspecs.config import parse_duration
+from auditord_hookspecs.query import (
+    AllOf,
+    Comparison,
+    Condition,
+    IdEquals,
+    IsOpen,
+    MetaContains,
+    TimeCompares,
+    TimeField,
+)
+from auditord_hookspecs.wire import parse_time
+
+
+class Instant(click.ParamType[datetime]):
+    """A date (midnight in UTC) or a time with zone."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:  # Any: click's
+        """Read it, or fail with what is allowed."""
+        if isinstance(value, datetime):
+            return value
+        try:
+            return datetime.strptime(value, "%Y-%m-%d").replace(tzinfo=UTC)
+        except ValueError:
+            pass
+        try:
+            return parse_time(value)
+        except InvalidRecord:
+            self.fail(
+                f"'{value}' is neither a date (2026-01-31) nor a time with zone (2026-01-31T12:00:00Z)", param, ctx
+            )
+
+
+INSTANT = Instant()
+
+
+class Span(click.ParamType[timedelta]):
+    """A length of time in whole seconds, as the configuration writes it."""
+
+    name = "duration"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> timedelta:  # Any: click's
+        """Read it, or fail with what is allowed."""
+        try:
+            span = parse_duration(value)
+        except (ValueError, OverflowError) as error:
+            self.fail(str(error), param, ctx)
+        if not isinstance(span, timedelta) or span < timedelta(0) or span % timedelta(seconds=1):
+            self.fail(f"'{value}' is no duration in whole seconds: write 90s, 30m, 12h or 7d", param, ctx)
+        return span
+
+
+SPAN = Span()
+
+
+def condition(
+    *,
+    record_id: str | None = None,
+    meta: Sequence[str] = (),
+    started_since: datetime | None = None,
+    started_before: datetime | None = None,
+    stopped_since: datetime | None = None,
+    stopped_before: datetime | None = None,
+    older_than: timedelta | None = None,
+    only_open: bool = False,
+    **_: Any,  # Any: options that are no conditions
+) -> Condition:
+    """What the options ask for, all of it together."""
+    bounds = (
+        (TimeField.START, Comparison.GTE, started_since),
+        (TimeField.START, Comparison.LT, started_before),
+        (TimeField.STOP, Comparison.GTE, stopped_since),
+        (TimeField.STOP, Comparison.LT, stopped_before),
+        (TimeField.START, Comparison.LT, None if older_than is None else _ago(older_than)),
+    )
+    conditions: list[Condition] = [TimeCompares(field, how, moment) for field, how, moment in bounds if moment]
+    conditions += [MetaContains(*key_and_value(text)) for text in meta]
+    conditions += [IdEquals(record_id)] if record_id is not None else []
+    conditions += [IsOpen()] if only_open else []
+    return AllOf(tuple(conditions))
+
+
+def _ago(span: timedelta) -> datetime:
+    try:
+        return utc_now() - span
+    except OverflowError as error:
+        raise click.BadParameter("that is before the calendar begins", param_hint="--older-than") from error
+
+
+def key_and_value(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not (key and equals and value):
+        raise click.BadParameter(f"'{text}' is not KEY=VALUE", param_hint="--meta")
+    return key, value
+
+
+@asynccontextmanager
+async def opened_store() -> AsyncGenerator[RecordStore, None]:
+    """The record store of this host, to be read beside a daemon."""
+    async with open_store_for_reading(load_installation().configuration.store) as store:
+        yield store
+
+
+@asynccontextmanager
+async def opened_source(url: str | None) -> AsyncGenerator[StoredRecords | DaemonClient, None]:
+    """The records of the daemon at a URL or, without one, of this host."""
+    if url is not None:
+        async with daemon_at(url) as daemon:
+            yield daemon
+        return
+    async with opened_store() as store:
+        yield StoredRecords(store)

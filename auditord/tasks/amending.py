@@ -1,0 +1,125 @@
+"""Correcting, closing and deleting single records when an operator asks for it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Final, TypeAlias
+
+import msgspec
+
+from auditord.actions import Closing, Note, Outcome
+from auditord.store import Action, Amended, Amendment, Provenance, RecordStore
+from auditord.store.amendments import check_reason
+from auditord_hookspecs import Record
+from auditord_hookspecs.records import check_name
+from auditord_hookspecs.wire import decode_record, format_time
+
+AT_ONCE: Final = 200
+"""Records that one transaction changes: others wait for its end."""
+
+
+class Objection(Exception):
+    """Why a record is left as it is."""
+
+
+class Overtaken(Exception):
+    """The record is not as it was when somebody looked at it."""
+
+
+Change: TypeAlias = Callable[[Record], Record | None]
+"""What is to be there instead of a record, None for nothing; may raise :class:`Objection` or :class:`Overtaken`."""
+
+
+class RecordKeeper:
+    """Implements :class:`auditord.actions.RecordActions` on a record store.
+
+    Args:
+        store: where records are.
+        now: the present instant.
+    """
+
+    def __init__(self, store: RecordStore, now: Callable[[], datetime]) -> None:
+        self._store = store
+        self._now = now
+
+    async def correct(self, record: Record, seen: Record | None, note: Note) -> Outcome:
+        """Put a record in the place of the stored one."""
+        (outcome,) = await self._change(Action.CORRECT, {record.record_id: partial(_corrected, record, seen)}, note)
+        return outcome
+
+    async def close(self, closings: Sequence[Closing], note: Note) -> Sequence[Outcome]:
+        """Give open records their stop times."""
+        wanted = {closing.record_id: partial(_closed, closing.stop, self._now()) for closing in closings}
+        return await self._change(Action.CLOSE, wanted, note)
+
+    async def delete(self, ids: Sequence[str], note: Note) -> Sequence[Outcome]:
+        """Delete records."""
+        return await self._change(Action.DELETE, dict.fromkeys(ids, _deleted), note)
+
+    async def _change(self, action: Action, wanted: Mapping[str, Change], note: Note) -> Sequence[Outcome]:
+        check_reason(note.reason)
+        check_name(note.by)
+        outcomes: list[Outcome] = []
+        ids = list(wanted)
+        for first in range(0, len(ids), AT_ONCE):
+            some = {record_id: wanted[record_id] for record_id in ids[first : first + AT_ONCE]}
+            outcomes += await self._change_some(action, some, note)
+        return outcomes
+
+    async def _change_some(self, action: Action, wanted: Mapping[str, Change], note: Note) -> Sequence[Outcome]:
+        found = {record_id: await self._wish(action, record_id, change, note) for record_id, change in wanted.items()}
+        amendments = {record_id: wish for record_id, wish in found.items() if isinstance(wish, Amendment)}
+        provenance = Provenance(self._now(), f"user:{note.by}")
+        amended = await self._store.amend(list(amendments.values()), provenance) if amendments else []
+        done = dict(zip(amendments, amended, strict=True))
+        return [
+            wish if isinstance(wish, Outcome) else _outcome(record_id, done[record_id])
+            for record_id, wish in found.items()
+        ]
+
+    async def _wish(self, action: Action, record_id: str, change: Change, note: Note) -> Amendment | Outcome:
+        stored = await self._store.get(record_id)
+        if stored is None:
+            return Outcome(record_id, "missing")
+        try:
+            return Amendment(action, stored, change(decode_record(stored)), note.reason)
+        except Objection as objection:
+            return Outcome(record_id, "refused", str(objection))
+        except Overtaken:
+            return Outcome(record_id, "changed")
+
+
+def _outcome(record_id: str, amended: Amended) -> Outcome:
+    match amended:
+        case Amended.DONE:
+            return Outcome(record_id, "done")
+        case Amended.SAME:
+            return Outcome(record_id, "same")
+        case Amended.CHANGED:
+            return Outcome(record_id, "changed")
+        case Amended.MISSING:
+            return Outcome(record_id, "missing")
+
+
+def _corrected(record: Record, seen: Record | None, stored: Record) -> Record:
+    if seen is not None and seen != stored:
+        raise Overtaken
+    return record
+
+
+def _closed(stop: datetime | timedelta, now: datetime, stored: Record) -> Record:
+    if stored.stop_time is not None:
+        raise Objection(f"it stopped at {format_time(stored.stop_time)}")
+    try:
+        stop_time = stop if isinstance(stop, datetime) else stored.start_time + stop
+    except OverflowError as error:
+        raise Objection("it would stop after the end of the calendar") from error
+    if stop_time < stored.start_time:
+        raise Objection(f"it started later, at {format_time(stored.start_time)}")
+    if stop_time > now:
+        raise Objection(f"it would stop in the future, at {format_time(stop_time)}")
+    return msgspec.structs.replace(stored, stop_time=stop_time)
+
+
+def _deleted(_stored: Record) -> None:
+    return None
