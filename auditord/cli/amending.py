@@ -3,6 +3,7 @@
 import json
 import os
 import pwd
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime, timedelta
@@ -211,13 +212,14 @@ async def _open_records(where: Condition, ids: Sequence[str], url: str | None) -
 
 
 async def _show(records: Sequence[Record]) -> None:
-    async def few() -> AsyncIterator[Record]:
-        for record in records[:_SHOWN]:
-            yield record
-
-    await write_table(few(), click.get_text_stream("stdout"))
+    await write_table(_few(records), sys.stdout)
     more = f", the oldest {_SHOWN} are shown" if len(records) > _SHOWN else ""
     click.echo(f"{len(records)} records{more}", err=True)
+
+
+async def _few(records: Sequence[Record]) -> AsyncIterator[Record]:
+    for record in records[:_SHOWN]:
+        yield record
 
 
 async def _correct(record: Record, seen: Record, note: Note, url: str | None) -> Outcome:

@@ -108,6 +108,11 @@ def _ago(span: timedelta) -> datetime:
 
 
 def key_and_value(text: str) -> tuple[str, str]:
+    """``KEY=VALUE``, split.
+
+    Raises:
+        BadParameter: it is not of this form.
+    """
     key, equals, value = text.partition("=")
     if not (key and equals and value):
         raise click.BadParameter(f"'{text}' is not KEY=VALUE", param_hint="--meta")

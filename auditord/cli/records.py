@@ -39,7 +39,7 @@ _SORT = {field.value: field for field in SortField}
 @click.option("--differences", is_flag=True, help="Instead: records that came again with other content.")
 @click.pass_context
 def records_command(  # Any: click's values
-    ctx: click.Context, *, output: str, differences: bool, limit: int | None, url: str | None, **chosen: Any
+    ctx: click.Context, /, *, output: str, differences: bool, limit: int | None, url: str | None, **chosen: Any
 ) -> None:
     """Show records, or export them as JSON, NDJSON or CSV.
 

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from auditord.config.model import ApiSection
 from auditord.duplicates import Duplicates
 from auditord.errors import StoreUnavailable
-from auditord.store import Difference, OutboxEntry, Provenance, RecordCounts, Verdict
+from auditord.store import Amended, Amendment, Difference, OutboxEntry, Provenance, RecordCounts, Verdict, Version
 from auditord.store.protocol import PluginMemory
 from auditord.web import serve
 from auditord_hookspecs import (
@@ -82,6 +82,12 @@ class FakeStore:
         return update.record_id in self.stoppable
 
     async def replace(self, record: Record, provenance: Provenance, alternate_id: str | None = None) -> Verdict:
+        raise NotImplementedError
+
+    async def amend(self, amendments: Sequence[Amendment], provenance: Provenance) -> Sequence[Amended]:
+        raise NotImplementedError
+
+    async def history(self, record_id: str) -> Sequence[Version]:
         raise NotImplementedError
 
     async def get(self, record_id: str) -> bytes | None:

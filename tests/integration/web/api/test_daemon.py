@@ -1,6 +1,8 @@
 """The API of a whole daemon: what it shows anybody, and what it does for those who come through the control socket."""
 
 import asyncio
+import os
+import pwd
 import stat
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import asynccontextmanager
@@ -173,6 +175,10 @@ ACTING = [
     ("POST", "/api/v1/quarantine/retry"),
     ("POST", "/api/v1/quarantine/discard"),
     ("GET", "/api/v1/quarantine/1"),
+    ("POST", "/api/v1/corrections"),
+    ("POST", "/api/v1/closings"),
+    ("POST", "/api/v1/deletions"),
+    ("GET", "/api/v1/records/job-1/versions"),
 ]
 
 
@@ -356,3 +362,48 @@ async def test_a_client_that_leaves_ends_its_run(tmp_path: Path) -> None:
             with anyio.fail_after(20):
                 while not left.exists():  # noqa: ASYNC110 another thread's daemon sets no event here
                     await anyio.sleep(0.02)
+
+
+async def test_records_are_changed_for_a_reason_and_the_user_of_the_socket_is_named(daemon: TestDaemon) -> None:
+    opened = {**record("amended"), "stop_time": None}
+    assert (await ask(daemon, "POST", "/api/v1/records", [opened])).status == 200
+    closing = {"record_id": "amended", "runtime": 60}
+    closed = await act(daemon, "POST", "/api/v1/closings", {"closings": [closing], "reason": "lost"})
+    assert closed.json == {"outcomes": [{"record_id": "amended", "outcome": "done", "detail": None}]}
+    stored = (await ask(daemon, "GET", "/api/v1/records/amended")).json
+    assert stored["runtime"] == 60
+    wish = {"record": {**stored, "meta": None}, "seen": stored, "reason": "no such site", "by": "alice"}
+    for outcome in ("done", "changed"):
+        corrected = await act(daemon, "POST", "/api/v1/corrections", wish)
+        assert corrected.json["outcomes"][0]["outcome"] == outcome
+    deleted = await act(daemon, "POST", "/api/v1/deletions", {"ids": ["amended", "nobody"], "reason": "a test"})
+    assert [each["outcome"] for each in deleted.json["outcomes"]] == ["done", "missing"]
+    versions = (await act(daemon, "GET", "/api/v1/records/amended/versions")).json["versions"]
+    user = f"user:{pwd.getpwuid(os.getuid()).pw_name}"
+    assert [(each["action"], each["changed_by"], each["reason"]) for each in versions] == [
+        ("close", user, "lost"),
+        ("correct", "user:alice", "no such site"),
+        ("delete", user, "a test"),
+    ]
+    assert versions[1]["record"] == stored
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("corrections", {"record": record("x")}, 400),
+        ("corrections", {"record": {**record("x"), "record_id": " "}, "reason": "r"}, 400),
+        ("corrections", {"record": record("x"), "reason": "r", "by": " "}, 422),
+        ("closings", {"closings": [{"record_id": "x"}], "reason": "r"}, 422),
+        ("closings", {"closings": [{"record_id": "x", "stop_time": "soon"}], "reason": "r"}, 422),
+        ("closings", {"closings": [{"record_id": "x", "runtime": -1}], "reason": "r"}, 400),
+        ("deletions", {"ids": ["x"], "reason": ""}, 400),
+        ("deletions", {"ids": ["x"], "reason": " "}, 422),
+        ("deletions", {"ids": "x", "reason": "r"}, 400),
+    ],
+)
+async def test_a_wish_that_cannot_be_understood_is_refused(
+    daemon: TestDaemon, path: str, body: object, status: int
+) -> None:
+    refused = await act(daemon, "POST", f"/api/v1/{path}", body)
+    assert (refused.status, refused.json["parameter"]) == (status, "body")

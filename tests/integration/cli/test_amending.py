@@ -1,0 +1,190 @@
+"""Single records are corrected, closed and deleted by command: through a running daemon, and where none runs."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import anyio
+import pytest
+from click.testing import CliRunner, Result
+
+from auditord.cli import auditord
+from auditord.store import Duplicates, Provenance
+from auditord.store.opening import open_store
+from auditord.testing.daemon import running_daemon
+from auditord_hookspecs import Component, Record, Score
+from auditord_hookspecs.wire import encode_record
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+WHY = ("--reason", "the drone was lost", "--by", "alice")
+
+
+def drone(name: str, *, days: int = 0, stop: datetime | None = None) -> Record:
+    cores = Component("Cores", 8, (Score("HEPscore23", 11.5),))
+    return Record(name, START + timedelta(days=days), (cores,), stop, {"site_id": ("S",), "user_id": ("tardis",)})
+
+
+@dataclass(frozen=True)
+class Office:
+    """Commands of a host, whether its daemon runs or not."""
+
+    config: Path
+    url: str | None
+
+    def run(self, *words: str, **more: Any) -> Result:  # Any: click's
+        return CliRunner().invoke(auditord, ["--config", str(self.config), "records", *words], **more)
+
+    def acts(self, *words: str) -> Result:
+        done = self.run(*words, *WHY, "--yes")
+        assert done.exit_code == 0, (done.output, done.exception)
+        return done
+
+    def json(self, *words: str) -> Any:  # Any: JSON
+        done = self.run(*words, "--output", "json")
+        assert done.exit_code == 0, done.output
+        return json.loads(done.stdout)
+
+    def ids(self, *words: str) -> list[str]:
+        return [each["record_id"] for each in self.json(*words)]
+
+    def put(self, *records: Record) -> None:
+        if self.url is None:
+            anyio.run(self._put, records)
+            return
+        for record in records:
+            headers = {"Content-Type": "application/json"}
+            with urlopen(Request(f"{self.url}/record", encode_record(record), headers)) as answer:  # noqa: S310 our own
+                assert answer.status == 200
+
+    async def _put(self, records: tuple[Record, ...]) -> None:
+        url = f"sqlite://{self.config.parent / 'state' / 'records.db'}"
+        async with open_store(url, counted_keys=()) as store:
+            await store.add_all(records, Provenance(START), Duplicates.SAME_RUN, atomic=True)
+
+
+@contextmanager
+def without_daemon(folder: Path) -> Iterator[Office]:
+    (folder / "state").mkdir()
+    config = folder / "auditord.json"
+    config.write_text(json.dumps({"state_dir": str(folder / "state")}))
+    yield Office(config, None)
+
+
+@contextmanager
+def with_daemon(folder: Path) -> Iterator[Office]:
+    with running_daemon(folder, {}) as daemon:
+        yield Office(folder / "auditord.json", daemon.url)
+
+
+@pytest.fixture(scope="module", params=["with a daemon", "without"])
+def office(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
+    opened = with_daemon if request.param == "with a daemon" else without_daemon
+    with opened(tmp_path_factory.mktemp("office")) as made:
+        yield made
+
+
+def test_a_correction_and_its_history(office: Office) -> None:
+    before = drone("wrong/1", stop=START + timedelta(hours=1))
+    office.put(before)
+    meta = ("--meta", "site_id=T", "--meta", "user_id=")
+    edits = ("--stop-time", "2026-01-01T02:00:00Z", *meta, "--component", "Cores=4")
+    tried = office.run("correct", "wrong/1", *edits, *WHY, "--dry-run")
+    assert (tried.exit_code, tried.stdout.count('"Cores"')) == (0, 2)
+    assert office.json("history", "wrong/1") == []
+    assert "1 done" in office.acts("correct", "wrong/1", *edits).stdout
+    assert "1 like that already" in office.acts("correct", "wrong/1", *edits).stdout
+    (record,) = office.json("--id", "wrong/1")
+    assert (record["stop_time"], record["runtime"]) == ("2026-01-01T02:00:00Z", 7_200)
+    assert record["meta"] == {"site_id": ["T"]}
+    assert record["components"] == [{"name": "Cores", "amount": 4, "scores": [{"name": "HEPscore23", "value": 11.5}]}]
+    (version,) = office.json("history", "wrong/1")
+    assert version["record"] == json.loads(encode_record(before))
+    assert (version["action"], version["changed_by"], version["reason"]) == ("correct", "user:alice", WHY[1])
+    told = office.run("history", "wrong/1")
+    assert "correct by user:alice: the drone was lost" in told.stdout
+
+
+def test_a_whole_record_from_standard_input(office: Office) -> None:
+    office.put(drone("whole"))
+    text = encode_record(drone("whole", days=1, stop=START + timedelta(days=2)))
+    done = office.run("correct", "whole", "--from-file", "-", *WHY, "--yes", input=text)
+    assert done.exit_code == 0, done.output
+    assert office.json("--id", "whole") == [json.loads(text)]
+    other = office.run("correct", "whole", "--from-file", "-", *WHY, "--yes", input=encode_record(drone("another")))
+    assert "an id cannot be corrected" in str(other.exception)
+
+
+def test_a_deletion_asks_and_keeps_what_was_there(office: Office) -> None:
+    office.put(drone("gone", stop=START), drone("stays", stop=START))
+    refused = office.run("delete", "gone", *WHY, input="n\n")
+    assert (refused.exit_code, "Delete 1 records?" in refused.stderr) == (1, True)
+    assert "done" in office.acts("delete", "gone").stdout
+    assert office.json("--id", "gone") == []
+    assert [version["action"] for version in office.json("history", "gone")] == ["delete"]
+    assert "no record has the id 'gone'" in str(office.run("delete", "gone", *WHY, "--yes").exception)
+    assert office.ids("--id", "stays") == ["stays"]
+
+
+def test_open_records_are_found_by_age_and_closed_after_a_look(office: Office) -> None:
+    office.put(
+        drone("lost-1"), drone("lost-2", days=1), Record("young", datetime.now(UTC), (), None, {"site_id": ("S",)})
+    )
+    chosen = ("--older-than", "7d", "--meta", "site_id=S")
+    lost = {"lost-1", "lost-2"}
+    assert lost <= set(office.ids("--open", *chosen))
+    assert "young" not in office.ids("--open", "--older-than", "7d")
+    if office.url is not None:
+        assert office.ids("--open", *chosen, "--url", office.url) == office.ids("--open", *chosen)
+    preview = office.run("close", *chosen, "--runtime", "3h", *WHY, "--dry-run")
+    assert all(name in preview.stdout for name in lost), preview.output
+    assert lost <= set(office.ids("--open"))
+    office.acts("close", *chosen, "--runtime", "3h")
+    assert office.ids("--open", *chosen) == []
+    assert "young" in office.ids("--open")
+    (record,) = office.json("--id", "lost-2")
+    assert (record["start_time"], record["stop_time"]) == ("2026-01-02T00:00:00Z", "2026-01-02T03:00:00Z")
+    (version,) = office.json("history", "lost-2")
+    assert (version["action"], version["record"]["stop_time"]) == ("close", None)
+    assert "0 records" in office.run("close", *chosen, "--runtime", "3h", *WHY, "--yes").stderr
+
+
+def test_what_makes_no_sense_is_left_and_said(office: Office) -> None:
+    office.put(drone("early"), drone("late", days=40), drone("stopped", stop=START))
+    done = office.run("close", "early", "late", "stopped", "--stop-time", "2026-02-01", *WHY, "--yes")
+    assert (done.exit_code, "1 done, 2 left as they are" in done.stdout) == (1, True), done.output
+    assert "late: it started later, at 2026-02-10T00:00:00Z" in done.stderr
+    assert "stopped: it stopped at 2026-01-01T00:00:00Z" in done.stderr
+    future = office.run("close", "late", "--runtime", "99999d", *WHY, "--yes")
+    assert "late: it would stop in the future" in future.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("correct", "x", *WHY), "say what is to be different"),
+        (("correct", "x", "--meta", "a=b"), "Missing option '--reason'"),
+        (("delete", "x"), "Missing option '--reason'"),
+        (("close", "x", *WHY), "either --stop-time or --runtime"),
+        (("close", "--runtime", "1h", *WHY), "name records by their ids, or choose them"),
+        (("close", "x", "--older-than", "1d", "--runtime", "1h", *WHY), "name records by their ids, or choose them"),
+        (("close", "x", "--runtime", "soon", *WHY), "is no duration"),
+        (("--meta", "a=b", "delete", "x", *WHY), "write --meta behind 'delete'"),
+        (("--open", "--older-than", "9999999d"), "before the calendar begins"),
+    ],
+)
+def test_wrong_usage(office: Office, words: tuple[str, ...], message: str) -> None:
+    done = office.run(*words)
+    assert (done.exit_code, message in done.stderr) == (2, True), done.output
+
+
+def test_an_empty_reason_changes_nothing(office: Office) -> None:
+    office.put(drone("kept", stop=START))
+    done = office.run("delete", "kept", "--reason", " ", "--yes")
+    assert done.exit_code == 1
+    assert "a reason has" in str(done.exception)
+    assert office.ids("--id", "kept") == ["kept"]
