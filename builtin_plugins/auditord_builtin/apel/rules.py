@@ -102,3 +102,9 @@ MESSAGES: Final[Mapping[str, Rules]] = {
     ),
 }
 """By the first line of the message."""
+
+ACCELERATORS: Final = (
+    *("MeasurementMonth", "MeasurementYear", "AssociatedRecordType", "AssociatedRecord", "FQAN", "SiteName", "Count"),
+    *("AvailableDuration", "Type"),
+)
+"""What the draft of the accelerator message says must be there."""

@@ -5,6 +5,7 @@ parser (types, mandatory fields, ranges) and of its database (what must not be n
 other), and one of our own: more CPU time than twice the wall time of all processors is milliseconds taken for seconds.
 """
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from auditord_builtin.apel.config import BENCHMARKS
 from auditord_builtin.apel.messages.rows import Problem
 from auditord_builtin.apel.messages.text import fold
 from auditord_builtin.apel.months import Month
-from auditord_builtin.apel.rules import MESSAGES, NORMALISED, Rules
+from auditord_builtin.apel.rules import ACCELERATORS, MESSAGES, NORMALISED, Rules
 
 Values = Mapping[str, str]
 
@@ -123,6 +124,8 @@ def judge(message_text: str, now: datetime | None = None) -> Sequence[Problem]:
         message_text: as it is signed.
         now: without it nothing lies in the future.
     """
+    if message_text.startswith("{"):
+        return _judge_accelerators(message_text)
     header, _, body = message_text.partition("\n")
     rules = MESSAGES.get(header.rstrip())
     if rules is None:
@@ -136,6 +139,20 @@ def judge(message_text: str, now: datetime | None = None) -> Sequence[Problem]:
     for number, block in enumerate(blocks, 1):
         problems += [Problem(f"record {number}", fault) for fault in _block_faults(rules, block, now, seen)]
     return problems
+
+
+def _judge_accelerators(text: str) -> Sequence[Problem]:
+    try:
+        document = json.loads(text)
+        records = list(document["UsageRecords"])
+    except (KeyError, TypeError, ValueError):
+        return [Problem("message", "it has no UsageRecords in JSON")]
+    return [
+        Problem(f"record {number}", f"{name} is missing")
+        for number, record in enumerate(records, 1)
+        for name in ACCELERATORS
+        if record.get(name) is None
+    ] + [Problem("message", fault) for fault in _text_faults(text)]
 
 
 def _text_faults(text: str) -> Iterator[str]:

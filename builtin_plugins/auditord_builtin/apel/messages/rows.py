@@ -1,5 +1,6 @@
 """What messages are made of: one value for each record in them, in whole numbers."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -150,11 +151,24 @@ class Message:
         """
         if self.records < 2:  # noqa: PLR2004 two halves
             raise ValueError("a message with one record cannot be halved")
-        header, _, body = self.text.partition("\n")
-        records, middle = body.split(END)[:-1], self.records // 2
-        return self._part(header, records[:middle], 0), self._part(header, records[middle:], middle)
+        middle = self.records // 2
+        ids = self.record_ids
+        first, second = _cut_json(self.text, middle) if self.text.startswith("{") else _cut_text(self.text, middle)
+        return (
+            replace(self, text=first, records=middle, record_ids=ids[:middle]),
+            replace(self, text=second, records=self.records - middle, record_ids=ids[middle:]),
+        )
 
-    def _part(self, header: str, records: list[str], first: int) -> "Message":
-        text = f"{header}\n{END.join(records)}{END}"
-        ids = self.record_ids[first : first + len(records)]
-        return Message(text, len(records), self.site, self.month, ids)
+
+def _cut_text(text: str, middle: int) -> tuple[str, str]:
+    header, _, body = text.partition("\n")
+    records = body.split(END)[:-1]
+    first, second = (END.join(part) for part in (records[:middle], records[middle:]))
+    return f"{header}\n{first}{END}", f"{header}\n{second}{END}"
+
+
+def _cut_json(text: str, middle: int) -> tuple[str, str]:
+    document = json.loads(text)
+    records = document["UsageRecords"]
+    first, second = ({**document, "UsageRecords": part} for part in (records[:middle], records[middle:]))
+    return f"{json.dumps(first)}\n", f"{json.dumps(second)}\n"

@@ -1,0 +1,72 @@
+"""What would be sent, as text: the content of ``auditord apel show``."""
+
+from collections.abc import AsyncIterator, Sequence
+from itertools import islice
+from typing import Final
+
+from auditord_builtin.apel.accelerators import accelerator_messages
+from auditord_builtin.apel.config import ApelConfig, MessageType
+from auditord_builtin.apel.jobs import individual_jobs
+from auditord_builtin.apel.messages import JobRow, Problem, render, render_jobs, sync_message
+from auditord_builtin.apel.months import Month
+from auditord_builtin.apel.summing import summaries
+from auditord_hookspecs import Records
+
+_AT_ONCE: Final = 1_000
+
+
+async def shown(config: ApelConfig, records: Records, site: str, month: Month) -> AsyncIterator[str]:
+    """The messages of a site and month, one after the other, then what was left out and why.
+
+    Args:
+        config: as it is.
+        records: where they are.
+        site: its name in GOCDB, one of ``sites_to_report``.
+        month: of UTC.
+
+    Raises:
+        ValueError: the site is not one of those.
+    """
+    if site not in config.site.sites_to_report:
+        raise ValueError(f"{site} is not reported; sites_to_report has {', '.join(config.site.sites_to_report)}")
+    content = _summaries if config.message_type is MessageType.SUMMARIES else _jobs
+    async for text in content(config, records, site, month):
+        yield text
+    messages, problems = await accelerator_messages(config, records, site, month, config.messaging.max_message_size)
+    for message in messages:
+        yield message.text
+    for line in _listed(problems):
+        yield line
+
+
+async def _summaries(config: ApelConfig, records: Records, site: str, month: Month) -> AsyncIterator[str]:
+    answer = await summaries(config, records, site, month)
+    most = config.messaging.max_message_size
+    for message in (*sync_message(answer.rows, most), *render(answer.rows, most)):
+        yield message.text
+    for line in _listed(answer.problems):
+        yield line
+
+
+async def _jobs(config: ApelConfig, records: Records, site: str, month: Month) -> AsyncIterator[str]:
+    rows: list[JobRow] = []
+    problems: list[Problem] = []
+    async for job in individual_jobs(config, records, month.window, (site,)):
+        if isinstance(job, Problem):
+            problems.append(job)
+            continue
+        rows.append(job)
+        if len(rows) == _AT_ONCE:
+            for message in render_jobs(rows, config.messaging.max_message_size):
+                yield message.text
+            rows.clear()
+    for message in render_jobs(rows, config.messaging.max_message_size):
+        yield message.text
+    for line in _listed(problems):
+        yield line
+
+
+def _listed(problems: Sequence[Problem]) -> Sequence[str]:
+    lines = [f"# {problem}\n" for problem in islice(problems, _AT_ONCE)]
+    more = len(problems) - len(lines)
+    return [*lines, f"# and {more} more\n"] if more else lines
