@@ -1,1 +1,35 @@
 """Reports usage to Waldur: what each account and each user consumed in a billing period."""
+
+from collections.abc import Iterable
+
+import click
+from prometheus_client.registry import Collector
+
+from auditord_builtin.waldur.commands import KIND, waldur_command
+from auditord_builtin.waldur.config import INTERVAL, WaldurConfig
+from auditord_builtin.waldur.metrics import INSTRUMENTS
+from auditord_builtin.waldur.reporting import report_usage
+from auditord_hookspecs import Daemon, PluginKind, hookimpl
+
+__all__ = ["WALDUR", "WaldurConfig", "auditord_commands", "auditord_metrics", "auditord_plugins"]
+
+WALDUR = PluginKind(name=KIND, config=WaldurConfig, run=report_usage, interval=INTERVAL)
+
+
+@hookimpl
+def auditord_plugins() -> Iterable[PluginKind[WaldurConfig]]:
+    """Bring the kind ``waldur``."""
+    yield WALDUR
+
+
+@hookimpl
+def auditord_commands() -> Iterable[click.Command]:
+    """Bring ``auditord waldur``."""
+    yield waldur_command
+
+
+@hookimpl
+def auditord_metrics(daemon: Daemon) -> Iterable[Collector]:
+    """Bring the instruments."""
+    del daemon
+    return INSTRUMENTS

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo, available_timezones
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from auditord_builtin.waldur.components import RECORDED, BackendComponent, RecordedResource
-from auditord_hookspecs import Duration, RunConfig, Secret, Section
+from auditord_hookspecs import Duration, PluginConfig, Secret, Section
 
 INTERVAL = timedelta(minutes=30)
 """How often usage is reported unless the instance says otherwise."""
@@ -51,7 +51,7 @@ class SlurmAccess(Section):
         return (str(self.slurm_bin_path / program), *arguments)
 
 
-class WaldurConfig(RunConfig):
+class WaldurConfig(PluginConfig):
     """Reports the usage of a Waldur offering: absolute amounts of the present and the last billing periods."""
 
     waldur_api_url: str = Field(description="Where Waldur's API is: https://host/api/; the slash at its end is added.")
@@ -94,6 +94,11 @@ class WaldurConfig(RunConfig):
     )
     account_prefixes: tuple[str, ...] = Field(
         default=(), description="Only accounts that begin with one of these are reported; empty: all."
+    )
+    lag: Duration = Field(
+        default=timedelta(minutes=15),
+        ge=timedelta(0),
+        description="Running jobs count up to so long ago, when ends are known; or figures would fall again.",
     )
     stale_after: Duration = Field(
         default=timedelta(days=1),

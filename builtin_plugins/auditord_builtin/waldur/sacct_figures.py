@@ -66,11 +66,11 @@ def exact_query(config: WaldurConfig, window: Window, *, as_of: datetime) -> Sac
     return SacctQuery(window.start.astimezone(UTC), min(window.stop, as_of).astimezone(UTC), "UTC", config.slurm.tres)
 
 
-def agent_query(config: WaldurConfig, month: BillingMonth, tres: Tres, accounts: Sequence[str] = ()) -> SacctQuery:
+def agent_query(config: WaldurConfig, month: BillingMonth) -> SacctQuery:
     """What the Waldur site agent asks, on a host in the billing zone: its month ends a second early."""
     window = month.window
     start, stop = window.start.astimezone(month.zone), (window.stop - _SECOND).astimezone(month.zone)
-    return SacctQuery(start, stop, config.timezone, tres, all_runs=False, accounts=accounts)
+    return SacctQuery(start, stop, config.timezone, "ReqTRES", all_runs=False)
 
 
 async def sacct_month_figures(

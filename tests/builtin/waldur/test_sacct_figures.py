@@ -1,6 +1,7 @@
 """The same figures from what sacct prints."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -149,7 +150,7 @@ async def test_a_program_that_fails_is_an_error() -> None:
 def test_the_ends_of_a_month_east_and_west_of_utc(zone: str, exact: Sequence[str], agent: Sequence[str]) -> None:
     config = waldur_config(timezone=zone)
     month = BillingMonth(2024, 1, config.zone)
-    ours, theirs = exact_query(config, month.window, as_of=LATER), agent_query(config, month, "ReqTRES")
+    ours, theirs = exact_query(config, month.window, as_of=LATER), agent_query(config, month)
     assert _ends(ours.argv(config)) == list(exact)
     assert ours.environment == {"TZ": "UTC"}
     assert _ends(theirs.argv(config)) == list(agent)
@@ -163,7 +164,7 @@ def test_a_running_month_ends_now() -> None:
 
 def test_the_agents_own_command_line() -> None:
     config = waldur_config(slurm={"slurm_bin_path": "/opt/slurm/bin", "cluster_name": "hpc"})
-    assert list(agent_query(config, JANUARY, "ReqTRES", ["a", "b"]).argv(config)) == [
+    assert list(replace(agent_query(config, JANUARY), accounts=["a", "b"]).argv(config)) == [
         *("/opt/slurm/bin/sacct", "--parsable2", "--noheader", "--cluster=hpc", "--noconvert", "--truncate"),
         *("--allocations", "--allusers", "--starttime=2024-01-01T00:00:00", "--endtime=2024-01-31T23:59:59"),
         *("--accounts=a,b", "--format=Account,ReqTRES,Elapsed,User"),

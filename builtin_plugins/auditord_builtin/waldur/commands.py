@@ -1,0 +1,178 @@
+"""``auditord waldur``: report now, and see where figures come from."""
+
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Final
+
+import anyio
+import click
+
+from auditord_builtin.waldur.comparing import Difference, compare_month
+from auditord_builtin.waldur.config import INTERVAL, WaldurConfig
+from auditord_builtin.waldur.explaining import Explanation, Share, explain
+from auditord_builtin.waldur.months import BillingMonth
+from auditord_builtin.waldur.planning import folded
+from auditord_builtin.waldur.reporting import report_usage
+from auditord_builtin.waldur.sacct_figures import Tres, agent_query, exact_query
+from auditord_hookspecs import AuditordError, CommandContext, PluginContext, pass_context
+
+KIND: Final = "waldur"
+
+choose_instance = click.option("--instance", metavar="NAME", help="Which offering, if several are configured.")
+choose_month = click.option("--month", metavar="YYYY-MM", help="The billing period; without it the present one.")
+
+
+@click.group("waldur")
+def waldur_command() -> None:
+    """Report usage to Waldur, and see where its figures come from."""
+
+
+@waldur_command.command("report")
+@choose_instance
+@click.option("--once", is_flag=True, help="Report once, and not every interval until interrupted.")
+@click.option("--dry-run", is_flag=True, help="Read and compute everything, print the requests, write nothing.")
+@click.option("--allow-decrease", is_flag=True, help="Let figures fall this time. Records must still be up to date.")
+@pass_context
+def report_command(
+    context: CommandContext, instance: str | None, *, once: bool, dry_run: bool, allow_decrease: bool
+) -> None:
+    """Report the usage of the last billing periods and of the present one."""
+    name = context.chosen(KIND, instance)
+
+    async def report() -> None:
+        async with context.instance(name, dry_run=dry_run) as (configured, plugin_context):
+            config: WaldurConfig = configured
+            if allow_decrease:
+                config = config.model_copy(update={"allow_decrease": True})
+            if once or dry_run:
+                await report_usage(config, plugin_context)
+            else:
+                await _repeat(config, plugin_context)
+
+    context.run(report)
+
+
+async def _repeat(config: WaldurConfig, context: PluginContext) -> None:
+    if config.schedule is not None:
+        raise click.UsageError("this offering has a schedule, which the daemon follows: use --once here")
+    while True:
+        try:
+            await report_usage(config, context)
+        except AuditordError as error:
+            click.echo(f"not everything was reported: {error}", err=True)
+        await anyio.sleep((config.interval or INTERVAL).total_seconds())
+
+
+@waldur_command.command("explain")
+@click.argument("account")
+@click.argument("user", required=False)
+@choose_month
+@choose_instance
+@pass_context
+def explain_command(
+    context: CommandContext, account: str, user: str | None, month: str | None, instance: str | None
+) -> None:
+    """List the records that the figures of ACCOUNT, or of USER in it, are made of, with the share of each.
+
+    Times are those of the billing zone, amounts are exact to six places; the sum is rounded as it is reported.
+    """
+    name = context.chosen(KIND, instance)
+
+    async def show() -> None:
+        async with context.instance(name, dry_run=True) as (config, plugin_context):
+            period, as_of = _period(config, plugin_context, month), plugin_context.now() - config.lag
+            lines = _Lines(config)
+            explanation = await explain(
+                config, plugin_context.records, account, period, as_of=as_of, user=user, tell=lines.share
+            )
+            lines.sum(explanation, period, as_of)
+
+    context.run(show)
+
+
+class _Lines:
+    """Prints an explanation, with the heading before the first record."""
+
+    def __init__(self, config: WaldurConfig) -> None:
+        self._config = config
+        self._heading = ("record", "user", "start", "stop", "seconds", *config.backend_components)
+
+    def share(self, share: Share) -> None:
+        """One record."""
+        if self._heading:
+            click.echo("\t".join(self._heading))
+            self._heading = ()
+        stop = share.record.stop_time
+        texts = (share.record.record_id, share.user or "-", self._local(share.record.start_time))
+        amounts = [f"{float(each):.6f}" for each in share.amounts.values()]
+        stopped = "running" if stop is None else self._local(stop)
+        click.echo("\t".join([*texts, stopped, f"{share.ticks / 1_000_000:g}", *amounts]))
+
+    def sum(self, explanation: Explanation, month: BillingMonth, as_of: datetime) -> None:
+        """All of them."""
+        figures = ", ".join(f"{name} {each}" for name, each in explanation.figures(self._config).items())
+        until = f", running ones up to {self._local(as_of)}" if explanation.running else ""
+        click.echo(f"{month.name}: {explanation.records} records{until}: {figures}")
+
+    def _local(self, moment: datetime) -> str:
+        return moment.astimezone(self._config.zone).isoformat(timespec="seconds")
+
+
+@waldur_command.command("compare")
+@click.argument("accounts", nargs=-1)
+@choose_month
+@click.option("--tres", type=click.Choice(["ReqTRES", "AllocTRES"]), help="What sacct counts.")
+@click.option("--exact", is_flag=True, help="Ask for every run of each job and the exact period, as load-history does.")
+@choose_instance
+@pass_context
+def compare_command(
+    context: CommandContext,
+    accounts: Sequence[str],
+    month: str | None,
+    tres: Tres | None,
+    *,
+    exact: bool,
+    instance: str | None,
+) -> None:
+    """Compare the records' figures with sacct's, by the command line of the Waldur site agent.
+
+    That line takes what jobs asked for (--tres ReqTRES), shows the last run of a requeued job alone, and ends a second
+    before the month does. The exit code is 1 if anything differs.
+    """
+    name = context.chosen(KIND, instance)
+
+    async def compare() -> bool:
+        async with context.instance(name, dry_run=True) as (config, plugin_context):
+            period = _period(config, plugin_context, month)
+            as_of = plugin_context.now().replace(microsecond=0)  # sacct knows whole seconds
+            query = exact_query(config, period.window, as_of=as_of) if exact else agent_query(config, period)
+            asked = replace(query, tres=tres or query.tres, accounts=[folded(account) for account in accounts])
+            click.echo(f"sacct: {shlex.join(asked.argv(config))}")
+            found = await compare_month(config, plugin_context, period, asked, as_of=as_of)
+            return _tell(found)
+
+    sys.exit(0 if context.run(compare) else 1)
+
+
+def _tell(found: Sequence[Difference]) -> bool:
+    """Print what differs; whether nothing does."""
+    heading = ("account", "user", "component", "records", "sacct", "difference")
+    click.echo("\t".join(heading) if found else "records and sacct agree")
+    for each in found:
+        difference = f"{each.accounted - each.stored:+}"
+        click.echo("\t".join(
+            [each.account, each.user or "(all)", each.component, str(each.stored), str(each.accounted), difference]
+        ))  # fmt: skip
+    return not found
+
+
+def _period(config: WaldurConfig, context: PluginContext, month: str | None) -> BillingMonth:
+    if month is None:
+        return BillingMonth.of(context.now(), config.zone)
+    try:
+        return BillingMonth.parse(month, config.zone)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--month") from error

@@ -1,0 +1,69 @@
+"""The store's figures beside those of sacct."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from auditord_builtin.waldur.config import WaldurConfig
+from auditord_builtin.waldur.figures import AccountUsage, converted, month_figures
+from auditord_builtin.waldur.months import BillingMonth
+from auditord_builtin.waldur.planning import NOTHING
+from auditord_builtin.waldur.sacct_figures import SacctQuery, sacct_usage
+from auditord_hookspecs import PluginContext
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A figure that is not the same.
+
+    Args:
+        account: the account.
+        user: one of its users, or None for the total.
+        component: the offering's component.
+        stored: according to the record store.
+        accounted: according to sacct.
+    """
+
+    account: str
+    user: str | None
+    component: str
+    stored: Decimal
+    accounted: Decimal
+
+
+def differences(
+    config: WaldurConfig, stored: Mapping[str, AccountUsage], accounted: Mapping[str, AccountUsage]
+) -> Iterator[Difference]:
+    """Every figure that differs, account by account, totals first."""
+    nobody = AccountUsage({}, {})
+    for account in sorted({*stored, *accounted}):
+        ours, theirs = stored.get(account, nobody), accounted.get(account, nobody)
+        users: Sequence[str | None] = [None, *sorted({*ours.users, *theirs.users})]
+        for user in users:
+            for component in config.backend_components:
+                pair = _figure(ours, user, component), _figure(theirs, user, component)
+                if pair[0] != pair[1]:
+                    yield Difference(account, user, component, *pair)
+
+
+async def compare_month(
+    config: WaldurConfig, context: PluginContext, month: BillingMonth, query: SacctQuery, *, as_of: datetime
+) -> Sequence[Difference]:
+    """What the records and an answer of sacct say differently of the accounts that it was asked for.
+
+    Raises:
+        CommandFailed: sacct failed.
+    """
+    stored = await month_figures(config, context.records, month, as_of=as_of)
+    accounted = converted(config, await sacct_usage(config, context, query))
+    return list(differences(config, _only(stored, query.accounts), _only(accounted, query.accounts)))
+
+
+def _only(figures: Mapping[str, AccountUsage], accounts: Sequence[str]) -> Mapping[str, AccountUsage]:
+    return {account: usage for account, usage in figures.items() if not accounts or account in accounts}
+
+
+def _figure(usage: AccountUsage, user: str | None, component: str) -> Decimal:
+    amounts = usage.total if user is None else usage.users.get(user, {})
+    return amounts.get(component, NOTHING)

@@ -1,0 +1,58 @@
+"""Metrics of the reports."""
+
+from collections import Counter as Counts
+from collections.abc import Iterable, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Final
+
+from prometheus_client import Counter, Gauge
+from prometheus_client.registry import Collector
+
+from auditord_builtin.waldur.planning import ANOMALIES, NOTHING, PlannedMonth
+
+
+def _gauge(name: str, text: str, *labels: str) -> Gauge:
+    return Gauge(f"auditord_waldur_{name}", text, ("task", *labels), registry=None)
+
+
+LAST_SUCCESS: Final = _gauge("last_success_timestamp_seconds", "When everything that is right was last in Waldur.")
+AMOUNT: Final = _gauge(
+    "amount", "What all resources consumed in a month, in the component's unit.",
+    *("component", "months_ago"),
+)  # fmt: skip
+ACCOUNTS: Final = _gauge("unmatched_accounts", "Accounts with usage and without a resource in Waldur.")
+USERS: Final = _gauge("unmatched_users", "Users with usage who are no users of the offering.")
+HELD_BACK: Final = _gauge("anomalies", "Resources that the last report held back in some month, by reason.", "reason")
+PROBLEMS: Final = _gauge("problems", "Figures that Waldur did not take from the last report.")
+CLOSED: Final = _gauge("closed_months", "Resources and months that are over of which Waldur takes nothing more.")
+REQUESTS: Final = Counter(
+    "auditord_waldur_requests", "Requests to Waldur by the status of the answer.", ("task", "status"), registry=None
+)
+INSTRUMENTS: Final[Sequence[Collector]] = (LAST_SUCCESS, AMOUNT, ACCOUNTS, USERS, HELD_BACK, PROBLEMS, CLOSED, REQUESTS)
+
+
+def tell_planned(task: str, present: date, components: Iterable[str], months: Sequence[PlannedMonth]) -> None:
+    """Show what a report planned for some months; ``present`` is the first day of the one that is going on."""
+    ACCOUNTS.labels(task).set(len({account for month in months for account in month.accounts}))
+    USERS.labels(task).set(len({user for month in months for user in month.users}))
+    held_back = Counts(held.anomaly for month in months for held in month.held_back)
+    for anomaly in ANOMALIES:
+        HELD_BACK.labels(task, anomaly).set(held_back[anomaly])
+    for month in months:
+        first = month.plan.month
+        months_ago = (present.year - first.year) * 12 + present.month - first.month
+        for component in components:
+            AMOUNT.labels(task, component, months_ago).set(float(_amount(month, component)))
+
+
+def tell_outcome(task: str, problems: int, closed: int, now: datetime) -> None:
+    """Show how a report that reached its end went."""
+    PROBLEMS.labels(task).set(problems)
+    CLOSED.labels(task).set(closed)
+    if not problems:
+        LAST_SUCCESS.labels(task).set(now.timestamp())
+
+
+def _amount(month: PlannedMonth, component: str) -> Decimal:
+    return sum((resource.totals.get(component, NOTHING) for resource in month.plan.resources), NOTHING)
