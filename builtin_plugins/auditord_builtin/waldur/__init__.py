@@ -7,13 +7,14 @@ from prometheus_client.registry import Collector
 
 from auditord_builtin.waldur.commands import KIND, waldur_command
 from auditord_builtin.waldur.config import INTERVAL, WaldurConfig
+from auditord_builtin.waldur.importing import import_config
 from auditord_builtin.waldur.metrics import INSTRUMENTS
 from auditord_builtin.waldur.reporting import report_usage
 from auditord_hookspecs import Daemon, PluginKind, hookimpl
 
 __all__ = ["WALDUR", "WaldurConfig", "auditord_commands", "auditord_metrics", "auditord_plugins"]
 
-WALDUR = PluginKind(name=KIND, config=WaldurConfig, run=report_usage, interval=INTERVAL)
+WALDUR = PluginKind(name=KIND, config=WaldurConfig, run=report_usage, interval=INTERVAL, import_config=import_config)
 
 
 @hookimpl
