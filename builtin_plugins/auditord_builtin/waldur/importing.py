@@ -52,10 +52,13 @@ _LEVELS: Final = {"critical": "error"}
 _IGNORED: Final = "reports do not use it"
 
 _ACCOUNTS: Final = (
-    "records must have Slurm's account: give the Slurm collector meta: [{name: account, key: Account}]; the agent"
-    " counted ReqTRES, records have AllocTRES: see auditord waldur compare, and --allow-decrease where that is less"
+    "records must have Slurm's account: give the Slurm collector"
+    " meta: [{name: account, key: Account, key_type: String}]; the agent counted ReqTRES, records have AllocTRES: see"
+    " auditord waldur compare, and --allow-decrease where that is less"
 )
-_TARGETS: Final = "with target_components the agent rounded to whole numbers and ignored the unit_factor of the others; here each counts"
+_TARGETS: Final = (
+    "with target_components the agent rounded to whole numbers, and ignored other components' unit_factor: not so here"
+)
 
 
 @dataclass

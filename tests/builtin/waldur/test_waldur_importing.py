@@ -89,7 +89,7 @@ def test_what_is_dropped_is_named_and_what_changes_is_remarked(tmp_path: Path) -
     assert "backend_components.cpu.limit" in head
     assert "d629d5e4" not in head
     assert "the agent reported zeros: Slurm's name of GPUs is gres/gpu" in text.replace("\n", " ").replace(" #", "")
-    assert "ignored the unit_factor of the others" in " ".join(text.replace("#", "").split())
+    assert "ignored other components' unit_factor" in " ".join(text.replace("#", "").split())
 
 
 def test_the_agents_environment_is_read() -> None:
