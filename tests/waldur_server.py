@@ -190,6 +190,7 @@ class FakeWaldur:
             "name": "Cluster",
             "state": "Active",
             "backend_id": "",
+            "customer_uuid": uuid_of("customer").hex,
             "customer_name": "Centre",
             "components": [
                 {"type": name, "name": name.upper(), "billing_type": billing, "measured_unit": "unit"}

@@ -105,8 +105,8 @@ async def open_client(
 
 
 def _trust(config: WaldurConfig) -> ssl.SSLContext | bool:
-    if not config.verify_ssl:
-        return False
+    if config.ca_file is None or not config.verify_ssl:
+        return config.verify_ssl
     try:
         return ssl.create_default_context(cafile=config.ca_file)
     except (OSError, ssl.SSLError) as error:

@@ -64,6 +64,7 @@ class Offering(msgspec.Struct, frozen=True):
     name: str = ""
     state: str = ""
     backend_id: str | None = None
+    customer_uuid: UUID | None = None
     customer_name: str | None = None
     components: tuple[OfferingComponent, ...] = ()
 

@@ -1,0 +1,45 @@
+"""``auditord waldur diagnose``."""
+
+import click
+
+from auditord_builtin.waldur.client import WaldurError, open_client
+from auditord_builtin.waldur.commands import KIND, choose_instance
+from auditord_builtin.waldur.diagnosis import Verdict, diagnose
+from auditord_builtin.waldur.history import Source
+from auditord_hookspecs import CommandContext, pass_context
+
+
+class Unfit(WaldurError):
+    """Something must be mended before figures can be right."""
+
+
+@click.command("diagnose")
+@choose_instance
+@click.option(
+    "--source",
+    type=click.Choice([each.value for each in Source]),
+    default=Source.STORE.value,
+    show_default=True,
+    help="Where figures come from: sacct is only looked at if it matters.",
+)
+@pass_context
+def diagnose_command(context: CommandContext, instance: str | None, source: str) -> None:
+    """Look at everything between the records and Waldur; nothing is written.
+
+    One line each: ok, note (figures may lack something) or FAIL (they will). The exit code is 1 if anything fails.
+    """
+    name = context.chosen(KIND, instance)
+
+    async def look() -> None:
+        failed = 0
+        async with context.instance(name, dry_run=True) as (config, plugin_context):
+            # Whoever asks is waiting: a server that is away shall be told now.
+            impatient = config.model_copy(update={"retry_for": config.retry_for * 0})
+            async with open_client(impatient, show=click.echo) as client:
+                async for finding in diagnose(config, plugin_context, client, sacct=source == Source.SACCT.value):
+                    failed += finding.verdict is Verdict.FAIL
+                    click.echo(str(finding))
+        if failed:
+            raise Unfit(f"{failed} of the above must be mended")
+
+    context.run(look)

@@ -1,0 +1,92 @@
+"""What stands between an installation and right figures in Waldur: many small questions, one line for each answer.
+
+Nothing is written anywhere.
+"""
+
+from collections.abc import AsyncIterator
+
+from auditord_builtin.waldur.client import (
+    AccessDenied,
+    InvalidAnswer,
+    Unreachable,
+    User,
+    WaldurClient,
+    WaldurError,
+)
+from auditord_builtin.waldur.config import WaldurConfig
+from auditord_builtin.waldur.diagnosis import offering as held_against
+from auditord_builtin.waldur.diagnosis import sources
+from auditord_builtin.waldur.diagnosis.findings import Finding, Verdict, fail, note, ok
+from auditord_hookspecs import PluginContext
+
+__all__ = ["Finding", "Verdict", "diagnose"]
+
+
+async def diagnose(
+    config: WaldurConfig, context: PluginContext, client: WaldurClient, *, sacct: bool
+) -> AsyncIterator[Finding]:
+    """Look at everything; what cannot be looked at is a finding, too.
+
+    Args:
+        config: the instance.
+        context: its records, and where Slurm's programs run.
+        client: of its offering.
+        sacct: figures come from sacct, not from records.
+    """
+    for each in held_against.tls(config):
+        yield each
+    user: User | None = None
+    try:
+        user = await client.me()
+    except WaldurError as error:
+        yield _without_user(config, error)
+    if user is not None:
+        async for each in _waldur(config, context, client, user, sacct=sacct):
+            yield each
+    async for each in sources.slurm(config, context) if sacct else sources.store(config, context):
+        yield each
+
+
+def _without_user(config: WaldurConfig, error: WaldurError) -> Finding:
+    if isinstance(error, AccessDenied):
+        return fail("token", str(error))
+    if isinstance(error, Unreachable | InvalidAnswer):
+        return fail("url", f"{config.waldur_api_url}: {error}")
+    return fail("url", f"{config.waldur_api_url} is perhaps not the address of an API: {error}")
+
+
+async def _waldur(
+    config: WaldurConfig, context: PluginContext, client: WaldurClient, user: User, *, sacct: bool
+) -> AsyncIterator[Finding]:
+    """Everything that needs a valid token."""
+    yield ok("url", f"{config.waldur_api_url} answers")
+    yield ok("token", f"of {user.username} ({user.full_name}){', staff' if user.is_staff else ''}")
+    async for each in _server(context, client):
+        yield each
+    try:
+        offering, resources, users = await client.offering(), await client.resources(), await client.offering_users()
+    except WaldurError as error:
+        yield fail("offering", f"{config.waldur_offering_uuid}: no such one, or the token has no role on it: {error}")
+        return
+    used, problem = await sources.used_by(config, context, sacct=sacct)
+    if problem is not None:
+        yield problem
+    for each in (
+        held_against.role(user, offering),
+        held_against.state(offering),
+        *held_against.components(config, offering),
+        *held_against.accounts(config, resources, used),
+        *held_against.logins(users, used),
+    ):
+        yield each
+
+
+async def _server(context: PluginContext, client: WaldurClient) -> AsyncIterator[Finding]:
+    try:
+        version, ahead, bulk = await client.version(), await client.clock_ahead(context.now), await client.has_bulk()
+    except WaldurError as error:
+        yield note("server", f"does not say what it is: {error}")
+        return
+    takes = "many users in one request" if bulk else "one user at a time"
+    yield ok("server", f"Waldur {version.version}, takes {takes}")
+    yield held_against.clock(ahead)

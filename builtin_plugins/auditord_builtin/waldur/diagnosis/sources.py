@@ -1,0 +1,108 @@
+"""Where figures come from: whether records, or Slurm's programs, can tell what is needed."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Final
+
+from auditord_builtin.waldur.config import WaldurConfig
+from auditord_builtin.waldur.diagnosis.findings import Finding, fail, listed, note, ok
+from auditord_builtin.waldur.diagnosis.offering import Used
+from auditord_builtin.waldur.figures import AccountUsage, month_figures
+from auditord_builtin.waldur.freshness import staleness
+from auditord_builtin.waldur.months import BillingMonth, reported_months
+from auditord_builtin.waldur.sacct_figures import exact_query, sacct_month_figures, sacct_usage
+from auditord_hookspecs import AggregateQuery, AuditordError, ComponentUsage, PluginContext, Window
+
+ASK_FOR: Final = timedelta(seconds=30)
+"""How long Slurm's small programs may take."""
+
+LOOK_BACK: Final = timedelta(hours=1)
+"""The period that sacct is tried with."""
+
+
+async def used_by(config: WaldurConfig, context: PluginContext, *, sacct: bool) -> tuple[Used, Finding | None]:
+    """Who used something in the months that are reported; a finding if that cannot be known."""
+    now = context.now()
+    found: dict[str, set[str]] = {}
+    try:
+        for month in reported_months(now, config.zone, config.reporting_periods):
+            for account, usage in (await _figures(config, context, month, sacct=sacct)).items():
+                found.setdefault(account, set()).update(usage.users)
+    except AuditordError as error:
+        return {}, fail("figures", f"of the reported months cannot be had: {error}")
+    return found, None
+
+
+async def _figures(
+    config: WaldurConfig, context: PluginContext, month: BillingMonth, *, sacct: bool
+) -> Mapping[str, AccountUsage]:
+    if sacct:
+        return await sacct_month_figures(config, context, month, as_of=context.now())
+    return await month_figures(config, context.records, month, as_of=context.now())
+
+
+async def store(config: WaldurConfig, context: PluginContext) -> AsyncIterator[Finding]:
+    """Whether records come in, and have what is to be reported."""
+    try:
+        stale = await staleness(config, context.records, context.now())
+        missing = await _missing_components(config, context)
+    except AuditordError as error:
+        yield fail("records", f"cannot be read: {error}")
+        return
+    yield ok("records", "are up to date") if stale is None else fail("records", f"not up to date: {stale}")
+    for name in missing:
+        yield note("records", f"none of this month or the last has {name}: see recorded_as and the collector's rules")
+
+
+async def _missing_components(config: WaldurConfig, context: PluginContext) -> Sequence[str]:
+    """Components that are to be reported and that no record has."""
+    now = context.now()
+    names = list(dict.fromkeys(name for each in config.resources for name in config.recorded[each].component))
+    begin = BillingMonth.of(now, config.zone).previous().window.start
+    usage = tuple(ComponentUsage(name) for name in names)
+    groups = (await context.records.aggregate(AggregateQuery(usage=usage, window=Window(begin, now), as_of=now))).groups
+    amounts = [sum(group.usage[place].sums.amount for group in groups) for place in range(len(names))]
+    return [name for name, amount in zip(names, amounts, strict=True) if not amount]
+
+
+async def slurm(config: WaldurConfig, context: PluginContext) -> AsyncIterator[Finding]:
+    """Whether Slurm's programs do what is needed."""
+    yield await _program(config, context, "sinfo", "-V")
+    yield await _cluster(config, context)
+    now = context.now()
+    try:
+        used = await sacct_usage(config, context, exact_query(config, Window(now - LOOK_BACK, now), as_of=now))
+    except AuditordError as error:
+        yield fail("sacct", str(error))
+        return
+    yield ok("sacct", f"answers: {len(used)} accounts had jobs in the last hour")
+
+
+async def _program(config: WaldurConfig, context: PluginContext, program: str, *arguments: str) -> Finding:
+    try:
+        printed = await _printed(config, context, program, *arguments)
+    except AuditordError as error:
+        return fail(program, str(error))
+    return ok(program, printed.strip())
+
+
+async def _cluster(config: WaldurConfig, context: PluginContext) -> Finding:
+    try:
+        printed = await _printed(
+            config, context, "sacctmgr", "--parsable2", "--noheader", "list", "cluster", "format=cluster"
+        )
+    except AuditordError as error:
+        return fail("sacctmgr", str(error))
+    clusters = printed.split()
+    if config.slurm.cluster_name not in {None, *clusters}:
+        return fail("sacctmgr", f"knows no cluster {config.slurm.cluster_name}; there are {listed(clusters)}")
+    if config.slurm.cluster_name is None and len(clusters) > 1:
+        return note("sacctmgr", f"knows several clusters: {listed(clusters)}; see slurm.cluster_name")
+    return ok("sacctmgr", f"knows {listed(clusters)}")
+
+
+async def _printed(config: WaldurConfig, context: PluginContext, program: str, *arguments: str) -> str:
+    result = await context.run_command(
+        config.slurm.argv(program, *arguments), timeout=ASK_FOR, through=config.slurm.through
+    )
+    return result.stdout.decode(errors="replace")

@@ -1,0 +1,118 @@
+"""``auditord waldur load-history``."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import TextIO
+from uuid import UUID
+
+import click
+from pydantic import SecretStr
+
+from auditord_builtin.waldur.commands import KIND
+from auditord_builtin.waldur.config import WaldurConfig
+from auditord_builtin.waldur.history import History, Source, load_history
+from auditord_hookspecs import AuditordError, CommandContext, pass_context
+from auditord_hookspecs.config import parse_duration
+
+TOKEN_VARIABLE = "WALDUR_USER_TOKEN"  # noqa: S105 the name of a variable
+
+
+def _duration(_: click.Context, __: click.Parameter, value: str) -> timedelta:
+    """Read ``5s`` or ``1m``; the forms of ISO 8601 are for files."""
+    try:
+        duration = parse_duration(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+    if not isinstance(duration, timedelta):
+        raise click.BadParameter(f"{value!r} is no duration such as 5s")
+    return duration
+
+
+_DAY = click.DateTime(formats=["%Y-%m-%d"])
+
+
+@click.command("load-history")
+@click.option("--start-date", type=_DAY, required=True, help="A day of the first month; whole months are loaded.")
+@click.option("--end-date", type=_DAY, required=True, help="A day of the last month.")
+@click.option(
+    "--source",
+    type=click.Choice([each.value for each in Source]),
+    default=Source.STORE.value,
+    show_default=True,
+    help="The record store, or Slurm's own accounting.",
+)
+@click.option("--offering-uuid", type=click.UUID, help="Which offering, if several are configured.")
+@click.option("--instance", metavar="NAME", help="The same by its name in the configuration.")
+@click.option(
+    "--user-token",
+    envvar=TOKEN_VARIABLE,
+    show_envvar=True,
+    help="The token of a user of staff instead of the configured one. Others on this machine see it: better the"
+    " variable, or a file.",
+)
+@click.option("--token-file", type=click.File(), help="The same token in a file, or - for standard input.")
+@click.option("--dry-run", is_flag=True, help="Read and compute everything, print the requests, write nothing.")
+@click.option(
+    "--delay", callback=_duration, default="0s", show_default=True, help="A pause between months, such as 5s."
+)
+@click.option("--resource", "resources", multiple=True, metavar="ACCOUNT", help="Only this one; may be repeated.")
+@pass_context
+def load_history_command(
+    context: CommandContext,
+    *,
+    start_date: datetime,
+    end_date: datetime,
+    source: str,
+    offering_uuid: UUID | None,
+    instance: str | None,
+    user_token: str | None,
+    token_file: TextIO | None,
+    dry_run: bool,
+    delay: timedelta,
+    resources: Sequence[str],
+) -> None:
+    """Load the usage of past months into Waldur, with the token of a user of staff.
+
+    Amounts are absolute: loading a month again changes nothing, and loads what failed. The exit code is 1 if a month
+    is not complete.
+    """
+    wanted = History(start_date.date(), end_date.date(), Source(source), resources, delay)
+    token = _token(user_token, token_file)
+    names = [context.chosen(KIND, instance)] if offering_uuid is None or instance else context.instances(KIND)
+
+    async def load() -> None:
+        name = names[0] if offering_uuid is None else await _of_offering(context, names, offering_uuid)
+        async with context.instance(name, dry_run=dry_run) as (config, plugin_context):
+            await load_history(_with_token(config, token), plugin_context, wanted, click.echo)
+
+    context.run(load)
+
+
+def _token(user_token: str | None, token_file: TextIO | None) -> SecretStr | None:
+    token = user_token if token_file is None else token_file.read().strip()
+    if token == "":
+        raise click.UsageError("the token is empty")
+    return None if token is None else SecretStr(token)
+
+
+def _with_token(config: WaldurConfig, token: SecretStr | None) -> WaldurConfig:
+    """A token is who we are, whatever else is configured."""
+    return config if token is None else config.model_copy(update={"waldur_api_token": token})
+
+
+async def _of_offering(context: CommandContext, names: Sequence[str], offering: UUID) -> str:
+    """The instance of an offering.
+
+    Raises:
+        AuditordError: none of them is, or several.
+    """
+    found = [name for name in names if await _offering_of(context, name) == offering]
+    if len(found) != 1:
+        raise AuditordError(f"{len(found) or 'no'} instances report to the offering {offering}; see --instance")
+    return found[0]
+
+
+async def _offering_of(context: CommandContext, name: str) -> UUID:
+    async with context.instance(name, dry_run=True) as (config, _):
+        uuid: UUID = config.waldur_offering_uuid
+        return uuid

@@ -1,0 +1,179 @@
+"""``auditord waldur diagnose``: one line for each thing that stands between records and right figures."""
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from auditord.testing import FakeCommandContext, FakePluginContext, make_record
+from auditord_builtin.waldur.diagnose_command import diagnose_command
+from auditord_hookspecs import CommandFailed
+from tests.waldur_server import STAFF_TOKEN, TOKEN, FakeWaldur, Fault, fake_waldur
+from tests.waldur_settings import COMPONENTS, waldur_config
+
+NOW = datetime(2026, 3, 15, 12, tzinfo=UTC)
+YESTERDAY = NOW - timedelta(hours=20)
+
+
+@dataclass
+class Site:
+    """One installation."""
+
+    waldur: FakeWaldur
+    context: FakePluginContext
+    options: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def diagnose(self, *arguments: str) -> Result:
+        access = {"waldur_api_url": self.waldur.url, "waldur_api_token": TOKEN, "account_meta": "account"}
+        config = waldur_config(**{**access, **self.options})
+        return CliRunner().invoke(
+            diagnose_command, arguments, obj=FakeCommandContext({"mine": ("waldur", config)}, self.context)
+        )
+
+    def lines(self, *arguments: str) -> list[str]:
+        return self.diagnose(*arguments).output.splitlines()
+
+
+@pytest.fixture
+def site() -> Generator[Site]:
+    job = make_record(
+        "job-1", start=YESTERDAY, components={"Memory": 4096}, account="acct1", user_id="Alice", site_id="here"
+    )
+    with fake_waldur(now=NOW) as waldur:
+        yield Site(waldur, FakePluginContext(moment=NOW, stored=[job]))
+
+
+def test_where_all_is_well(site: Site) -> None:
+    result = site.diagnose()
+    assert result.exit_code == 0, result.output
+    assert result.output.splitlines() == [
+        f"note  tls         {site.waldur.url}/api/ is not https: the token can be read on the way",
+        f"ok    url         {site.waldur.url}/api/ answers",
+        "ok    token       of service (Service Account)",
+        "ok    server      Waldur 7.5.0, takes many users in one request",
+        "ok    clock       the server's is ours",
+        "ok    role        OFFERING.MANAGER; months that are over need a token of staff, see load-history",
+        "ok    offering    Cluster of Centre, Active",
+        "note  component   cpu: k-Hours here, unit in Waldur",
+        "note  component   mem: gb-Hours here, unit in Waldur",
+        "ok    resources   1, of 1 accounts",
+        "ok    users       2 of the offering have a username, 0 have none yet",
+        "ok    records     are up to date",
+    ]
+    assert site.waldur.asked("POST") == []
+    assert [each for each in site.waldur.asked() if each.startswith("OPTIONS")]
+
+
+def test_everything_that_can_be_odd(site: Site) -> None:
+    waldur = site.waldur
+    waldur.components = {"cpu": "usage", "mem": "fixed", "disk": "usage"}
+    waldur.resources = {
+        "one": ("other", "OK"),
+        "again": ("Other", "OK"),
+        "empty": ("", "OK"),
+        "idle": ("acct7", "OK"),
+    }
+    waldur.users = ["bob", ":Requested"]
+    waldur.has_bulk = False
+    waldur.now = NOW - timedelta(minutes=6)
+    site.options["backend_components"] = {**COMPONENTS, "gres/gpu": {"unit_factor": 60}}
+    result = site.diagnose()
+    assert result.exit_code == 1
+    assert "4 of the above must be mended" in str(result.exception)
+    lines = result.output.splitlines()
+    for line in (
+        "ok    server      Waldur 7.5.0, takes one user at a time",
+        "FAIL  clock       the server's is 360 s behind ours: it takes our present for the future, and refuses it",
+        "FAIL  component   mem: is billed by 'fixed', so Waldur takes no usage of it",
+        "FAIL  component   gres/gpu: the offering has none of this type; it has cpu, mem, disk",
+        "note  component   disk: the offering has it, and it is not configured: never reported",
+        "ok    resources   4, of 2 accounts",
+        "note  resources   without backend_id, never reported: empty",
+        "FAIL  resources   several have one backend_id, none of which is reported: other",
+        "note  resources   without usage in the reported months: other, acct7",
+        "note  accounts    with usage and no resource, never reported: acct1",
+        "ok    users       1 of the offering have a username, 1 have none yet",
+        "note  users       with usage, and no users of the offering; reported by name alone: alice",
+        "note  records     none of this month or the last has GPU: see recorded_as and the collector's rules",
+    ):
+        assert line in lines, f"{line}\nis not in\n{result.output}"
+
+
+def test_records_that_do_not_come_in(site: Site) -> None:
+    site.context.moment = NOW + timedelta(days=2)
+    assert any(line.startswith("FAIL  records     not up to date: no record began") for line in site.lines())
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"waldur_api_token": "stolen"}, "FAIL  token       GET /api/users/me/ was answered 401"),
+        (
+            {"waldur_api_url": "http://127.0.0.1:1/"},
+            "FAIL  url         http://127.0.0.1:1/api/: GET /api/users/me/ was",
+        ),
+    ],
+)
+def test_a_waldur_that_does_not_let_us_in_is_told_and_the_rest_looked_at(
+    site: Site, options: dict[str, str], line: str
+) -> None:
+    site.options |= options
+    result = site.diagnose()
+    assert result.exit_code == 1
+    assert any(each.startswith(line) for each in result.output.splitlines()), result.output
+    assert "ok    records     are up to date" in result.output
+    assert len(site.waldur.requests) <= 1
+
+
+def test_an_address_that_is_no_api(site: Site) -> None:
+    site.waldur.always["GET"] = Fault(200, body=b"<html>Welcome</html>")
+    assert any(line.startswith("FAIL  url         http") and "does not say" in line for line in site.lines())
+
+
+def test_a_token_without_a_role(site: Site) -> None:
+    site.waldur.roles = False
+    assert any("no such one, or the token has no role on it" in line for line in site.lines())
+
+
+def test_a_token_of_staff(site: Site) -> None:
+    site.options["waldur_api_token"] = STAFF_TOKEN
+    lines = site.lines()
+    assert "ok    token       of service (Service Account), staff" in lines
+    assert "ok    role        staff may report everything, also months that are over" in lines
+
+
+def programs(argv: Sequence[str]) -> bytes:
+    name = argv[0].rpartition("/")[2]
+    return {"sinfo": b"slurm 22.05.8\n", "sacctmgr": b"north\nsouth\n", "sacct": b"acct1|cpu=1|00:10:00|alice\n"}[name]
+
+
+def test_the_programs_of_slurm_where_figures_come_from_them(site: Site) -> None:
+    site.context.commands = programs
+    result = site.diagnose("--source", "sacct")
+    assert result.exit_code == 0, result.output
+    assert result.output.splitlines()[-3:] == [
+        "ok    sinfo       slurm 22.05.8",
+        "note  sacctmgr    knows several clusters: north, south; see slurm.cluster_name",
+        "ok    sacct       answers: 1 accounts had jobs in the last hour",
+    ]
+    assert "records" not in result.output
+    site.options["slurm"] = {"cluster_name": "west"}
+    assert "FAIL  sacctmgr    knows no cluster west; there are north, south" in site.lines("--source", "sacct")
+
+
+def test_programs_that_are_missing(site: Site) -> None:
+    def none(argv: Sequence[str]) -> bytes:
+        raise CommandFailed(f"no program {argv[0]}")
+
+    site.context.commands = none
+    result = site.diagnose("--source", "sacct")
+    assert result.exit_code == 1
+    assert [line.split()[1] for line in result.output.splitlines() if line.startswith("FAIL")] == [
+        "figures",
+        "sinfo",
+        "sacctmgr",
+        "sacct",
+    ]
