@@ -142,6 +142,7 @@ class FakeWaldur:
 
     def __post_init__(self) -> None:
         self.lock = threading.RLock()
+        self._places: dict[tuple[UUID, str, date], Row] = {}
 
     # -- for tests ----------------------------------------------------------------------------------------------------
 
@@ -272,7 +273,7 @@ class FakeWaldur:
         return 201, None
 
     def set_user_usages(self, row: UUID, usages: Sequence[Json], authorization: str) -> tuple[int, Json]:
-        found = next((each for each in self.rows if each.uuid == row), None)
+        found = next((each for each in self._places.values() if each.uuid == row), None)
         if found is None:
             return 404, {"detail": "Not found."}
         for usage in usages:
@@ -301,12 +302,11 @@ class FakeWaldur:
         return month, None
 
     def _row(self, resource: UUID, component: str, month: date) -> Row:
-        for row in self.rows:
-            if (row.resource, row.type, row.month) == (resource, component, month):
-                return row
-        uuid = uuid_of(f"{resource} {component} {month}")
-        self.rows.append(Row(uuid, resource, component, month, Decimal()))
-        return self.rows[-1]
+        place = (resource, component, month)
+        if place not in self._places:
+            self._places[place] = Row(uuid_of(" ".join(map(str, place))), *place, Decimal())
+            self.rows.append(self._places[place])
+        return self._places[place]
 
 
 def _two_decimals(text: str) -> bool:

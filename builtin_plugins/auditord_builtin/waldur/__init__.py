@@ -7,6 +7,8 @@ from prometheus_client.registry import Collector
 
 from auditord_builtin.waldur.commands import KIND, waldur_command
 from auditord_builtin.waldur.config import INTERVAL, WaldurConfig
+from auditord_builtin.waldur.diagnose_command import diagnose_command
+from auditord_builtin.waldur.history_command import load_history_command
 from auditord_builtin.waldur.importing import import_config
 from auditord_builtin.waldur.metrics import INSTRUMENTS
 from auditord_builtin.waldur.reporting import report_usage
@@ -26,6 +28,8 @@ def auditord_plugins() -> Iterable[PluginKind[WaldurConfig]]:
 @hookimpl
 def auditord_commands() -> Iterable[click.Command]:
     """Bring ``auditord waldur``."""
+    waldur_command.add_command(load_history_command)
+    waldur_command.add_command(diagnose_command)
     yield waldur_command
 
 

@@ -5,7 +5,7 @@ printed are those of the guide to Waldur's site agent, for people and scripts wh
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -211,10 +211,9 @@ class _Loading:
         )
         closed = self._now >= month.window.stop
         offered = self._offered
-        planned = plan_month(
+        return plan_month(
             self._config, offered, reported, month, figures, moment=moment, closed=closed, stale=self._stale
         )
-        return replace(planned, plan=replace(planned.plan, user_rows=reported.users))
 
     def _told_held_back(self, planned: PlannedMonth) -> Sequence[str]:
         texts = [held.text for held in planned.held_back]

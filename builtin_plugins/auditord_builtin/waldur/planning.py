@@ -106,7 +106,7 @@ def plan_month(
     planner = _Planner(config, offered, reported, month, figures, closed=closed, stale=stale)
     plans, held_back = planner.resources()
     users = sorted({user for plan in plans for user in plan.users if user not in planner.links})
-    plan = MonthPlan(month.first_day, moment, closed, plans, planner.links, reported.totals)
+    plan = MonthPlan(month.first_day, moment, closed, plans, planner.links, reported.totals, reported.users)
     return PlannedMonth(plan, held_back, sorted(set(figures) - set(planner.accounts)), users)
 
 
