@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -85,7 +85,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 @contextmanager
-def a_daemon(folder: Path) -> Iterator[None]:
+def a_daemon(folder: Path) -> Generator[None]:
     """A daemon that has run the plugin once, at its start, and will not again by itself."""
     sections = {"plugins": {"mine": {"kind": "count", "schedule": "0 0 1 1 *"}}}
     with running_daemon(folder, sections, [counting()]) as daemon:

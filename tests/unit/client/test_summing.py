@@ -51,8 +51,14 @@ from auditord_hookspecs.query import (
 NAMES = st.sampled_from(["Cores", "Cores", "a:b|c%3A", "ядра", "x&y=z"])
 TEXTS = st.sampled_from(["x", "a|b", "100%", "знач", "a+b c"])
 SCORE_NAMES = st.sampled_from(["HEPscore23", "a|b:c"])
+
+
+def shortly_after(seconds: int, micros: int) -> datetime:
+    return EPOCH + timedelta(seconds=seconds, microseconds=micros)
+
+
 TIMES = st.builds(
-    lambda seconds, micros: EPOCH + timedelta(seconds=seconds, microseconds=micros),
+    shortly_after,
     st.sampled_from([-86_400 * 40, -1, 0, 0, 1, 3_600]),
     st.sampled_from([0, 0, 1, 999_999]),
 )
