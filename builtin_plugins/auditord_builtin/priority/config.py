@@ -1,0 +1,93 @@
+"""The options of the plugin; names and defaults are AUDITOR's wherever they mean the same."""
+
+import shlex
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Final, Literal, TypeAlias
+
+from pydantic import Field, field_validator, model_validator
+
+from auditord_hookspecs import Duration, PluginConfig
+
+Mode: TypeAlias = Literal["ScaledBySum", "FullSpread"]
+Counted: TypeAlias = Literal["stop", "start", "overlap"]
+Metric: TypeAlias = Literal["ResourceUsage", "Priority"]
+
+SCONTROL: Final = "/usr/bin/scontrol update PartitionName={1} PriorityJobFactor={priority}"
+
+
+class PriorityConfig(PluginConfig):
+    """Turns what groups provided or used into priorities, and sets these with commands."""
+
+    components: Mapping[str, str | None] = Field(
+        default={},
+        description="Which components count, each weighted with the score that is named, or with none (null). A "
+        "component without its score counts with 1, and is warned of. Without any component, time alone counts.",
+    )
+    component_combination: Literal["sum", "product"] = Field(
+        default="sum",
+        description="sum: the components of a record are added up, each as amount x score x time; product: their "
+        "amounts and scores are multiplied with each other, as AUDITOR's plugin does.",
+    )
+    group_mapping: Mapping[str, tuple[str, ...]] = Field(
+        min_length=1, description="The groups that get a priority, and what {1}, {2}, ... stand for in their commands."
+    )
+    group_keys: tuple[str, ...] = Field(
+        default=("group_id", "group"),
+        min_length=1,
+        description="The meta key that names the group, and its older names.",
+    )
+    commands: tuple[str, ...] = Field(
+        default=(SCONTROL,),
+        min_length=1,
+        description="What sets a priority, for each group: a program and its arguments, quoted as for a shell, but run "
+        "without one. {priority}, {resource} (or {resources}), {group}, {1}, {2}, ... are filled in, once.",
+    )
+    command_timeout: Duration = Field(
+        default=timedelta(seconds=30), gt=timedelta(0), description="A command that takes longer is killed."
+    )
+    min_priority: int = Field(default=0, ge=0, le=2**63 - 1, description="The least priority.")
+    max_priority: int = Field(default=1024, ge=0, le=2**63 - 1, description="The highest priority.")
+    computation_mode: Mode = Field(
+        default="ScaledBySum",
+        description="ScaledBySum: by a group's share of all groups; FullSpread: the least gets min_priority, the most "
+        "max_priority.",
+    )
+    duration: Duration | None = Field(
+        default=None, gt=timedelta(0), description="How far back it looks; without it, everything counts."
+    )
+    window: Counted = Field(
+        default="stop",
+        description="Which records count within duration: those that stopped in it; those that started in it, as with "
+        "AUDITOR; or of each record its overlap with it, running ones included (the exact integral).",
+    )
+    stale_after: Duration | None = Field(
+        default=None,
+        gt=timedelta(0),
+        description="If no record of any group stopped for so long, a collector is taken to be behind, and no priority "
+        "changes.",
+    )
+    smoothing: float = Field(
+        default=0.0, ge=0.0, lt=1.0, description="The share of the last priority that is kept, against jumps; 0: none."
+    )
+    metrics: tuple[Metric, ...] = Field(
+        default=("ResourceUsage", "Priority"), description="Which gauges /metrics has, under our names and AUDITOR's."
+    )
+
+    @field_validator("commands")
+    @classmethod
+    def _splits(cls, commands: tuple[str, ...]) -> tuple[str, ...]:
+        for command in commands:
+            try:
+                words = shlex.split(command)
+            except ValueError as error:
+                raise ValueError(f"{command!r} cannot be split into words: {error}") from error
+            if not words or not words[0]:
+                raise ValueError("a command needs a program")
+        return commands
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "PriorityConfig":
+        if self.min_priority > self.max_priority:
+            raise ValueError("min_priority is above max_priority: who has least would get most")
+        return self

@@ -1,0 +1,50 @@
+"""The gauges of the plugin, under our names and under those of AUDITOR's."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from prometheus_client import Counter, Gauge
+from prometheus_client.registry import Collector
+
+from auditord_builtin.priority.config import Metric
+from auditord_builtin.priority.usage import Usage
+
+_LABELS: Final = ("task", "group")
+
+_USAGE: Final = Gauge(
+    "auditord_priority_resource_usage", "Amount x score x seconds of a group.", _LABELS, registry=None
+)
+_APPLIED: Final = Gauge(
+    "auditord_priority_applied", "The priority of a group that was set last.", _LABELS, registry=None
+)
+_FAILURES: Final = Counter(
+    "auditord_priority_command_failures", "Commands that failed to set a priority.", _LABELS, registry=None
+)
+_AUDITOR_USAGE: Final = Gauge("resource_usage", "Resource usage metrics", _LABELS, registry=None)
+_AUDITOR_PRIORITY: Final = Gauge("priority", "Priority metrics", _LABELS, registry=None)
+
+
+def instruments() -> Iterable[Collector]:
+    """All of them."""
+    return (_USAGE, _APPLIED, _FAILURES, _AUDITOR_USAGE, _AUDITOR_PRIORITY)
+
+
+def show_usage(task: str, metrics: Iterable[Metric], usage: Usage) -> None:
+    """Set the gauges of usage, if they are wanted; AUDITOR's is cut to a whole number."""
+    if "ResourceUsage" in metrics:
+        for group, value in usage.items():
+            _USAGE.labels(task, group).set(float(value))
+            _AUDITOR_USAGE.labels(task, group).set(int(value))
+
+
+def show_applied(task: str, metrics: Iterable[Metric], priorities: Mapping[str, int]) -> None:
+    """Set the gauges of priorities that have taken effect, if they are wanted."""
+    if "Priority" in metrics:
+        for group, priority in priorities.items():
+            _APPLIED.labels(task, group).set(priority)
+            _AUDITOR_PRIORITY.labels(task, group).set(priority)
+
+
+def count_failure(task: str, group: str) -> None:
+    """Count a command that failed."""
+    _FAILURES.labels(task, group).inc()

@@ -1,0 +1,75 @@
+"""One run: usage, priorities, commands, state."""
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any, Final
+
+from auditord_builtin.priority import figures
+from auditord_builtin.priority.commands import all_commands, for_people
+from auditord_builtin.priority.computing import Targets, rounded, smoothed, targets
+from auditord_builtin.priority.config import PriorityConfig
+from auditord_builtin.priority.usage import Usage, look_up_usage
+from auditord_hookspecs import AuditordError, CommandFailed, PluginContext
+
+MAX_OUTPUT: Final = 1024 * 1024
+
+
+class PrioritiesNotSet(AuditordError):
+    """Some commands failed; all others were run."""
+
+
+async def set_priorities(config: PriorityConfig, context: PluginContext) -> None:
+    """Set the priority of each group; without any usage all stay as they are.
+
+    Raises:
+        PrioritiesNotSet: commands failed.
+        AuditordError: the records cannot be had, or are stale; then nothing was done.
+    """
+    usage = await look_up_usage(config, context)
+    wanted = targets(usage, config.computation_mode, config.min_priority, config.max_priority)
+    if not context.dry_run:
+        figures.show_usage(context.instance, config.metrics, usage)
+    if wanted is None:
+        context.log.warning("no group has used anything: no command is run, priorities stay as they are")
+        return
+    wanted = smoothed(wanted, _last(config, context.state), config.smoothing)
+    failed = await _run_commands(config, context, usage, {group: rounded(each) for group, each in wanted.items()})
+    if not context.dry_run:
+        await _conclude(config, context, wanted, failed)
+
+
+async def _run_commands(
+    config: PriorityConfig, context: PluginContext, usage: Usage, priorities: dict[str, int]
+) -> Mapping[str, CommandFailed]:
+    """Run or, in a dry run, show every command; the failures, the last of each group."""
+    failed: dict[str, CommandFailed] = {}
+    for command in all_commands(config, usage, priorities):
+        if context.dry_run:
+            context.show(for_people(command.argv))
+            continue
+        try:
+            await context.run_command(command.argv, timeout=config.command_timeout, max_output=MAX_OUTPUT)
+        except CommandFailed as error:
+            failed[command.group] = error
+            figures.count_failure(context.instance, command.group)
+            context.log.error("group %s keeps its priority: %s", command.group, error)  # noqa: TRY400 says enough
+    return failed
+
+
+async def _conclude(
+    config: PriorityConfig, context: PluginContext, wanted: Targets, failed: Mapping[str, CommandFailed]
+) -> None:
+    """Keep and show what has taken effect, which is not what a failed command was to set."""
+    applied = {group: each for group, each in wanted.items() if group not in failed}
+    kept = {group: each for group, each in _last(config, context.state).items() if group in failed}
+    await context.save_state({group: float(each) for group, each in (kept | applied).items()})
+    figures.show_applied(context.instance, config.metrics, {group: rounded(each) for group, each in applied.items()})
+    if failed:
+        group, error = next(iter(failed.items()))
+        raise PrioritiesNotSet(f"{len(failed)} of {len(wanted)} groups keep their priority; {group}: {error}")
+
+
+def _last(config: PriorityConfig, state: Any) -> Mapping[str, Fraction]:  # Any: the JSON that a run before has kept
+    """The priorities that were set last, before rounding; within today's bounds."""
+    low, high = config.min_priority, config.max_priority
+    return {group: Fraction(min(max(each, low), high)) for group, each in (state or {}).items()}

@@ -1,0 +1,141 @@
+"""What each group used: asked of the records as sums, and put together exactly."""
+
+import logging
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+from fractions import Fraction
+from typing import TypeAlias
+
+from auditord_builtin.priority.config import PriorityConfig
+from auditord_hookspecs import (
+    AggregateQuery,
+    Aggregates,
+    AuditordError,
+    ComponentAmount,
+    ComponentUsage,
+    Dimension,
+    Group,
+    MetaValue,
+    PluginContext,
+    ScoreValue,
+    Window,
+)
+from auditord_hookspecs.query import AllOf, Comparison, Condition, TimeCompares, TimeField
+
+Usage: TypeAlias = Mapping[str, Fraction]
+"""Amount x score x seconds for each configured group, in its order; zero for a group without records."""
+
+
+class StaleRecords(AuditordError):
+    """Nothing is known of the last time, which is not the same as nothing happened."""
+
+
+async def look_up_usage(config: PriorityConfig, context: PluginContext) -> Usage:
+    """What each configured group used.
+
+    Raises:
+        StaleRecords: the records are too old.
+        AuditordError: they cannot be had.
+    """
+    now = context.now()
+    await _refuse_stale(config, context, now)
+    return usage_in(config, await context.records.aggregate(question(config, now)), context.log)
+
+
+async def _refuse_stale(config: PriorityConfig, context: PluginContext, now: datetime) -> None:
+    if config.stale_after is None:
+        return
+    recent = TimeCompares(TimeField.STOP, Comparison.GTE, now - config.stale_after)
+    if not (await context.records.aggregate(AggregateQuery(recent))).groups:
+        raise StaleRecords(
+            f"no record stopped since {recent.moment.isoformat()}: is a collector behind? All priorities stay as they "
+            "are (see stale_after)"
+        )
+
+
+def question(config: PriorityConfig, now: datetime) -> AggregateQuery:
+    """The sums to ask for."""
+    product = config.component_combination == "product"
+    overlap = config.window == "overlap"
+    return AggregateQuery(
+        where=_condition(config, now),
+        by=(MetaValue(*config.group_keys), *(_factors(config.components) if product else ())),
+        usage=() if product else tuple([_component_usage(*each) for each in config.components.items()]),
+        window=Window(now - config.duration, now) if overlap and config.duration is not None else None,
+        as_of=now if overlap else None,
+    )
+
+
+def _condition(config: PriorityConfig, now: datetime) -> Condition:
+    if config.duration is None or config.window == "overlap":
+        return AllOf()
+    field = TimeField.START if config.window == "start" else TimeField.STOP
+    return TimeCompares(field, Comparison.GTE, now - config.duration)
+
+
+def _component_usage(component: str, score: str | None) -> ComponentUsage:
+    return ComponentUsage(component, () if score is None else (score,))
+
+
+def _factors(components: Mapping[str, str | None]) -> Sequence[Dimension]:
+    factors: list[Dimension] = []
+    for component, score in components.items():
+        factors.append(ComponentAmount(component))
+        if score is not None:
+            factors.append(ScoreValue(component, score))
+    return factors
+
+
+def usage_in(config: PriorityConfig, answer: Aggregates, log: "logging.LoggerAdapter[logging.Logger]") -> Usage:
+    """The usage that the sums of :func:`question` mean; components without their score count with 1.
+
+    Args:
+        config: the plugin's options.
+        answer: the sums.
+        log: where unscored components and records without a group are told.
+    """
+    usage: defaultdict[str | None, Fraction] = defaultdict(Fraction)
+    for group in answer.groups:
+        name = group.key[0]
+        usage[name if isinstance(name, str) else None] += _of_group(config, group, log) / answer.ticks_per_second
+    if None in usage:
+        log.warning("records without %s count for no group", " or ".join(config.group_keys))
+    return {name: usage.get(name, Fraction()) for name in config.group_mapping}
+
+
+def _of_group(config: PriorityConfig, group: Group, log: "logging.LoggerAdapter[logging.Logger]") -> Fraction:
+    if not config.components:
+        return Fraction(group.runtime)
+    if config.component_combination == "product":
+        return _product(config, group, log)
+    total = Fraction()
+    for (component, score), used in zip(config.components.items(), group.usage, strict=True):
+        if score is None:
+            total += used.sums.amount_runtime
+            continue
+        unscored = used.scores[score].unscored
+        total += Fraction(used.scores[score].amount_runtime) + unscored.amount_runtime
+        if unscored.amount:
+            _warn_unscored(log, group, component, score)
+    return total
+
+
+def _product(config: PriorityConfig, group: Group, log: "logging.LoggerAdapter[logging.Logger]") -> Fraction:
+    values = iter(group.key[1:])
+    factors: list[Fraction] = []
+    for component, score in config.components.items():
+        amount, value = next(values), None if score is None else next(values)
+        if isinstance(amount, int):
+            if score is not None and value is None:
+                _warn_unscored(log, group, component, score)
+            factors.append(amount * (Fraction(value) if isinstance(value, Decimal) else Fraction(1)))
+    product = Fraction(group.runtime if factors else 0)
+    for factor in factors:
+        product *= factor
+    return product
+
+
+def _warn_unscored(log: "logging.LoggerAdapter[logging.Logger]", group: Group, component: str, score: str) -> None:
+    log.warning("group %s: %s without the score %s counts with 1", group.key[0], component, score)

@@ -1,0 +1,155 @@
+"""One cycle of the plugin ``priority`` over two million records, beside the barest SQL with the same sums.
+
+By hand, with the figures shown: ``pytest -m benchmark -s tests/benchmark/test_priority.py``.
+"""
+
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
+from statistics import median
+from typing import Final
+
+import psycopg
+import pytest
+
+from auditord.store import Duplicates, Provenance, RecordStore
+from auditord.store.opening import open_store
+from auditord.store.reading import StoredRecords
+from auditord.testing import FakePluginContext
+from auditord_builtin.priority.config import PriorityConfig
+from auditord_builtin.priority.running import set_priorities
+from auditord_hookspecs import AggregateQuery, Aggregates, Component, Record, Records, Score
+
+BEGIN: Final = datetime(2024, 1, 1, tzinfo=UTC)
+SPACING: Final = timedelta(seconds=3.9)
+BATCH: Final = 5_000
+ROUNDS: Final = 5
+GROUPS: Final = 60
+CYCLES: Final = {
+    "14 days": {"duration": "14d"},
+    "14 days, overlap": {"duration": "14d", "window": "overlap"},
+    "everything": {},
+}
+
+
+def job(number: int) -> Record:
+    """A finished job as the Slurm collector makes it; groups unevenly busy, nodes of three types."""
+    start = BEGIN + number * SPACING
+    cores = Component("Cores", 1 << number % 7, (Score("hepscore23", (9.2, 15.5, 18.1)[number * 7 % 3]),))
+    memory = Component("Memory", 2_000_000_000 + number * 7_919 % 1_000_003, ())
+    stop = start + timedelta(seconds=number * 15_485_863 % 200_000)
+    group = number * number % 1_999 % GROUPS
+    meta: dict[str, tuple[str, ...]] = {"site_id": ("site",), "group_id": (f"group{group}",)}
+    return Record(f"slurm-cluster1-{4_000_000 + number}", start, (cores, memory), stop, meta)
+
+
+class OnStore(FakePluginContext):
+    """The records of a real store; commands succeed at once, since they are not what is measured."""
+
+    kept: Records
+
+    async def aggregate(self, query: AggregateQuery) -> Aggregates:
+        return await self.kept.aggregate(query)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    if request.param == "sqlite":
+        return f"sqlite://{tmp_path_factory.mktemp('records') / 'records.db'}"
+    made: str = request.getfixturevalue("postgres_url")
+    return made
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[RecordStore]:
+    async with open_store(url, counted_keys=()) as opened:
+        yield opened
+
+
+async def fill(store: RecordStore, numbers: Sequence[int]) -> None:
+    for first in range(0, len(numbers), BATCH):
+        records = [job(number) for number in numbers[first : first + BATCH]]
+        await store.add_all(records, Provenance(BEGIN, "task:benchmark"), Duplicates.SAME_RUN, atomic=True)
+
+
+def config(**options: object) -> PriorityConfig:
+    mapping = {f"group{number}": [f"partition{number}"] for number in range(GROUPS)}
+    return PriorityConfig.model_validate(
+        {"group_mapping": mapping, "components": {"Cores": "hepscore23"}, "max_priority": 65335, **options}
+    )
+
+
+async def cycle(store: RecordStore, chosen: PriorityConfig) -> float:
+    """Seconds of one run."""
+    context = OnStore(moment=BEGIN + timedelta(days=45), commands=lambda _: b"")
+    context.kept = StoredRecords(store)
+    began = time.perf_counter()
+    await set_priorities(chosen, context)
+    took = time.perf_counter() - began
+    assert len(context.ran) == GROUPS
+    return took
+
+
+@contextmanager
+def bare_connection(url: str) -> Generator[Callable[[str], object], None, None]:
+    """What runs a statement and fetches its rows."""
+    if url.startswith("sqlite:"):
+        with closing(sqlite3.connect(f"file:{url.removeprefix('sqlite://')}?mode=ro", uri=True)) as connection:
+            connection.execute("PRAGMA cache_size = -1024")  # as the store's reading connections
+            yield lambda sql: connection.execute(sql).fetchall()
+    else:
+        with psycopg.connect(url) as server:
+            server.execute("SET jit = off")  # as the store's connections
+            yield lambda sql: server.execute(sql.encode()).fetchall()
+
+
+def bare_sql(url: str, chosen: PriorityConfig) -> str:
+    """The same sums over the same columns, and nothing else."""
+    end = BEGIN + timedelta(days=45)
+    begin = end - (chosen.duration or timedelta())
+    if url.startswith("sqlite:"):
+        table, runtime = "records", "(stop_time - start_time) / 1000000"
+        first, last = (str(round(moment.timestamp()) * 1_000_000) for moment in (begin, end))
+        overlap = f"min(stop_time, {last}) - max(start_time, {first})"
+    else:
+        table, runtime = "auditord.records", "runtime"
+        first, last = (f"timestamptz '{moment.isoformat()}'" for moment in (begin, end))
+        overlap = f"(extract(epoch FROM least(stop_time, {last}) - greatest(start_time, {first})) * 1000000)::bigint"
+    where = "" if chosen.duration is None else f"WHERE stop_time >= {first}"
+    if chosen.window == "overlap":
+        where, runtime = f"WHERE stop_time > {first} AND start_time < {last}", overlap
+    return f"SELECT user_group, score_set, count(*), sum(cores * ({runtime})) FROM {table} {where} GROUP BY 1, 2"  # noqa: S608 ours
+
+
+def seconds_of_bare_sql(url: str, sql: str) -> float:
+    took: list[float] = []
+    with bare_connection(url) as run:
+        for _ in range(ROUNDS):
+            began = time.perf_counter()
+            run(sql)
+            took.append(time.perf_counter() - began)
+    return median(took)
+
+
+@pytest.mark.anyio
+async def test_a_cycle_over_twenty_thousand_records(store: RecordStore, url: str) -> None:
+    await fill(store, range(0, 2_000_000, 100))
+    for options in CYCLES.values():
+        assert await cycle(store, config(**options)) > 0
+        assert seconds_of_bare_sql(url, bare_sql(url, config(**options))) > 0
+
+
+@pytest.mark.benchmark
+@pytest.mark.anyio
+async def test_a_cycle_over_two_million_records_beside_bare_sql(store: RecordStore, url: str) -> None:
+    await fill(store, range(2_000_000))
+    print(f"\n{url.partition(':')[0]}")  # noqa: T201 the figures are what it is for
+    for name, options in CYCLES.items():
+        chosen = config(**options)
+        took = median([await cycle(store, chosen) for _ in range(ROUNDS)])
+        bare = seconds_of_bare_sql(url, bare_sql(url, chosen))
+        print(  # noqa: T201 the same
+            f"{name}: a cycle {took * 1000:.0f} ms, bare SQL {bare * 1000:.0f} ms, ratio {took / bare:.2f}"
+        )
