@@ -85,12 +85,12 @@ def _remark(document: Document, name: str) -> str:
 
 
 def _import_source(result: _Import) -> None:
-    auditor = result.document.get("auditor") or {}
+    auditor: Document = result.document.get("auditor") or {}
     host, port = str(auditor.get("addr", "127.0.0.1")), auditor.get("port", 8000)
     if host in _HERE:
         result.dropped["auditor"] = "the records are this daemon's own; for another server say source: {url: …}"
         return
-    tls = result.document.get("tls_config") or {}
+    tls: Document = result.document.get("tls_config") or {}
     secure = tls.get("use_tls") in {True, "true"}
     result.put(
         "source.url", f"{'https' if secure else 'http'}://{host}:{port}", "leave source out once records are here"

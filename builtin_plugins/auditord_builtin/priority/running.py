@@ -72,4 +72,5 @@ async def _conclude(
 def _last(config: PriorityConfig, state: Any) -> Mapping[str, Fraction]:  # Any: the JSON that a run before has kept
     """The priorities that were set last, before rounding; within today's bounds."""
     low, high = config.min_priority, config.max_priority
-    return {group: Fraction(min(max(each, low), high)) for group, each in (state or {}).items()}
+    last: Mapping[str, float] = state or {}
+    return {group: Fraction(min(max(each, low), high)) for group, each in last.items()}
