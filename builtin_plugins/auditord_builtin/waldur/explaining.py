@@ -11,7 +11,7 @@ from typing import Final
 
 from auditord_builtin.waldur.components import rounded
 from auditord_builtin.waldur.config import WaldurConfig
-from auditord_builtin.waldur.figures import amount, month_figures
+from auditord_builtin.waldur.figures import AccountUsage, amount, month_figures
 from auditord_builtin.waldur.months import BillingMonth
 from auditord_builtin.waldur.planning import folded
 from auditord_hookspecs import AggregateQuery, AuditordError, MetaValue, Record, RecordQuery, Records, Window
@@ -113,8 +113,9 @@ async def explain(
         async for share in found:
             explanation.add(share)
             tell(share)
-    usage = (await month_figures(config, records, month, as_of=as_of)).get(folded(account))
-    figures = {} if usage is None else usage.total if user is None else usage.users.get(folded(user), {})
+    nobody = AccountUsage({}, {})
+    usage = (await month_figures(config, records, month, as_of=as_of)).get(folded(account), nobody)
+    figures = usage.total if user is None else usage.users.get(folded(user), {})
     if explanation.records and explanation.figures(config) != figures:
         raise NotExplained(
             f"{account}, {month.name}: the records come to {_written(explanation.figures(config))} and the store's sums"

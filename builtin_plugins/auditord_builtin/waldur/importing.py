@@ -96,8 +96,10 @@ def import_agent(document: Document, environment: Mapping[str, str]) -> Imported
     Raises:
         ValueError: the agent would refuse a value.
     """
-    offerings = document.get("offerings")
-    if not isinstance(offerings, list) or not any("waldur_offering_uuid" in each for each in offerings):
+    if not isinstance(document.get("offerings"), list):
+        return None
+    offerings: list[Document] = document["offerings"]
+    if not any("waldur_offering_uuid" in each for each in offerings):
         return None
     result = _Import()
     names = _instance_names([str(each.get("name", "")) for each in offerings])

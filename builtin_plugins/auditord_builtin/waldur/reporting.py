@@ -66,8 +66,8 @@ class _Report:
 
     async def _known_to_ignore_dates(self) -> bool:
         """Whether an earlier report has shown that this version of Waldur puts every month into the present one."""
-        ignoring = (self._context.state or {}).get(_IGNORES_DATES)
-        return ignoring is not None and ignoring == (await self._client.version()).version
+        state: Mapping[str, str] = self._context.state or {}
+        return _IGNORES_DATES in state and state[_IGNORES_DATES] == (await self._client.version()).version
 
     async def _month(self, offered: Offered, month: BillingMonth, stale: str | None) -> None:
         moment, closed = self._moment(month), self._now >= month.window.stop

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import pytest
+from prometheus_client.registry import Collector
 
 from auditord.testing import FakePluginContext, make_record
 from auditord_builtin.waldur import metrics
@@ -51,8 +52,17 @@ def settings(waldur: FakeWaldur, **options: Any) -> WaldurConfig:  # Any: as the
     return waldur_config(**{**access, **cpu, "concurrent_requests": 1, **options})
 
 
-def context_of(*records: Record, **fields: Any) -> FakePluginContext:  # Any: the fields of the context
-    return FakePluginContext(stored=records, **{"moment": NOW, **fields})
+def context_of(
+    *records: Record, moment: datetime = NOW, dry_run: bool = False, instance: str = "test"
+) -> FakePluginContext:
+    return FakePluginContext(stored=records, moment=moment, dry_run=dry_run, instance=instance)
+
+
+def value(metric: Collector, *labels: object) -> float | None:
+    """What a scrape would find."""
+    samples = [sample for family in metric.collect() for sample in family.samples]
+    texts = [str(label) for label in labels]
+    return next((each.value for each in samples if list(each.labels.values()) == texts), None)
 
 
 async def test_the_last_and_the_present_month_are_reported(waldur: FakeWaldur) -> None:
@@ -98,11 +108,11 @@ async def test_a_decrease_is_explained_and_held_back(waldur: FakeWaldur, caplog:
     assert waldur.user_amounts("2026-03")["acct1", "cpu", "alice"] == "3.00"
     assert "acct1, 2026-03: held back: cpu would go from 3.60 to 0.60 (alice from 3.00 to 0.00)" in caplog.text
     assert "auditord waldur explain acct1 --month 2026-03" in caplog.text
-    assert metrics.HELD_BACK.labels("test", "decrease")._value.get() == 1
+    assert value(metrics.HELD_BACK, "test", "decrease") == 1
     await report_usage(settings(waldur, allow_decrease=True), fewer)
     assert waldur.totals("2026-03")["acct1", "cpu"] == "0.60"
     assert waldur.user_amounts("2026-03")["acct1", "cpu", "alice"] == "0.00", "who is gone is not left as he was"
-    assert metrics.HELD_BACK.labels("test", "decrease")._value.get() == 0
+    assert value(metrics.HELD_BACK, "test", "decrease") == 0
 
 
 async def test_a_users_decrease_behind_a_growing_total_is_held_back(
@@ -126,7 +136,7 @@ async def test_stale_records_make_nothing_fall_and_nothing_zero(
     await report_usage(config, context_of(job(2, user="bob"), moment=later))
     assert waldur.totals("2026-03") == {("acct1", "cpu"): "3.60"}, "and the idle resource is not zero"
     assert "the records are not up to date: no record began or ended since 2026-03-16T12:00:00" in caplog.text
-    assert metrics.HELD_BACK.labels("test", "stale")._value.get() == 1
+    assert value(metrics.HELD_BACK, "test", "stale") == 1
 
 
 async def test_stale_records_may_still_say_more(waldur: FakeWaldur) -> None:
@@ -169,10 +179,10 @@ async def test_components_and_names_without_counterpart_are_told_of(
     assert "takes no usage of mem, gres/gpu" in caplog.text
     assert "1 have usage and no resource: unknown" in caplog.text
     assert "1 have usage and are no offering users: stranger" in caplog.text
-    assert metrics.ACCOUNTS.labels("test")._value.get() == 1
-    assert metrics.USERS.labels("test")._value.get() == 1
-    assert metrics.AMOUNT.labels("test", "cpu", 0)._value.get() == 1.2
-    assert metrics.AMOUNT.labels("test", "cpu", 1)._value.get() == 0
+    assert value(metrics.ACCOUNTS, "test") == 1
+    assert value(metrics.USERS, "test") == 1
+    assert value(metrics.AMOUNT, "test", "cpu", 0) == 1.2
+    assert value(metrics.AMOUNT, "test", "cpu", 1) == 0
 
 
 async def test_prefixes_leave_resources_alone(waldur: FakeWaldur) -> None:
@@ -200,7 +210,7 @@ async def test_a_provider_is_told_what_nobody_is_billed_for(
     assert waldur.totals("2026-02") == {}
     assert waldur.totals("2026-03")["acct1", "cpu"] == "6.60"
     assert "acct1, 2026-02: Waldur takes nothing more of this month from us, although cpu 6.00 is right" in caplog.text
-    assert metrics.CLOSED.labels("test")._value.get() == 1
+    assert value(metrics.CLOSED, "test") == 1
 
 
 async def test_a_server_that_ignores_dates_is_found_out_once(
@@ -226,14 +236,14 @@ async def test_a_server_that_ignores_dates_is_found_out_once(
 
 async def test_what_was_refused_fails_the_run_and_no_other_resource(waldur: FakeWaldur) -> None:
     waldur.fail(SET_USAGE, Fault(400, body=b'{"resource": ["No plan."]}'))
-    before = metrics.LAST_SUCCESS.labels("refused")._value.get()
+    before = value(metrics.LAST_SUCCESS, "refused")
     with pytest.raises(NotReported, match=r"1 figures are not in Waldur: acct1, 2026-03: .*No plan"):
         await report_usage(settings(waldur), context_of(job(1), job(2, account="acct2"), instance="refused"))
     assert waldur.totals("2026-03") == {("acct2", "cpu"): "0.60"}
-    assert metrics.LAST_SUCCESS.labels("refused")._value.get() == before
+    assert value(metrics.LAST_SUCCESS, "refused") == before
     await report_usage(settings(waldur), context_of(job(1), job(2, account="acct2"), instance="refused"))
-    assert metrics.LAST_SUCCESS.labels("refused")._value.get() == NOW.timestamp()
-    assert metrics.REQUESTS.labels("refused", "400")._value.get() == 1
+    assert value(metrics.LAST_SUCCESS, "refused") == NOW.timestamp()
+    assert value(metrics.REQUESTS, "refused", "400") == 1
 
 
 async def test_a_token_that_is_refused_ends_the_run(waldur: FakeWaldur) -> None:
