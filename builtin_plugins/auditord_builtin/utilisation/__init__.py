@@ -1,0 +1,43 @@
+"""Plugin ``utilisation``: what sites, groups and users used, as a CSV file and as mails, once a month or week."""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+import click
+from prometheus_client.registry import Collector
+
+from auditord_builtin.utilisation.commands import KIND, report_group
+from auditord_builtin.utilisation.config import UtilisationConfig
+from auditord_builtin.utilisation.importing import import_config
+from auditord_builtin.utilisation.metrics import MAILS, REPORTED
+from auditord_builtin.utilisation.running import run_utilisation
+from auditord_hookspecs import Daemon, PluginKind, hookimpl
+
+UTILISATION = PluginKind(
+    name=KIND,
+    config=UtilisationConfig,
+    run=run_utilisation,
+    interval=timedelta(hours=1),
+    timeout=timedelta(hours=4),
+    import_config=import_config,
+)
+
+
+@hookimpl
+def auditord_plugins() -> Iterable[PluginKind[Any]]:  # Any: each kind has its own configuration model
+    """The kind ``utilisation``."""
+    yield UTILISATION
+
+
+@hookimpl
+def auditord_commands() -> Iterable[click.Command]:
+    """``auditord report``."""
+    yield report_group
+
+
+@hookimpl
+def auditord_metrics(daemon: Daemon) -> Iterable[Collector]:
+    """What came of the mails, and how far reports have gone."""
+    del daemon
+    return (MAILS, REPORTED)

@@ -1,0 +1,76 @@
+"""``auditord report utilisation``: the figures of any month or week, at once."""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Final
+
+import click
+
+from auditord_builtin.utilisation.config import UtilisationConfig
+from auditord_builtin.utilisation.page import as_html
+from auditord_builtin.utilisation.periods import Period, last_complete, parse_period
+from auditord_builtin.utilisation.report import Report, ask, report_on
+from auditord_builtin.utilisation.tables import as_csv, as_json, as_text
+from auditord_hookspecs import CommandContext, PluginContext, pass_context
+
+KIND: Final = "utilisation"
+
+_OUTPUTS: Final[Mapping[str, Callable[[Report], str]]] = {
+    "table": as_text,
+    "csv": as_csv,
+    "json": as_json,
+    "html": as_html,
+}
+
+
+class _PeriodType(click.ParamType[Period]):
+    """A month, or a week."""
+
+    name = "YYYY-MM"
+
+    def convert(self, value: str | Period, param: click.Parameter | None, ctx: click.Context | None) -> Period:
+        """The period."""
+        if isinstance(value, Period):
+            return value
+        try:
+            return parse_period(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+@click.group("report")
+def report_group() -> None:
+    """Show what was used."""
+
+
+@report_group.command("utilisation")
+@click.argument("instance", required=False)
+@click.option("--month", "period", type=_PeriodType(), help="2026-01, or 2026-W05 for a week. Default: the last one.")
+@click.option("--site", "sites", multiple=True, help="Only this site; may be repeated.")
+@click.option("--output", type=click.Choice(list(_OUTPUTS)), default="table", show_default=True)
+@pass_context
+def utilisation_command(
+    host: CommandContext, instance: str | None, period: Period | None, sites: tuple[str, ...], output: str
+) -> None:
+    """Show what sites, groups and users used in a month or a week.
+
+    INSTANCE is the plugin of kind utilisation whose options count; it may be left out if there is only one. Nothing is
+    written or mailed. What is asked for before it is over is shown as far as it went.
+    """
+    name = host.chosen(KIND, instance)
+
+    async def make() -> Report:
+        async with host.instance(name, dry_run=True) as (config, context):
+            return await _report(config, context, period, sites)
+
+    click.echo(_OUTPUTS[output](host.run(make)), nl=False)
+
+
+async def _report(
+    config: UtilisationConfig, context: PluginContext, period: Period | None, sites: tuple[str, ...]
+) -> Report:
+    now: datetime = context.now()
+    wanted = last_complete(config.period, now) if period is None else period
+    chosen = config.model_copy(update={"sites": sites}) if sites else config
+    usages = await ask(chosen, context.records, wanted)
+    return report_on(usages, chosen, wanted, complete=wanted.stop <= now)

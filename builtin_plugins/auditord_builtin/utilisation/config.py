@@ -1,0 +1,246 @@
+"""The options of a utilisation report."""
+
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from decimal import Decimal
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, Field, field_validator, model_validator
+
+from auditord_builtin.utilisation.periods import PeriodKind
+from auditord_hookspecs import Duration, PluginConfig, Secret, Section
+
+_ADDRESS: Final = re.compile(r"[^\s<>\",;:()\[\]@\x00-\x1f]+@[^\s<>\",;:()\[\]@\x00-\x1f]+")
+_PORTS: Final = {"none": 25, "starttls": 587, "ssl": 465}
+_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+def checked_address(address: str) -> str:
+    """A mail address, without a name before it.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not _ADDRESS.fullmatch(address):
+        raise ValueError(f"'{address}' is no mail address: write it as name@example.org")
+    return address
+
+
+Address = Annotated[str, AfterValidator(checked_address)]
+Amount = Annotated[Decimal, Field(ge=0, allow_inf_nan=False)]
+
+
+class Level(Enum):
+    """What the rows of a report are about."""
+
+    SITE = "site"
+    GROUP = "group"
+    USER = "user"
+
+
+class TimeUnit(Enum):
+    """In what CPU times are counted."""
+
+    SECONDS = "s"
+    MILLISECONDS = "ms"
+
+
+class SizeUnit(Enum):
+    """In what memory is counted."""
+
+    BYTES = "B"
+    KIB = "KiB"
+    MIB = "MiB"
+    GIB = "GiB"
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes it has."""
+        return 1 << 10 * list(SizeUnit).index(self)
+
+
+class Components(Section):
+    """What the components are called."""
+
+    cores: str = Field(default="Cores", description="Cores of a job.")
+    cpu_time: str | None = Field(default="TotalCPU", description="CPU time, user and system, of all cores.")
+    cpu_time_unit: TimeUnit = TimeUnit.SECONDS
+    gpus: str | None = Field(default="GPU", description="GPUs of a job.")
+    memory: str | None = Field(default="Memory", description="Memory that a job asked for.")
+    memory_unit: SizeUnit = SizeUnit.MIB
+    memory_peak: str | None = Field(default="MaxRSS", description="The most memory that it used.")
+    memory_peak_unit: SizeUnit = SizeUnit.BYTES
+    energy: str | None = Field(default="Energy", description="Energy that was measured, in joules.")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All that are to be summed up."""
+        named = (self.cores, self.cpu_time, self.gpus, self.memory, self.memory_peak, self.energy)
+        return tuple([name for name in named if name is not None])
+
+    @model_validator(mode="after")
+    def _distinct(self) -> "Components":
+        if len(set(self.names)) < len(self.names):
+            raise ValueError("one component stands for two things: give each its own, or null")
+        return self
+
+
+class NameRule(Section):
+    """How a group is called in the report."""
+
+    matches: re.Pattern[str] = Field(description="A regular expression that is searched for in the group's name.")
+    name: str = Field(description="What it is called then; {1} is what the first parentheses found.")
+
+    @model_validator(mode="after")
+    def _groups_are_there(self) -> "NameRule":
+        for number in re.findall(r"\{(\d+)\}", self.name):
+            if int(number) > self.matches.groups:
+                raise ValueError(f"'{self.name}' wants {{{number}}}, '{self.matches.pattern}' has no such parentheses")
+        return self
+
+
+class SiteEnergy(Section):
+    """What is different at a site."""
+
+    watt_per_core: Amount | None = None
+    pue: Decimal | None = Field(default=None, ge=1, allow_inf_nan=False)
+    co2_per_kwh: Amount | None = None
+
+
+class GridIntensity(Section):
+    """A CSV file with the grid's CO2 over time."""
+
+    file: Path = Field(description="With a header; read anew for each report.")
+    time_column: str = Field(default="time", description="ISO 8601; UTC unless it has a zone.")
+    value_column: str = Field(default="kg_per_kwh", description="CO2 per kWh.")
+    factor: Amount = Field(default=Decimal(1), description="From the file's unit to kg per kWh: 0.001 for g.")
+
+
+class Energy(Section):
+    """How energy and CO2 are told where nobody measured them."""
+
+    watt_per_core: Amount | None = Field(
+        default=None, description="Of jobs whose energy was not measured; without it theirs is not told."
+    )
+    pue: Decimal = Field(
+        default=Decimal(1), ge=1, allow_inf_nan=False, description="What the building draws per what computers draw."
+    )
+    co2_per_kwh: Amount | None = Field(default=None, description="kg per kWh.")
+    grid_intensity: GridIntensity | None = Field(
+        default=None, description="The same over time; co2_per_kwh counts for days that it does not know."
+    )
+    sites: Mapping[str, SiteEnergy] = Field(default={}, description="What is different at single sites.")
+
+
+class Csv(Section):
+    """Where the figures are written to."""
+
+    folder: Path = Field(description="Must be there.")
+    name: str = Field(default="{instance}-{period}.csv", description="{instance} and {period} are put in.")
+
+    @field_validator("name")
+    @classmethod
+    def _of_one_period(cls, name: str) -> str:
+        if "{period}" not in name:
+            raise ValueError("needs {period}, or each report would overwrite the one before")
+        if "/" in name or re.search(r"[{}]", name.replace("{period}", "").replace("{instance}", "")):
+            raise ValueError("is a file's name with {period} and, if you like, {instance}")
+        return name
+
+
+class Server(Section):
+    """The mail server."""
+
+    host: str = "localhost"
+    port: int | None = Field(default=None, ge=1, le=65_535, description="By security: 587, 465 or 25.")
+    security: str = Field(default="starttls", pattern="^(starttls|ssl|none)$")
+    ca: Path | None = Field(default=None, description="PEM file of the authorities that vouch for the server.")
+    user: str | None = Field(default=None, description="To log in.")
+    password: Secret | None = Field(default=None, description="A reference to a secret.")
+    timeout: Duration = Field(default=timedelta(seconds=30), gt=timedelta(0), description="How long it may be silent.")
+    retries: int = Field(default=2, ge=0, le=10, description="How often a mail is tried again in one run.")
+    retry_wait: Duration = Field(default=timedelta(seconds=10), description="Before the first retry; doubled for each.")
+
+    @property
+    def port_number(self) -> int:
+        """Where it listens."""
+        return self.port or _PORTS[self.security]
+
+    @model_validator(mode="after")
+    def _no_password_in_clear(self) -> "Server":
+        if (self.user is None) != (self.password is None):
+            raise ValueError("user and password go together")
+        if self.user is not None and self.security == "none" and self.host not in _LOOPBACK:
+            raise ValueError("the password would go over the network in clear: security must be starttls or ssl")
+        return self
+
+
+class UserMail(Section):
+    """Mails to users about their own jobs."""
+
+    period: PeriodKind = PeriodKind.WEEK
+    address: str | None = Field(default=None, description="With {user} in it; without it only addresses count.")
+    addresses: Mapping[str, Address] = Field(default={}, description="Addresses of single users.")
+    least_core_hours: Amount = Field(default=Decimal(1), description="Users with less get no mail.")
+
+    @field_validator("address")
+    @classmethod
+    def _of_a_user(cls, address: str | None) -> str | None:
+        if address is not None:
+            if "{user}" not in address:
+                raise ValueError("needs {user}, or all users' mails would go to one address")
+            checked_address(address.replace("{user}", "user"))
+        return address
+
+
+class Mail(Section):
+    """Who gets reports, and how."""
+
+    server: Server = Server()
+    sender: Address
+    recipients: tuple[Address, ...] = ()
+    attach_csv: bool = Field(default=True, description="Whether the figures are attached, too.")
+    most_rows: int = Field(default=20, ge=1, description="How many groups and users of a site are listed.")
+    users: UserMail | None = None
+
+    @field_validator("recipients")
+    @classmethod
+    def _each_once(cls, recipients: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(recipients)) < len(recipients):
+            raise ValueError("one address is there twice")
+        return recipients
+
+
+class UtilisationConfig(PluginConfig):
+    """Reports what sites, groups and users used: a CSV file and mails, once for each month or week."""
+
+    period: PeriodKind = PeriodKind.MONTH
+    settle: Duration = Field(
+        default=timedelta(days=1), ge=timedelta(0), description="A period is reported when it is over for so long."
+    )
+    wait_for_sites: Duration = Field(
+        default=timedelta(days=7),
+        ge=timedelta(0),
+        description="How much longer, if no job is known that ended later at one of its sites: records may be late.",
+    )
+    title: str = Field(default="Utilisation", min_length=1, pattern=r"^[^\x00-\x1f\x7f]+$")
+    site_keys: tuple[str, ...] = Field(default=("site_id", "site"), min_length=1)
+    group_keys: tuple[str, ...] = Field(default=("group_id", "group"), min_length=1)
+    user_keys: tuple[str, ...] = Field(default=("user_id", "user"), min_length=1)
+    sites: tuple[str, ...] = Field(default=(), description="Only these; none: all.")
+    group_names: tuple[NameRule, ...] = Field(default=(), description="The first that matches; else the name itself.")
+    levels: tuple[Level, ...] = Field(default=tuple(Level), description="What the rows are about.")
+    components: Components = Components()
+    benchmark: str = Field(default="HEPscore23", description="The score of a core.")
+    energy: Energy = Energy()
+    csv: Csv | None = None
+    mail: Mail | None = None
+
+    @model_validator(mode="after")
+    def _something_to_do(self) -> "UtilisationConfig":
+        if self.mail is not None and not self.mail.recipients and self.mail.users is None:
+            raise ValueError("mail has neither recipients nor users: nobody would get one")
+        return self

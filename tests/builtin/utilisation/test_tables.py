@@ -1,0 +1,151 @@
+"""What readers see of a report."""
+
+import csv
+import io
+import json
+import re
+from fractions import Fraction
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from auditord.testing.aggregates import aggregate_records
+from auditord_builtin.utilisation.asking import Question
+from auditord_builtin.utilisation.config import UtilisationConfig
+from auditord_builtin.utilisation.energy import Estimator
+from auditord_builtin.utilisation.page import as_html
+from auditord_builtin.utilisation.periods import parse_period
+from auditord_builtin.utilisation.report import Report, report_on
+from auditord_builtin.utilisation.tables import as_csv, as_json, as_text, number
+from auditord_hookspecs import Record
+from tests.utilisation_jobs import job, mixed_jobs
+
+PERIOD = parse_period("2026-01")
+HOSTILE = '<script>alert("1")</script>&\n=cmd|\u202e'
+
+
+def made(records: list[Record], **options: Any) -> Report:  # Any: of the configuration
+    config = UtilisationConfig.model_validate(options)
+    question = Question(config, Estimator(config.energy))
+    return report_on(question.usages(aggregate_records(records, question.query(PERIOD))), config, PERIOD)
+
+
+def rows(report: Report) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(as_csv(report), newline="")))
+
+
+def test_csv_has_all_levels_with_full_precision_and_nothing_for_the_unknown() -> None:
+    told = rows(made(list(mixed_jobs()), energy={"watt_per_core": 10}))
+    assert [row["level"] for row in told].count("total") == 1
+    sites = {row["site"]: row for row in told if row["level"] == "site"}
+    assert sites["A"]["memory_efficiency"] == ""
+    assert sites["B"]["memory_efficiency"] == "0.25"
+    assert sites["A"]["khs23h"] == repr(float(Fraction(184, 10) * (2 * 8 * 39_964 + 2 * 9_259) / 3600 / 1000))
+    assert sites["A"]["co2_kg"] == ""
+    users = [row for row in told if row["level"] == "user"]
+    assert sum(int(row["jobs"]) for row in users) == int(told[0]["jobs"])
+    assert {row["period"] for row in told} == {"2026-01"}
+
+
+def test_json_says_the_same_and_what_is_left_out() -> None:
+    report = made(list(mixed_jobs()), levels=["site"], energy={"sites": {"B": {"watt_per_core": 10}}})
+    document = json.loads(as_json(report))
+    assert [row["level"] for row in document["rows"]] == ["total", "site", "site"]
+    assert document["rows"][0]["energy_kwh"] > 0
+    notes = " ".join(document["notes"])
+    assert "have no HEPscore23 score" in notes
+    assert "belong to jobs without CPU time" in notes
+    assert "are not in the energy" in notes
+    assert "jobs name no user" in notes
+    assert "Possible savings: " in notes
+
+
+def test_milliseconds_that_were_taken_for_seconds_are_noticed() -> None:
+    report = made([job("a", {"Cores": 1, "TotalCPU": 3_000_000})])
+    assert any("components.cpu_time_unit: ms" in note for note in report.notes)
+
+
+def test_the_largest_come_first_and_a_long_list_is_cut() -> None:
+    many = [job(f"j{at}", {"Cores": at}, site_id="A", group_id="g", user_id=f"u{at}") for at in range(1, 30)]
+    report = made(many)
+    lines = as_text(report, most_rows=3).splitlines()
+    assert [line.split()[0] for line in lines if line.startswith("    u")] == ["u29", "u28", "u27"]
+    assert "and 26 more" in as_html(report, most_rows=3)
+    assert as_text(report).count("(g)") == 29
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(Fraction(1, 20), "0.1"), (Fraction(5, 4), "1.3"), (Fraction(10**9, 3), "333,333,333.3"), (None, "-")],
+)
+def test_figures_are_rounded_half_up(value: Fraction | None, shown: str) -> None:
+    assert number(value) == shown
+
+
+class Tags(HTMLParser):
+    """Keeps what a mail program would have to draw."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.cells = 0
+        self.most_cells = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag != "meta":
+            self.open.append(tag)
+        if tag == "tr":
+            self.cells = 0
+        if tag == "td":
+            self.cells += 1
+            self.most_cells = max(self.cells, self.most_cells)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def drawn(report: Report) -> Tags:
+    tags = Tags()
+    tags.feed(as_html(report))
+    assert tags.open == []
+    return tags
+
+
+def test_a_page_fits_a_phone_and_needs_nothing_from_elsewhere() -> None:
+    report = made(list(mixed_jobs()), energy={"watt_per_core": 10, "co2_per_kwh": 1})
+    tags = drawn(report)
+    assert {tag for tag, _ in tags.tags}.isdisjoint({"img", "script", "style", "link", "svg"})
+    assert tags.most_cells == 2
+    for _, attributes in tags.tags:
+        assert (attributes.get("width") or "100%").endswith("%")
+        style = attributes.get("style") or ""
+        assert not re.search(r"(?<!max-)width:\s*\d+px", style)
+    assert 'content="width=device-width, initial-scale=1"' in as_html(report)
+    # What cannot be broken is shorter than the 30 characters that a phone of 320 points shows of it.
+    assert max(map(len, re.findall(r'nowrap">([^<]*)<', as_html(report)))) < 30
+
+
+def test_bars_are_as_long_as_figures_are_large() -> None:
+    records = [job(f"j{n}", {"Cores": n}, site_id="A", group_id=f"g{n}") for n in (100, 50, 1)]
+    tags = drawn(made([*records, job("none", {}, site_id="A", group_id="g0")], levels=["group"]))
+    held = [
+        attributes["width"] for tag, attributes in tags.tags if tag == "td" and attributes.get("bgcolor") == "#2a6f97"
+    ]
+    assert held == ["100%", "50%", "1%"]
+
+
+def test_hostile_names_stay_names() -> None:
+    report = made([job("a", {"Cores": 1}, site_id=HOSTILE, group_id=HOSTILE, user_id=HOSTILE)])
+    assert {tag for tag, _ in drawn(report).tags}.isdisjoint({"script"})
+    assert [row["user"] for row in rows(report)][-1] == HOSTILE
+    assert all(each.isprintable() for each in as_text(report).splitlines())
+
+
+def test_a_month_without_jobs_has_a_report_without_figures() -> None:
+    report = made([])
+    assert rows(report)[0]["jobs"] == "0"
+    assert drawn(report).tags
+    assert "all" in as_text(report)

@@ -1,0 +1,119 @@
+"""The utilisation report's figures, from every store: AUDITOR's own vectors, and what a plain evaluation gives."""
+
+from collections.abc import Sequence
+from datetime import date
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from auditord.store import Duplicates, Provenance, RecordStore
+from auditord.store.reading import StoredRecords
+from auditord.testing.aggregates import aggregate_records
+from auditord_builtin.utilisation.asking import Question, Usages, Who
+from auditord_builtin.utilisation.config import UtilisationConfig
+from auditord_builtin.utilisation.energy import Estimator, Intensity
+from auditord_builtin.utilisation.figures import Figures, figures_of
+from auditord_builtin.utilisation.periods import parse_period
+from auditord_hookspecs import Record
+from tests.utilisation_jobs import JANUARY, auditors_jobs, mixed_jobs
+
+pytestmark = pytest.mark.anyio
+
+PERIOD = parse_period("2026-01")
+BY_VO = [
+    {"matches": r"^/([^/]+).*/Role=NULL(?:/|$)", "name": "{1}"},
+    {"matches": r"^/([^/]+).*/Role=([^/]+)", "name": "{2}"},
+]
+SERIES = Intensity([date(2026, 1, 10), date(2026, 1, 11)], [Fraction(1, 4), Fraction(3, 4)])
+
+
+async def usages(
+    store: RecordStore, records: Sequence[Record], options: dict[str, Any], intensity: Intensity | None = None
+) -> Usages:
+    await store.add_all(records, Provenance(JANUARY), Duplicates.SAME_RUN, atomic=True)
+    config = UtilisationConfig.model_validate(options)
+    question = Question(config, Estimator(config.energy, intensity))
+    query = question.query(PERIOD)
+    found = question.usages(await StoredRecords(store).aggregate(query))
+    assert found == question.usages(aggregate_records(records, query))
+    return found
+
+
+async def test_the_figures_of_auditors_plugin(store: RecordStore) -> None:
+    options = {
+        "group_keys": ["VOMS"],
+        "group_names": BY_VO,
+        "energy": {"watt_per_core": 1, "co2_per_kwh": 0.363, "sites": {"A": {"watt_per_core": 4.6}}},
+    }
+    found = await usages(store, auditors_jobs(), options)
+    figures = {who.group: figures_of(usage) for who, usage in found.items()}
+    assert {group: auditors(each) for group, each in figures.items()} == {
+        "production": pytest.approx(
+            (3.268167111111111, 1.0164648183365028, 177.61777777777777, 0.8170417777777778, 0.2965861653333333),
+            rel=1e-15,
+        ),
+        "ilc": pytest.approx(
+            (0.09464755555555554, 1.1925693919429745, 5.143888888888889, 0.023661888888888885, 0.008589265666666665),
+            rel=1e-15,
+        ),
+    }
+
+
+def floats(*figures: Fraction | None) -> list[float | None]:
+    return [None if figure is None else float(figure) for figure in figures]
+
+
+def auditors(figures: Figures) -> tuple[float, ...]:
+    shown = (figures.khs23h, figures.cpu_efficiency, figures.core_hours, figures.energy, figures.co2)
+    return tuple([float(each) for each in shown if each is not None])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"energy": {"watt_per_core": 10, "pue": 1.5, "co2_per_kwh": 0.4}},
+        {"components": {"cpu_time": None, "memory_peak": None, "energy": None, "gpus": None}},
+        {"components": {"cpu_time_unit": "ms", "memory": None}, "sites": ["B"]},
+        {"user_keys": ["VOMS"], "benchmark": "HS06"},
+    ],
+)
+async def test_every_store_gives_the_sums_of_a_plain_evaluation(store: RecordStore, options: dict[str, Any]) -> None:
+    assert await usages(store, mixed_jobs(), options)
+
+
+async def test_days_of_the_grid_are_kept_apart_by_every_store(store: RecordStore) -> None:
+    options: dict[str, Any] = {"energy": {"watt_per_core": 1000}}
+    found = await usages(store, mixed_jobs(), options, SERIES)
+    ann = found[Who("A", "physics", "ann")]
+    assert ann.co2 == Fraction(3, 8)  # stopped at midnight, so on two days: the mean of 1/4 and 1/2
+    bob = found[Who("A", "physics", "bob")]
+    assert (bob.co2_core_time, bob.energy_core_time) == (0, bob.core_time)  # began before the first known day
+
+
+async def test_what_is_known_of_some_jobs_is_kept_apart(store: RecordStore) -> None:
+    options: dict[str, Any] = {"energy": {"watt_per_core": 100, "pue": "1.5"}}
+    found = await usages(store, mixed_jobs(), options)
+    dan = figures_of(found[Who("B", "chemistry", "dan")])
+    assert floats(dan.memory_requested, dan.memory_used, dan.memory_efficiency) == [4, 1, 0.25]
+    assert floats(dan.energy, dan.measured_core_hours) == [3, 2]  # 2 kWh measured, and not 0.2 kWh estimated
+    cat = figures_of(found[Who("B", "chemistry", "cat")])
+    assert floats(cat.cpu_efficiency, cat.untimed_core_hours, cat.gpu_hours, cat.energy) == [0.25, 8, 4, 1.5]
+    peak_alone = figures_of(found[Who("B", None, "dan")])
+    assert peak_alone.memory_efficiency is None
+    coreless = figures_of(found[Who("B", "physics", None)])
+    assert floats(coreless.cpu_efficiency, coreless.core_hours) == [None, 0]
+
+
+async def test_efficiency_is_weighted(store: RecordStore) -> None:
+    found = await usages(store, mixed_jobs(), {"levels": ["site"]})
+    physics = found[Who("A", "physics", "ann")] + found[Who("A", "physics", "bob")]
+    assert figures_of(physics).cpu_efficiency == Fraction(1, 10_001)  # the mean of days would be one half
+
+
+async def test_a_month_is_of_utc_and_half_open(store: RecordStore) -> None:
+    found = await usages(store, mixed_jobs(), {})
+    assert sum(usage.jobs for usage in found.values()) == len(mixed_jobs()) - 3
+    assert Decimal(float(sum(figures_of(usage).core_hours for usage in found.values()))) < 11_000
