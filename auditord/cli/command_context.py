@@ -11,13 +11,16 @@ from auditord.cli.acting import log_to_terminal
 from auditord.cli.asynchronous import run_async
 from auditord.cli.clock import utc_now
 from auditord.cli.installation import Installation, load_installation
-from auditord.config.model import kind_of
+from auditord.config.model import Configuration, kind_of
 from auditord.contexts.lent import Watching
-from auditord.contexts.plugins import Places, opened_plugin
+from auditord.contexts.plugins import Place, opened_plugin
+from auditord.contexts.sources import remote_source
 from auditord.errors import UnknownInstance
 from auditord.spool import Spool
-from auditord.store.opening import open_store_beside
-from auditord_hookspecs import PluginContext
+from auditord.spool.spool import FILE as SPOOL_FILE
+from auditord.store.opening import open_store_beside, open_store_for_reading
+from auditord.store.reading import StoredRecords
+from auditord_hookspecs import InstanceConfig, PluginContext
 
 T = TypeVar("T")
 
@@ -61,11 +64,8 @@ class HostCommandContext:
             raise UnknownInstance(f"no plugin '{name}' is configured")
         watching = Watching(said=lambda line: click.echo(line, err=True), shown=click.echo)
         async with (
-            open_store_beside(configuration.store) as store,
-            Spool.opened_beside(configuration.state_dir, utc_now) as spool,
-            opened_plugin(
-                name, kind_of(config), config, Places(store, spool, utc_now), dry_run=dry_run, watching=watching
-            ) as context,
+            _opened_place(configuration, config, dry_run=dry_run) as place,
+            opened_plugin(name, kind_of(config), config, place, utc_now, dry_run=dry_run, watching=watching) as context,
         ):
             yield config, context
 
@@ -76,3 +76,19 @@ class HostCommandContext:
     @cached_property
     def _installation(self) -> Installation:
         return load_installation()
+
+
+@asynccontextmanager
+async def _opened_place(
+    configuration: Configuration, config: InstanceConfig, *, dry_run: bool
+) -> AsyncGenerator[Place, None]:
+    """Only what the plugin needs is opened, and for a dry run nothing that could be written."""
+    if remote_source(config) is None:
+        opened = open_store_for_reading if dry_run else open_store_beside
+        async with opened(configuration.store) as store:
+            yield Place(store, StoredRecords(store))
+        return
+    read_only = dry_run and (configuration.state_dir / SPOOL_FILE).exists()
+    open_spool = Spool.opened_read_only if read_only else Spool.opened_beside
+    async with open_spool(configuration.state_dir, utc_now) as spool:
+        yield Place(spool, None)

@@ -4,29 +4,36 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Protocol
 
 from auditord.contexts.lent import LentPluginContext, Watching, task_log
-from auditord.contexts.sources import opened_records, remote_source
-from auditord.spool import Spool
-from auditord.store import RecordStore
-from auditord.store.protocol import PluginMemory
-from auditord.store.reading import StoredRecords
-from auditord_hookspecs import InstanceConfig
+from auditord.contexts.sources import opened_records
+from auditord.database.memory import PluginMemory
+from auditord_hookspecs import InstanceConfig, Records
+
+
+class Keeper(Protocol):
+    """Where plugins keep their state: with the records if they are this daemon's, so that another daemon may take over.
+
+    The record store does this; for plugins whose records are elsewhere, the spool.
+    """
+
+    def memory(self, task: str, waiting: Callable[[], None] | None) -> AbstractAsyncContextManager[PluginMemory]:
+        """See :meth:`auditord.store.protocol.RecordStore.memory`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """Where records and states are.
+class Place:
+    """Where a plugin works.
 
     Args:
-        store: this daemon's records, and the states of plugins that work on them: another daemon may take over.
-        spool: the states of plugins whose records are elsewhere.
-        now: the present instant.
+        keeper: of its state.
+        local: this daemon's records, for plugins that work on them.
     """
 
-    store: RecordStore
-    spool: Spool
-    now: Callable[[], datetime]
+    keeper: Keeper
+    local: Records | None
 
 
 @asynccontextmanager
@@ -34,7 +41,8 @@ async def opened_plugin(
     task: str,
     kind: str,
     config: InstanceConfig,
-    places: Places,
+    place: Place,
+    now: Callable[[], datetime],
     *,
     dry_run: bool = False,
     watching: Watching | None = None,
@@ -45,32 +53,23 @@ async def opened_plugin(
         task: the plugin.
         kind: its kind's name.
         config: its section of the configuration.
-        places: where records and states are.
+        place: where it works.
+        now: the present instant.
         dry_run: nothing is to be done and no state saved; that needs no turn.
         watching: who sees what it logs and shows.
     """
     waiting = None if dry_run else _wait(task, kind)
-    async with (
-        opened_records(remote_source(config), StoredRecords(places.store)) as records,
-        _memory(task, config, places, waiting) as memory,
-    ):
+    async with opened_records(config, place.local) as records, place.keeper.memory(task, waiting) as memory:
         yield LentPluginContext(
             task,
             kind,
-            places.now,
+            now,
             memory=memory,
             records=records,
             state=await memory.load(),
             dry_run=dry_run,
             watching=watching,
         )
-
-
-def _memory(
-    task: str, config: InstanceConfig, places: Places, waiting: Callable[[], None] | None
-) -> AbstractAsyncContextManager[PluginMemory]:
-    keeper = places.store if remote_source(config) is None else places.spool
-    return keeper.memory(task, waiting)
 
 
 def _wait(task: str, kind: str) -> Callable[[], None]:

@@ -49,13 +49,20 @@ def remote_source(config: InstanceConfig) -> RemoteSource | None:
 
 
 @asynccontextmanager
-async def opened_records(source: RemoteSource | None, local: Records) -> AsyncGenerator[Records, None]:
-    """The records of a source.
+async def opened_records(config: InstanceConfig, local: Records | None) -> AsyncGenerator[Records, None]:
+    """The records that a plugin works on.
+
+    Args:
+        config: the plugin's options.
+        local: this daemon's records; only needed if it works on them.
 
     Raises:
         ClientError: a TLS file cannot be used.
     """
+    source = remote_source(config)
     if source is None:
+        if local is None:
+            raise AssertionError("a plugin that works on this daemon's records was opened without them")
         yield local
         return
     client = AsyncClient(

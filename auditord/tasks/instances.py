@@ -6,10 +6,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from auditord.contexts.lent import SpoolCollectorContext, Watching
-from auditord.contexts.plugins import Places, opened_plugin
+from auditord.contexts.plugins import Place, opened_plugin
+from auditord.contexts.sources import remote_source
 from auditord.metrics import TaskFigures
 from auditord.spool import Enqueued, Spool
 from auditord.store import RecordStore
+from auditord.store.reading import StoredRecords
 from auditord.tasks.collecting import collect
 from auditord.tasks.running import Runnable, Tally
 from auditord_hookspecs import Batch, CollectorKind, InstanceConfig, PluginKind, RunConfig
@@ -62,8 +64,10 @@ def plugin(
     """A plugin that acts in earnest or, in a dry run, only says what it would do."""
 
     async def execute(_: Tally) -> None:
-        places = Places(around.store, around.spool, around.now)
-        async with opened_plugin(task, kind.name, config, places, dry_run=dry_run, watching=watching) as context:
+        place = Place(around.store if remote_source(config) is None else around.spool, StoredRecords(around.store))
+        async with opened_plugin(
+            task, kind.name, config, place, around.now, dry_run=dry_run, watching=watching
+        ) as context:
             await kind.run(config, context)
 
     return Runnable(task, kind.name, execute, _timeout(config, kind.timeout))

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from auditord.client import ClientError, CutAnswer, UnsupportedQuery
 from auditord.contexts.sources import opened_records
-from auditord.testing import EPOCH, FakePluginContext, make_record
+from auditord.testing import EPOCH, make_record
 from auditord_hookspecs import (
     AggregateQuery,
     ComponentUsage,
@@ -87,8 +87,8 @@ def test_each_plugin_works_on_its_source(
 
 
 async def ids(url: str, query: RecordQuery) -> list[str]:
-    source = RemoteSource.model_validate({"url": url})
-    async with opened_records(source, FakePluginContext()) as records, records.stream(query) as stream:
+    config = PluginConfig.model_validate({"source": {"url": url}})
+    async with opened_records(config, None) as records, records.stream(query) as stream:
         return [record.record_id async for record in stream]
 
 
@@ -123,8 +123,9 @@ def test_the_token_is_not_printed() -> None:
 
 def test_tls_files_that_cannot_be_read_fail_the_run(tmp_path: Path) -> None:
     async def work() -> None:
-        source = RemoteSource.model_validate({"url": "https://a", "tls": {"ca": str(tmp_path / "none.pem")}})
-        async with opened_records(source, FakePluginContext()):
+        tls = {"ca": str(tmp_path / "none.pem")}
+        config = PluginConfig.model_validate({"source": {"url": "https://a", "tls": tls}})
+        async with opened_records(config, None):
             pass
 
     with pytest.raises(ClientError, match=r"none\.pem"):

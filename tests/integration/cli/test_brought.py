@@ -25,6 +25,7 @@ from auditord_hookspecs import (
     hookimpl,
     pass_context,
 )
+from tests.fake_auditor import fake_auditor
 
 Run = Callable[..., Result]
 
@@ -190,7 +191,18 @@ def test_commands_that_cannot_be_used_are_told(
         assert text in told
 
 
-def test_a_database_of_another_version_is_left_alone(run: Run, tmp_path: Path) -> None:
+def test_records_elsewhere_need_no_store_here(run: Run, tmp_path: Path) -> None:
+    with fake_auditor() as auditor:
+        auditor.add([make_record("a"), make_record("b")])
+        mine = {"kind": "count", "source": {"url": auditor.url}}
+        (tmp_path / "state").mkdir()
+        (tmp_path / "a.json").write_text(json.dumps({"state_dir": str(tmp_path / "state"), "plugins": {"mine": mine}}))
+        for words, shown in ((["count", "--dry-run"], 1), (["count"], 1), (["count", "--dry-run"], 2), (["count"], 2)):
+            assert run(*words).output == f"2 records, run {shown}\n"
+    assert not (tmp_path / "state/records.db").exists()
+
+
+def test_a_database_that_is_not_there_is_not_made(run: Run, tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     result = run("count")
     assert result.exit_code == 1
