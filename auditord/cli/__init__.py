@@ -15,7 +15,7 @@ from auditord.cli.frame import Commands, Registered, print_version
 COMMANDS = (
     Registered("collect", "auditord.cli.collect", "Run a collector once, or collect a period again."),
     Registered("config", "auditord.cli.config", "Check, show and import the configuration."),
-    Registered("database", "auditord.cli.database", "Make or update the tables of the record store in PostgreSQL."),
+    Registered("database", "auditord.cli.database", "Make or update the record store's tables, or copy it."),
     Registered("demo", "auditord.cli.demo", "Watch it work: recorded jobs, collected and served."),
     Registered("hooks", "auditord.cli.hooks", "List the hook modules and what they implement."),
     Registered("quarantine", "auditord.cli.quarantine", "List, show, retry or discard what could not be handled."),

@@ -1,9 +1,13 @@
-"""``auditord database``: make, update and look at the tables of the record store in PostgreSQL."""
+"""``auditord database``: make, update and look at the tables in PostgreSQL; copy a record store into another one."""
 
 import json
+from functools import partial
 from typing import Any
 
 import click
+from rich.console import Console
+from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bars
 
 from auditord.cli.asynchronous import run_async
 from auditord.cli.clock import utc_now
@@ -11,15 +15,18 @@ from auditord.cli.installation import load_installation
 from auditord.config.store_url import is_postgresql
 from auditord.database.postgres.address import Address, address_of
 from auditord.errors import ConfigurationError
+from auditord.spool import own
+from auditord.store.copying import copy_store
+from auditord.store.opening import section_of
 from auditord.store.postgres.administration import DatabaseStatus, database_status, migrate_database, pending_script
 from auditord_hookspecs.wire import format_time
 
 
 @click.group("database")
 def database_command() -> None:
-    """Make or update the tables of the record store in PostgreSQL, and look at them.
+    """Make or update the tables of the record store in PostgreSQL, and look at them; copy a store into another one.
 
-    A record store in SQLite needs nothing of this: it migrates itself.
+    A record store in SQLite migrates itself.
     """
 
 
@@ -53,6 +60,44 @@ def status_command(output: str) -> None:
         _print(status)
     if status.pending:
         raise SystemExit(3)
+
+
+@database_command.command("copy")
+@click.option("--from", "source", metavar="URL", help="Copy this store into the one that the configuration names.")
+@click.option("--to", "target", metavar="URL", help="Copy the store that the configuration names into this one.")
+@click.option("--resume", is_flag=True, help="Go on with a copy that was interrupted.")
+def copy_command(*, source: str | None, target: str | None, resume: bool) -> None:
+    """Copy a record store into an empty one, from SQLite to PostgreSQL or back.
+
+    All goes along: records with who brought them and when, differences, former versions, what waits for senders, and
+    what plugins remember. At the end both stores are compared, record by record. The daemon must not run meanwhile.
+
+    URL is sqlite:///path/to/file or postgresql://user@host/database, whose password is best kept in ~/.pgpass; the
+    store of the configuration has its options there.
+    """
+    if (source is None) == (target is None):
+        raise click.UsageError("say either --from or --to; the other end is the configuration's store")
+    configuration = load_installation().configuration
+    other, own_store = section_of(source or target or ""), configuration.store
+    ends = (other, own_store) if target is None else (own_store, other)
+    bar = CopyBar()
+    with own(configuration.state_dir), bar.shown:
+        copied = run_async(partial(copy_store, *ends, resume=resume, now=utc_now, progress=bar))
+    click.echo(f"{copied.records} records are in both stores ({copied.written} written now); digest {copied.digest}")
+
+
+class CopyBar:
+    """Shows a copy on the terminal."""
+
+    def __init__(self) -> None:
+        console = Console(stderr=True)
+        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+        self.shown = Bars(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._task = self.shown.add_task("copying")
+
+    def progressed(self, phase: str, done: int, total: int) -> None:
+        """Move the bar."""
+        self.shown.update(self._task, description=phase, completed=done, total=total)
 
 
 def _address() -> Address:

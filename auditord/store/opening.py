@@ -39,7 +39,7 @@ async def open_store(
         SchemaMismatch: the database is another program's, newer than this version, or not migrated.
         StoreUnavailable: the SQLite file cannot be opened, or not be written.
     """
-    section = _section(where)
+    section = section_of(where)
     if is_postgresql(section.url):
         async with _postgres(section, counted_keys, outbox=outbox) as store:
             yield store
@@ -84,7 +84,7 @@ async def open_store_for_reading(where: StoreSection | str) -> AsyncGenerator[Re
         SchemaMismatch: the schema is not exactly this version's.
         StoreUnavailable: there is no such file, it cannot be opened, or the server does not answer.
     """
-    section = _section(where)
+    section = section_of(where)
     store: SqliteRecordStore | PostgresRecordStore
     if is_postgresql(section.url):
         store = PostgresRecordStore(address_of(section), None, read_only=True)
@@ -126,7 +126,12 @@ async def _end_if_refused(store: PostgresRecordStore) -> NoReturn:
     raise await store.refused()
 
 
-def _section(where: StoreSection | str) -> StoreSection:
+def section_of(where: StoreSection | str) -> StoreSection:
+    """The section that a URL alone makes.
+
+    Raises:
+        ConfigurationError: the URL is none of those that this version can open.
+    """
     try:
         return where if isinstance(where, StoreSection) else StoreSection(url=where)
     except ValidationError as error:

@@ -23,6 +23,9 @@ AMOUNT_COLUMNS: Final[Mapping[str, LiteralString]] = {
 }
 """Columns for the amounts of components; the same."""
 
+LONGEST_NAME: Final = 200
+"""Characters of a principal or an agent that are kept: anybody can send a longer one."""
+
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 Value: TypeAlias = str | int | None
@@ -76,6 +79,21 @@ def to_micros(moment: datetime) -> int:
 def from_micros(micros: int) -> datetime:
     """The instant in UTC."""
     return _EPOCH + timedelta(microseconds=micros)
+
+
+def kept_name(text: str | None) -> str:
+    """What is kept of a principal or an agent; an empty text if there is none."""
+    if not text:
+        return ""
+    if len(text) <= LONGEST_NAME and text.isascii() and "\0" not in text:
+        return text  # as nearly always
+    # A header may hold bytes that are no text at all.
+    return text[:LONGEST_NAME].replace("\0", "").encode(errors="replace").decode()
+
+
+def unfinished_copy(where: str, source: str) -> str:
+    """Why a store is not used that was only filled in part."""
+    return f"{where} holds only a part of {source}: go on with `auditord database copy --resume`."
 
 
 def can_be_there(text: str) -> bool:

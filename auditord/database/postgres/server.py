@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final, TypeAlias
 
 import anyio
@@ -69,7 +69,7 @@ class Server:
     Args:
         address: where it is.
         scripts: the migrations that make its schema.
-        prepare: called once, with the first connection.
+        prepare: called once, with the first connection; may refuse the database with SchemaMismatch.
         read_only: nothing may be written.
     """
 
@@ -165,16 +165,18 @@ class Server:
     async def _greet(self, connection: Connection, statement_timeout: str) -> None:
         with limited(connection, ANSWER_WITHIN):
             await connection.execute(_SETTINGS, (statement_timeout, "on" if self._read_only else "off"))
-            await self._require_current(connection)
+            with self._noting_refusal():
+                await require_current(connection, self._scripts, self.where)
         async with self._preparing:
             if not self._prepared:
-                with limited(connection, PREPARE_WITHIN):
+                with limited(connection, PREPARE_WITHIN), self._noting_refusal():
                     await self._prepare(connection)
                 self._prepared = True
 
-    async def _require_current(self, connection: Connection) -> None:
+    @contextmanager
+    def _noting_refusal(self) -> Generator[None, None, None]:
         try:
-            await require_current(connection, self._scripts, self.where)
+            yield
         except SchemaMismatch as error:
             self.refused = error
             self._fault = error

@@ -206,3 +206,8 @@ LIMIT %s
 -- Drop changes that have been carried on.
 DELETE FROM auditord.outbox
 WHERE number = ANY (ARRAY(SELECT jsonb_array_elements_text(%s::jsonb)::bigint))
+
+-- name: unfinished_copy
+-- Which store is being copied here.
+SELECT source
+FROM auditord.unfinished_copy

@@ -89,8 +89,8 @@ def copy_fields(offer: Offer, numbers: Numbers) -> tuple[_Field, ...]:
     record = offer.record
     start, stop, site, group, user, more, cores, memory, gpu, total_cpu, content, document = offer.row
     return (
-        _since_2000(start), _since_2000(stop), record.runtime, content,
-        _since_2000(to_micros(offer.provenance.received_at)), cores, memory, gpu, total_cpu,
+        since_2000(start), since_2000(stop), record.runtime, content,
+        since_2000(to_micros(offer.provenance.received_at)), cores, memory, gpu, total_cpu,
         numbers.source(offer.provenance), numbers.score_set(offer.scores), True if more else None,
         record.record_id, site, group, user,
         None if record.meta is None else _JSONB_VERSION + msgspec.json.encode(record.meta), document,
@@ -102,5 +102,6 @@ def as_json(value: Collection[object]) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _since_2000(micros: str | int | None) -> int | None:
+def since_2000(micros: str | int | None) -> int | None:
+    """Microseconds since 1970 as PostgreSQL counts them; None for what is no number."""
     return micros - _TO_2000 if isinstance(micros, int) else None

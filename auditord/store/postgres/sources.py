@@ -8,11 +8,9 @@ from auditord.database.postgres import Connection
 from auditord.database.queries import load_queries
 from auditord.errors import StoreUnavailable
 from auditord.store.protocol import Provenance
+from auditord.store.rows import kept_name
 
 QUERIES: Final = load_queries("auditord.store.postgres")
-
-_LONGEST: Final = 200
-"""Characters of a principal or an agent that are kept: anybody can send a longer one."""
 
 _MOST: Final = 10_000
 """Texts of each sort that are remembered at a time."""
@@ -82,13 +80,4 @@ async def _find(connection: Connection, sort: LiteralString, key: tuple[object, 
 
 
 def _name(provenance: Provenance) -> _Name:
-    return _short(provenance.principal), _short(provenance.agent)
-
-
-def _short(text: str | None) -> str:
-    if not text:
-        return ""
-    if len(text) <= _LONGEST and text.isascii() and "\0" not in text:
-        return text  # as nearly always
-    # A header may hold bytes that are no text at all.
-    return text[:_LONGEST].replace("\0", "").encode(errors="replace").decode()
+    return kept_name(provenance.principal), kept_name(provenance.agent)

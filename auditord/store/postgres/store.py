@@ -42,7 +42,7 @@ from auditord.store.protocol import (
     Verdict,
     is_carried_on,
 )
-from auditord.store.rows import Offer, make_offer
+from auditord.store.rows import Offer, make_offer, unfinished_copy
 from auditord_hookspecs import AggregateQuery, Aggregates, Record, RecordQuery, RecordUpdate
 
 MIGRATIONS: Final = "auditord.store.postgres.migrations"
@@ -226,6 +226,7 @@ class PostgresRecordStore:
                 await asyncio.sleep(0)
 
     async def _prepare(self, connection: Connection) -> None:
+        await refuse_unfinished_copy(connection, self._server.where)
         if not self._read_only:
             self._counted = await set_counted_keys(connection, self._shown or ())
 
@@ -242,6 +243,17 @@ class PostgresRecordStore:
         if self._appended >= _BETWEEN_SUMS:
             self._appended = 0
             self._counted = await add_up(connection)
+
+
+async def refuse_unfinished_copy(connection: Connection, where: str) -> None:
+    """Return unless only a part of another store's records is there.
+
+    Raises:
+        SchemaMismatch: a copy was interrupted.
+    """
+    row = await (await connection.execute(QUERIES["unfinished_copy"])).fetchone()
+    if row is not None:
+        raise SchemaMismatch(unfinished_copy(where, row[0]))
 
 
 def _verdict(outcome: Verdict | bool) -> Verdict:  # noqa: FBT001 as it comes

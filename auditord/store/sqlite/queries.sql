@@ -130,3 +130,8 @@ VALUES (zeroblob(32768))
 -- name: empty_probe
 -- Give the room back.
 DELETE FROM probe
+
+-- name: unfinished_copy
+-- Which store is being copied here.
+SELECT source
+FROM unfinished_copy

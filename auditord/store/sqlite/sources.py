@@ -5,6 +5,7 @@ from typing import Final
 
 from auditord.database.queries import load_queries
 from auditord.store.protocol import Provenance
+from auditord.store.rows import kept_name
 
 QUERIES: Final = load_queries("auditord.store.sqlite")
 
@@ -18,7 +19,7 @@ class Sources:
 
     def number(self, provenance: Provenance) -> int:
         """The number that stands for the provenance's principal and agent."""
-        name = (provenance.principal, provenance.agent)
+        name = (kept_name(provenance.principal) or None, kept_name(provenance.agent) or None)
         if name not in self._numbers:
             self._numbers[name] = self._look_up(name)
         return self._numbers[name]

@@ -3,14 +3,17 @@
 import asyncio
 import sqlite3
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, closing
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from auditord.database import Database
+from auditord.database.connections import open_for_reading
 from auditord.database.memory import SqliteMemory, file_turn
+from auditord.database.migrations import load_migrations, require_current
+from auditord.errors import SchemaMismatch
 from auditord.store.aggregates import Folding, Row
 from auditord.store.aggregates_sql import compile_aggregate
 from auditord.store.amendments import Amended, Amendment, Version
@@ -24,7 +27,7 @@ from auditord.store.protocol import (
     Verdict,
     is_carried_on,
 )
-from auditord.store.rows import Offer, from_micros, make_offer
+from auditord.store.rows import Offer, from_micros, make_offer, unfinished_copy
 from auditord.store.sqlite import amending, changes, outbox
 from auditord.store.sqlite.additions import Additions
 from auditord.store.sqlite.aggregates import SqliteDialect, take_rows
@@ -76,6 +79,7 @@ class SqliteRecordStore:
         database = Database.open(path, MIGRATIONS, max_page_count=max_page_count)
         store = cls(database, outbox=outbox)
         try:
+            await database.read(lambda connection: refuse_unfinished_copy(connection, path))
             await database.write(lambda connection: set_counted_keys(connection, counted_keys))
         except BaseException:
             await store.close()
@@ -90,6 +94,9 @@ class SqliteRecordStore:
             SchemaMismatch: the file is another program's, newer, or older and not migrated yet.
             StoreUnavailable: it is not there or cannot be opened.
         """
+        with closing(open_for_reading(path)) as connection:
+            require_current(connection, load_migrations(MIGRATIONS), path)
+            refuse_unfinished_copy(connection, path)
         return cls(Database.open_read_only(path, MIGRATIONS))
 
     @classmethod
@@ -100,7 +107,7 @@ class SqliteRecordStore:
             SchemaMismatch: the file is another program's, newer, or older and not migrated yet.
             StoreUnavailable: it is not there, cannot be opened, or not be written.
         """
-        await Database.open_read_only(path, MIGRATIONS).close()
+        await cls.open_read_only(path).close()
         return cls(Database.open(path, MIGRATIONS))
 
     async def add(self, record: Record, provenance: Provenance, duplicates: Duplicates) -> Verdict:
@@ -227,6 +234,17 @@ class SqliteRecordStore:
             yield self._offer(record, provenance, duplicates)
             if position % _RECORDS_BETWEEN_PAUSES == 0:
                 await asyncio.sleep(0)
+
+
+def refuse_unfinished_copy(connection: sqlite3.Connection, path: Path) -> None:
+    """Return unless only a part of another store's records is there.
+
+    Raises:
+        SchemaMismatch: a copy was interrupted.
+    """
+    row = connection.execute(QUERIES["unfinished_copy"]).fetchone()
+    if row is not None:
+        raise SchemaMismatch(unfinished_copy(str(path), row[0]))
 
 
 class _Undone(Exception):

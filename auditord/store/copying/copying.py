@@ -1,0 +1,173 @@
+"""The way of a copy: whatever is there already is compared and left, so that it can go on after anything.
+
+Both ends are passed in the order of ids, a page of each at a time. What differs is written; at the end they are passed
+once more, and only if every record is equal the target may be used.
+"""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
+from dataclasses import dataclass, field
+from datetime import datetime
+from hashlib import blake2b
+
+import msgspec
+
+from auditord.config.model import StoreSection
+from auditord.config.store_url import is_postgresql, sqlite_path
+from auditord.database.postgres.address import address_of
+from auditord.store.copying.postgres import postgres_source, postgres_target
+from auditord.store.copying.sides import AT_ONCE, CopyRefused, Kept, Progress, Source, Target
+from auditord.store.copying.sqlite import sqlite_source, sqlite_target
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """What a copy has come to.
+
+    Args:
+        records: how many both stores have.
+        written: how many of them were not there yet.
+        digest: of all that both stores know of each record, in the order of ids.
+    """
+
+    records: int
+    written: int
+    digest: str
+
+
+async def copy_store(
+    source: StoreSection, target: StoreSection, *, resume: bool, now: Callable[[], datetime], progress: Progress
+) -> Copied:
+    """Copy everything that a store keeps: records, differences, former versions, outbox, what plugins remember.
+
+    Args:
+        source: is read as of one moment, whoever writes to it meanwhile.
+        target: must be empty; in PostgreSQL the tables are made if there are none.
+        resume: whether a copy of the same source may go on.
+        now: for the note of when tables were made.
+        progress: hears how it goes.
+
+    Raises:
+        CopyRefused: the target has records, or is not equal at the end.
+        SchemaMismatch: a store is another program's, or of another version.
+        StoreUnavailable: a store cannot be used now; what has been copied stays, and the copy can be resumed.
+    """
+    async with AsyncExitStack() as stack:
+        there = await stack.enter_async_context(_source(source))
+        here = await stack.enter_async_context(_target(target, now))
+        await _begin(there, here, resume=resume)
+        return await _Copy(there, here, progress, await there.count()).run()
+
+
+def _source(section: StoreSection) -> AbstractAsyncContextManager[Source]:
+    if is_postgresql(section.url):
+        return postgres_source(address_of(section))
+    return sqlite_source(sqlite_path(section.url))
+
+
+def _target(section: StoreSection, now: Callable[[], datetime]) -> AbstractAsyncContextManager[Target]:
+    if is_postgresql(section.url):
+        return postgres_target(address_of(section), now)
+    return sqlite_target(sqlite_path(section.url))
+
+
+async def _begin(source: Source, target: Target, *, resume: bool) -> None:
+    unfinished = await target.unfinished()
+    if unfinished is None:
+        if not await target.is_empty():
+            raise CopyRefused(f"{target.where} is not empty: name an empty store, so that nothing is mixed up")
+        await target.begin(source.where)
+    elif unfinished != source.where:
+        raise CopyRefused(f"{target.where} holds a part of {unfinished}: go on with that, or name an empty store")
+    elif not resume:
+        raise CopyRefused(f"{target.where} holds a part of {unfinished} from an interrupted copy: --resume goes on")
+
+
+@dataclass(slots=True)
+class _Copy:
+    source: Source
+    target: Target
+    progress: Progress
+    total: int
+    written: int = 0
+    added: list[Kept] = field(default_factory=list[Kept])
+    removed: list[str] = field(default_factory=list[str])
+
+    async def run(self) -> Copied:
+        await self._copy()
+        await self.target.refill(self.source)
+        copied = await self._compare()
+        await self.target.finish()
+        return copied
+
+    async def _copy(self) -> None:
+        done = 0
+        async with aclosing(_side_by_side(self.source.page, self.target.page)) as pairs:
+            async for wanted, there in pairs:
+                done += wanted is not None
+                if wanted != there:
+                    await self._write(wanted, there)
+                if done % AT_ONCE == 0:
+                    self.progress.progressed("copying", done, self.total)
+        await self._flush()
+
+    async def _write(self, wanted: Kept | None, there: Kept | None) -> None:
+        self.added += [wanted] if wanted is not None else []
+        self.removed += [there.record_id] if there is not None else []
+        if len(self.added) + len(self.removed) >= AT_ONCE:
+            await self._flush()
+
+    async def _flush(self) -> None:
+        if self.added or self.removed:
+            await self.target.write(self.added, self.removed)
+        self.written += len(self.added)
+        self.added, self.removed = [], []
+
+    async def _compare(self) -> Copied:
+        count, digest = 0, blake2b(digest_size=16)
+        async with aclosing(_side_by_side(self.source.page, self.target.page)) as pairs:
+            async for wanted, there in pairs:
+                if wanted is None or wanted != there:
+                    raise CopyRefused(f"{self.target.where} is not equal: {_difference(wanted, there)}")
+                count += 1
+                digest.update(msgspec.msgpack.encode(wanted))
+                if count % AT_ONCE == 0:
+                    self.progress.progressed("comparing", count, self.total)
+        if count != self.total:
+            raise CopyRefused(f"{count} records were compared, {self.source.where} counts {self.total}")
+        return Copied(count, self.written, digest.hexdigest())
+
+
+def _difference(wanted: Kept | None, there: Kept | None) -> str:
+    if wanted is None or there is None:
+        record = wanted or there
+        return f"the record {record and record.record_id!r} is {'missing' if there is None else 'too many'}"
+    names = [name for name in Kept.__struct_fields__ if getattr(wanted, name) != getattr(there, name)]
+    return f"of the record {wanted.record_id!r}, {' and '.join(names)} differ"
+
+
+_Page = Callable[[str], Awaitable[Sequence[Kept]]]
+
+
+async def _side_by_side(source: _Page, target: _Page) -> AsyncGenerator[tuple[Kept | None, Kept | None], None]:
+    """Every id of either side once, with what each side has; what has been yielded may be changed."""
+    async with aclosing(_all(source)) as ours, aclosing(_all(target)) as theirs:
+        wanted, there = await anext(ours, None), await anext(theirs, None)
+        while wanted is not None or there is not None:
+            if there is None or (wanted is not None and wanted.record_id < there.record_id):
+                yield wanted, None
+                wanted = await anext(ours, None)
+            elif wanted is None or there.record_id < wanted.record_id:
+                yield None, there
+                there = await anext(theirs, None)
+            else:
+                yield wanted, there
+                wanted, there = await anext(ours, None), await anext(theirs, None)
+
+
+async def _all(read: _Page) -> AsyncGenerator[Kept, None]:
+    after = ""
+    while page := await read(after):
+        for kept in page:
+            yield kept
+        after = page[-1].record_id

@@ -1,0 +1,172 @@
+-- What copying a whole store needs. Of each table, rows are read and written with the same columns in both databases.
+
+-- name: count_records
+-- How many records there are.
+SELECT count(*)
+FROM auditord.records
+
+-- name: read_records
+-- The records behind an id, in the order of ids.
+SELECT
+    records.record_id, records.document, records.content, records.received_at, records.updated_at,
+    nullif(sources.principal, ''), nullif(sources.agent, '')
+FROM auditord.records
+INNER JOIN auditord.sources ON sources.source_id = records.source_id
+WHERE records.record_id > %s
+ORDER BY records.record_id
+LIMIT %s
+
+-- name: write_records
+-- Add records as they were elsewhere.
+COPY auditord.records (
+    start_time, stop_time, runtime, content, received_at, cores, memory, gpu, total_cpu, source_id, score_set, more,
+    record_id, site, user_group, user_name, meta, document, updated_at
+)
+FROM STDIN (FORMAT binary)
+
+-- name: remove_records
+-- Delete records.
+DELETE FROM auditord.records
+WHERE record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%s::jsonb)))
+
+-- name: read_sources
+-- Who brought records.
+SELECT nullif(principal, ''), nullif(agent, '')
+FROM auditord.sources
+
+-- name: write_sources
+-- Give somebody a number who has none.
+INSERT INTO auditord.sources (principal, agent)
+VALUES (coalesce(%s, ''), coalesce(%s, ''))
+ON CONFLICT (principal, agent) DO NOTHING
+
+-- name: read_differences
+-- The differences.
+SELECT
+    differences.arrival, differences.record_id, differences.content, differences.seen_at, nullif(sources.principal, ''),
+    nullif(sources.agent, ''), differences.offered
+FROM auditord.differences
+INNER JOIN auditord.sources ON sources.source_id = differences.source_id
+ORDER BY differences.arrival
+
+-- name: write_differences
+-- Add a difference.
+INSERT INTO auditord.differences (arrival, record_id, content, seen_at, source_id, offered)
+VALUES (
+    %s, %s, %s, %s,
+    (SELECT source_id FROM auditord.sources WHERE principal = coalesce(%s, '') AND agent = coalesce(%s, '')), %s
+)
+
+-- name: read_versions
+-- The former versions.
+SELECT
+    versions.number, versions.record_id, versions.action, versions.reason, versions.changed_at,
+    nullif(changers.principal, ''), nullif(changers.agent, ''), versions.received_at, versions.updated_at,
+    nullif(sources.principal, ''), nullif(sources.agent, ''), versions.document
+FROM auditord.versions
+INNER JOIN auditord.sources AS changers ON changers.source_id = versions.changed_by
+INNER JOIN auditord.sources ON sources.source_id = versions.source_id
+ORDER BY versions.number
+
+-- name: write_versions
+-- Add a former version.
+INSERT INTO auditord.versions (
+    number, record_id, action, reason, changed_at, changed_by, received_at, updated_at, source_id, document
+)
+VALUES (
+    %s, %s, %s, %s, %s,
+    (SELECT source_id FROM auditord.sources WHERE principal = coalesce(%s, '') AND agent = coalesce(%s, '')), %s, %s,
+    (SELECT source_id FROM auditord.sources WHERE principal = coalesce(%s, '') AND agent = coalesce(%s, '')), %s
+)
+
+-- name: read_outbox
+-- What waits for senders.
+SELECT
+    outbox.number, outbox.operation, outbox.document, outbox.received_at, nullif(sources.principal, ''),
+    nullif(sources.agent, '')
+FROM auditord.outbox
+INNER JOIN auditord.sources ON sources.source_id = outbox.source_id
+ORDER BY outbox.number
+
+-- name: write_outbox
+-- Let a change wait for senders.
+INSERT INTO auditord.outbox (number, operation, document, received_at, source_id)
+VALUES (
+    %s, %s, %s, %s,
+    (SELECT source_id FROM auditord.sources WHERE principal = coalesce(%s, '') AND agent = coalesce(%s, ''))
+)
+
+-- name: read_plugin_state
+-- What plugins keep.
+SELECT task, value, saved_at
+FROM auditord.plugin_state
+
+-- name: write_plugin_state
+-- Keep what a plugin keeps.
+INSERT INTO auditord.plugin_state (task, value, saved_at)
+VALUES (%s, %s, %s)
+
+-- name: last_number
+-- The highest number that a column of a table has given.
+SELECT coalesce(pg_sequence_last_value(pg_get_serial_sequence('auditord.' || %s, %s)::regclass), 0)
+
+-- name: set_last_number
+-- Let a table go on behind a number.
+SELECT setval(pg_get_serial_sequence('auditord.' || %s, %s), greatest(%s::bigint, 1), %s::bigint > 0)
+
+-- name: is_empty
+-- Whether nothing has been kept here.
+SELECT NOT EXISTS (
+    SELECT 1 FROM auditord.records
+    UNION ALL SELECT 1 FROM auditord.versions
+    UNION ALL SELECT 1 FROM auditord.outbox
+    UNION ALL SELECT 1 FROM auditord.plugin_state
+)
+
+-- name: empty_differences
+-- Before they are written.
+DELETE FROM auditord.differences
+
+-- name: empty_versions
+-- Before they are written.
+DELETE FROM auditord.versions
+
+-- name: empty_outbox
+-- Before it is written.
+DELETE FROM auditord.outbox
+
+-- name: empty_plugin_state
+-- Before it is written.
+DELETE FROM auditord.plugin_state
+
+-- name: unfinished
+-- Which store is being copied here.
+SELECT source
+FROM auditord.unfinished_copy
+
+-- name: begin_copy
+-- Let nobody use the store until the copy is finished.
+INSERT INTO auditord.unfinished_copy (source)
+VALUES (%s)
+
+-- name: finish_copy
+-- The copy is complete.
+DELETE FROM auditord.unfinished_copy
+
+-- name: forget_changes
+-- Whoever opens the store counts the values of meta keys anew.
+DELETE FROM auditord.count_changes
+
+-- name: forget_counted_keys
+-- The same.
+DELETE FROM auditord.counted_keys
+
+-- name: forget_counts
+-- The same.
+DELETE FROM auditord.record_counts
+
+-- name: count_all
+-- How many records there are is not counted anew by others.
+INSERT INTO auditord.record_counts (meta_key, meta_value, records)
+SELECT '', '', count(*)
+FROM auditord.records

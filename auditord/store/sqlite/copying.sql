@@ -1,0 +1,161 @@
+-- What copying a whole store needs. Of each table, rows are read and written with the same columns in both databases.
+
+-- name: count_records
+-- How many records there are.
+SELECT count(*)
+FROM records
+
+-- name: read_records
+-- The records behind an id, in the order of ids.
+SELECT
+    records.record_id, records.document, records.content, records.received_at, records.updated_at, sources.principal,
+    sources.agent
+FROM records
+INNER JOIN sources ON sources.source_id = records.source_id
+WHERE records.record_id > ?
+ORDER BY records.record_id
+LIMIT ?
+
+-- name: write_record
+-- Add a record as it was elsewhere.
+INSERT INTO records (
+    record_id, start_time, stop_time, site, user_group, user_name, more, cores, memory, gpu, total_cpu, content, document,
+    score_set, received_at, source_id, updated_at
+)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: remove_record
+-- Delete a record.
+DELETE FROM records
+WHERE record_id = ?
+
+-- name: read_sources
+-- Who brought records.
+SELECT principal, agent
+FROM sources
+
+-- name: write_sources
+-- Give somebody a number who has none.
+INSERT INTO sources (principal, agent)
+SELECT ?1, ?2
+WHERE NOT EXISTS (SELECT 1 FROM sources WHERE principal IS ?1 AND agent IS ?2)
+
+-- name: read_differences
+-- The differences.
+SELECT
+    differences.seq, differences.record_id, differences.content, differences.seen_at, sources.principal, sources.agent,
+    differences.offered
+FROM differences
+INNER JOIN sources ON sources.source_id = differences.source_id
+ORDER BY differences.seq
+
+-- name: write_differences
+-- Add a difference.
+INSERT INTO differences (seq, record_id, content, seen_at, source_id, offered)
+VALUES (?1, ?2, ?3, ?4, (SELECT source_id FROM sources WHERE principal IS ?5 AND agent IS ?6), ?7)
+
+-- name: read_versions
+-- The former versions.
+SELECT
+    versions.number, versions.record_id, versions.action, versions.reason, versions.changed_at, changers.principal,
+    changers.agent, versions.received_at, versions.updated_at, sources.principal, sources.agent, versions.document
+FROM versions
+INNER JOIN sources AS changers ON changers.source_id = versions.changed_by
+INNER JOIN sources ON sources.source_id = versions.source_id
+ORDER BY versions.number
+
+-- name: write_versions
+-- Add a former version.
+INSERT INTO versions (
+    number, record_id, action, reason, changed_at, changed_by, received_at, updated_at, source_id, document
+)
+VALUES (
+    ?1, ?2, ?3, ?4, ?5, (SELECT source_id FROM sources WHERE principal IS ?6 AND agent IS ?7), ?8, ?9,
+    (SELECT source_id FROM sources WHERE principal IS ?10 AND agent IS ?11), ?12
+)
+
+-- name: read_outbox
+-- What waits for senders.
+SELECT outbox.number, outbox.operation, outbox.document, outbox.received_at, sources.principal, sources.agent
+FROM outbox
+INNER JOIN sources ON sources.source_id = outbox.source_id
+ORDER BY outbox.number
+
+-- name: write_outbox
+-- Let a change wait for senders.
+INSERT INTO outbox (number, operation, document, received_at, source_id)
+VALUES (?1, ?2, ?3, ?4, (SELECT source_id FROM sources WHERE principal IS ?5 AND agent IS ?6))
+
+-- name: read_plugin_state
+-- What plugins keep.
+SELECT task, CAST(value AS TEXT), saved_at
+FROM plugin_state
+
+-- name: write_plugin_state
+-- Keep what a plugin keeps.
+INSERT INTO plugin_state (task, value, saved_at)
+VALUES (?, CAST(? AS BLOB), ?)
+
+-- name: last_number
+-- The highest number that a table has given.
+SELECT coalesce(max(seq), 0)
+FROM sqlite_sequence
+WHERE name = ?
+
+-- name: forget_last_number
+-- Let a table begin to count anew.
+DELETE FROM sqlite_sequence
+WHERE name = ?
+
+-- name: set_last_number
+-- Let a table go on behind a number.
+INSERT INTO sqlite_sequence (name, seq)
+VALUES (?, ?)
+
+-- name: is_empty
+-- Whether nothing has been kept here.
+SELECT NOT EXISTS (
+    SELECT 1 FROM records
+    UNION ALL SELECT 1 FROM versions
+    UNION ALL SELECT 1 FROM outbox
+    UNION ALL SELECT 1 FROM plugin_state
+)
+
+-- name: empty_differences
+-- Before they are written.
+DELETE FROM differences
+
+-- name: empty_versions
+-- Before they are written.
+DELETE FROM versions
+
+-- name: empty_outbox
+-- Before it is written.
+DELETE FROM outbox
+
+-- name: empty_plugin_state
+-- Before it is written.
+DELETE FROM plugin_state
+
+-- name: unfinished
+-- Which store is being copied here.
+SELECT source
+FROM unfinished_copy
+
+-- name: begin_copy
+-- Let nobody use the store until the copy is finished.
+INSERT INTO unfinished_copy (source)
+VALUES (?)
+
+-- name: finish_copy
+-- The copy is complete.
+DELETE FROM unfinished_copy
+
+-- name: forget_counts
+-- Whoever opens the store counts anew.
+DELETE FROM record_counts
+
+-- name: forget_counted_keys
+-- The same.
+UPDATE counted_keys
+SET up_to = 0

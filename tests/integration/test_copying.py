@@ -1,0 +1,297 @@
+"""A whole store is copied into another one: everything that it keeps, from one moment, and after any interruption."""
+
+import os
+import signal
+import sqlite3
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+
+from auditord.config.model import StoreSection
+from auditord.errors import SchemaMismatch
+from auditord.store import Action, Amendment, Duplicates, Provenance, RecordStore, Verdict
+from auditord.store.copying import Copied, CopyRefused, copy_store
+from auditord.store.copying.sides import AT_ONCE
+from auditord.store.opening import open_store, open_store_for_reading
+from auditord_hookspecs import AggregateQuery, Component, Record, RecordQuery, RecordUpdate, Score
+from auditord_hookspecs.query import Order, SortField
+from auditord_hookspecs.records import MAX_AMOUNT
+from auditord_hookspecs.wire import encode_record
+
+pytestmark = pytest.mark.anyio
+
+START = datetime(2024, 2, 3, 4, 5, 6, 789_012, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+ALICE = Provenance(START + 9 * HOUR, "user:alice")
+SLURM = Provenance(START + 2 * HOUR, "task:slurm")
+CLIENT = Provenance(START + 3 * HOUR, None, "auditor-client/0.11.2" + "é" * 300)
+SAME_RUN = Duplicates.SAME_RUN
+KEYS = ("site_id", "user_id")
+Make = Callable[[str], str]
+
+
+def job(number: int | str, **changes: Any) -> Record:  # Any: a record's
+    scores = (Score("HEPscore23", 11.5),) if str(number) > "5" else ()
+    components = (Component("Cores", len(str(number)), scores), Component("Memory", MAX_AMOUNT, ()))
+    record = Record(f"job/{number}", START, components, START + HOUR, {"site_id": ("S",), "user_id": ("a", "b")})
+    return msgspec.structs.replace(record, **changes)
+
+
+class Quiet:
+    """Watches a copy."""
+
+    def progressed(self, phase: str, done: int, total: int) -> None:
+        pass
+
+
+async def copy(source: str, target: str, *, resume: bool = False, progress: Any = None) -> Copied:  # Any: Progress
+    ends = StoreSection(url=source), StoreSection(url=target)
+    return await copy_store(*ends, resume=resume, now=lambda: START, progress=progress or Quiet())
+
+
+@pytest.fixture(params=["sqlite to postgresql", "postgresql to sqlite"])
+def urls(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
+    lite = f"sqlite://{tmp_path / 'records.db'}"
+    if request.param == "sqlite to postgresql":
+        return lite, request.getfixturevalue("empty_postgres_url")
+    return request.getfixturevalue("postgres_url"), lite
+
+
+async def fill(store: RecordStore, *, jobs: int = 30) -> None:
+    """Everything that a store can keep."""
+    await store.add_all([job(number) for number in range(jobs)], SLURM, SAME_RUN, atomic=True)
+    for name in ("Ä", "z", "Z", "😀", "\uffff", "a b"):
+        await store.add(job(name, meta=None), CLIENT, SAME_RUN)
+    await store.add(job("open", stop_time=None), SLURM, SAME_RUN)
+    await store.add(job("stopped", stop_time=None), SLURM, SAME_RUN)
+    await store.stop(RecordUpdate("job/stopped", (), START + HOUR), CLIENT)
+    assert await store.add(job(3, meta=None), CLIENT, SAME_RUN) is Verdict.DIFFERENT
+    assert await store.add(job(2, components=()), SLURM, SAME_RUN) is Verdict.DIFFERENT
+    await store.forget_outbox([entry.number for entry in (await store.outbox(100))[-1:]])
+    await store.amend([Amendment(Action.CORRECT, encode_record(job(4)), job(4, meta=None), "why")], ALICE)
+    await store.amend([Amendment(Action.DELETE, encode_record(job(5)), None, "gone")], ALICE)
+    async with store.memory("apel", None) as memory:
+        await memory.save({"months": ["2024-02", "é"]}, START)
+
+
+@dataclass
+class Everything:
+    """What can be seen of a store."""
+
+    documents: list[bytes]
+    differences: list[Any]
+    history: list[Any]
+    outbox: list[Any]
+    counts: Any
+    sums: Any
+    memory: Any
+
+
+async def seen(url: str) -> Everything:
+    async with open_store(url, counted_keys=KEYS, outbox=True) as store:
+        async with store.stream(RecordQuery(order=Order(SortField.ID))) as pages:
+            documents = [document async for page in pages for document in page]
+        async with store.differences() as differences, store.memory("apel", None) as memory:
+            return Everything(
+                documents,
+                [difference async for difference in differences],
+                [*(await store.history("job/4")), *(await store.history("job/5"))],
+                list(await store.outbox(100)),
+                await store.counts(),
+                await store.aggregate(AggregateQuery(usage=())),
+                await memory.load(),
+            )
+
+
+async def test_everything_goes_along_there_and_back(urls: tuple[str, str], tmp_path: Path) -> None:
+    source, target = urls
+    async with open_store(source, counted_keys=KEYS, outbox=True) as store:
+        await fill(store)
+    before = await seen(source)
+    assert (len(before.documents), len(before.differences), len(before.history), len(before.outbox)) == (37, 2, 2, 7)
+    there = await copy(source, target)
+    assert (there.records, there.written) == (37, 37)
+    assert await seen(target) == before
+    back = f"sqlite://{tmp_path / 'back.db'}"
+    again = await copy(target, back)
+    assert (again.digest, await seen(back)) == (there.digest, before)
+
+
+async def test_the_copy_goes_on_as_the_store_would_have(urls: tuple[str, str]) -> None:
+    source, target = urls
+    async with open_store(source, counted_keys=KEYS, outbox=True) as store:
+        await store.add(job("first"), CLIENT, SAME_RUN)
+        await store.add(job("second"), CLIENT, SAME_RUN)
+        numbers = [entry.number for entry in await store.outbox(9)]
+        await store.forget_outbox(numbers)
+    await copy(source, target)
+    async with open_store(target, counted_keys=KEYS, outbox=True) as store:
+        assert await store.add(job("third"), CLIENT, SAME_RUN) is Verdict.ADDED
+        assert await store.add(job("first"), SLURM, SAME_RUN) is Verdict.SAME
+        (waiting,) = await store.outbox(9)
+        assert waiting.number > max(numbers)
+        counts = await store.counts()
+        assert (counts.total, counts.per_value["user_id"]) == (3, {"a": 3, "b": 3})
+
+
+async def test_an_empty_store_is_copied(urls: tuple[str, str]) -> None:
+    async with open_store(urls[0], counted_keys=()):
+        pass
+    assert (await copy(*urls)).records == 0
+    async with open_store(urls[1], counted_keys=()) as store:
+        assert (await store.counts()).total == 0
+
+
+async def test_a_store_that_holds_something_is_not_touched(urls: tuple[str, str]) -> None:
+    source, target = urls
+    async with open_store(source, counted_keys=()) as store:
+        await store.add(job(1), SLURM, SAME_RUN)
+    await copy(source, target)
+    for resume in (False, True):
+        with pytest.raises(CopyRefused, match="is not empty"):
+            await copy(source, target, resume=resume)
+    async with open_store(target, counted_keys=()) as store:
+        assert (await store.counts()).total == 1
+
+
+async def test_a_source_of_nobody_is_refused(urls: tuple[str, str]) -> None:
+    _, target = urls
+    with pytest.raises(Exception, match="nowhere"):
+        await copy("sqlite:///nowhere/records.db", target)
+
+
+class Interrupted(Exception):
+    """As if somebody had pressed Ctrl-C."""
+
+
+class Interrupting:
+    """Watches a copy until it has had enough."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+    def progressed(self, phase: str, done: int, total: int) -> None:
+        del phase, total
+        if done >= self.at:
+            raise Interrupted
+
+
+@pytest.fixture
+async def large(urls: tuple[str, str]) -> tuple[str, str]:
+    async with open_store(urls[0], counted_keys=(), outbox=True) as store:
+        await fill(store, jobs=5 * AT_ONCE)
+    return urls
+
+
+async def test_an_unfinished_copy_is_used_by_nobody_and_goes_on(large: tuple[str, str], tmp_path: Path) -> None:
+    source, target = large
+    with pytest.raises(Interrupted):
+        await copy(source, target, progress=Interrupting(3 * AT_ONCE))
+    with pytest.raises(SchemaMismatch, match=r"holds only a part of .* database copy --resume"):
+        async with open_store(target, counted_keys=()):
+            pass
+    with pytest.raises(CopyRefused, match="--resume goes on"):
+        await copy(source, target)
+    other = f"sqlite://{tmp_path / 'other.db'}"
+    async with open_store(other, counted_keys=()):
+        pass
+    with pytest.raises(CopyRefused, match="holds a part of"):
+        await copy(other, target, resume=True)
+    with pytest.raises(CopyRefused, match="from an interrupted copy"):
+        await copy(target, other)
+    copied = await copy(source, target, resume=True)
+    assert copied.written <= copied.records - 2 * AT_ONCE
+    assert await seen(target) == await seen(source)
+
+
+async def test_what_the_source_became_meanwhile_counts(large: tuple[str, str]) -> None:
+    source, target = large
+    with pytest.raises(Interrupted):
+        await copy(source, target, progress=Interrupting(4 * AT_ONCE))
+    async with open_store(source, counted_keys=(), outbox=True) as store:
+        await store.amend([Amendment(Action.DELETE, encode_record(job(10)), None, "why")], ALICE)
+        await store.amend([Amendment(Action.CORRECT, encode_record(job(11)), job(11, meta=None), "why")], ALICE)
+        await store.add(job("0new"), SLURM, SAME_RUN)
+    await copy(source, target, resume=True)
+    assert await seen(target) == await seen(source)
+
+
+async def test_it_survives_kill_9(large: tuple[str, str]) -> None:
+    source, target = large
+    script = f"""
+import os, signal
+from datetime import UTC, datetime
+import anyio
+from auditord.config.model import StoreSection
+from auditord.store.copying import copy_store
+
+class Killing:
+    def progressed(self, phase, done, total):
+        if done >= {3 * AT_ONCE}:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+async def main():
+    ends = StoreSection(url={source!r}), StoreSection(url={target!r})
+    await copy_store(*ends, resume=False, now=lambda: datetime.now(UTC), progress=Killing())
+
+anyio.run(main)
+"""
+    with anyio.fail_after(60):
+        killed = await anyio.run_process([sys.executable, "-c", script], check=False, env=_environment())
+    assert killed.returncode == -signal.SIGKILL
+    copied = await copy(source, target, resume=True)
+    assert 0 < copied.written <= copied.records - 2 * AT_ONCE
+    assert await seen(target) == await seen(source)
+
+
+class Writing:
+    """Writes to the source while it is being copied, through another process's eyes: a connection of its own."""
+
+    def __init__(self, url: str) -> None:
+        self.path = url.removeprefix("sqlite://")
+        self.deleted = 0
+
+    def progressed(self, phase: str, done: int, total: int) -> None:
+        del phase, done, total
+        with closing(sqlite3.connect(self.path)) as connection:
+            self.deleted += connection.execute("DELETE FROM records WHERE record_id = 'job/z'").rowcount
+            connection.commit()
+
+
+async def test_the_source_is_read_as_of_one_moment(tmp_path: Path) -> None:
+    source, target = (f"sqlite://{tmp_path / name}" for name in ("source.db", "target.db"))
+    async with open_store(source, counted_keys=()) as store:
+        await fill(store, jobs=3 * AT_ONCE)
+    writing = Writing(source)
+    await copy(source, target, progress=writing)
+    assert writing.deleted == 1
+    async with open_store(target, counted_keys=()) as store:
+        assert await store.get("job/z") is not None
+
+
+async def test_a_difference_is_found_at_the_end_and_the_copy_is_not_used(tmp_path: Path) -> None:
+    source, target = (f"sqlite://{tmp_path / name}" for name in ("source.db", "target.db"))
+    async with open_store(source, counted_keys=()) as store:
+        await store.add(job(1), SLURM, SAME_RUN)
+        await store.add(job(2), SLURM, SAME_RUN)
+    with closing(sqlite3.connect(tmp_path / "source.db")) as connection:
+        connection.execute("UPDATE records SET content = content + 1 WHERE record_id = 'job/2'")
+        connection.commit()
+    with pytest.raises(CopyRefused, match="of the record 'job/2', content differ"):
+        await copy(source, target)
+    for use in (open_store(target, counted_keys=()), open_store_for_reading(target)):
+        with pytest.raises(SchemaMismatch, match="only a part"):
+            async with use:
+                pass
+
+
+def _environment() -> Mapping[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
