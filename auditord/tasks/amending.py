@@ -70,7 +70,7 @@ class RecordKeeper:
         found = {record_id: await self._wish(action, record_id, change, note) for record_id, change in wanted.items()}
         amendments = {record_id: wish for record_id, wish in found.items() if isinstance(wish, Amendment)}
         provenance = Provenance(self._now(), f"user:{note.by}")
-        amended = await self._store.amend(list(amendments.values()), provenance) if amendments else []
+        amended = await self._store.amend(list(amendments.values()), provenance)
         done = dict(zip(amendments, amended, strict=True))
         return [
             wish if isinstance(wish, Outcome) else _outcome(record_id, done[record_id])

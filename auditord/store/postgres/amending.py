@@ -94,8 +94,12 @@ async def _write(
     if gone := [each.record_id for each in done if each.offer is None]:
         await connection.execute(QUERIES["delete_records"], (as_json(gone),))
     await connection.execute(COUNTING["note_changes"], (_tally(done, offers, counted_keys),))
-    carried = [(each.operation, each.offer) for each in done]
-    await outbox.put(connection, [(operation, offer) for operation, offer in carried if operation and offer], numbers)
+    await outbox.put(connection, [carried for each in done if (carried := _carried(each)) is not None], numbers)
+
+
+def _carried(prepared: Prepared) -> outbox.Carried | None:
+    operation = prepared.operation
+    return None if operation is None or prepared.offer is None else (operation, prepared.offer)
 
 
 def _tally(done: Sequence[Prepared], offers: Sequence[Offer], counted_keys: Sequence[str]) -> str:

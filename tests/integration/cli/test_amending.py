@@ -1,7 +1,7 @@
 """Single records are corrected, closed and deleted by command: through a running daemon, and where none runs."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -68,7 +68,7 @@ class Office:
 
 
 @contextmanager
-def without_daemon(folder: Path) -> Iterator[Office]:
+def without_daemon(folder: Path) -> Generator[Office, None, None]:
     (folder / "state").mkdir()
     config = folder / "auditord.json"
     config.write_text(json.dumps({"state_dir": str(folder / "state")}))
@@ -76,7 +76,7 @@ def without_daemon(folder: Path) -> Iterator[Office]:
 
 
 @contextmanager
-def with_daemon(folder: Path) -> Iterator[Office]:
+def with_daemon(folder: Path) -> Generator[Office, None, None]:
     with running_daemon(folder, {}) as daemon:
         yield Office(folder / "auditord.json", daemon.url)
 
