@@ -15,6 +15,9 @@ from auditord_hookspecs.wire import encode_record
 META_COLUMNS: Final[Mapping[str, LiteralString]] = {"site_id": "site", "group_id": "user_group", "user_id": "user_name"}
 """Columns for the first value of meta keys; they tell all of these keys where ``more`` is not set."""
 
+OLDER_KEYS: Final = frozenset({"site", "group", "user"})
+"""What these keys are called in older records. ``more`` is set for every record that has one of them."""
+
 AMOUNT_COLUMNS: Final[Mapping[str, LiteralString]] = {
     "Cores": "cores",
     "Memory": "memory",

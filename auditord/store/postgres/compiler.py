@@ -7,7 +7,7 @@ from typing import Final, LiteralString, TypeAlias
 
 import msgspec
 
-from auditord.store.rows import AMOUNT_COLUMNS, can_be_there
+from auditord.store.rows import AMOUNT_COLUMNS, OLDER_KEYS, can_be_there
 from auditord_hookspecs import RecordQuery
 from auditord_hookspecs.query import (
     AllOf,
@@ -141,7 +141,10 @@ def _meta_contains_any(key: str, values: Sequence[str]) -> Compiled:
     if not wanted:
         return _NEVER
     each: list[LiteralString] = ["meta @> %s::jsonb" for _ in wanted]
-    return Compiled(f"({' OR '.join(each)})", tuple(_one_value(key, value) for value in wanted))
+    contains = Compiled(f"({' OR '.join(each)})", tuple(_one_value(key, value) for value in wanted))
+    if key not in OLDER_KEYS:
+        return contains
+    return Compiled(f"(more AND {contains.sql})", contains.parameters)  # few records have one, and an index has these
 
 
 def _meta_lacks(key: str, value: str) -> Compiled:

@@ -11,7 +11,7 @@ from typing import Final, LiteralString, TypeAlias
 
 import msgspec
 
-from auditord.store.rows import AMOUNT_COLUMNS, META_COLUMNS, to_micros
+from auditord.store.rows import AMOUNT_COLUMNS, META_COLUMNS, OLDER_KEYS, to_micros
 from auditord_hookspecs import RecordQuery
 from auditord_hookspecs.query import (
     AllOf,
@@ -147,7 +147,7 @@ def _all_of(parts: list[Compiled]) -> Compiled:
 def _meta_contains(key: str, value: str) -> Compiled:
     contains = Compiled(_CONTAINS, (encoded(value), key, value))
     if key not in META_COLUMNS:
-        return contains
+        return _if_there(key, contains)
     return _from_column(Compiled(f"{META_COLUMNS[key]} = ?", (value,)), contains)
 
 
@@ -169,8 +169,13 @@ def _meta_contains_any(key: str, values: Sequence[str]) -> Compiled:
         (*map(encoded, values), key, *values),
     )
     if key not in META_COLUMNS:
-        return contains
+        return _if_there(key, contains)
     return _from_column(Compiled(f"{META_COLUMNS[key]} IN ({marks})", tuple(values)), contains)
+
+
+def _if_there(key: str, document: Compiled) -> Compiled:
+    """Few records have an older key, and an index has these."""
+    return Compiled(f"(more IS NOT NULL AND {document.sql})", document.parameters) if key in OLDER_KEYS else document
 
 
 def _repeated(part: LiteralString, separator: LiteralString, count: int) -> LiteralString:

@@ -10,8 +10,7 @@ Jobs with the same number of accelerators make one record: ``Count`` times ``Ava
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from fractions import Fraction
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from auditord_builtin.apel.config import AcceleratorConfig, ApelConfig, SummaryFields
@@ -20,7 +19,7 @@ from auditord_builtin.apel.messages.packing import MOST_BYTES, encoded_size
 from auditord_builtin.apel.messages.rows import Message, Problem
 from auditord_builtin.apel.messages.text import clean
 from auditord_builtin.apel.months import Month
-from auditord_builtin.apel.questions import LeftOut, Question, conditions, site_of
+from auditord_builtin.apel.questions import LeftOut, Number, Question, conditions, site_of
 from auditord_builtin.apel.summing import half_up
 from auditord_hookspecs import Group, Records
 
@@ -37,7 +36,7 @@ class _Sums:
     """The jobs with so many accelerators."""
 
     available: int = 0
-    active: Fraction = field(default_factory=Fraction)
+    active: Number = 0
 
 
 async def accelerator_messages(
@@ -101,7 +100,7 @@ class _Summing:
 
     def _add(self, group: Group) -> None:
         active = self._accelerators.active
-        busy = Fraction(group.runtime) if active is None else self.question.amount(active, group)
+        busy = group.runtime if active is None else self.question.amount(active, group)
         key = (
             clean(self.question.text(self._fqan, group)),
             clean(self.question.text(self._record, group)),

@@ -1,10 +1,10 @@
 """What the store is asked, and how fields read its answer."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import Final
+from typing import Final, TypeAlias
 
 from auditord_builtin.apel.config import ApelConfig, Benchmark
 from auditord_builtin.apel.fields import (
@@ -41,6 +41,10 @@ from auditord_hookspecs.query import (
 _MOST_LEVEL: Final = 10**7
 
 
+Number: TypeAlias = int | Fraction
+"""An exact number; whole ones are added up much faster."""
+
+
 class LeftOut(Exception):
     """Why some jobs cannot be reported."""
 
@@ -70,10 +74,14 @@ class Question:
     Args:
         by: the site first.
         usage: the components to sum up.
+        places: where each dimension stands in ``by``.
+        scored: the places of benchmarks that no key field reads.
     """
 
     by: tuple[Dimension, ...]
     usage: tuple[ComponentUsage, ...]
+    places: Mapping[Dimension, int]
+    scored: frozenset[int]
 
     @classmethod
     def asking(
@@ -81,24 +89,32 @@ class Question:
     ) -> "Question":
         """The question that tells all of these fields."""
         summed = list(dict.fromkeys(field.name for field in amounts if isinstance(field, ComponentField)))
-        by = [
+        asked = [
             MetaValue(*config.site.site_meta_field),
             *(dimension for field in keys if (dimension := _dimension(field)) is not None),
             *(ScoreValue(each.component, each.score) for each in scores),
             *(ComponentPresent(name) for name in summed),
         ]
-        return cls(tuple(dict.fromkeys(by)), tuple([ComponentUsage(name) for name in summed]))
+        by = tuple(dict.fromkeys(asked))
+        usage = tuple([ComponentUsage(name) for name in summed])
+        read = {_dimension(field) for field in keys}
+        scored = [place for place, each in enumerate(by) if isinstance(each, ScoreValue) and each not in read]
+        return cls(by, usage, {dimension: place for place, dimension in enumerate(by)}, frozenset(scored))
 
     def query(self, where: Condition) -> AggregateQuery:
         """What the store is asked."""
         return AggregateQuery(where, self.by, self.usage)
+
+    def told(self, group: Group) -> tuple[KeyValue, ...]:
+        """What is known of the group but for the values of scores that no field reads as a text."""
+        return tuple([value for place, value in enumerate(group.key) if place not in self.scored])
 
     def score(self, benchmark: Benchmark, group: Group) -> Decimal | None:
         """The value of a benchmark in the group."""
         value = self._value(ScoreValue(benchmark.component, benchmark.score), group)
         return value if isinstance(value, Decimal) else None
 
-    def amount(self, field: AmountField, group: Group) -> Fraction:
+    def amount(self, field: AmountField, group: Group) -> Number:
         """The sum over the group, in the field's unit.
 
         Raises:
@@ -106,14 +122,15 @@ class Question:
         """
         match field:
             case RecordField():
-                return Fraction(group.runtime)
+                return group.runtime
             case ConstantField(value=value):
                 return Fraction(value) * group.records
             case ComponentField(name=name):
                 if not self._value(ComponentPresent(name), group):
                     raise LeftOut(f"no component {name}: left out")
                 place = self.usage.index(ComponentUsage(name))
-                return Fraction(group.usage[place].sums.amount, field.divide_by)
+                amount = group.usage[place].sums.amount
+                return amount if field.divide_by == 1 else Fraction(amount, field.divide_by)
 
     def text(self, field: KeyField, group: Group) -> str:
         """The value of the field in the group.
@@ -138,7 +155,7 @@ class Question:
         return whole_number(self.text(field, group), name)
 
     def _value(self, dimension: Dimension, group: Group) -> KeyValue:
-        return group.key[self.by.index(dimension)]
+        return group.key[self.places[dimension]]
 
 
 def known_text(field: ComponentField | ScoreField, value: object) -> str:

@@ -4,7 +4,7 @@ The store groups by what fields read and by the scores of benchmarks. Expression
 answer; rows that become one by that, or are one to APEL's database, are added up.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -18,7 +18,7 @@ from auditord_builtin.apel.messages.rows import Problem, Summaries, SummaryRow
 from auditord_builtin.apel.messages.summaries import render
 from auditord_builtin.apel.messages.text import clean
 from auditord_builtin.apel.months import Month
-from auditord_builtin.apel.questions import LeftOut, Question, conditions, kept_level, site_of
+from auditord_builtin.apel.questions import LeftOut, Number, Question, conditions, kept_level, site_of
 from auditord_builtin.apel.validation import judge
 from auditord_hookspecs import Group, Records
 
@@ -33,14 +33,16 @@ class _Sums:
 
     Args:
         row: its texts and numbers that are not sums.
+        wall_by_score: what is to be normalised, by the value of the benchmark.
+        cpu_by_score: the same.
     """
 
     row: SummaryRow
     jobs: int = 0
     wall: int = 0
-    cpu: Fraction = field(default_factory=Fraction)
-    normalised_wall: Fraction = field(default_factory=Fraction)
-    normalised_cpu: Fraction = field(default_factory=Fraction)
+    cpu: Number = 0
+    wall_by_score: defaultdict[Decimal, Number] = field(default_factory=lambda: defaultdict(int))
+    cpu_by_score: defaultdict[Decimal, Number] = field(default_factory=lambda: defaultdict(int))
     stops: list[datetime] = field(default_factory=list[datetime])
 
     def result(self) -> SummaryRow:
@@ -49,8 +51,8 @@ class _Sums:
             jobs=self.jobs,
             wall=self.wall,
             cpu=half_up(self.cpu),
-            normalised_wall=half_up(self.normalised_wall),
-            normalised_cpu=half_up(self.normalised_cpu),
+            normalised_wall=half_up(_product(self.wall_by_score)),
+            normalised_cpu=half_up(_product(self.cpu_by_score)),
             earliest=_epoch(min(self.stops)),
             latest=_epoch(max(self.stops)),
         )
@@ -72,7 +74,7 @@ async def summaries(config: ApelConfig, records: Records, site: str, month: Mont
     return summing.result()
 
 
-def half_up(number: Fraction) -> int:
+def half_up(number: Number) -> int:
     """The nearest whole number; halves go up."""
     return (2 * number.numerator + number.denominator) // (2 * number.denominator)
 
@@ -85,7 +87,9 @@ class _Summing:
             raise ValueError("a summary needs summary_fields")
         self._config, self._site, self._month = config, site, month
         self._fields: SummaryFields = config.summary_fields
+        self._normalised = config.summary_message.normalised
         self._rows: dict[tuple[str, ...], _Sums] = {}
+        self._known: dict[tuple[object, ...], _Sums] = {}  # by what groups tell
         self._left_out: Counter[str] = Counter()
         self.question = _question(config, self._fields)
 
@@ -100,9 +104,10 @@ class _Summing:
         problems = [Problem(f"{self._site} {self._month}", *each) for each in sorted(self._left_out.items())]
         good: list[SummaryRow] = []
         held: list[SummaryRow] = []
-        for key in sorted(self._rows):
-            row = self._rows[key].result()
-            faults = [fault.reason for message in render([row]) for fault in judge(message.text)]
+        rows = [self._rows[key].result() for key in sorted(self._rows)]
+        refused = any(judge(message.text) for message in render(rows))
+        for row in rows:
+            faults = [fault.reason for message in render([row]) for fault in judge(message.text)] if refused else []
             problems += [Problem(_named(row), f"left out: {'; '.join(faults)}", row.jobs)] if faults else []
             (held if faults else good).append(row)
         return Summaries(tuple(good), tuple(problems), tuple(held))
@@ -111,18 +116,20 @@ class _Summing:
         benchmark, value = self._benchmark(group)
         mandatory = self._fields.mandatory
         cpu = self.question.amount(mandatory.CpuDuration, group)
-        wall, score = Fraction(group.runtime), Fraction(value)
-        normalised = [
-            self._base(each, other, group) * score if self._config.summary_message.normalised else Fraction()
-            for each, other in ((mandatory.NormalisedWallDuration, wall), (mandatory.NormalisedCpuDuration, cpu))
-        ]
-        sums = self._sums(self._row(group, benchmark, value))
+        sums = self._sums_of(group, benchmark, value)
         sums.jobs += group.records
         sums.wall += group.runtime
         sums.cpu += cpu
-        sums.normalised_wall += normalised[0]
-        sums.normalised_cpu += normalised[1]
         sums.stops += [group.first_stop, group.last_stop]
+        if self._normalised:
+            sums.wall_by_score[value] += self._base(mandatory.NormalisedWallDuration, group.runtime, group)
+            sums.cpu_by_score[value] += self._base(mandatory.NormalisedCpuDuration, cpu, group)
+
+    def _sums_of(self, group: Group, benchmark: Benchmark, value: Decimal) -> _Sums:
+        told = (*self.question.told(group), benchmark.type, None if self._normalised else value)
+        if told not in self._known:
+            self._known[told] = self._sums(self._row(group, benchmark, value))
+        return self._known[told]
 
     def _sums(self, row: SummaryRow) -> _Sums:
         known = self._rows.setdefault(row.key, _Sums(row))
@@ -130,10 +137,10 @@ class _Summing:
             known.row = row
         return known
 
-    def _base(self, field: NormalisedAmountField, other: Fraction, group: Group) -> Fraction:
+    def _base(self, field: NormalisedAmountField, other: Number, group: Group) -> Number:
         if isinstance(field, NormalisedField):
             return other if field.base_value is None else self.question.amount(field.base_value, group)
-        return Fraction(group.runtime)
+        return group.runtime
 
     def _benchmark(self, group: Group) -> tuple[Benchmark, Decimal]:
         for benchmark in self._config.scores:
@@ -180,6 +187,10 @@ def _question(config: ApelConfig, fields: SummaryFields) -> Question:
     bases = [field.base_value for field in normalised if isinstance(field, NormalisedField)]
     amounts += [base for base in bases if base is not None]
     return Question.asking(config, [key for key in keys if key is not None], amounts, config.scores)
+
+
+def _product(by_score: Mapping[Decimal, Number]) -> Number:
+    return sum((Fraction(value) * number for value, number in by_score.items()), Fraction())
 
 
 def _spelling(row: SummaryRow) -> tuple[str, ...]:

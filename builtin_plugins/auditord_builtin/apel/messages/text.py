@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from functools import lru_cache
 from typing import Final
 
 END: Final = "%%\n"
@@ -10,12 +11,14 @@ END: Final = "%%\n"
 LONGEST: Final = 255
 """Characters of most columns."""
 
+_REMEMBERED: Final = 10_000  # the same few texts stand in most rows
 _CONTROLS: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
 _WIDEST: Final = 0xFFFF
 # The receiver takes a text with these words in it for an encrypted one, and gives up.
 _ENCRYPTED: Final = re.compile(r"(application/(?:x-)?pkcs7)-(mime)", re.IGNORECASE)
 
 
+@lru_cache(_REMEMBERED)
 def clean(text: str, longest: int = LONGEST) -> str:
     """A value for a message: one line, without the mark that ends a record, of at most so many characters.
 
@@ -28,8 +31,11 @@ def clean(text: str, longest: int = LONGEST) -> str:
     return harmless[:longest].rstrip() or "None"
 
 
+@lru_cache(_REMEMBERED)
 def fold(text: str) -> str:
     """What a database compares that tells neither case nor accents nor spaces at the end apart."""
+    if text.isascii():
+        return text.lower().strip()
     plain = unicodedata.normalize("NFKD", text.casefold())
     return "".join([each for each in plain if not unicodedata.combining(each)]).casefold().strip()
 
