@@ -2,7 +2,7 @@
 
 import pytest
 
-pytest_plugins = ["tests.postgres_server", "tests.slurm_jobs"]
+pytest_plugins = ["tests.postgres_server", "tests.slurm_jobs", "tests.slurm_notes", "tests.slurm_session"]
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
-"""A pytest plugin: one job of every kind in a real Slurm, for all tests marked ``slurm``.
+"""One job of every kind in a real Slurm, for all tests marked ``slurm``.
 
-The jobs are submitted when the collection ends, the slow ones first, and waited for by the fixture ``slurm_jobs``; the
-tests that need it run last. So the minutes that a time limit and a requeue take pass while other tests run.
+The jobs are submitted as soon as it is known that a test needs them (:mod:`tests.slurm_session`), the slow ones first,
+and waited for by the fixture ``slurm_jobs``. So the minutes that a time limit and a requeue take pass while other tests
+run.
 """
 
 import os
@@ -12,9 +13,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final, TypeAlias
+from typing import Final
 
 import pytest
+
+from tests.handing_over import handed_over
 
 DEADLINE: Final = 420.0
 """Seconds for all jobs; a requeued one starts again after about two minutes."""
@@ -53,8 +56,16 @@ _SUBMISSIONS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
 }  # fmt: skip
 
 
-Submitted: TypeAlias = tuple[Mapping[str, str], datetime]
-"""Slurm's job ids by kind, and an instant before all of them."""
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """Slurm's job ids by kind, and an instant before all of them."""
+
+    ids: Mapping[str, str]
+    since: datetime
+
+
+SUBMITTED: Final = "submitted"
+"""Under this name they are handed over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +122,7 @@ def submit_all() -> Submitted:
     run_slurm("scontrol", "requeue", ids["requeued"])
     run_slurm("scancel", *(ids[kind] for kind in ("cancelled_running", "cancelled_pending", "cancelled_array")))
     shell = ("srun", "-A", "biology", "-J", "interactive", "-D", "/", "sh", "-c", "echo $SLURM_JOB_ID; sleep 1")
-    return {**ids, "interactive": run_slurm("runuser", "-u", "carol", "--", *shell)}, since
+    return Submitted({**ids, "interactive": run_slurm("runuser", "-u", "carol", "--", *shell)}, since)
 
 
 def _wait_until_running(job_id: str) -> None:
@@ -137,41 +148,13 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60) ->
         time.sleep(0.5)
 
 
-_submitted = pytest.StashKey[Submitted | str]()
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the tests that wait for jobs behind all others."""
-    items.sort(key=lambda item: item.get_closest_marker("slurm") is not None)
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Submit the jobs as early as possible, if any selected test needs them and there is a Slurm."""
-    wanted = any(item.get_closest_marker("slurm") for item in session.items)
-    if wanted and not session.config.option.collectonly and missing_slurm() is None:
-        session.config.stash[_submitted] = _submit_or_explain()
-
-
-def _submit_or_explain() -> Submitted | str:
-    """A fault must fail the tests that need the jobs, and not the whole session."""
-    try:
-        return submit_all()
-    except (subprocess.SubprocessError, pytest.fail.Exception) as error:
-        words: str = getattr(error, "stderr", None) or ""
-        return f"the jobs could not be submitted: {error} {words}".strip()
-
-
 @pytest.fixture(scope="session")
-def slurm_jobs(pytestconfig: pytest.Config) -> SlurmJobs:
+def slurm_jobs() -> SlurmJobs:
     """The submitted jobs, when all of them are over."""
     if reason := missing_slurm():
         pytest.skip(reason)
-    submitted = pytestconfig.stash[_submitted]
-    if isinstance(submitted, str):
-        pytest.fail(submitted)
-    ids, since = submitted
-    wait_until(lambda: _all_over(ids), "all jobs to end", DEADLINE)
+    submitted = handed_over(SUBMITTED, Submitted)
+    wait_until(lambda: _all_over(submitted.ids), "all jobs to end", DEADLINE)
     until = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=1)  # a job may have ended in this very second
     wait_until(lambda: datetime.now(UTC) > until, "the next second")
-    return SlurmJobs(ids, since, until)
+    return SlurmJobs(submitted.ids, submitted.since, until)

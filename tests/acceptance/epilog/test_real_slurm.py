@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.epilog.conftest import TASKS, Noted, notes_of
 from tests.acceptance.slurm.daemon import Site, wait_until
 from tests.slurm_accounting import META, Plain, expected_records, own, plain, sacct
 from tests.slurm_jobs import SlurmJobs, run_slurm
+from tests.slurm_notes import TASKS, Noted, notes_of
 
 pytestmark = pytest.mark.slurm
 

@@ -14,13 +14,12 @@ from typing import Final
 
 import pytest
 
+from tests.handing_over import handed_over
 from tests.slurm_jobs import missing_slurm, run_slurm, submit
 
 HOOKS: Final = Path("/var/lib/slurm-test/epilogctld.d")
 SCRIPT: Final = Path(sys.executable).with_name("auditord-epilog")
 TASKS: Final = 1_000
-
-_HERE: Final = Path(__file__).parent
 
 FORGED: Final = (
     "x UserId=root(0) GroupId=root(0) MCS_label=N/A Account=root QOS=high JobState=COMPLETED Restarts=0 "
@@ -44,22 +43,17 @@ class Noted:
     forged: str
 
 
-_noted = pytest.StashKey[Noted | str]()
+NOTED: Final = "noted"
+"""Under this name it is handed over."""
 
 
-@pytest.hookimpl(tryfirst=True)  # before other tests submit their jobs, so that these are noted, too
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Install the hook and submit, if a test needs it and there is a Slurm."""
-    wanted = [item for item in session.items if _HERE in item.path.parents and item.get_closest_marker("slurm")]
-    if not wanted or session.config.option.collectonly or missing_slurm() is not None:
-        return
-    if not HOOKS.is_dir():
-        session.config.stash[_noted] = f"this Slurm runs no hooks in {HOOKS}, as one of tests/services/slurm-up does"
-    else:
-        session.config.stash[_noted] = _begin(Path(tempfile.mkdtemp(prefix="epilog-", dir=HOOKS.parent)))
+def _missing_hooks() -> str | None:
+    return None if HOOKS.is_dir() else f"this Slurm runs no hooks in {HOOKS}, as one of tests/services/slurm-up does"
 
 
-def _begin(folder: Path) -> Noted:
+def begin_noting() -> Noted:
+    """Install the hook and submit; :func:`end_noting` takes everything away."""
+    folder = Path(tempfile.mkdtemp(prefix="epilog-", dir=HOOKS.parent))
     folder.chmod(0o755)
     shutil.copy(SCRIPT, folder / "auditord-epilog")  # Slurm's user may not be able to look into the environment
     for name in ("array", "all"):
@@ -86,24 +80,19 @@ def _install_hook(folder: Path) -> None:
     hook.chmod(0o755)
 
 
-def pytest_unconfigure(config: pytest.Config) -> None:
+def end_noting(noted: Noted) -> None:
     """Take everything away."""
-    noted = config.stash.get(_noted, None)
-    if isinstance(noted, Noted):
-        (HOOKS / noted.folder.name).unlink(missing_ok=True)
-        run_slurm("scancel", noted.array)
-        shutil.rmtree(noted.folder, ignore_errors=True)
+    (HOOKS / noted.folder.name).unlink(missing_ok=True)
+    run_slurm("scancel", noted.array)
+    shutil.rmtree(noted.folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
-def noted(pytestconfig: pytest.Config) -> Noted:
+def noted() -> Noted:
     """The Slurm that notes its jobs."""
-    if reason := missing_slurm():
+    if reason := missing_slurm() or _missing_hooks():
         pytest.skip(reason)
-    found = pytestconfig.stash[_noted]
-    if isinstance(found, str):
-        pytest.skip(found)
-    return found
+    return handed_over(NOTED, Noted)
 
 
 def notes_of(folder: Path, job_ids: Sequence[str]) -> list[Path]:
