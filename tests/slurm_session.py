@@ -28,7 +28,7 @@ _BEFORE: Final = 0.3
 
 
 def _needs_slurm(test: str) -> bool:
-    return _FILES in test.split("::")[0]
+    return _FILES in test.split("::", maxsplit=1)[0]
 
 
 class _Session:
