@@ -51,7 +51,8 @@ def pack(blocks: Iterable[Block], most_bytes: int = MOST_BYTES) -> Sequence[Mess
 
 def encoded_size(text: str) -> int:
     """At most how many bytes the broker gets: signed as quoted-printable with CRLF, then base64; without the frame."""
-    wide = 3 * len(text.encode()) if not text.isascii() else len(text) + 2 * text.count("=")
+    plain = len(text.encode("ascii", "ignore"))
+    wide = plain + 2 * text.count("=") + 3 * (len(text.encode()) - plain)
     signed = (wide + text.count("\n")) * 80 // 76 + 1
     return (signed + 2) // 3 * 4
 
