@@ -1,9 +1,10 @@
 """One report: the last months and the present one, from the records to Waldur."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
-from typing import Final
+from typing import Any, Final
 
 from auditord_builtin.waldur import metrics
 from auditord_builtin.waldur.client import DateIgnored, WaldurClient, WaldurError, open_client
@@ -12,11 +13,15 @@ from auditord_builtin.waldur.figures import month_figures
 from auditord_builtin.waldur.freshness import staleness
 from auditord_builtin.waldur.months import BillingMonth, reported_months
 from auditord_builtin.waldur.planning import Offered, PlannedMonth, Reported, plan_month
-from auditord_builtin.waldur.reporting_month import MonthOutcome, moment_of, report_month
+from auditord_builtin.waldur.refusals import Refusals
+from auditord_builtin.waldur.reporting_month import MonthOutcome, MonthPlan, moment_of, report_month
 from auditord_hookspecs import PluginContext
 
 _IGNORES_DATES: Final = "ignores_dates"
 """In the state: the version of a Waldur that does."""
+
+_REFUSED: Final = "refused"
+"""In the state: see :class:`Refusals`."""
 
 LISTED: Final = 20
 """How many names or problems a line of the log has."""
@@ -51,6 +56,8 @@ class _Report:
         self._problems: list[str] = []
         self._lost = 0
         self._no_dates = False
+        self._state: dict[str, Any] = dict(context.state or {})  # Any: JSON of our own
+        self._refusals = Refusals(self._state.get(_REFUSED, {}), self._now)
 
     async def run(self) -> None:
         """Report each month, the oldest first, and conclude."""
@@ -60,14 +67,18 @@ class _Report:
         self._tell_components(offered)
         stale = await staleness(self._config, self._context.records, self._now)
         self._no_dates = await self._known_to_ignore_dates()
-        for month in reported_months(self._as_of, self._config.zone, self._config.reporting_periods):
+        for month in self._months:
             await self._month(offered, month, stale)
         self._conclude()
 
+    @property
+    def _months(self) -> Sequence[BillingMonth]:
+        return reported_months(self._as_of, self._config.zone, self._config.reporting_periods)
+
     async def _known_to_ignore_dates(self) -> bool:
         """Whether an earlier report has shown that this version of Waldur puts every month into the present one."""
-        state: Mapping[str, str] = self._context.state or {}
-        return _IGNORES_DATES in state and state[_IGNORES_DATES] == (await self._client.version()).version
+        version: str | None = self._state.get(_IGNORES_DATES)
+        return version is not None and version == (await self._client.version()).version
 
     async def _month(self, offered: Offered, month: BillingMonth, stale: str | None) -> None:
         moment, closed = self._moment(month), self._now >= month.window.stop
@@ -89,7 +100,15 @@ class _Report:
         )
         self._planned.append(planned)
         self._tell_held_back(planned)
-        await self._note(month, await report_month(self._client, planned.plan))
+        outcome = await report_month(self._client, self._without_refused(month, planned.plan))
+        self._tell_written(month, planned, outcome)
+        await self._note(month, outcome)
+
+    def _without_refused(self, month: BillingMonth, plan: MonthPlan) -> MonthPlan:
+        """Leave out what Waldur refused a short while ago, and told of then."""
+        wanted = [each for each in plan.resources if not self._refusals.has(month.name, each)]
+        self._lost += len(plan.resources) - len(wanted)
+        return replace(plan, resources=wanted)
 
     def _moment(self, month: BillingMonth) -> datetime | None:
         """The instant to send; None while Waldur would take it for another month, or as one to come."""
@@ -111,6 +130,7 @@ class _Report:
         for resource in outcome.resources:
             name = f"{resource.plan.backend_id}, {month.name}"
             if resource.lost:
+                self._refusals.add(month.name, resource.plan)
                 self._tell_lost(name, resource.lost)
             else:
                 self._problems += [f"{name}: {text}" for text in resource.problems]
@@ -118,9 +138,15 @@ class _Report:
             # Not the end: the present month has a wrong amount until it is reported.
             self._problems.append(str(outcome.stopped))
             self._no_dates = True
-            await self._context.save_state({_IGNORES_DATES: (await self._client.version()).version})
-        elif outcome.stopped is not None:
+            self._state[_IGNORES_DATES] = (await self._client.version()).version
+        await self._save()
+        if outcome.stopped is not None and not isinstance(outcome.stopped, DateIgnored):
             raise outcome.stopped
+
+    async def _save(self) -> None:
+        state = {**self._state, _REFUSED: self._refusals.as_json([month.name for month in self._months])}
+        if not self._context.dry_run and state != {_REFUSED: {}, **(self._context.state or {})}:
+            await self._context.save_state(state)
 
     def _tell_lost(self, name: str, lost: Mapping[str, Decimal]) -> None:
         """Tell of what only staff may still report; no failure of the report, the next one would fare no better."""
@@ -144,15 +170,26 @@ class _Report:
             else:
                 self._context.log.warning("%s", held.text)
 
+    def _tell_written(self, month: BillingMonth, planned: PlannedMonth, outcome: MonthOutcome) -> None:
+        totals = sum(len(each.totals) for each in outcome.resources)
+        users = sum(each.users for each in outcome.resources)
+        done = "would be written" if self._context.dry_run else "written"
+        self._context.show(
+            f"{month.name}: {totals} totals and {users} amounts of users {done}, of {len(planned.plan.resources)}"
+            f" resources; {len(planned.held_back)} resources held back"
+        )
+
     def _conclude(self) -> None:
         """Tell of names without a counterpart, and of what was not taken.
 
         Raises:
             NotReported: something was not.
         """
-        self._tell_names("have usage and no resource", {name for each in self._planned for name in each.accounts})
         self._tell_names(
-            "have usage and are no offering users", {name for each in self._planned for name in each.users}
+            "accounts have usage and no resource", {name for each in self._planned for name in each.accounts}
+        )
+        self._tell_names(
+            "users have usage and are no offering users", {name for each in self._planned for name in each.users}
         )
         if not self._context.dry_run:
             present = BillingMonth.of(self._as_of, self._config.zone).first_day

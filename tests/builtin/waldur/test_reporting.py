@@ -177,8 +177,8 @@ async def test_components_and_names_without_counterpart_are_told_of(
     records = [job(1), job(2, account="unknown"), job(3, user="stranger")]
     await report_usage(settings(waldur, backend_components=components), context_of(*records))
     assert "takes no usage of mem, gres/gpu" in caplog.text
-    assert "1 have usage and no resource: unknown" in caplog.text
-    assert "1 have usage and are no offering users: stranger" in caplog.text
+    assert "1 accounts have usage and no resource: unknown" in caplog.text
+    assert "1 users have usage and are no offering users: stranger" in caplog.text
     assert value(metrics.ACCOUNTS, "test") == 1
     assert value(metrics.USERS, "test") == 1
     assert value(metrics.AMOUNT, "test", "cpu", 0) == 1.2
@@ -200,17 +200,44 @@ async def test_a_dry_run_shows_what_would_be_done(waldur: FakeWaldur) -> None:
     shown = "\n".join(context.shown)
     assert "acct1, 2026-03: held back: cpu would go from 1.20 to 0.60" in shown
     assert '"amount":"0.60"' in shown.replace(" ", "")
+    assert shown.endswith(
+        "2026-03: 1 totals and 1 amounts of users would be written, of 1 resources; 1 resources held back"
+    )
 
 
 async def test_a_provider_is_told_what_nobody_is_billed_for(
     waldur: FakeWaldur, caplog: pytest.LogCaptureFixture
 ) -> None:
     february = job(1, start=datetime(2026, 2, 28, 14, tzinfo=UTC), hours=20)
-    await report_usage(settings(waldur, waldur_api_token=TOKEN), context_of(february, job(2)))
+    context = context_of(february, job(2))
+    await report_usage(settings(waldur, waldur_api_token=TOKEN), context)
     assert waldur.totals("2026-02") == {}
     assert waldur.totals("2026-03")["acct1", "cpu"] == "6.60"
     assert "acct1, 2026-02: Waldur takes nothing more of this month from us, although cpu 6.00 is right" in caplog.text
     assert value(metrics.CLOSED, "test") == 1
+
+
+async def test_what_is_refused_for_good_is_asked_again_the_next_day_or_when_it_changes(waldur: FakeWaldur) -> None:
+    february = job(1, start=datetime(2026, 2, 28, 14, tzinfo=UTC), hours=5)
+    context, provider = context_of(february, job(2)), settings(waldur, waldur_api_token=TOKEN)
+
+    async def asked_again() -> int:
+        waldur.requests.clear()
+        await report_usage(provider, context)
+        assert value(metrics.CLOSED, "test") == 1, "it is still told of"
+        return sum(body["date"].startswith("2026-02") for body in waldur.bodies("set_usage"))
+
+    assert await asked_again() == 1
+    assert await asked_again() == 0
+    context.stored = [february, job(2), job(3, start=datetime(2026, 2, 3, tzinfo=UTC))]
+    assert await asked_again() == 1
+    assert await asked_again() == 0
+    waldur.now = context.moment = NOW + timedelta(days=1)
+    assert await asked_again() == 1
+    waldur.now = context.moment = NOW + timedelta(days=60)
+    provider = settings(waldur, waldur_api_token=STAFF_TOKEN, lag="0s")
+    await report_usage(provider, context)
+    assert context.state == {"refused": {}}, "nothing is kept for ever"
 
 
 async def test_a_server_that_ignores_dates_is_found_out_once(
