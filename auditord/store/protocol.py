@@ -130,6 +130,10 @@ class RecordStore(Protocol):
         """The wire text of one record."""
         ...
 
+    async def documents(self, record_ids: Sequence[str]) -> Mapping[str, bytes]:
+        """The wire texts of those of the records that are there, by id; meant for some thousands at a time."""
+        ...
+
     def stream(self, query: RecordQuery) -> AbstractAsyncContextManager[AsyncIterator[Sequence[bytes]]]:
         """Pages of wire texts, one per record, in the query's order, with bounded memory.
 

@@ -1,7 +1,7 @@
 """The record store in a PostgreSQL database."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from typing import Final
 
@@ -137,9 +137,13 @@ class PostgresRecordStore:
 
     async def get(self, record_id: str) -> bytes | None:
         """See :class:`RecordStore`."""
+        return (await self.documents([record_id])).get(record_id)
+
+    async def documents(self, record_ids: Sequence[str]) -> Mapping[str, bytes]:
+        """See :class:`RecordStore`."""
         async with self._server.connection() as connection:
-            rows = await (await connection.execute(QUERIES["get_documents"], (as_json([record_id]),))).fetchall()
-        return rows[0][1].encode() if rows else None
+            rows = await (await connection.execute(QUERIES["get_documents"], (as_json(record_ids),))).fetchall()
+        return {record_id: document.encode() for record_id, document in rows}
 
     @asynccontextmanager
     async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Sequence[bytes]], None]:

@@ -36,6 +36,12 @@ SELECT CAST(document AS BLOB)
 FROM records
 WHERE record_id = ?
 
+-- name: get_documents
+-- The wire texts of records.
+SELECT record_id, CAST(document AS BLOB)
+FROM records
+WHERE record_id IN (SELECT value FROM json_each(?))
+
 -- name: find_source
 -- The number of a principal and its client.
 SELECT source_id

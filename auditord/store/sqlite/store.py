@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, closing
 from pathlib import Path
 from typing import Final
@@ -152,6 +152,13 @@ class SqliteRecordStore:
     async def get(self, record_id: str) -> bytes | None:
         """See :class:`RecordStore`."""
         return await self._database.read(lambda connection: _get(connection, record_id))
+
+    async def documents(self, record_ids: Sequence[str]) -> Mapping[str, bytes]:
+        """See :class:`RecordStore`."""
+        wanted = msgspec.json.encode(record_ids).decode()
+        return await self._database.read(
+            lambda connection: dict(connection.execute(QUERIES["get_documents"], (wanted,)))
+        )
 
     @asynccontextmanager
     async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Sequence[bytes]], None]:

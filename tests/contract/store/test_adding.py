@@ -54,6 +54,14 @@ async def all_ids(store: RecordStore) -> list[str]:
         return [decode_record(document).record_id async for page in pages for document in page]
 
 
+async def test_many_are_found_at_once(store: RecordStore) -> None:
+    kept = [finished(f"job-{number}/ü'\\") for number in range(1_200)]
+    await store.add_all(kept, BROUGHT, SAME_RUN, atomic=True)
+    found = await store.documents([*(record.record_id for record in kept[200:]), "nobody"])
+    assert found == {record.record_id: encode_record(record) for record in kept[200:]}
+    assert await store.documents([]) == {}
+
+
 async def test_a_new_record_is_kept_byte_for_byte(store: RecordStore) -> None:
     assert await store.add(finished(), BROUGHT, SAME_RUN) is Verdict.ADDED
     assert await store.get("job-1") == encode_record(finished())
