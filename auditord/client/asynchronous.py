@@ -21,7 +21,7 @@ from auditord.client.errors import (
     CutAnswer,
     InvalidAnswer,
 )
-from auditord.client.framing import MAX_OBJECT_BYTES, RecordFramer
+from auditord.client.framing import MAX_OBJECT_BYTES, Framer, RecordFramer, TextFramer
 from auditord.client.summing import Adder, records_for
 from auditord_hookspecs import AggregateQuery, Aggregates, Record, RecordQuery
 
@@ -90,11 +90,22 @@ class AsyncClient:
         iteration, it never just ends. (AUDITOR's own server may end an answer in order when its database fails, which
         nobody can notice.)
         """
-        request = exchange.listing(query or RecordQuery())
+        async with self._stream(query or RecordQuery(), RecordFramer(self._server.url)) as records:
+            yield records
+
+    @asynccontextmanager
+    async def stream_texts(self, query: RecordQuery | None = None) -> AsyncGenerator[AsyncIterator[bytes], None]:
+        """The same, as the texts that the server sends: for those who can go on behind a record that is not valid."""
+        async with self._stream(query or RecordQuery(), TextFramer(self._server.url)) as texts:
+            yield texts
+
+    @asynccontextmanager
+    async def _stream(self, query: RecordQuery, framer: Framer[T]) -> AsyncGenerator[AsyncIterator[T], None]:
+        request = exchange.listing(query)
         async with AsyncExitStack() as stack:
             response = await self._repeated(request, lambda: self._begin(stack, request))
-            async with aclosing(_records(response, self._server.url)) as records:
-                yield records
+            async with aclosing(_objects(response, self._server.url, framer)) as objects:
+                yield objects
 
     async def get(self, record_id: str) -> Record | None:
         """One record, or None if there is none."""
@@ -247,16 +258,15 @@ class AsyncClient:
             raise ConnectionFailed(f"{name}: {_words(error)}", sent=True) from error
 
 
-async def _records(response: aiohttp.ClientResponse, url: str) -> AsyncGenerator[Record, None]:
-    framer = RecordFramer(url)
+async def _objects(response: aiohttp.ClientResponse, url: str, framer: Framer[T]) -> AsyncGenerator[T, None]:
     try:
         async for piece in response.content.iter_any():
-            for record in framer.feed(piece):
-                yield record
+            for each in framer.feed(piece):
+                yield each
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         raise CutAnswer(f"the answer of {url} was cut: {_words(error)}; ask again") from error
-    for record in framer.finish():
-        yield record
+    for each in framer.finish():
+        yield each
 
 
 async def _whole(response: aiohttp.ClientResponse) -> bytes:

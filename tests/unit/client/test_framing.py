@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from auditord.client import ClientError, CutAnswer, InvalidAnswer
-from auditord.client.framing import RecordFramer
+from auditord.client.framing import RecordFramer, TextFramer
 from auditord.testing import make_record
 from auditord_hookspecs import Component, Record, Score
 from auditord_hookspecs.wire import encode_record
@@ -100,3 +100,16 @@ def test_memory_is_bounded() -> None:
 def test_errors_have_one_root() -> None:
     assert issubclass(CutAnswer, ClientError)
     assert issubclass(InvalidAnswer, ClientError)
+
+
+def test_texts_are_cut_apart_even_if_they_are_no_records() -> None:
+    good, bad = encode_record(make_record()), b'{"record_id":"x","components":null}'
+    framer = TextFramer("http://far")
+    assert [*framer.feed(good + bad + good[:9]), *framer.feed(good[9:]), *framer.finish()] == [good, bad, good]
+
+
+def test_a_text_that_ends_in_its_middle_is_a_cut() -> None:
+    framer = TextFramer("http://far")
+    assert list(framer.feed(b'{"record_id":"x","comp')) == []
+    with pytest.raises(CutAnswer, match="ended inside a record, after 0 records"):
+        list(framer.finish())
