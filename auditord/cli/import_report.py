@@ -1,0 +1,166 @@
+"""What ``auditord import`` found, for people on the terminal and for programs in a file."""
+
+import json
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from itertools import groupby
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import click
+
+from auditord.cli.tables import new_table, print_table
+from auditord.errors import ConfigurationError
+from auditord.importing.comparing import Compared, Finding, Problem
+from auditord.importing.units import MonthOfUnits
+
+_SHOWN: Final = 50
+_TEXT_BYTES: Final = 300
+
+
+class Findings:
+    """Shows the first problems, keeps all of them in a file if there is one, and counts.
+
+    Args:
+        file: open for writing, or None.
+        missing_is_news: whether it is a problem that the store lacks a record; not in a dry run.
+    """
+
+    def __init__(self, file: BinaryIO | None, *, missing_is_news: bool) -> None:
+        self._file = file
+        self._expected = set[Finding]() if missing_is_news else {Finding.MISSING, Finding.STILL_OPEN}
+        self.count = 0
+
+    @classmethod
+    @contextmanager
+    def to(cls, path: Path | None, *, missing_is_news: bool) -> Generator["Findings", None, None]:
+        """With a file at the path, if there is one.
+
+        Raises:
+            ConfigurationError: it cannot be written.
+        """
+        if path is None:
+            yield cls(None, missing_is_news=missing_is_news)
+            return
+        try:
+            file = path.open("wb")
+        except OSError as error:
+            raise ConfigurationError(f"--problems {path}: {error.strerror}") from error
+        with file:
+            yield cls(file, missing_is_news=missing_is_news)
+
+    def add(self, problem: Problem) -> None:
+        """Take one problem up."""
+        if problem.finding in self._expected:
+            return
+        self.count += 1
+        if self._file is not None:
+            self._file.write(_line(problem))
+        if self.count <= _SHOWN:
+            click.echo(f"{problem.finding.value}: {problem.where}: {problem.reason}", err=True)
+            click.echo(f"  source: {_short(problem.source)}", err=True)
+            if problem.stored is not None:
+                click.echo(f"  stored: {_short(problem.stored)}", err=True)
+
+    @property
+    def unseen(self) -> int:
+        """How many have not been shown."""
+        return max(self.count - _SHOWN, 0)
+
+
+def print_report(compared: Compared, stored: int | None, findings: Findings, *, dry_run: bool) -> None:
+    """Print what has been found.
+
+    Args:
+        compared: the comparison.
+        stored: how many records the store has now, if something was imported.
+        findings: the problems.
+        dry_run: whether the words are about what would be.
+    """
+    click.echo(f"{compared.rows:,} rows in the source")
+    for finding, words in (_WOULD if dry_run else _IS).items():
+        if compared.counts[finding] or finding is Finding.SAME:
+            click.echo(f"{compared.counts[finding]:,} {words}")
+    if stored is not None:
+        click.echo(f"{stored:,} records in the store")
+        _print_shortage(stored, compared)
+    if findings.unseen:
+        click.echo(f"{findings.unseen:,} more problems were not shown; --problems FILE writes all of them", err=True)
+    _print_units(compared)
+    _print_verdict(findings, dry_run=dry_run)
+
+
+_IS: Final = {
+    Finding.SAME: "are in the store, with equal times and content hashes",
+    Finding.MISSING: "are missing in the store",
+    Finding.STILL_OPEN: "are open in the store and closed in the source",
+    Finding.DIFFERENT: "differ from what is stored",
+    Finding.OTHER_RUN: "have an id that belongs to another run in the store",
+    Finding.UNREADABLE: "are no valid records",
+}
+
+_WOULD: Final = _IS | {
+    Finding.SAME: "are in the store already",
+    Finding.MISSING: "would be imported",
+    Finding.STILL_OPEN: "would close a record that is open in the store",
+}
+
+
+def _print_shortage(stored: int, compared: Compared) -> None:
+    there = compared.counts[Finding.SAME]
+    if stored < there:
+        click.echo(f"{there - stored:,} rows share the id of another row (once they are converted)", err=True)
+
+
+def _print_verdict(findings: Findings, *, dry_run: bool) -> None:
+    if findings.count:
+        click.echo(f"{findings.count:,} rows of the source are not in the store as they are", err=True)
+        if not dry_run:
+            click.echo(
+                "What AUDITOR has taken in meanwhile is imported by the same command once more; what is stored of the "
+                "same runs with other content is overwritten with --replace.",
+                err=True,
+            )
+    elif not dry_run:
+        click.echo("The import is complete.")
+
+
+def _print_units(compared: Compared) -> None:
+    table = new_table("component", "months", "records", "too large as they came", "as imported", "")
+    for name, months in compared.units.suspicious():
+        for alike, run in groupby(months, key=lambda month: (month.looked_wrong, month.looks_wrong)):
+            table.add_row(name, *_figures(list(run)), _verdict(*alike))
+    if not table.row_count:
+        return
+    click.echo("\nCPU times of more than 2 x wall time x cores, which look like milliseconds (--milliseconds NAME):")
+    print_table(table)
+
+
+def _figures(months: Sequence[MonthOfUnits]) -> tuple[str, ...]:
+    records, before, after = (
+        sum(figures) for figures in zip(*((each.records, each.before, each.after) for each in months), strict=True)
+    )
+    span = months[0].month if len(months) == 1 else f"{months[0].month} to {months[-1].month}"
+    return span, f"{records:,}", f"{before:,} ({before / records:.1%})", f"{after:,} ({after / records:.1%})"
+
+
+def _verdict(looked_wrong: bool, looks_wrong: bool) -> str:  # noqa: FBT001 as groupby has them
+    if looks_wrong:
+        return "looks like milliseconds"
+    return "was milliseconds, is seconds" if looked_wrong else "seconds"
+
+
+def _line(problem: Problem) -> bytes:
+    document = {
+        "finding": problem.finding.value,
+        "where": problem.where,
+        "reason": problem.reason,
+        "source": problem.source.decode(errors="replace"),
+        "stored": None if problem.stored is None else problem.stored.decode(errors="replace"),
+    }
+    return json.dumps(document, ensure_ascii=False).encode(errors="replace") + b"\n"
+
+
+def _short(text: bytes) -> str:
+    shown = text[:_TEXT_BYTES].decode(errors="replace")
+    return shown if len(text) <= _TEXT_BYTES else shown + "…"

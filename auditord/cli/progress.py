@@ -1,0 +1,81 @@
+"""How far a long piece of work is: a bar on a terminal, a line now and then where there is none."""
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, Self
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+_BETWEEN_LINES: Final = 10.0
+
+
+class ImportProgress:
+    """Shows rows, rate and remaining time on standard error; to be entered with ``with``.
+
+    Args:
+        doing: what is done, in one word.
+        clock: seconds from anywhere.
+        console: where a bar is shown.
+    """
+
+    def __init__(self, doing: str, clock: Callable[[], float] = time.monotonic, console: Console | None = None) -> None:
+        console = console or Console(stderr=True)
+        self._doing = doing
+        self._clock = clock
+        self._live = console.is_terminal
+        self._bar = Progress(
+            TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[rate]}"),
+            TimeElapsedColumn(), TextColumn("left:"), TimeRemainingColumn(),
+            console=console, disable=not self._live,
+        )  # fmt: skip
+        self._task = self._bar.add_task(doing, total=1.0, rate="")
+        self._began = self._said = clock()
+        self._rows = 0
+        self._first: float | None = None
+        self._fraction = 0.0
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+        if not self._live:
+            self._say()
+
+    def advanced(self, rows: int, fraction: float) -> None:
+        """So many rows more, and so much of all is done (0 to 1)."""
+        if self._first is None:
+            self._first = fraction  # what an earlier attempt has done says nothing about this one's pace
+        self._rows += rows
+        self._fraction = fraction
+        self._bar.update(self._task, completed=fraction, rate=f"{self._rows:,} rows, {self._rate():,.0f}/s")
+        if not self._live and self._clock() - self._said >= _BETWEEN_LINES:
+            self._say()
+
+    def note(self, text: str) -> None:
+        """Print a line beside the bar."""
+        if self._live:
+            self._bar.console.print(text, markup=False, highlight=False)
+        else:
+            click.echo(text, err=True)
+
+    def _rate(self) -> float:
+        return self._rows / max(self._clock() - self._began, 1e-3)
+
+    def _say(self) -> None:
+        self._said = self._clock()
+        left = "" if (seconds := self._remaining()) is None else f", about {seconds:.0f} s left"
+        line = f"{self._doing}: {self._rows:,} rows, {self._fraction:.1%}, {self._rate():,.0f}/s{left}"
+        click.echo(line, err=True)
+
+    def _remaining(self) -> float | None:
+        done = self._fraction - (self._first or 0.0)
+        if done <= 0 or self._fraction >= 1:
+            return None
+        return (self._clock() - self._began) * (1 - self._fraction) / done

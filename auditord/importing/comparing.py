@@ -1,0 +1,163 @@
+"""A second reading of a source: each record against what the store has under its id, as clients would read it.
+
+This is what an import is believed by, so it rests on nothing that the first reading has said. It is also what a dry run
+does: what is missing then would be imported.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from enum import Enum
+
+from auditord.importing.ahead import in_order
+from auditord.importing.conversion import BadRow, Conversion, Converted, convert_page
+from auditord.importing.source import Page, Source
+from auditord.importing.units import Units
+from auditord.importing.writing import Advanced
+from auditord.store import Duplicates, Verdict
+from auditord.store.rows import to_micros
+from auditord.store.verdicts import Identity, content_hash, judge
+from auditord_hookspecs import Record
+from auditord_hookspecs.wire import decode_record, encode_record
+
+Find = Callable[[Sequence[str]], Awaitable[Mapping[str, bytes]]]
+"""The wire texts of those of the records that the store has (:meth:`auditord.store.RecordStore.documents`)."""
+
+
+class Finding(Enum):
+    """What a row of the source is in the store."""
+
+    SAME = "same"
+    """There, with equal times and content; or closed there since."""
+    MISSING = "missing"
+    STILL_OPEN = "still open"
+    """There without its stop time."""
+    DIFFERENT = "different"
+    """There with other content or another stop time."""
+    OTHER_RUN = "another run"
+    """Its id belongs to a record with another start time."""
+    UNREADABLE = "unreadable"
+    """The row is no valid record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A row of the source that the store does not have as it is.
+
+    Args:
+        finding: what it is.
+        where: the row in the source.
+        reason: in words.
+        source: the row's text; of a record, its wire text after the conversion.
+        stored: the wire text in the store, if there is one.
+    """
+
+    finding: Finding
+    where: str
+    reason: str
+    source: bytes
+    stored: bytes | None = None
+
+
+@dataclass(slots=True)
+class Compared:
+    """What a comparison has found.
+
+    Args:
+        counts: rows by finding.
+        units: what the records say about units.
+    """
+
+    units: Units
+    counts: dict[Finding, int] = field(default_factory=lambda: dict.fromkeys(Finding, 0))
+
+    @property
+    def rows(self) -> int:
+        """How many rows the source has."""
+        return sum(self.counts.values())
+
+    @property
+    def problems(self) -> int:
+        """How many of them the store does not have as they are."""
+        return self.rows - self.counts[Finding.SAME]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Holds records against a store.
+
+    Args:
+        find: asks the store.
+        conversion: as in the first reading.
+        cores: components that say how many cores a job had, see :class:`Units`.
+    """
+
+    find: Find
+    conversion: Conversion
+    cores: Sequence[str]
+
+    async def compare_all(self, source: Source, tell: Callable[[Problem], None], advanced: Advanced) -> Compared:
+        """Read all of the source; every problem is told, in the order of the source.
+
+        Raises:
+            SourceFailed: the source cannot be read to its end.
+            StoreUnavailable: the store cannot be asked.
+        """
+        compared = Compared(Units(self.cores))
+        async with source.pages(None) as pages, aclosing(in_order(pages, self._compare)) as done:
+            async for page, (good, problems) in done:
+                _count(compared, page, problems)
+                for each in good:
+                    compared.units.add(each.before, each.after)
+                for problem in problems:
+                    tell(problem)
+                advanced(len(page.texts), page.fraction)
+        return compared
+
+    async def _compare(self, page: Page) -> tuple[list[Converted], list[Problem]]:
+        good, bad = convert_page(page, self.conversion)
+        stored = await self.find([each.after.record_id for each in good])
+        found = (_problem(page, each, stored) for each in good)
+        return good, [*map(_unreadable, bad), *(problem for problem in found if problem)]
+
+
+def _count(compared: Compared, page: Page, problems: Sequence[Problem]) -> None:
+    for problem in problems:
+        compared.counts[problem.finding] += 1
+    compared.counts[Finding.SAME] += len(page.texts) - len(problems)
+
+
+def _unreadable(row: BadRow) -> Problem:
+    return Problem(Finding.UNREADABLE, row.where, row.reason, row.text)
+
+
+def _problem(page: Page, row: Converted, stored: Mapping[str, bytes]) -> Problem | None:
+    record = row.after
+    expected, found = encode_record(record), stored.get(record.record_id)
+    if found == expected:
+        return None  # as nearly always
+    where = page.places(row.place)
+    if found is None:
+        return Problem(Finding.MISSING, where, f"{record.record_id} is not in the store", expected)
+    finding, reason = _difference(record, decode_record(found))
+    if finding is Finding.SAME:
+        return None
+    return Problem(finding, where, f"{record.record_id}: {reason}", expected, found)
+
+
+_WORDS = {
+    Verdict.SAME: (Finding.SAME, ""),
+    Verdict.CLOSED: (Finding.STILL_OPEN, "the store has it without a stop time"),
+    Verdict.DIFFERENT: (Finding.DIFFERENT, "the store has it with other content or another stop time"),
+    Verdict.EXISTS: (Finding.OTHER_RUN, "the store has a record of this id with another start time"),
+}
+
+
+def _difference(record: Record, stored: Record) -> tuple[Finding, str]:
+    """What differs; meta in another order and scores written in another way do not."""
+    return _WORDS[judge(_identity(stored), _identity(record), Duplicates.SAME_RUN)]
+
+
+def _identity(record: Record) -> Identity:
+    stop = None if record.stop_time is None else to_micros(record.stop_time)
+    return Identity(to_micros(record.start_time), stop, content_hash(record))

@@ -1,0 +1,113 @@
+"""What old records need before they are ours: names as they were meant, CPU times in seconds."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+from urllib.parse import unquote
+
+from auditord.importing.source import Page
+from auditord_hookspecs import Component, InvalidRecord, Record
+from auditord_hookspecs.wire import decode_record
+
+KEPT_IN_MILLISECONDS: Final = "_milli"
+"""AUDITOR's own script for the change of units keeps the old amount of ``X`` as ``X_milli``; ``X`` is right then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """How records are changed on their way.
+
+    Args:
+        unquoted: whether ids and values of meta are percent-decoded: AUDITOR's collectors before 0.7 encoded them.
+        in_milliseconds: components whose amounts are milliseconds, and become whole seconds, rounded half up.
+        until: only records that stopped (open ones: started) before this instant have milliseconds; None: all have.
+    """
+
+    unquoted: bool = False
+    in_milliseconds: frozenset[str] = frozenset()
+    until: datetime | None = None
+
+    def convert(self, record: Record) -> Record:
+        """The record as it should be.
+
+        Raises:
+            InvalidRecord: a name is none after percent-decoding.
+        """
+        if self.in_milliseconds and self._is_old(record):
+            record = _with_components(record, _in_seconds(record.components, self.in_milliseconds))
+        return _unquoted(record) if self.unquoted else record
+
+    def _is_old(self, record: Record) -> bool:
+        return self.until is None or (record.stop_time or record.start_time) < self.until
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """A row that is a record.
+
+    Args:
+        place: of the row in its page.
+        before: as it came.
+        after: as it goes on.
+    """
+
+    place: int
+    before: Record
+    after: Record
+
+
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    """A row that is none.
+
+    Args:
+        where: for people who look it up.
+        reason: what is wrong.
+        text: what came.
+    """
+
+    where: str
+    reason: str
+    text: bytes
+
+
+def convert_page(page: Page, conversion: Conversion) -> tuple[list[Converted], list[BadRow]]:
+    """The records of a page, and what is none."""
+    good: list[Converted] = []
+    bad: list[BadRow] = []
+    for place, text in enumerate(page.texts):
+        try:
+            record = decode_record(text)
+            good.append(Converted(place, record, conversion.convert(record)))
+        except InvalidRecord as error:
+            bad.append(BadRow(page.places(place), str(error), text))
+    return good, bad
+
+
+def _with_components(record: Record, components: tuple[Component, ...]) -> Record:
+    return Record(record.record_id, record.start_time, components, record.stop_time, record.meta)
+
+
+def _in_seconds(components: tuple[Component, ...], names: frozenset[str]) -> tuple[Component, ...]:
+    present = {component.name for component in components}
+    done = {name for name in names if name + KEPT_IN_MILLISECONDS in present}
+    return tuple(
+        Component(each.name, (each.amount + 500) // 1_000, each.scores) if each.name in names - done else each
+        for each in components
+    )
+
+
+def _unquoted(record: Record) -> Record:
+    meta = record.meta
+    if meta is not None:
+        meta = {key: tuple(map(_decoded, values)) for key, values in meta.items()}
+    return Record(_decoded(record.record_id), record.start_time, record.components, record.stop_time, meta)
+
+
+def _decoded(name: str) -> str:
+    if "%" not in name:
+        return name
+    try:
+        return unquote(name, errors="strict")
+    except UnicodeDecodeError as error:
+        raise InvalidRecord(f"Percent-decoding '{name}' failed: it is not UTF-8 ({error.reason})") from error

@@ -1,0 +1,88 @@
+"""How far an import has come, in a file that survives a kill and a power cut.
+
+The records are committed before the position is, so that what is read again after a kill is at most what is in the
+store already, where its id makes it the same record.
+"""
+
+import os
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+
+import msgspec
+
+from auditord_hookspecs import AuditordError
+
+
+class BadPosition(AuditordError):
+    """The file that says how far an import came cannot be read or written."""
+
+
+class Progressed(msgspec.Struct, frozen=True):
+    """How far an import has come.
+
+    Args:
+        position: the source's own word for it; None at its beginning.
+        written: whether everything is in the store, and only remains to be compared.
+    """
+
+    position: str | None = None
+    written: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PositionFile:
+    """Where it is kept.
+
+    Args:
+        path: one file for each source, target and conversion.
+    """
+
+    path: Path
+
+    @classmethod
+    def of(cls, folder: Path, *what: str) -> "PositionFile":
+        """The file in a folder for an import that these words tell from every other one."""
+        name = blake2b("\0".join(what).encode(), digest_size=8).hexdigest()
+        return cls(folder / f"{name}.json")
+
+    def read(self) -> Progressed:
+        """What was written last; the beginning if nothing was.
+
+        Raises:
+            BadPosition: somebody else has written it.
+        """
+        try:
+            return msgspec.json.decode(self.path.read_bytes(), type=Progressed)
+        except FileNotFoundError:
+            return Progressed()
+        except (OSError, msgspec.DecodeError) as error:
+            raise BadPosition(f"{self.path} cannot be used: {error}; with --restart it is not needed") from error
+
+    def write(self, progressed: Progressed) -> None:
+        """Replace it, durably: there is always one whole version.
+
+        Raises:
+            BadPosition: it cannot be written.
+        """
+        new = self.path.with_suffix(".new")
+        try:
+            with new.open("wb") as file:
+                file.write(msgspec.json.encode(progressed))
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(self.path)
+            self._sync_folder()
+        except OSError as error:
+            raise BadPosition(f"{self.path} cannot be written: {error.strerror}") from error
+
+    def forget(self) -> None:
+        """Begin at the beginning the next time."""
+        self.path.unlink(missing_ok=True)
+
+    def _sync_folder(self) -> None:
+        folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

@@ -1,0 +1,157 @@
+"""AUDITOR's REST API (or another auditord's), asked for one period of start times after another.
+
+AUDITOR ends an answer in order when its database fails in the middle, as if there were no more records. So every period
+is asked again from the latest start time that came, until nothing new comes; the end of all is believed only if the
+latest record has been seen.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from auditord.client import AsyncClient, ClientError
+from auditord.importing.source import Page, SourceFailed, in_pages
+from auditord_hookspecs import InvalidRecord, RecordQuery
+from auditord_hookspecs.query import AllOf, Comparison, Order, SortField, TimeCompares, TimeField
+from auditord_hookspecs.wire import format_time, parse_time
+
+_PERIOD: Final = timedelta(days=30)
+"""Long, since AUDITOR reads its whole table for each; short, since it keeps a database connection busy meanwhile."""
+
+
+class _Peek(msgspec.Struct, gc=False):
+    """As much of a record as it takes to know where it stands."""
+
+    record_id: str
+    start_time: str
+
+
+@dataclass(slots=True)
+class _Reached:
+    """How far a period has been read: the latest start time, and what has it."""
+
+    start: datetime
+    there: set[str] = field(default_factory=set[str])
+
+
+class RestSource:
+    """Implements :class:`auditord.importing.source.Source`.
+
+    Args:
+        url: where the server is, for messages.
+        connect: makes a client for it.
+    """
+
+    def __init__(self, url: str, connect: Callable[[], AsyncClient]) -> None:
+        self._connect = connect
+        self.name = f"the server {url}"
+
+    @asynccontextmanager
+    async def pages(self, position: str | None) -> AsyncGenerator[AsyncIterator[Page], None]:
+        """See :class:`Source`; in the order of start times."""
+        try:
+            async with self._connect() as client, aclosing(self._pages(client, position)) as pages:
+                yield pages
+        except ClientError as error:
+            raise SourceFailed(str(error)) from error
+
+    async def _pages(self, client: AsyncClient, position: str | None) -> AsyncGenerator[Page, None]:
+        first, last = await self._bounds(client)
+        if first is None or last is None:
+            return
+        span = max((last - first).total_seconds(), 1.0)
+
+        def make(texts: Sequence[bytes], starts: Sequence[datetime]) -> Page:
+            fraction = min((starts[-1] - first).total_seconds() / span, 1.0)
+            return Page(texts, lambda place: _place(texts[place]), format_time(starts[-1]), fraction)
+
+        begin = first if position is None else parse_time(position)
+        async with aclosing(self._rows(client, begin, last)) as rows:
+            async for page in in_pages(rows, make):
+                yield page
+
+    async def _rows(
+        self, client: AsyncClient, begin: datetime, last: datetime
+    ) -> AsyncGenerator[tuple[bytes, datetime], None]:
+        start: datetime | None = begin
+        while start is not None:
+            end = start + _PERIOD
+            async with aclosing(self._period(client, start, end)) as rows:
+                async for row in rows:
+                    yield row
+            start = await _edge(client, end)
+            if start is None and last >= end:
+                raise SourceFailed(f"{self.name} has records up to {format_time(last)}, but sends none after {end}")
+
+    async def _period(
+        self, client: AsyncClient, begin: datetime, end: datetime
+    ) -> AsyncGenerator[tuple[bytes, datetime], None]:
+        reached = _Reached(begin)
+        while True:
+            new = again = 0
+            async with client.stream_texts(_query(reached.start, end)) as texts:
+                async for text in texts:
+                    if self._is_new(text, reached):
+                        new += 1
+                        yield text, reached.start
+                    else:
+                        again += 1
+            if not new and reached.there and not again:
+                raise SourceFailed(f"{self.name} no longer sends what it has sent before: is its database well?")
+            if not new:
+                return
+
+    def _is_new(self, text: bytes, reached: _Reached) -> bool:
+        """Whether the row has not come before; moves what has been reached."""
+        start, name = _peek(text, reached.start)
+        if start < reached.start:
+            raise SourceFailed(f"{self.name} does not sort by start_time: it is neither AUDITOR 0.6 nor later")
+        if start > reached.start:
+            reached.start, reached.there = start, set()
+        if name in reached.there:
+            return False
+        reached.there.add(name)
+        return True
+
+    async def _bounds(self, client: AsyncClient) -> tuple[datetime | None, datetime | None]:
+        """The first and the last start time."""
+        bounds = await _edge(client, None), await _edge(client, None, descending=True)
+        if None in bounds and not await client.health():
+            raise SourceFailed(f"{self.name} is not well: see whether its database answers")
+        return bounds
+
+
+def _query(begin: datetime, end: datetime) -> RecordQuery:
+    conditions = (
+        TimeCompares(TimeField.START, Comparison.GTE, begin),
+        TimeCompares(TimeField.START, Comparison.LT, end),
+    )
+    return RecordQuery(AllOf(conditions), Order(SortField.START))
+
+
+async def _edge(client: AsyncClient, begin: datetime | None, *, descending: bool = False) -> datetime | None:
+    """The first (or last) start time from an instant on."""
+    where = AllOf() if begin is None else AllOf((TimeCompares(TimeField.START, Comparison.GTE, begin),))
+    async with client.stream_texts(RecordQuery(where, Order(SortField.START, descending), limit=1)) as texts:
+        async for text in texts:
+            return parse_time(msgspec.json.decode(text, type=_Peek).start_time)
+    return None
+
+
+def _peek(text: bytes, otherwise: datetime) -> tuple[datetime, str]:
+    try:
+        row = msgspec.json.decode(text, type=_Peek)
+        return parse_time(row.start_time), row.record_id
+    except (msgspec.DecodeError, InvalidRecord):
+        return otherwise, text.decode(errors="replace")  # no record, but a row that must be seen once
+
+
+def _place(text: bytes) -> str:
+    try:
+        return f"record {msgspec.json.decode(text, type=_Peek).record_id}"
+    except msgspec.DecodeError:
+        return "something that is no record"

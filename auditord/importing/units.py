@@ -1,0 +1,86 @@
+"""Which CPU times look like milliseconds: AUDITOR's Slurm collectors wrote them before 0.11, and seconds since.
+
+A job cannot use more CPU time than its wall time on all of its cores; one that seems to have used more than twice as
+much (threads, and rounding, explain less) was most likely not counted in seconds.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from auditord.importing.conversion import KEPT_IN_MILLISECONDS
+from auditord_hookspecs import Record
+
+_OFTEN: Final = 0.5
+"""From this share of a month's records on, its unit is in doubt: in milliseconds, only idle jobs stay below."""
+
+
+@dataclass(slots=True)
+class MonthOfUnits:
+    """The records of a component and a month (of stop times, in UTC).
+
+    Args:
+        month: such as ``2024-02``.
+        records: how many have it, with a wall time and cores to compare with.
+        before: how many of them use more than twice their wall time on all cores, as they came.
+        after: the same once converted.
+    """
+
+    month: str
+    records: int = 0
+    before: int = 0
+    after: int = 0
+
+    @property
+    def looked_wrong(self) -> bool:
+        """Whether the month's amounts look like milliseconds as they came."""
+        return self.before >= _OFTEN * self.records
+
+    @property
+    def looks_wrong(self) -> bool:
+        """Whether they still do after the conversion."""
+        return self.after >= _OFTEN * self.records
+
+
+class Units:
+    """Adds up what records say about the units of their components.
+
+    Args:
+        cores: names of the component that says how many cores a job had; the first one that it has counts.
+    """
+
+    def __init__(self, cores: Sequence[str]) -> None:
+        self._cores = cores
+        self._months: dict[tuple[str, str], MonthOfUnits] = {}
+
+    def add(self, before: Record, after: Record) -> None:
+        """Look at one record, as it came and as it is kept; open ones and those without wall time say nothing."""
+        limit = 2 * (before.runtime or 0) * self._cores_of(before)
+        if limit <= 0 or before.stop_time is None:
+            return
+        for came, kept in zip(before.components, after.components, strict=True):
+            if self._is_cpu_time(came.name):
+                month = self._month(came.name, f"{before.stop_time:%Y-%m}")
+                month.records += 1
+                month.before += came.amount > limit
+                month.after += kept.amount > limit
+
+    def suspicious(self) -> Iterator[tuple[str, list[MonthOfUnits]]]:
+        """The components with months that look like milliseconds, before or after; all of their months, in order."""
+        for name in sorted({name for name, _ in self._months}):
+            months = [self._months[key] for key in sorted(self._months) if key[0] == name]
+            if any(month.looked_wrong or month.looks_wrong for month in months):
+                yield name, months
+
+    def _cores_of(self, record: Record) -> int:
+        amounts = {component.name: component.amount for component in record.components}
+        return next((amounts[name] for name in self._cores if name in amounts), 0)
+
+    def _is_cpu_time(self, name: str) -> bool:
+        return "cpu" in name.lower() and not name.endswith(KEPT_IN_MILLISECONDS) and name not in self._cores
+
+    def _month(self, name: str, month: str) -> MonthOfUnits:
+        key = name, month
+        if key not in self._months:
+            self._months[key] = MonthOfUnits(month)
+        return self._months[key]

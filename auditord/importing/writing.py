@@ -1,0 +1,78 @@
+"""The first reading of a source: its records into the store, and the position behind them."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from auditord.importing.ahead import in_order
+from auditord.importing.conversion import Conversion, convert_page
+from auditord.importing.position import PositionFile, Progressed
+from auditord.importing.source import Page, Source
+from auditord.store import Duplicates, Provenance, RecordStore, Verdict
+from auditord_hookspecs import InvalidRecord, Record
+
+Advanced = Callable[[int, float], None]
+"""Told after every page: how many rows it had, and how much of the source lies behind, from 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Puts records into a store.
+
+    Args:
+        store: the target; nothing of what is imported may be carried on by senders, so it is one without an outbox.
+        provenance: kept beside each record.
+        conversion: what is done to records before.
+        refused: told why the store refuses a record for good.
+        replacing: whether records that are stored with other content (of the same start) are overwritten.
+    """
+
+    store: RecordStore
+    provenance: Provenance
+    conversion: Conversion
+    refused: Callable[[str], None]
+    replacing: bool = False
+
+    async def write_all(self, source: Source, file: PositionFile, advanced: Advanced) -> None:
+        """Read the source from the position in the file to its end.
+
+        Rows that are no records, or that the store refuses, are left out: comparing finds them again.
+
+        Raises:
+            SourceFailed: the source fails; the position is behind the last page that is in the store.
+            StoreUnavailable: the store fails; the same.
+        """
+        position = file.read().position
+        async with source.pages(position) as pages, aclosing(in_order(pages, self._write)) as written:
+            async for page, _ in written:
+                position = page.position
+                file.write(Progressed(position))
+                advanced(len(page.texts), page.fraction)
+        file.write(Progressed(position, written=True))
+
+    async def _write(self, page: Page) -> None:
+        good, _ = convert_page(page, self.conversion)
+        records = [each.after for each in good]
+        verdicts = await self._add(records)
+        if self.replacing:
+            different = [
+                record for record, verdict in zip(records, verdicts, strict=True) if verdict is Verdict.DIFFERENT
+            ]
+            await asyncio.gather(*(self._replace(record) for record in different))
+
+    async def _add(self, records: Sequence[Record]) -> Sequence[Verdict | None]:
+        try:
+            return await self.store.add_all(records, self.provenance, Duplicates.SAME_RUN, atomic=False)
+        except InvalidRecord:
+            return await asyncio.gather(*map(self._add_alone, records))
+
+    async def _add_alone(self, record: Record) -> Verdict | None:
+        try:
+            return await self.store.add(record, self.provenance, Duplicates.SAME_RUN)
+        except InvalidRecord as error:
+            self.refused(str(error))
+            return None
+
+    async def _replace(self, record: Record) -> None:
+        await self.store.replace(record, self.provenance)
