@@ -70,20 +70,14 @@ class PostgresSource:
 
 async def _pages(found: AsyncIterator[Sequence[bytes]], before: int, total: int) -> AsyncGenerator[Page, None]:
     done = before
-
-    def make(texts: Sequence[bytes], _: Sequence[None]) -> Page:
-        nonlocal done
-        done += len(texts)
-        return Page(texts, lambda place: f"row with id {_number(texts[place])}", _number(texts[-1]), done / total)
-
-    async for page in in_pages(_rows(found), make):
-        yield page
+    async with aclosing(in_pages(found)) as pages:
+        async for texts in pages:
+            done += len(texts)
+            yield _page(texts, done / total)
 
 
-async def _rows(found: AsyncIterator[Sequence[bytes]]) -> AsyncGenerator[tuple[bytes, None], None]:
-    async for texts in found:
-        for text in texts:
-            yield text, None
+def _page(texts: Sequence[bytes], fraction: float) -> Page:
+    return Page(texts, lambda place: f"row with id {_number(texts[place])}", _number(texts[-1]), fraction)
 
 
 def _number(text: bytes) -> str:

@@ -60,36 +60,33 @@ class RestSource:
             raise SourceFailed(str(error)) from error
 
     async def _pages(self, client: AsyncClient, position: str | None) -> AsyncGenerator[Page, None]:
-        first, last = await self._bounds(client)
-        if first is None or last is None:
+        bounds = await self._bounds(client)
+        if bounds is None:
             return
+        first, last = bounds
         span = max((last - first).total_seconds(), 1.0)
-
-        def make(texts: Sequence[bytes], starts: Sequence[datetime]) -> Page:
-            fraction = min((starts[-1] - first).total_seconds() / span, 1.0)
-            return Page(texts, lambda place: _place(texts[place]), format_time(starts[-1]), fraction)
-
         begin = first if position is None else parse_time(position)
-        async with aclosing(self._rows(client, begin, last)) as rows:
-            async for page in in_pages(rows, make):
-                yield page
+        async with aclosing(in_pages(self._rows(client, begin, last))) as pages:
+            async for texts in pages:
+                reached, _ = _peek(texts[-1], begin)
+                yield _page(texts, reached, min((reached - first).total_seconds() / span, 1.0))
 
     async def _rows(
         self, client: AsyncClient, begin: datetime, last: datetime
-    ) -> AsyncGenerator[tuple[bytes, datetime], None]:
+    ) -> AsyncGenerator[Sequence[bytes], None]:
         start: datetime | None = begin
         while start is not None:
             end = start + _PERIOD
             async with aclosing(self._period(client, start, end)) as rows:
                 async for row in rows:
-                    yield row
+                    yield [row]
             start = await _edge(client, end)
             if start is None and last >= end:
-                raise SourceFailed(f"{self.name} has records up to {format_time(last)}, but sends none after {end}")
+                raise SourceFailed(
+                    f"{self.name} has records up to {format_time(last)}, but sends none after {format_time(end)}"
+                )
 
-    async def _period(
-        self, client: AsyncClient, begin: datetime, end: datetime
-    ) -> AsyncGenerator[tuple[bytes, datetime], None]:
+    async def _period(self, client: AsyncClient, begin: datetime, end: datetime) -> AsyncGenerator[bytes, None]:
         reached = _Reached(begin)
         while True:
             new = again = 0
@@ -97,7 +94,7 @@ class RestSource:
                 async for text in texts:
                     if self._is_new(text, reached):
                         new += 1
-                        yield text, reached.start
+                        yield text
                     else:
                         again += 1
             if not new and reached.there and not again:
@@ -117,12 +114,18 @@ class RestSource:
         reached.there.add(name)
         return True
 
-    async def _bounds(self, client: AsyncClient) -> tuple[datetime | None, datetime | None]:
-        """The first and the last start time."""
-        bounds = await _edge(client, None), await _edge(client, None, descending=True)
-        if None in bounds and not await client.health():
+    async def _bounds(self, client: AsyncClient) -> tuple[datetime, datetime] | None:
+        """The first and the last start time; None if there are no records at all."""
+        first, last = await _edge(client, None), await _edge(client, None, descending=True)
+        if first is not None and last is not None:
+            return first, last
+        if first is not last or not await client.health():
             raise SourceFailed(f"{self.name} is not well: see whether its database answers")
-        return bounds
+        return None
+
+
+def _page(texts: Sequence[bytes], reached: datetime, fraction: float) -> Page:
+    return Page(texts, lambda place: _place(texts[place]), format_time(reached), fraction)
 
 
 def _query(begin: datetime, end: datetime) -> RecordQuery:

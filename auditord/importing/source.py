@@ -3,15 +3,13 @@
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol
 
 from auditord_hookspecs import AuditordError
 
 PAGE_ROWS: Final = 5_000
 PAGE_BYTES: Final = 8 << 20
 """A page has about so much at most; a few pages are in memory at a time."""
-
-T = TypeVar("T")
 
 
 class SourceFailed(AuditordError):
@@ -52,24 +50,15 @@ class Source(Protocol):
         ...
 
 
-async def in_pages(
-    rows: AsyncIterator[tuple[bytes, T]], make: Callable[[Sequence[bytes], Sequence[T]], Page]
-) -> AsyncGenerator[Page, None]:
-    """Gather rows into pages.
-
-    Args:
-        rows: each with what its source needs to know about it.
-        make: a page of rows and what belongs to them.
-    """
+async def in_pages(pieces: AsyncIterator[Sequence[bytes]]) -> AsyncGenerator[list[bytes], None]:
+    """Gather pieces of rows into as many as a page should have; none is left out, none cut."""
     texts: list[bytes] = []
-    about: list[T] = []
     size = 0
-    async for text, what in rows:
-        texts.append(text)
-        about.append(what)
-        size += len(text)
+    async for piece in pieces:
+        texts += piece
+        size += sum(map(len, piece))
         if len(texts) >= PAGE_ROWS or size >= PAGE_BYTES:
-            yield make(texts, about)
-            texts, about, size = [], [], 0
+            yield texts
+            texts, size = [], 0
     if texts:
-        yield make(texts, about)
+        yield texts

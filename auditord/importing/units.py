@@ -51,36 +51,47 @@ class Units:
 
     def __init__(self, cores: Sequence[str]) -> None:
         self._cores = cores
-        self._months: dict[tuple[str, str], MonthOfUnits] = {}
+        self._names: dict[str, bool] = {}
+        self._months: dict[tuple[str, int, int], MonthOfUnits] = {}
 
     def add(self, before: Record, after: Record) -> None:
         """Look at one record, as it came and as it is kept; open ones and those without wall time say nothing."""
-        limit = 2 * (before.runtime or 0) * self._cores_of(before)
-        if limit <= 0 or before.stop_time is None:
+        stop, runtime = before.stop_time, before.runtime
+        if stop is None or not runtime or runtime < 0:
+            return
+        limit = 2 * runtime * self._cores_of(before)
+        if not limit:
             return
         for came, kept in zip(before.components, after.components, strict=True):
             if self._is_cpu_time(came.name):
-                month = self._month(came.name, f"{before.stop_time:%Y-%m}")
+                month = self._month(came.name, stop.year, stop.month)
                 month.records += 1
                 month.before += came.amount > limit
                 month.after += kept.amount > limit
 
     def suspicious(self) -> Iterator[tuple[str, list[MonthOfUnits]]]:
         """The components with months that look like milliseconds, before or after; all of their months, in order."""
-        for name in sorted({name for name, _ in self._months}):
+        for name in sorted({name for name, *_ in self._months}):
             months = [self._months[key] for key in sorted(self._months) if key[0] == name]
             if any(month.looked_wrong or month.looks_wrong for month in months):
                 yield name, months
 
     def _cores_of(self, record: Record) -> int:
-        amounts = {component.name: component.amount for component in record.components}
-        return next((amounts[name] for name in self._cores if name in amounts), 0)
+        for name in self._cores:
+            for component in record.components:
+                if component.name == name:
+                    return component.amount
+        return 0
 
     def _is_cpu_time(self, name: str) -> bool:
-        return "cpu" in name.lower() and not name.endswith(KEPT_IN_MILLISECONDS) and name not in self._cores
+        known = self._names.get(name)
+        if known is None:
+            candidate = "cpu" in name.lower() and name not in self._cores
+            known = self._names[name] = candidate and not name.endswith(KEPT_IN_MILLISECONDS)
+        return known
 
-    def _month(self, name: str, month: str) -> MonthOfUnits:
-        key = name, month
+    def _month(self, name: str, year: int, month: int) -> MonthOfUnits:
+        key = name, year, month
         if key not in self._months:
-            self._months[key] = MonthOfUnits(month)
+            self._months[key] = MonthOfUnits(f"{year:04}-{month:02}")
         return self._months[key]
