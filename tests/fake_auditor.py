@@ -42,6 +42,7 @@ class Fault(Enum):
     ERROR = "the database has failed: 500 UNEXPECTED_ERROR"
     CUT = "the answer is reset in the middle"
     SHORT = "the answer ends in order, in the middle of an object"
+    ENDED = "the database has failed: the answer ends in order, between two records, as if there were no more"
 
 
 @dataclass
@@ -223,6 +224,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         pieces = [encode_record(record) for record in found]
         middle = len(pieces) // 2
+        if self.fault is Fault.ENDED:
+            del pieces[middle:]
         for number, piece in enumerate(pieces):
             broken = number == middle and self.fault in {Fault.CUT, Fault.SHORT}
             text = piece[: len(piece) // 2] if broken else piece

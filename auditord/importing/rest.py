@@ -74,19 +74,18 @@ class RestSource:
     async def _rows(
         self, client: AsyncClient, begin: datetime, last: datetime
     ) -> AsyncGenerator[Sequence[bytes], None]:
-        start: datetime | None = begin
-        while start is not None:
-            end = start + _PERIOD
-            async with aclosing(self._period(client, start, end)) as rows:
+        while (start := await _edge(client, begin)) is not None:
+            async with aclosing(self._period(client, start, start + _PERIOD)) as rows:
                 async for row in rows:
                     yield [row]
-            start = await _edge(client, end)
-            if start is None and last >= end:
-                raise SourceFailed(
-                    f"{self.name} has records up to {format_time(last)}, but sends none after {format_time(end)}"
-                )
+            begin = start + _PERIOD
+        if last >= begin:
+            raise SourceFailed(
+                f"{self.name} has records up to {format_time(last)}, but sends none after {format_time(begin)}"
+            )
 
     async def _period(self, client: AsyncClient, begin: datetime, end: datetime) -> AsyncGenerator[bytes, None]:
+        """The records of a period in which the first one is known to start at its beginning."""
         reached = _Reached(begin)
         while True:
             new = again = 0
@@ -97,7 +96,7 @@ class RestSource:
                         yield text
                     else:
                         again += 1
-            if not new and reached.there and not again:
+            if not new and not again:
                 raise SourceFailed(f"{self.name} no longer sends what it has sent before: is its database well?")
             if not new:
                 return

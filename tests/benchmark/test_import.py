@@ -34,7 +34,8 @@ SELECT
     ),
     jsonb_build_array(
         jsonb_build_object('name', 'Cores', 'amount', 1 << n %% 7, 'scores', jsonb_build_array(
-            jsonb_build_object('name', 'HEPSPEC06', 'value', 9.2), jsonb_build_object('name', 'hepscore23', 'value', 15.5)
+            jsonb_build_object('name', 'HEPSPEC06', 'value', 9.2),
+            jsonb_build_object('name', 'hepscore23', 'value', 15.5)
         )),
         jsonb_build_object('name', 'Memory', 'amount', 2000000000 + n, 'scores', '[]'::jsonb),
         jsonb_build_object('name', 'TotalCPU', 'amount', (1 + n::bigint * 104729 %% 200000) / 2, 'scores', '[]'::jsonb)

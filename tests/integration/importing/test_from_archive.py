@@ -1,0 +1,131 @@
+"""AUDITOR's archive of Parquet files into a store."""
+
+import json
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pytest
+
+from auditord.testing import make_record
+from auditord.testing.records import EPOCH
+from auditord_hookspecs import Record
+from tests.integration.importing.conftest import Target
+
+MONTH = timedelta(days=31)
+MILLISECONDS = pa.timestamp("ms", tz="UTC")
+# As AUDITOR writes them.
+SCHEMA = pa.schema(
+    [
+        pa.field("record_id", pa.string(), nullable=False),
+        pa.field("meta", pa.string(), nullable=False),
+        pa.field("components", pa.string(), nullable=False),
+        pa.field("start_time", MILLISECONDS, nullable=False),
+        pa.field("stop_time", MILLISECONDS, nullable=False),
+        pa.field("runtime", pa.int64(), nullable=False),
+    ]
+)
+
+
+def row(record: Record) -> dict[str, Any]:
+    return {
+        "record_id": record.record_id,
+        "meta": msgspec.json.encode(record.meta).decode(),
+        "components": msgspec.json.encode(record.components).decode(),
+        "start_time": record.start_time,
+        "stop_time": record.stop_time,
+        "runtime": record.runtime,
+    }
+
+
+def archive(file: Path, rows: Sequence[dict[str, Any]], schema: Any = SCHEMA, **options: Any) -> Path:
+    pq.write_table(pa.Table.from_pylist(list(rows), schema=schema), file, compression="gzip", **options)
+    return file
+
+
+def month(number: int, count: int = 20) -> list[Record]:
+    start = EPOCH + number * MONTH + timedelta(milliseconds=123)
+    return [make_record(f'job-{number}-{n}/ü"\\', start=start, site_id="S") for n in range(count)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "archive"
+    made.mkdir()
+    for number in range(3):
+        archive(made / f"auditor_2026_{number + 1:02}.parquet", list(map(row, month(number))), row_group_size=8)
+    return made
+
+
+def everything() -> dict[str, Record]:
+    return {record.record_id: record for number in range(3) for record in month(number)}
+
+
+def test_a_folder_of_months(target: Target, folder: Path) -> None:
+    done = target.run(folder)
+    assert done.exit_code == 0, done.output
+    assert target.stored() == everything()
+    assert "60 are in the store, with equal times and content hashes" in done.stdout
+
+
+def test_single_files_with_missing_meta(sqlite_target: Target, folder: Path) -> None:
+    bare = msgspec.structs.replace(make_record("bare"), components=())
+    archive(folder / "snappy.parquet", [row(bare)])
+    done = sqlite_target.run(folder / "snappy.parquet", folder / "auditor_2026_02.parquet")
+    assert done.exit_code == 0, done.output
+    assert sqlite_target.stored() == {record.record_id: record for record in [bare, *month(1)]}
+
+
+def test_it_goes_on_in_the_middle_of_a_file(
+    sqlite_target: Target, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("auditord.importing.parquet.PAGE_ROWS", 4)
+    whole = (folder / "auditor_2026_02.parquet").read_bytes()
+    metadata = pq.read_metadata(folder / "auditor_2026_02.parquet")
+    place = metadata.row_group(1).column(0).data_page_offset
+    (folder / "auditor_2026_02.parquet").write_bytes(whole[: place - 4] + b"\xff" * 64 + whole[place + 60 :])
+    done = sqlite_target.run(folder)
+    assert done.exit_code == 1
+    assert "auditor_2026_02.parquet cannot be read" in str(done.exception)
+    (position,) = sqlite_target.positions()
+    name, reached = json.loads(json.loads(position.read_text())["position"])
+    assert name.endswith(("auditor_2026_01.parquet", "auditor_2026_02.parquet"))
+    assert len(sqlite_target.stored()) >= reached + (20 if name.endswith("02.parquet") else 0) > 0
+    (folder / "auditor_2026_02.parquet").write_bytes(whole)
+    done = sqlite_target.run(folder)
+    assert done.exit_code == 0, done.output
+    assert sqlite_target.stored() == everything()
+
+
+def test_rows_that_are_no_records_are_set_aside_alone(sqlite_target: Target, folder: Path) -> None:
+    rows = list(map(row, month(4, 3)))
+    rows[1]["meta"] = '{"a":'
+    archive(folder / "bad.parquet", rows)
+    done = sqlite_target.run(folder / "bad.parquet")
+    assert done.exit_code == 1
+    assert "unreadable: bad.parquet, row 2: " in done.stderr
+    assert len(sqlite_target.stored()) == 2
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        (SCHEMA.remove(2), "it has no column components"),
+        (SCHEMA.set(3, pa.field("start_time", pa.timestamp("ms"))), "start_time should be a time with zone"),
+    ],
+)
+def test_other_parquet_files_are_refused(sqlite_target: Target, tmp_path: Path, schema: Any, words: str) -> None:
+    file = archive(tmp_path / "other.parquet", [], schema)
+    assert words in str(sqlite_target.run(file).exception)
+
+
+def test_what_is_no_file_is_said(sqlite_target: Target, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "text.parquet").write_text("nothing of the kind")
+    assert "there is no such file" in str(sqlite_target.run(tmp_path / "gone").exception)
+    assert "has no *.parquet" in str(sqlite_target.run(tmp_path / "empty").exception)
+    assert "take it from a backup" in str(sqlite_target.run(tmp_path / "text.parquet").exception)
