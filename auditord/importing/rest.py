@@ -140,7 +140,10 @@ async def _edge(client: AsyncClient, begin: datetime | None, *, descending: bool
     where = AllOf() if begin is None else AllOf((TimeCompares(TimeField.START, Comparison.GTE, begin),))
     async with client.stream_texts(RecordQuery(where, Order(SortField.START, descending), limit=1)) as texts:
         async for text in texts:
-            return parse_time(msgspec.json.decode(text, type=_Peek).start_time)
+            try:
+                return parse_time(msgspec.json.decode(text, type=_Peek).start_time)
+            except (msgspec.DecodeError, InvalidRecord) as error:
+                raise SourceFailed(f"a record without a start time to go by ({error}): {text[:300]!r}") from error
     return None
 
 

@@ -122,8 +122,6 @@ def damaged(record: Record) -> bytes:
     return text.replace(b'"components":[', b'"components":null,"x":[') if record.record_id == "job-31" else text
 
 
-def test_nobody_there(sqlite_target: Target) -> None:
-    done = sqlite_target.run("http://127.0.0.1:1")
-    assert "cannot connect" in str(done.exception)
+def test_what_is_no_source_is_wrong_usage(sqlite_target: Target) -> None:
     assert sqlite_target.run("gopher://x").exit_code == 2
     assert sqlite_target.run("http://a", "http://b").exit_code == 2
