@@ -118,7 +118,7 @@ def _print_verdict(findings: Findings, *, dry_run: bool) -> None:
         if not dry_run:
             click.echo(
                 "What AUDITOR has taken in meanwhile is imported by the same command once more; what is stored of the "
-                "same runs with other content is overwritten with --replace.",
+                "same runs with other content is corrected with --replace.",
                 err=True,
             )
     elif not dry_run:

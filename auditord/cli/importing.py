@@ -16,7 +16,7 @@ from auditord.cli.import_report import Findings, print_report
 from auditord.cli.import_sources import open_source, source_options
 from auditord.cli.installation import load_installation
 from auditord.cli.progress import ImportProgress
-from auditord.cli.records import INSTANT
+from auditord.cli.record_filters import INSTANT
 from auditord.config.model import Configuration
 from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.errors import StateInUse
@@ -78,7 +78,11 @@ class _Wanted:
     help="The component that says how many cores a job had, to recognise milliseconds by.",
 )
 @click.option("--dry-run", is_flag=True, help="Read everything and say what would be imported; change nothing.")
-@click.option("--replace", is_flag=True, help="Overwrite what is stored of the same runs with other content.")
+@click.option(
+    "--replace",
+    is_flag=True,
+    help="Correct what is stored of the same runs with other content; it stays in their history.",
+)
 @click.option("--restart", is_flag=True, help="Forget how far an earlier attempt came, and read from the beginning.")
 @click.option(
     "--problems",

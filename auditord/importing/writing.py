@@ -4,13 +4,17 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import Final
 
 from auditord.importing.ahead import in_order
 from auditord.importing.conversion import Conversion, convert_page
 from auditord.importing.position import PositionFile, Progressed
 from auditord.importing.source import Page, Source
 from auditord.store import Duplicates, Provenance, RecordStore, Verdict
+from auditord.store.amendments import Action, Amendment
 from auditord_hookspecs import InvalidRecord, Record
+
+REASON: Final = "imported again with --replace"
 
 Advanced = Callable[[int, float], None]
 """Told after every page: how many rows it had, and how much of the source lies behind, from 0 to 1."""
@@ -25,7 +29,8 @@ class Writer:
         provenance: kept beside each record.
         conversion: what is done to records before.
         refused: told why the store refuses a record for good.
-        replacing: whether records that are stored with other content (of the same start) are overwritten.
+        replacing: whether records that are stored with other content (of the same start) are corrected; what they were
+            is kept in their history.
     """
 
     store: RecordStore
@@ -55,11 +60,18 @@ class Writer:
         good, _ = convert_page(page, self.conversion)
         records = [each.after for each in good]
         verdicts = await self._add(records)
-        if self.replacing:
-            different = [
-                record for record, verdict in zip(records, verdicts, strict=True) if verdict is Verdict.DIFFERENT
-            ]
-            await asyncio.gather(*(self._replace(record) for record in different))
+        if self.replacing and Verdict.DIFFERENT in verdicts:
+            pairs = zip(records, verdicts, strict=True)
+            await self._correct([record for record, verdict in pairs if verdict is Verdict.DIFFERENT])
+
+    async def _correct(self, records: Sequence[Record]) -> None:
+        stored = await self.store.documents([record.record_id for record in records])
+        corrections = [
+            Amendment(Action.CORRECT, stored[record.record_id], record, REASON)
+            for record in records
+            if record.record_id in stored
+        ]
+        await self.store.amend(corrections, self.provenance)  # what is changed meanwhile shows when it is compared
 
     async def _add(self, records: Sequence[Record]) -> Sequence[Verdict | None]:
         try:
@@ -73,6 +85,3 @@ class Writer:
         except InvalidRecord as error:
             self.refused(str(error))
             return None
-
-    async def _replace(self, record: Record) -> None:
-        await self.store.replace(record, self.provenance)

@@ -68,7 +68,8 @@ class Figures:
             f"{self.rows} rows: psql's COPY into our table {self.copied:.1f} s; imported in {self.imported:.1f} s "
             f"({self.imported / self.copied:.2f} x), compared in {self.compared:.1f} s, together {whole:.1f} s "
             f"({whole / self.copied:.2f} x), with a kill in between; "
-            f"{self.cpu / self.rows * 1e6:.0f} us of auditord's CPU per row, {self.peak_kib / 1024:.0f} MiB of its memory at most"
+            f"{self.cpu / self.rows * 1e6:.0f} us of auditord's CPU per row, "
+            f"{self.peak_kib / 1024:.0f} MiB of its memory at most"
         )
 
 

@@ -61,6 +61,15 @@ class Target:
 
         anyio.run(work)
 
+    def history(self, record_id: str) -> list[bytes]:
+        """What a record was before each change on purpose."""
+
+        async def work() -> list[bytes]:
+            async with open_store_for_reading(self.url) as store:
+                return [version.document for version in await store.history(record_id)]
+
+        return anyio.run(work)
+
     def positions(self) -> list[Path]:
         return list((self.folder / "state" / "imports").glob("*.json"))
 

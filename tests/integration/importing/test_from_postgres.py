@@ -17,6 +17,7 @@ from auditord.spool.lock import own
 from auditord.testing import make_record
 from auditord.testing.records import EPOCH
 from auditord_hookspecs import Component, Record, Score
+from auditord_hookspecs.wire import encode_record
 from tests.auditor_database import insert, insert_raw, make_auditor
 from tests.integration.importing.conftest import Target
 
@@ -98,6 +99,7 @@ def test_what_is_stored_otherwise_stays_is_listed_and_can_be_replaced(target: Ta
     assert "1 have an id that belongs to another run" in done.stdout
     assert target.stored()["bare"].components == ()
     assert target.stored()["empty meta"] == later
+    assert target.history("bare") == [encode_record(other)]
 
 
 def test_a_dry_run_changes_nothing_and_says_what_would_be(target: Target, auditor: str) -> None:

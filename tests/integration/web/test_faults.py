@@ -5,7 +5,7 @@ import gzip
 import json
 import socket
 import zlib
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -93,6 +93,9 @@ class FakeStore:
     async def get(self, record_id: str) -> bytes | None:
         self._fail()
         return record_id.encode()
+
+    async def documents(self, record_ids: Sequence[str]) -> Mapping[str, bytes]:
+        raise NotImplementedError
 
     @asynccontextmanager
     async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Sequence[bytes]], None]:
