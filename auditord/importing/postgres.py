@@ -73,10 +73,11 @@ async def _pages(found: AsyncIterator[Sequence[bytes]], before: int, total: int)
     async with aclosing(in_pages(found)) as pages:
         async for texts in pages:
             done += len(texts)
-            yield _page(texts, done / total)
+            yield make_page(texts, done / total)
 
 
-def _page(texts: Sequence[bytes], fraction: float) -> Page:
+def make_page(texts: Sequence[bytes], fraction: float) -> Page:
+    """A page of rows, each of which begins with its number."""
     return Page(texts, lambda place: f"row with id {_number(texts[place])}", _number(texts[-1]), fraction)
 
 

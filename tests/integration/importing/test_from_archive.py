@@ -3,18 +3,20 @@
 import json
 from collections.abc import Sequence
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
 from auditord.testing import make_record
 from auditord.testing.records import EPOCH
 from auditord_hookspecs import Record
 from tests.integration.importing.conftest import Target
+
+pa: Any = import_module("pyarrow")  # it ships no types
+pq: Any = import_module("pyarrow.parquet")
 
 MONTH = timedelta(days=31)
 MILLISECONDS = pa.timestamp("ms", tz="UTC")

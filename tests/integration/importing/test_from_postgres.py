@@ -180,8 +180,8 @@ def test_an_import_goes_on_behind_the_last_page_that_is_stored(
     monkeypatch.setattr("auditord.importing.source.PAGE_ROWS", 10)
     monkeypatch.setattr("auditord.database.postgres.streaming._PAGE_BYTES", 100)
     monkeypatch.setattr(postgres, "_OVERLAP", 5)
-    reading = Reading(postgres._page)
-    monkeypatch.setattr(postgres, "_page", reading)
+    reading = Reading(postgres.make_page)
+    monkeypatch.setattr(postgres, "make_page", reading)
     reading.dies_after = 4
     with suppress(Killed):
         target.run(empty_postgres_url)
