@@ -63,6 +63,7 @@ async def test_twenty_thousand_records_give_the_messages_of_a_plain_evaluation(s
 async def test_two_million_records_beside_bare_sql(store: RecordStore, url: str) -> None:
     await fill(store, range(2_000_000))
     took: list[float] = []
+    answer = Summaries()
     for _ in range(ROUNDS):
         began = time.perf_counter()
         answer = await asked(store)

@@ -24,7 +24,7 @@ _HERE: Final = (
     "the plugin reads this daemon's own records; to go on reading a server elsewhere give the instance "
     "source: {url: …}, and put divide_by: 1000 back where that one keeps milliseconds"
 )
-_DROPPED: Final = {
+_DROPPED: Final[Mapping[str, Mapping[str, str]]] = {
     "plugin": {
         "log_file": "the daemon logs to standard error or the journal, which keep and rotate it",
         "time_json_path": "what was published is known beside the records; see site.publish_since",
@@ -172,7 +172,8 @@ def _field(result: _Import, path: str, label: str, source: Document) -> dict[str
     for inner in ("score", "base_value"):
         if inner in made:
             made[inner] = _field(result, f"{path}.{inner}", inner, made[inner])
-    if isinstance(function := made.get("function"), Mapping):
+    if "function" in made:
+        function: Document = made["function"]
         made["function"] = {key: value for key, value in function.items() if key != "type"}
     if "function" in made and "regex" in made:
         del made["function"]
