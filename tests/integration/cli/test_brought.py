@@ -2,18 +2,22 @@
 
 import json
 import re
-from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
+import time
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from threading import Thread
 from types import ModuleType
 from typing import Any
 
 import click
 import pytest
+from anyio.from_thread import start_blocking_portal
 from click.testing import CliRunner, Result
 
 from auditord.cli import auditord, brought
 from auditord.hooks import HookEntry, HookModule, installed_entries, loading
+from auditord.store.sqlite import SqliteRecordStore
 from auditord.testing import FakeCommandContext, FakePluginContext, make_record
 from auditord.testing.daemon import running_daemon
 from auditord_hookspecs import (
@@ -116,6 +120,32 @@ def test_a_daemon_and_a_command_share_the_state(run: Run, tmp_path: Path) -> Non
             assert "run" in run("trigger", "mine").output
             run("count")
         assert run("count").output == "0 records, run 6\n"
+
+
+@asynccontextmanager
+async def turn_taken(records: Path) -> AsyncGenerator[None]:
+    """As a command holds it beside the daemon."""
+    store = await SqliteRecordStore.open_beside(records)
+    try:
+        async with store.memory("mine", lambda: None):
+            yield
+    finally:
+        await store.close()
+
+
+def test_a_run_of_the_daemon_waits_for_a_command(run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    outputs: list[str] = []
+    trigger = Thread(target=lambda: outputs.append(run("trigger", "mine").stdout))
+    with a_daemon(tmp_path), start_blocking_portal() as portal:
+        with portal.wrap_async_context_manager(turn_taken(tmp_path / "state/records.db")):
+            trigger.start()
+            deadline = time.monotonic() + 20
+            while "waits: it runs elsewhere" not in caplog.text and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert "waits: it runs elsewhere" in caplog.text
+            assert outputs == []
+        trigger.join(20)
+        assert outputs == ["0 records, run 2\n"]
 
 
 def test_trigger_shows_what_a_plugin_would_do(run: Run, tmp_path: Path) -> None:
