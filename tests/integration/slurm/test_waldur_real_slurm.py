@@ -3,6 +3,7 @@
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -29,7 +30,9 @@ AMOUNTS: Final = (
     {"name": "GPU_a100", "key": "AllocTRES", "sub_key": "gres/gpu:a100", "optional": True},
 )
 RESOURCES: Final[dict[str, dict[str, int]]] = {"cpu": {}, "mem": {}, "gres/gpu": {}, "gres/gpu:a100": {}}
-PERIODS: Final = 12
+LONG: Final = 5
+"""Seconds; the jobs that are requeued, and those that reach their time limit, run longer."""
+
 SECOND: Final = timedelta(seconds=1)
 
 
@@ -75,16 +78,16 @@ async def both(config: WaldurConfig, records: list[Record], window: Window, as_o
     return figures(stored), figures(accounted)
 
 
-def periods(start: datetime, stop: datetime) -> list[Window]:
-    """Short billing periods, the last of which goes beyond the stop."""
-    length = timedelta(seconds=(stop - start) // SECOND // PERIODS + 1)
-    return [Window(start + number * length, start + (number + 1) * length) for number in range(PERIODS)]
+def periods(records: list[Record], start: datetime, stop: datetime) -> list[Window]:
+    """Billing periods that end in the middle of each long job."""
+    middles = {each.start_time + (each.runtime or 0) // 2 * SECOND for each in records if (each.runtime or 0) >= LONG}
+    return [Window(*each) for each in pairwise([start, *sorted(middles), stop])]
 
 
 async def test_jobs_inside_and_across_the_ends_of_periods(slurm_jobs: SlurmJobs, tmp_path: Path) -> None:
     config, as_of = settings_for(tmp_path, slurm_jobs), slurm_jobs.until
     records = await collected(slurm_jobs, as_of)
-    windows = periods(slurm_jobs.since, as_of)
+    windows = periods(records, slurm_jobs.since, as_of)
     sums: Counter[tuple[str | None, str | None, str]] = Counter()
     for window in windows:
         stored, accounted = await both(config, records, window, as_of)
