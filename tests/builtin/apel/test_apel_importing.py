@@ -3,12 +3,15 @@ from typing import Any
 
 import pytest
 
+from auditord.config.importing import import_files
+from auditord.config.kinds import InstalledKinds
+from auditord.config.loading import load_text
 from auditord.config.yaml_files import read_tagged_file
 from auditord.errors import ConfigurationError
 from auditord_builtin.apel.config import ApelConfig, MessageType
 from auditord_builtin.apel.fields import ComponentField, MetaField, NormalisedWallDurationField
 from auditord_builtin.apel.importing import import_config
-from auditord_hookspecs import ImportedConfig
+from auditord_hookspecs import ImportedConfig, PluginContext, PluginKind
 
 NEWER = """!Config
 plugin:
@@ -210,3 +213,19 @@ def test_only_mappings_have_tags(text: str, tmp_path: Path) -> None:
 def test_instants_as_yaml_writes_them(written: str, read: str, tmp_path: Path) -> None:
     config = config_of(imported(OLDER.replace("2023-01-01 13:37:42+00:00", written), tmp_path))
     assert str(config.site.publish_since) == read
+
+
+@pytest.mark.parametrize("text", [NEWER, OLDER])
+def test_what_the_command_prints_is_a_configuration(text: str, tmp_path: Path) -> None:
+    async def nothing(config: ApelConfig, context: PluginContext) -> None:
+        pass
+
+    kind = PluginKind(name="apel", config=ApelConfig, run=nothing, import_config=import_config)
+    kinds = InstalledKinds(collectors={}, plugins={"apel": kind}, senders={})
+    (tmp_path / "apel.yml").write_text(text)
+    printed = import_files([tmp_path / "apel.yml"], kinds)
+    assert "# divide_by: 1000 is left out" in printed
+    loaded = load_text(printed, "auditord.yml", kinds, {"HOME": str(tmp_path)})
+    config: Any = loaded.plugins["apel"]  # Any: the loader makes a model of its own of each kind's
+    assert isinstance(config, ApelConfig)
+    assert config.site.sites_to_report
