@@ -7,6 +7,7 @@ and the last one wins; pages are small, so that lists have several.
 import contextlib
 import json
 import socket
+import ssl
 import struct
 import threading
 from collections import deque
@@ -314,11 +315,15 @@ def _two_decimals(text: str) -> bool:
 
 
 @contextlib.contextmanager
-def fake_waldur(**behaviour: Any) -> Generator[FakeWaldur, None, None]:  # Any: the fields of FakeWaldur
+def fake_waldur(
+    tls: ssl.SSLContext | None = None, **behaviour: Any
+) -> Generator[FakeWaldur, None, None]:  # Any: the fields of FakeWaldur
     """Run one on a free port."""
     waldur = FakeWaldur(**behaviour)
     server = _Server(waldur)
-    waldur.url = f"http://127.0.0.1:{server.server_port}"
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+    waldur.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
@@ -343,6 +348,7 @@ class _Server(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = 5  # of a kept connection; its thread is joined at the end
+    disable_nagle_algorithm = True  # or each body would wait 40 ms for the acknowledgement of its headers
 
     @property
     def waldur(self) -> FakeWaldur:

@@ -108,7 +108,8 @@ async def _of_offering(context: CommandContext, names: Sequence[str], offering: 
     """
     found = [name for name in names if await _offering_of(context, name) == offering]
     if len(found) != 1:
-        raise AuditordError(f"{len(found) or 'no'} instances report to the offering {offering}; see --instance")
+        which = f"several report to it ({', '.join(found)}): give --instance" if found else "no instance reports to it"
+        raise AuditordError(f"offering {offering}: {which}")
     return found[0]
 
 

@@ -232,7 +232,7 @@ def test_a_month_that_sacct_cannot_tell_of_does_not_keep_the_others_out(site: Si
 def test_the_instance_is_found_by_its_offering(site: Site) -> None:
     assert site.load("--offering-uuid", OFFERING, others=["another"]).exit_code == 0
     missing = site.load("--offering-uuid", "00000000-0000-4000-8000-000000000000", others=["another"])
-    assert "no instances report to the offering" in str(missing.exception)
+    assert "no instance reports to it" in str(missing.exception)
     assert site.load("--instance", "mine", others=["another"]).exit_code == 0
     assert site.load(others=["another"]).exit_code == 2
 
@@ -262,6 +262,22 @@ async def test_the_pause_is_between_months(site: Site) -> None:
     wanted = History(date(2025, 12, 1), date(2026, 3, 1), delay=timedelta(seconds=7))
     await load_history(config, site.context, wanted, lambda _: None, clock=Clock(sleep=sleep))
     assert slept == [7, 7, 7]
+
+
+@pytest.mark.anyio
+async def test_each_month_has_as_much_time_for_retries_as_the_first(site: Site) -> None:
+    passed = 0.0
+
+    async def sleep(seconds: float) -> None:
+        nonlocal passed
+        passed += seconds
+
+    site.waldur.fail("GET /api/marketplace-component-user-usages/", *[throttled(400), None] * 4)
+    access = {"waldur_api_url": site.waldur.url, "waldur_api_token": STAFF_TOKEN, "retry_for": "10m"}
+    wanted = History(date(2025, 12, 1), date(2026, 3, 1))
+    clock = Clock(sleep=sleep, monotonic=lambda: passed)
+    await load_history(waldur_config(**access, **site.options), site.context, wanted, lambda _: None, clock=clock)
+    assert passed == 4 * 400
 
 
 @pytest.mark.parametrize("arguments", [("--delay", "5"), ("--delay", "PT5S"), ("--start-date", "yesterday")])

@@ -137,6 +137,15 @@ async def test_one_resource_that_is_refused_does_not_keep_the_others_out() -> No
         assert len(waldur.bodies("set_usage")) == 6  # a refusal is not argued with
 
 
+async def test_users_stay_as_they_are_below_a_total_that_was_refused() -> None:
+    with fake_waldur(resources=resources(["r0"])) as waldur:
+        await report(waldur, replace(plan(["r0"]), resources=[replace(plan().resources[0], users={})]))
+        waldur.resources["r0"] = ("acct-r0", "Erred")
+        outcome = await report(waldur, plan(["r0"], amount="7.00"))
+        assert len(outcome.resources[0].problems) == 1
+        assert waldur.user_amounts("2026-03") == {}
+
+
 async def test_a_resource_that_breaks_the_server_does_not_keep_the_others_out() -> None:
     with fake_waldur(resources=resources()) as waldur:
         waldur.fail(SET_USAGE, *[Fault(500)] * 3)

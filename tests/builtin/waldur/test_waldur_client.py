@@ -1,10 +1,13 @@
 """The client against the API's rules: what is asked, what is asked again, and what each answer means."""
 
+import ssl
+import subprocess
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -285,6 +288,47 @@ async def test_a_provider_that_is_busy_is_waited_for_and_one_that_refuses_is_not
         with pytest.raises(AccessDenied, match="/token was answered 401"):
             await client.me()
     assert waldur.asked() == ["POST /token", "POST /token", "GET /api/users/me/", "POST /token"]
+
+
+# -- the way there ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate that vouches for itself, with its key."""
+    folder = tmp_path_factory.mktemp("certificate")
+    subject = ("-subj", "/CN=waldur", "-addext", "subjectAltName=IP:127.0.0.1")
+    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", "both.pem", "-out", "cert.pem")
+    subprocess.run(["openssl", "req", "-x509", *key, *subject], cwd=folder, check=True, capture_output=True)
+    both = folder / "both.pem"
+    both.write_text(both.read_text() + (folder / "cert.pem").read_text())
+    return both
+
+
+async def test_a_server_is_trusted_by_its_authority_or_not_at_all(certificate: Path, ticking: Ticking) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    with fake_waldur(tls=context) as waldur:
+        async with client_of(waldur, ticking) as client:
+            with pytest.raises(Unreachable, match=r"certificate is not trusted.*see ca_file"):
+                await client.me()
+        assert ticking.slept == []  # it will not be another one tomorrow
+        for options in ({"ca_file": certificate}, {"verify_ssl": False}):
+            async with client_of(waldur, ticking, **options) as client:
+                await client.me()
+
+
+async def test_authorities_that_cannot_be_read_are_named(waldur: FakeWaldur, ticking: Ticking, tmp_path: Path) -> None:
+    with pytest.raises(WaldurError, match=r"cannot use the file of authorities .*/none\.pem"):
+        async with client_of(waldur, ticking, ca_file=tmp_path / "none.pem"):
+            pass
+
+
+async def test_a_proxy_on_the_way(waldur: FakeWaldur, ticking: Ticking) -> None:
+    options = oidc(waldur) | {"waldur_api_url": "http://waldur.example/api/", "proxy": waldur.url}
+    async with client_of(waldur, ticking, **options | {"oidc_token_url": "http://provider.example/token"}) as client:
+        await client.me()
+    assert waldur.asked() == ["POST /token", "GET /api/users/me/"]
 
 
 # -- users ------------------------------------------------------------------------------------------------------------

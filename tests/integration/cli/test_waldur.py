@@ -19,7 +19,7 @@ JANUARY = datetime(2025, 1, 3, tzinfo=UTC)
 
 
 async def installation(folder: Path, waldur: FakeWaldur) -> Path:
-    """A configuration beside a store with one job of six core hours."""
+    """A configuration beside a store with one job of six hundred core hours."""
     state = folder / "state"
     state.mkdir()
     job = make_record("job-1", start=JANUARY, cores=600, account="acct1", user_id="alice")
@@ -53,14 +53,10 @@ def auditord(config: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-async def test_history_is_loaded_and_a_diagnosis_that_fails_says_so(tmp_path: Path) -> None:
+async def test_history_is_loaded(tmp_path: Path) -> None:
     with fake_waldur() as waldur:
         config = await installation(tmp_path, waldur)
         loaded = auditord(config, "load-history", "--start-date", "2025-01-01", "--end-date", "2025-02-01")
         assert loaded.returncode == 0, loaded.stderr
         assert "📤 Submitted usage for resource acct1: {'cpu': 0.60}" in loaded.stdout
         assert waldur.user_amounts("2025-01") == {("acct1", "cpu", "alice"): "0.60"}
-        diagnosed = auditord(config, "diagnose")  # with records that are long out of date
-        assert diagnosed.returncode == 1
-        assert "FAIL  records     not up to date" in diagnosed.stdout
-        assert "of the above must be mended" in diagnosed.stderr

@@ -90,12 +90,12 @@ async def open_client(
         connector=connector,
         timeout=aiohttp.ClientTimeout(total=config.request_timeout.total_seconds()),
         headers={"User-Agent": USER_AGENT, "Accept": "application/json"},
-        proxy=config.proxy,
     ) as session:
         yield WaldurClient(
             base=config.waldur_api_url.removesuffix("/api/"),
             offering=config.waldur_offering_uuid,
             session=session,
+            proxy=config.proxy,
             access=_access(config, session, time),
             transport=Transport(pacing, observe),
             pacing=pacing,
@@ -119,4 +119,5 @@ def _access(config: WaldurConfig, session: aiohttp.ClientSession, clock: Clock) 
     if config.oidc_token_url is None or config.oidc_client_id is None or config.oidc_client_secret is None:
         raise WaldurError("neither a token nor all of the options of OpenID Connect are configured")
     secret = config.oidc_client_secret.get_secret_value()
-    return ClientCredentials(config.oidc_token_url, config.oidc_client_id, secret, session, clock.monotonic)
+    form = {"grant_type": "client_credentials", "client_id": config.oidc_client_id, "client_secret": secret}
+    return ClientCredentials(config.oidc_token_url, form, session, config.proxy, clock.monotonic)

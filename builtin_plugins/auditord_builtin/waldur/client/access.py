@@ -1,6 +1,6 @@
 """Who we are to Waldur: a token of its own, or one that an OpenID Connect provider hands out for a while."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -52,23 +52,24 @@ class ClientCredentials:
 
     Args:
         url: of the token endpoint.
-        client_id: our name there.
-        client_secret: our password there.
+        form: what is sent there, with our name and password.
         session: connections.
+        proxy: the URL of a proxy on the way.
         monotonic: seconds of a clock that is never set.
     """
 
     def __init__(
         self,
         url: str,
-        client_id: str,
-        client_secret: str,
+        form: Mapping[str, str],
         session: aiohttp.ClientSession,
+        proxy: str | None,
         monotonic: Callable[[], float],
     ) -> None:
         self._url = url
-        self._form = {"grant_type": "client_credentials", "client_id": client_id, "client_secret": client_secret}
+        self._form = form
         self._session = session
+        self._proxy = proxy
         self._monotonic = monotonic
         self._token = ""
         self._ends = monotonic()
@@ -88,5 +89,5 @@ class ClientCredentials:
         self._ends = self._monotonic() + granted.expires_in - EARLY_SECONDS
 
     async def _ask(self) -> Answer:
-        async with self._session.post(self._url, data=self._form, allow_redirects=False) as response:
+        async with self._session.post(self._url, data=self._form, allow_redirects=False, proxy=self._proxy) as response:
             return await Answer.of(response)

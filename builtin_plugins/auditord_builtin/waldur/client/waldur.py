@@ -47,6 +47,7 @@ class WaldurClient:
         base: the server's address, without ``/api/``.
         offering: which offering.
         session: connections.
+        proxy: the URL of a proxy on the way.
         access: who we are.
         transport: makes attempts.
         pacing: the budget of retries.
@@ -60,6 +61,7 @@ class WaldurClient:
         base: str,
         offering: UUID,
         session: aiohttp.ClientSession,
+        proxy: str | None,
         access: Access,
         transport: Transport,
         pacing: Pacing,
@@ -69,6 +71,7 @@ class WaldurClient:
         self._base = base
         self._offering = offering
         self._session = session
+        self._proxy = proxy
         self._access = access
         self._transport = transport
         self._pacing = pacing
@@ -232,6 +235,7 @@ class WaldurClient:
                 data=request.body,
                 headers={"Authorization": authorization, **json_body},
                 allow_redirects=False,
+                proxy=self._proxy,
             ) as response:
                 return await Answer.of(response)
 
