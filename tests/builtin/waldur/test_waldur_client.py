@@ -313,7 +313,8 @@ async def test_a_server_is_trusted_by_its_authority_or_not_at_all(certificate: P
             with pytest.raises(Unreachable, match=r"certificate is not trusted.*see ca_file"):
                 await client.me()
         assert ticking.slept == []  # it will not be another one tomorrow
-        for options in ({"ca_file": certificate}, {"verify_ssl": False}):
+        trusting: list[dict[str, Any]] = [{"ca_file": certificate}, {"verify_ssl": False}]
+        for options in trusting:
             async with client_of(waldur, ticking, **options) as client:
                 await client.me()
 
@@ -325,8 +326,9 @@ async def test_authorities_that_cannot_be_read_are_named(waldur: FakeWaldur, tic
 
 
 async def test_a_proxy_on_the_way(waldur: FakeWaldur, ticking: Ticking) -> None:
-    options = oidc(waldur) | {"waldur_api_url": "http://waldur.example/api/", "proxy": waldur.url}
-    async with client_of(waldur, ticking, **options | {"oidc_token_url": "http://provider.example/token"}) as client:
+    elsewhere = {"waldur_api_url": "http://waldur.example/api/", "oidc_token_url": "http://provider.example/token"}
+    options: dict[str, Any] = oidc(waldur) | elsewhere | {"proxy": waldur.url}
+    async with client_of(waldur, ticking, **options) as client:
         await client.me()
     assert waldur.asked() == ["POST /token", "GET /api/users/me/"]
 

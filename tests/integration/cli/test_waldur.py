@@ -42,7 +42,7 @@ plugins:
 
 
 def auditord(config: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "WALDUR_USER_TOKEN": STAFF_TOKEN}
+    environment = {"PATH": os.environ["PATH"], "HOME": str(config.parent), "WALDUR_USER_TOKEN": STAFF_TOKEN}
     return subprocess.run(
         [sys.executable, "-m", "auditord", "--config", config, "waldur", *arguments],
         capture_output=True,
