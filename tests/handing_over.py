@@ -11,7 +11,7 @@ import pytest
 
 T = TypeVar("T")
 
-FOLDER: Final = "AUDITORD_TEST_SESSION"
+FOLDER: Final = "PYTEST_AUDITORD_SESSION"
 """The environment variable that names the folder; other processes of the session inherit it."""
 
 _PATIENCE: Final = 180.0
