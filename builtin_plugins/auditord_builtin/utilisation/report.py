@@ -79,9 +79,14 @@ async def ask(config: UtilisationConfig, records: Records, period: Period) -> Us
 
 
 async def silent_sites(usages: Usages, config: UtilisationConfig, records: Records, period: Period) -> Sequence[str]:
-    """The sites of a period of which no later job is known, so that perhaps not all of the period is known either."""
+    """The sites of a period of which no later job is known, so that perhaps not all of the period is known either.
+
+    If nothing at all is known, of the period and later, this is said of ``any site``.
+    """
     question = Question(config, Estimator(config.energy))
     later = {group.key[0] for group in (await records.aggregate(question.query_later(period))).groups}
+    if not usages and not later:
+        return ["any site"]
     return sorted({who.site for who in usages if who.site is not None and who.site not in later})
 
 

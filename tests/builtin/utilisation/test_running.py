@@ -203,6 +203,20 @@ async def test_a_report_waits_for_a_site_whose_records_may_be_late(
     assert files(tmp_path) == ["monthly-2026-01.csv"]
 
 
+async def test_a_store_without_jobs_is_not_a_month_without_jobs(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lent = context()
+    lent.stored = []
+    config = configured(tmp_path, wait_for_sites="3d")
+    await UTILISATION.run(config, lent)
+    assert files(tmp_path) == []
+    assert "no later job is known of any site" in caplog.text
+    lent.stored = [job("later", {"Cores": 1}, stop=FEBRUARY, site_id="A")]
+    await UTILISATION.run(config, lent)
+    assert files(tmp_path) == ["monthly-2026-01.csv"]
+
+
 async def test_a_site_that_stays_silent_is_reported_in_the_end_and_named() -> None:
     async with mail_server(Mailbox()) as mailbox:
         config, lent = configured(None, mailbox, wait_for_sites="3d"), context()
