@@ -92,7 +92,7 @@ async def test_a_month_of_two_million_records_beside_bare_sql(store: RecordStore
     await fill(store, range(2_000_000))
     print(f"\n{url.partition(':')[0]}")  # noqa: T201 the figures are what it is for
     for name, config in CONFIGS.items():
-        reports, bare = list[float](), list[float]()
+        lines, reports, bare = 0, list[float](), list[float]()
         for _ in range(ROUNDS):  # in turns, so that whatever else the machine does slows down both
             began = time.perf_counter()
             lines = (await made(StoredRecords(store), config)).count("\n")

@@ -102,7 +102,7 @@ def _strip(width: int) -> str:
 
 
 def _told(figures: Figures) -> str:
-    told = [f"{figures.jobs:,} jobs"]
+    told = [f"{figures.jobs:,} job" + ("" if figures.jobs == 1 else "s")]
     told += [] if figures.cpu_efficiency is None else [f"CPU {percent(figures.cpu_efficiency)}"]
     told += [] if figures.memory_efficiency is None else [f"memory {percent(figures.memory_efficiency)}"]
     told += [f"{number(figures.gpu_hours)} GPU h"] if figures.gpu_hours else []
