@@ -1,0 +1,154 @@
+"""What goes out, and how: signed, through the broker; or only shown."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Protocol
+
+from auditord_builtin.apel import metrics
+from auditord_builtin.apel.config import ApelConfig, MessagingConfig
+from auditord_builtin.apel.messages import Message
+from auditord_builtin.apel.transport import (
+    AmsClient,
+    Broker,
+    CertificateUnusable,
+    Credentials,
+    load_credentials,
+    open_broker,
+    publish_url,
+    sign,
+    token_url,
+)
+from auditord_hookspecs import PluginContext
+
+RETRY_WAIT_SECONDS = 5.0
+"""Before the first further attempt; each one after it waits twice as long."""
+
+
+class Publisher(Protocol):
+    """Where messages go."""
+
+    async def publish(self, message: Message, label: str) -> str:
+        """Hand a message over and return the id that it got there.
+
+        Raises:
+            MessageTooLarge: it has to be sent in pieces.
+            TransportError: it was not taken.
+        """
+        ...
+
+
+class SignedPublisher:
+    """Signs messages and gives them to the broker.
+
+    Args:
+        client: an open one.
+        credentials: ours.
+        accelerators: where messages about accelerators go, which have a topic of their own.
+    """
+
+    def __init__(self, client: AmsClient, credentials: Credentials, accelerators: str | None) -> None:
+        self._client = client
+        self._credentials = credentials
+        self._accelerators = accelerators
+
+    async def publish(self, message: Message, label: str) -> str:
+        """See :class:`Publisher`."""
+        url = self._accelerators if message.text.startswith("{") else None
+        return await self._client.publish(sign(message.text, self._credentials), label, url)
+
+
+class ShowingPublisher:
+    """Shows what would be sent, as it is before it is signed.
+
+    Args:
+        context: of a dry run.
+    """
+
+    def __init__(self, context: PluginContext) -> None:
+        self._context = context
+
+    async def publish(self, message: Message, label: str) -> str:
+        """Show it."""
+        self._context.show(message.text.removesuffix("\n"))
+        return f"dry run, {label}"
+
+
+@asynccontextmanager
+async def open_publisher(config: ApelConfig, context: PluginContext) -> AsyncGenerator[Publisher, None]:
+    """The publisher of a run; a dry run needs no certificate, and says what is wrong with it.
+
+    Raises:
+        CertificateUnusable: the certificate or its key cannot be used.
+    """
+    if context.dry_run:
+        _show_certificate(config.messaging, context)
+        yield ShowingPublisher(context)
+        return
+    credentials = checked_credentials(config.messaging, context)
+    async with open_broker(broker_of(config.messaging)) as client:
+        yield SignedPublisher(client, credentials, _accelerator_url(config))
+
+
+def say(context: PluginContext, text: str) -> None:
+    """Tell whoever watches a dry run, else the log."""
+    if context.dry_run:
+        context.show(text)
+    else:
+        context.log.info("%s", text)
+
+
+def checked_credentials(messaging: MessagingConfig, context: PluginContext) -> Credentials:
+    """The host certificate; that it ends soon is a warning.
+
+    Raises:
+        CertificateUnusable: it cannot be used now.
+    """
+    credentials = load_credentials(messaging.client_cert, messaging.client_key)
+    metrics.EXPIRY.labels(context.instance).set(credentials.expires.timestamp())
+    if warning := credentials.check(context.now()):
+        context.log.warning("%s", warning)
+    return credentials
+
+
+def broker_of(messaging: MessagingConfig) -> Broker:
+    """What the options say about the broker."""
+    return Broker(
+        token_url=messaging.auth_url or token_url(messaging.host, messaging.port),
+        publish_url=_publish_url(messaging, messaging.topic),
+        certificate=messaging.client_cert,
+        key=messaging.client_key,
+        ca=messaging.ca_path,
+        verify=messaging.verify_ca,
+        token=None if messaging.token is None else messaging.token.get_secret_value(),
+        limit=messaging.max_message_size,
+        timeout=messaging.timeout.total_seconds(),
+        retry_waits=tuple(RETRY_WAIT_SECONDS * 2**attempt for attempt in range(messaging.retry)),
+    )
+
+
+def label(now: datetime, number: int) -> str:
+    """The name of a message (``empaid``): the form of other senders, with a number that makes it unique."""
+    return f"{now:%Y%m%d}/{now:%Y%m%d%H%M%S}{number % 1_000_000:06}"
+
+
+def _publish_url(messaging: MessagingConfig, topic: str) -> str:
+    if messaging.ams_url is not None and topic == messaging.topic:
+        return messaging.ams_url.removesuffix("?key=")
+    return publish_url(messaging.host, messaging.project, topic)
+
+
+def _accelerator_url(config: ApelConfig) -> str | None:
+    return None if config.accelerators is None else _publish_url(config.messaging, config.accelerators.topic)
+
+
+def _show_certificate(messaging: MessagingConfig, context: PluginContext) -> None:
+    try:
+        credentials = load_credentials(messaging.client_cert, messaging.client_key)
+        warning = credentials.check(context.now())
+    except CertificateUnusable as error:
+        context.show(f"Nothing could be sent: {error}")
+        return
+    if warning:
+        context.show(warning)
+    context.show(f"Signed by {credentials.subject}, to {_publish_url(messaging, messaging.topic)}:")

@@ -1,0 +1,195 @@
+"""Individual jobs: each once, whatever comes late, changes, or dies."""
+
+import base64
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, date, datetime, timedelta
+
+import msgspec
+import pytest
+
+from auditord.client.conditions import matches
+from auditord.testing import FakePluginContext
+from auditord_builtin.apel import job_reporting
+from auditord_builtin.apel.books import DayBook, read_books
+from auditord_builtin.apel.config import ApelConfig
+from auditord_builtin.apel.job_reporting import forgetting
+from auditord_builtin.apel.messages import Message
+from auditord_builtin.apel.publishing import publish, republish
+from auditord_builtin.apel.reporting import NotReported
+from auditord_builtin.apel.transport import BrokerUnavailable, MessageTooLarge
+from auditord_hookspecs import Component, Record, RecordQuery, Score, Window
+from tests.builtin.apel.apel_receiver import Receiver
+from tests.builtin.apel.apel_settings import apel_settings
+
+pytestmark = pytest.mark.anyio
+
+NOW = datetime(2026, 3, 20, 12, tzinfo=UTC)
+SINCE = datetime(2026, 2, 10, tzinfo=UTC)
+
+
+class Topic:
+    """A broker that remembers which jobs it was given."""
+
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+        self.receiver = Receiver()
+        self.room = 1_000_000
+        self.largest = 1_000
+
+    async def publish(self, message: Message, label: str) -> str:
+        del label
+        if message.records > self.largest:
+            raise MessageTooLarge("413")
+        if self.room <= 0:
+            raise BrokerUnavailable("nobody there")
+        self.room -= 1
+        self.receiver.take(message.text)
+        self.ids += message.record_ids
+        return "id"
+
+    def taken(self) -> list[str]:
+        taken = sorted(self.ids)
+        self.ids.clear()
+        return taken
+
+
+def job(name: str, days_ago: float, *, site: str = "a", vo: str = "atlas", cpu: int = 3_000) -> Record:
+    stop = NOW - timedelta(days=days_ago)
+    components = (Component("Cores", 1, (Score("HEPscore23", 10.0),)), Component("TotalCPU", cpu, ()))
+    meta: dict[str, tuple[str, ...]] = {"site_id": (site,), "voms": (vo,), "submit_host": ("ce",)}
+    return Record(name, stop - timedelta(hours=1), components, stop, meta)
+
+
+def settings(since: datetime = SINCE) -> ApelConfig:
+    return apel_settings(sites={"SITE-A": ["a"], "SITE-B": ["b"]}, since=since, jobs=True)
+
+
+class JobsContext(FakePluginContext):
+    """Streams what matches, as a store does."""
+
+    @asynccontextmanager
+    async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Record]]:
+        async def each() -> AsyncIterator[Record]:
+            for record in self.stored:
+                if matches(record, query.where):
+                    yield record
+
+        yield each()
+
+
+def context_of(records: Sequence[Record]) -> FakePluginContext:
+    return JobsContext(instance="apel", moment=NOW, stored=records)
+
+
+async def test_each_job_is_sent_once_and_none_from_before() -> None:
+    records = [job("new", 1), job("old", 30), job("b", 2, site="b"), job("before", 40), job("stranger", 1, site="c")]
+    context, topic = context_of(records), Topic()
+    await publish(settings(), context, topic)
+    assert topic.taken() == ["b", "new", "old"]
+    context.stored = [*records, job("late", 30), job("next", 0.1)]
+    context.moment += timedelta(days=1)
+    await publish(settings(), context, topic)
+    assert topic.taken() == ["late", "next"]
+    await publish(settings(), context, topic, all_months=True)
+    assert topic.taken() == []
+
+
+async def test_older_days_are_looked_at_once_a_day() -> None:
+    records = [job("new", 1), job("old", 30)]
+    context, topic = context_of(records), Topic()
+    await publish(settings(), context, topic)
+    topic.taken()
+    context.stored = [*records, job("late", 30), job("newest", 0.01)]
+    await publish(settings(), context, topic)
+    assert topic.taken() == ["newest"]
+    context.moment += timedelta(days=1)
+    await publish(settings(), context, topic)
+    assert topic.taken() == ["late"]
+
+
+async def test_a_job_that_was_corrected_is_sent_again_alone() -> None:
+    context, topic = context_of([job("1", 1), job("2", 1)]), Topic()
+    await publish(settings(), context, topic)
+    topic.taken()
+    context.stored = [job("1", 1, cpu=2_000), job("2", 1)]
+    await publish(settings(), context, topic)
+    assert topic.taken() == ["1"]
+    assert len(topic.receiver.rows) == 2
+
+
+async def test_an_interrupted_run_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_reporting, "PER_MESSAGE", 2)
+    context, topic = context_of([job(str(number), 1) for number in range(7)]), Topic()
+    topic.room = 2
+    with pytest.raises(NotReported, match="nobody there"):
+        await publish(settings(), context, topic)
+    first = topic.taken()
+    assert len(first) == 4
+    topic.room = 9
+    context.state = msgspec.json.decode(msgspec.json.encode(context.state))
+    await publish(settings(), context, topic)
+    assert sorted([*first, *topic.taken()]) == [str(number) for number in range(7)]
+
+
+async def test_a_message_that_is_too_large_is_halved() -> None:
+    context, topic = context_of([job(str(number), 1) for number in range(7)]), Topic()
+    topic.largest = 2
+    await publish(settings(), context, topic)
+    assert topic.taken() == [str(number) for number in range(7)]
+    topic.largest = 0
+    context.stored = [job("more", 1)]
+    with pytest.raises(NotReported, match="413"):
+        await publish(settings(), context, topic)
+
+
+async def test_bad_jobs_are_named_and_stop_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    context, topic = context_of([job("good", 1), job("ms", 1, cpu=3_000_000)]), Topic()
+    await publish(settings(), context, topic)
+    assert topic.taken() == ["good"]
+    assert "ms: left out" in caplog.text
+    day = read_books(context.state).sites["SITE-A"].days["2026-03-19"]
+    assert (day.stored, day.jobs) == (2, 1)
+
+
+async def test_republishing_is_exact() -> None:
+    context, topic = context_of([job(str(days), days) for days in (1, 2, 3, 4)]), Topic()
+    await publish(settings(), context, topic)
+    topic.taken()
+    period = Window(NOW - timedelta(days=3), NOW - timedelta(days=1))  # half open
+    await republish(settings(), context, topic, period=period, sites=["SITE-A"])
+    assert topic.taken() == ["2", "3"]
+    assert [day.jobs for day in read_books(context.state).sites["SITE-A"].days.values()] == [1, 1, 1, 1]
+    with pytest.raises(NotReported, match="publish_since"):
+        await republish(settings(), context, topic, period=Window(SINCE - timedelta(days=1), NOW), force=True)
+
+
+async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_reporting, "MARKED", 3)
+    records = [job(f"{days}-{number}", days) for days in (1, 2, 3) for number in (1, 2)]
+    context, topic = context_of(records), Topic()
+    await publish(settings(), context, topic)
+    days = read_books(context.state).sites["SITE-A"].days
+    assert [day.marks is None for day in days.values()] == [True, True, False]
+    assert [day.jobs for day in days.values()] == [2, 2, 2]
+    topic.taken()
+    context.moment += timedelta(days=1)
+    await publish(settings(), context, topic)
+    assert topic.taken() == []
+    context.stored = [*records, job("3-late", 3)]
+    await publish(settings(), context, topic, all_months=True)
+    assert topic.taken() == ["3-1", "3-2", "3-late"]  # of this day it is not known any more which
+    assert len(topic.receiver.rows) == 7
+
+
+def test_a_day_that_is_not_done_keeps_its_marks() -> None:
+    marks = base64.b64encode(b"12345678").decode()
+    days = {str(date(2026, 1, day)): DayBook(marks=marks, jobs=job_reporting.MARKED) for day in (1, 2)}
+    assert forgetting(days) == days
+
+
+async def test_dry_run_shows_jobs_and_sends_none() -> None:
+    context = context_of([job("1", 1), job("ms", 1, cpu=3_000_000)])
+    context.dry_run = True
+    await publish(settings(), context, Topic())
+    assert any(text.startswith("! ms: left out") for text in context.shown)
