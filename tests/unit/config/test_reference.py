@@ -21,7 +21,7 @@ ACTIVE = "\n".join(line[1:] if re.match("#(?!#)", line) else "" for line in REFE
 KINDS = load_hooks([]).kinds
 SHIPPED = [(section, kind) for section, kinds in KINDS.sections().items() for kind in kinds.values()]
 
-EXAMPLES = {"same_source_as", "waldur_api_token"}
+EXAMPLES = {"same_source_as", "summary_fields", "waldur_api_token"}
 """Options that have a value there and no default: they mean something beside others, or one of several is needed."""
 
 

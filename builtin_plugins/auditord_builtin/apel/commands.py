@@ -1,0 +1,149 @@
+"""``auditord apel``: publish now, publish a period again, look at what was published."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import click
+
+from auditord_builtin.apel.config import ApelConfig
+from auditord_builtin.apel.months import Month
+from auditord_builtin.apel.overview import overview
+from auditord_builtin.apel.publishing import publish, republish
+from auditord_builtin.apel.sending import open_publisher
+from auditord_builtin.apel.showing import shown
+from auditord_hookspecs import PluginContext, Window
+from auditord_hookspecs.commands import CommandContext, pass_context
+
+KIND: Final = "apel"
+
+
+class MonthType(click.ParamType[Month]):
+    """A month such as 2026-02."""
+
+    name = "YYYY-MM"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Month:  # Any: click's own
+        """Read it."""
+        try:
+            return value if isinstance(value, Month) else Month.parse(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class MomentType(click.ParamType[datetime]):
+    """A day or an instant, in UTC unless it has a zone."""
+
+    name = "YYYY-MM-DD[THH:MM:SS]"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> datetime:  # Any: click's own
+        """Read it."""
+        try:
+            moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
+        except ValueError:
+            self.fail(f"{value!r} is no day or instant: write 2026-02-01 or 2026-02-01T12:00:00", param, ctx)
+        return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+_instance: Final = click.option("--instance", "name", help="Which plugin, if there are several of kind apel.")
+_dry_run: Final = click.option("--dry-run", is_flag=True, help="Show each message as it would be signed; send none.")
+_sites: Final = click.option("--site", "sites", multiple=True, help="A site by its name in GOCDB; may be repeated.")
+
+
+@click.group("apel")
+def apel_command() -> None:
+    """Report usage to EGI's accounting, APEL."""
+
+
+@apel_command.command("publish")
+@_instance
+@_dry_run
+@pass_context
+def publish_command(context: CommandContext, name: str | None, *, dry_run: bool) -> None:
+    """Report all that is due, now; every month since publish_since is looked at."""
+
+    async def act(config: ApelConfig, plugin_context: PluginContext) -> None:
+        async with open_publisher(config, plugin_context) as publisher:
+            await publish(config, plugin_context, publisher, all_months=True)
+
+    _with_instance(context, name, act, dry_run=dry_run)
+
+
+@apel_command.command("republish")
+@click.option("--month", type=MonthType(), help="The month to report again.")
+@click.option("--from", "start", type=MomentType(), help="Instead: from when on,")
+@click.option("--to", "stop", type=MomentType(), help="until when (not included); default: now.")
+@click.option("--force", is_flag=True, help="Also a month that begins before publish_since, with all its jobs.")
+@_sites
+@_instance
+@_dry_run
+@pass_context
+def republish_command(
+    context: CommandContext,
+    *,
+    name: str | None,
+    month: Month | None,
+    start: datetime | None,
+    stop: datetime | None,
+    sites: Sequence[str],
+    force: bool,
+    dry_run: bool,
+) -> None:
+    """Report a period again, changed or not.
+
+    Summaries are of whole months of UTC, and a period is widened to them; individual jobs are sent exactly.
+    """
+    if (month is None) == (start is None) or (month is not None and stop is not None):
+        raise click.UsageError("give either --month, or --from and perhaps --to")
+
+    async def act(config: ApelConfig, plugin_context: PluginContext) -> None:
+        period = (
+            month.window if month is not None else Window(start or plugin_context.now(), stop or plugin_context.now())
+        )
+        async with open_publisher(config, plugin_context) as publisher:
+            await republish(config, plugin_context, publisher, period=period, sites=sites, force=force)
+
+    _with_instance(context, name, act, dry_run=dry_run)
+
+
+@apel_command.command("show")
+@click.option("--month", type=MonthType(), help="The messages of this month, as the store says now.")
+@_sites
+@_instance
+@pass_context
+def show_command(context: CommandContext, name: str | None, month: Month | None, sites: Sequence[str]) -> None:
+    """Show what was reported of what the store has, by site and month; with --month the messages."""
+
+    async def act(config: ApelConfig, plugin_context: PluginContext) -> None:
+        chosen = list(sites or config.site.sites_to_report)
+        texts = overview(plugin_context, chosen) if month is None else _messages(config, plugin_context, chosen, month)
+        async for text in texts:
+            plugin_context.show(text.removesuffix("\n"))
+
+    _with_instance(context, name, act, dry_run=True)
+
+
+async def _messages(
+    config: ApelConfig, context: PluginContext, sites: Sequence[str], month: Month
+) -> AsyncIterator[str]:
+    for site in sites:
+        if site not in config.site.sites_to_report:
+            raise click.UsageError(f"{site} is not in sites_to_report")
+        async for text in shown(config, context.records, site, month):
+            yield text
+
+
+def _with_instance(
+    context: CommandContext, name: str | None, act: Callable[[ApelConfig, PluginContext], Any], *, dry_run: bool
+) -> None:  # Any: an awaitable
+    chosen = context.chosen(KIND, name)
+
+    async def main() -> None:
+        async with context.instance(chosen, dry_run=dry_run) as (config, plugin_context):
+            await act(config, plugin_context)
+
+    context.run(main)
