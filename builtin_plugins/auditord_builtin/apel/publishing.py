@@ -126,7 +126,7 @@ class _Run:
         looked = self._ledger.site(site).looked
         full = all_days or looked is None or looked < now.date()
         start = since if full else max(since, begin_of((now - _RECENT).date()))
-        due = await self._jobs.due_days(site, Window(start, now)) if start < now else {}
+        due = await self._jobs.due_days(site, Window(start, max(start, now)))
         reports = [
             await self._apart(site, f"{site} {day}", self._jobs.report(site, day, Window(since, now), figures))
             for day, figures in due.items()

@@ -1,0 +1,90 @@
+"""``auditord apel`` over a fake host."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from click.testing import CliRunner, Result
+
+from auditord.testing import FakeCommandContext, FakePluginContext
+from auditord_builtin.apel import APEL, auditord_commands, auditord_metrics, auditord_plugins
+from auditord_builtin.apel.metrics import INSTRUMENTS
+from auditord_hookspecs import Component, Record, Score
+from tests.builtin.apel.apel_settings import apel_settings
+
+NOW = datetime(2026, 3, 20, 12, tzinfo=UTC)
+
+
+def job(name: str, days_ago: float) -> Record:
+    stop = NOW - timedelta(days=days_ago)
+    components = (Component("Cores", 1, (Score("HEPscore23", 10.0),)), Component("TotalCPU", 3_000, ()))
+    meta: dict[str, tuple[str, ...]] = {"site_id": ("a",), "voms": ("atlas",), "submit_host": ("ce",)}
+    return Record(name, stop - timedelta(hours=1), components, stop, meta)
+
+
+@pytest.fixture
+def host() -> FakeCommandContext:
+    config = apel_settings(sites={"SITE-A": ["a"]}, since=datetime(2026, 1, 1, tzinfo=UTC))
+    records = [job("1", 1), job("2", 30), job("3", 65)]
+    return FakeCommandContext({"apel": ("apel", config)}, FakePluginContext(moment=NOW, stored=records))
+
+
+def run(host: FakeCommandContext, *arguments: str) -> Result:
+    (command,) = auditord_commands()
+    return CliRunner().invoke(command, list(arguments), obj=host)
+
+
+def test_the_module_brings_all_of_it() -> None:
+    assert list(auditord_plugins()) == [APEL]
+
+    class Daemon:
+        version = "1"
+        records = FakePluginContext()
+
+    assert tuple(auditord_metrics(Daemon())) == INSTRUMENTS
+
+
+def test_publish_shows_what_would_be_sent(host: FakeCommandContext) -> None:
+    done = run(host, "publish", "--dry-run")
+    assert done.exit_code == 0
+    assert done.output.count("APEL-normalised-summary-message: v0.4") == 3
+    assert done.output.count("APEL-sync-message: v0.1") == 3
+
+
+def test_republish_shows_whole_months(host: FakeCommandContext) -> None:
+    done = run(host, "republish", "--from", "2026-01-31", "--to", "2026-02-01T12:00:00+01:00", "--dry-run")
+    assert "reporting 2026-01 to 2026-02" in done.output
+    assert "Month: 1\n" in done.output
+    assert "Month: 3\n" not in done.output
+    one = run(host, "republish", "--month", "2026-03", "--site", "SITE-A", "--dry-run")
+    assert "reporting" not in one.output
+    assert one.output.count("Month: 3\n") == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("--month", "2026-03", "--from", "2026-03-01"),
+        ("--month", "2026-03", "--to", "2026-03-05"),
+        ("--to", "2026-03-05"),
+        ("--month", "March"),
+        ("--from", "yesterday"),
+        ("--month", "2026-03", "--instance", "other"),
+    ],
+)
+def test_what_cannot_be_meant_is_said(host: FakeCommandContext, arguments: tuple[str, ...]) -> None:
+    done = run(host, "republish", *arguments)
+    assert done.exit_code == 2
+    assert host.opened == []
+
+
+def test_show_has_nothing_then_a_table_then_messages(host: FakeCommandContext) -> None:
+    assert run(host, "show").output == "nothing was reported yet\n"
+    run(host, "publish", "--dry-run")  # the fake host keeps the state
+    lines = run(host, "show").output.splitlines()
+    assert [line.split()[:6] for line in lines[1:]] == [
+        ["SITE-A", f"2026-0{month}", "1", "1", "1", "0"] for month in (1, 2, 3)
+    ]
+    month = run(host, "show", "--month", "2026-02").output
+    assert month.count("Month: 2\n") == 2
+    assert run(host, "show", "--month", "2026-02", "--site", "SITE-X").exit_code == 2
