@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from auditord.config.documents import is_list, is_section
 from auditord.config.listen import TcpListen
@@ -10,7 +10,14 @@ from auditord_hookspecs import ImportedConfig
 
 _SPECIFIC = frozenset({"application", "database", "metrics", "rbac_config", "archival_config", "environment"})
 _KNOWN = _SPECIFIC | {"log_level", "logging", "tls_config", "ignore_record_exists_error"}
-_LEVELS = {"off": "error", "error": "error", "warn": "warning", "info": "info", "debug": "debug", "trace": "debug"}
+LEVELS: Final = {
+    "off": "error",
+    "error": "error",
+    "warn": "warning",
+    "info": "info",
+    "debug": "debug",
+    "trace": "debug",
+}
 _LEVEL_REMARKS = {"off": "there is no off: errors are always written", "trace": "there is nothing below debug"}
 _DROPPED = {
     "environment": "there is one file for every environment",
@@ -23,7 +30,6 @@ _DROPPED = {
 }
 _METRIC_KEYS = {"meta_key_site": "site_key", "meta_key_group": "group_key", "meta_key_user": "user_key"}
 _METRIC_DEFAULTS = {"meta_key_site": "site", "meta_key_group": "group", "meta_key_user": "user"}
-_ALL_INTERFACES = frozenset({"0.0.0.0", "::"})  # noqa: S104 recognised, not bound
 
 
 def import_server_config(document: Mapping[str, Any]) -> ImportedConfig | None:
@@ -68,11 +74,17 @@ def _import_addresses(result: _Import) -> None:
     hosts = result.given("application.addr") or ["127.0.0.1"]
     hosts = hosts if is_list(hosts) else str(hosts).split(",")
     port = result.given("application.port") or 8000
-    listen = [str(TcpListen(str(host).strip(), int(port))) for host in hosts]
-    open_to_all = _ALL_INTERFACES & {str(host) for host in hosts}
-    result.put(
-        "api.listen", listen, "reachable from other hosts, without TLS and without a login" if open_to_all else ""
-    )
+    listen = [TcpListen(str(host).strip(), int(port)) for host in hosts]
+    result.put("api.listen", [str(address) for address in listen])
+    if not all(address.is_loopback for address in listen) and not _speaks_tls(result):
+        result.put(
+            "api.allow_insecure", value=True, comment="reachable from other hosts, without TLS and without a login"
+        )
+
+
+def _speaks_tls(result: _Import) -> bool:
+    """Whether AUDITOR had TLS: then the same addresses without it are for the operator to allow."""
+    return result.given("tls_config.use_tls") in {True, "true"}
 
 
 def _import_metrics(result: _Import) -> None:
@@ -103,6 +115,6 @@ def _import_duplicates(result: _Import) -> None:
 
 def _import_level(result: _Import) -> None:
     level = str(result.given("log_level") or "info").lower()
-    if level not in _LEVELS:
+    if level not in LEVELS:
         result.dropped["log_level"] = f"'{level}' has no counterpart, so it is info"
-    result.put("logging.level", _LEVELS.get(level, "info"), _LEVEL_REMARKS.get(level, ""))
+    result.put("logging.level", LEVELS.get(level, "info"), _LEVEL_REMARKS.get(level, ""))

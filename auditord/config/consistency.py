@@ -1,9 +1,10 @@
-"""What no section can see alone: names that stand twice, and collectors that would count each job twice."""
+"""What no section can see alone: an open door, names that stand twice, collectors that would count each job twice."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from auditord.config.documents import Document
+from auditord.config.exposure import exposures
 from auditord.config.faults import fault
 from auditord.config.kinds import InstalledKinds
 from auditord.config.model import Configuration, kind_of, source_of
@@ -13,6 +14,7 @@ from auditord_hookspecs import CollectorKind, InstanceConfig
 def inconsistencies(configuration: Configuration, kinds: InstalledKinds, document: Document) -> list[str]:
     """One line per fault."""
     return [
+        *exposures(configuration, document),
         *_shared_names(configuration, document),
         *_shared_sources(configuration, kinds, document),
         *_fed_from_themselves(configuration, document),

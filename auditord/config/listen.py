@@ -26,6 +26,16 @@ class TcpListen:
     port: int
     optional: bool = False
 
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this host can connect; a name may stand for any address, but for localhost."""
+        try:
+            address = ip_address(self.host)
+        except ValueError:
+            return self.host.lower() == "localhost"
+        mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+        return (mapped or address).is_loopback
+
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 

@@ -53,6 +53,11 @@ class ApiSection(Section):
         description="Addresses: host:port, [IPv6 address]:port or unix:/path. A host without IPv6 may go without the "
         "default list's second address; every address of a written list must work.",
     )
+    allow_insecure: bool = Field(
+        default=False,
+        description="Allow addresses beyond this host although there is neither TLS nor a login; without it they are "
+        "refused.",
+    )
     duplicates: Duplicates = Field(
         default=Duplicates.SAME_RUN,
         description="A record whose id is known: same-run (success if the start time is equal), refuse (AUDITOR's "

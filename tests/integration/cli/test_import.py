@@ -84,6 +84,17 @@ def test_the_server_and_a_collector_become_one_file(import_texts: Import) -> Non
     assert len(configuration.api.listen) == 2
 
 
+def test_what_was_open_stays_open_and_says_so(import_texts: Import) -> None:
+    assert loaded(import_texts(SERVER)).api.allow_insecure
+    assert not loaded(import_texts("application: {port: 8000}\n")).api.allow_insecure
+
+
+def test_what_had_tls_is_not_opened_without_it(import_texts: Import) -> None:
+    result = import_texts(SERVER.replace("use_tls: false", "use_tls: true"))
+    assert isinstance(result.exception, ConfigurationError)
+    assert "neither TLS nor a login" in str(result.exception)
+
+
 def test_a_short_server_file_has_auditors_defaults(import_texts: Import) -> None:
     configuration = loaded(import_texts("application: {port: 8000}\n"))
     assert [str(address) for address in configuration.api.listen] == ["127.0.0.1:8000"]
