@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from pydantic import BaseModel, SecretStr, ValidationError
 
+from auditord.config.auditor_environment import read_auditor_environment
 from auditord.config.consistency import inconsistencies
 from auditord.config.documents import Document
 from auditord.config.environment import read_environment
@@ -47,7 +48,7 @@ def load_with_sources(
     Args:
         paths: the files; None takes ``/etc/auditord/auditord.yml``, or nothing at all if there is none.
         kinds: what may be configured.
-        environ: variables that begin with ``AUDITORD_`` win over the files.
+        environ: variables that begin with ``AUDITORD_`` win over the files; some of AUDITOR's are understood as well.
         resolve_secret: gives the secret behind a reference, None if the text is no reference.
 
     Raises:
@@ -109,7 +110,8 @@ class _OnlyHooks(BaseModel):
 def _read_all(paths: Sequence[Path] | None, environ: Mapping[str, str], models: InstanceModels) -> Document:
     files = read_files(paths)
     try:
-        return files.merged_with(read_environment(environ, files, models))
+        below = files.merged_with(read_auditor_environment(environ, files))
+        return below.merged_with(read_environment(environ, below, models))
     except ConfigurationError as error:
         raise refusal(str(error).splitlines()) from error
 
