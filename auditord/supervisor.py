@@ -3,7 +3,7 @@
 import gc
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from typing import Any, Final
 
@@ -64,7 +64,9 @@ async def run(
     """
     notifier = notifier or Notifier({}, 0)
     with plain_errors(), own(configuration.state_dir):
-        async with opened(configuration, hooks, now) as house:
+        async with AsyncExitStack() as stack:
+            with notifier.starting():
+                house = await stack.enter_async_context(opened(configuration, hooks, now))
             await _live(house, ready, stop, notifier)
 
 
@@ -76,8 +78,9 @@ async def _live(house: House, ready: Callable[[Sequence[str]], None], stop: anyi
         async with _serving(house, actions) as urls, house.clock.running():
             _announce(urls, ready, notifier)
             await stop.wait()
-            grace.ends = anyio.current_time() + house.configuration.shutdown.grace.total_seconds()
-            notifier.stopping()
+            patience = house.configuration.shutdown.grace
+            grace.ends = anyio.current_time() + patience.total_seconds()
+            notifier.stopping(patience)
         working.cancel_scope.cancel()
     await _say_what_is_left(house)
 

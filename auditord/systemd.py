@@ -3,13 +3,20 @@
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
+from threading import Event, Thread
 from typing import Final
 
 import anyio
 
 _log: Final = logging.getLogger(__name__)
+
+_EXTEND_EVERY: Final = timedelta(seconds=20)
+"""Well before systemd's own patience with a start ends (90 s)."""
+
+_EXTEND_BY: Final = timedelta(seconds=60)
 
 
 class Notifier:
@@ -30,8 +37,26 @@ class Notifier:
         """Start-up is complete."""
         self._send("READY=1")
 
-    def stopping(self) -> None:
-        """The service is on its way down."""
+    @contextmanager
+    def starting(self, every: timedelta = _EXTEND_EVERY) -> Generator[None, None, None]:
+        """Ask for more time until the context is left: to bring millions of records up to date takes minutes.
+
+        A thread asks, since a migration keeps the event loop waiting.
+        """
+        over = Event()
+        extending = Thread(target=self._extend, args=(over, every), name="start", daemon=True)
+        if self._address:
+            extending.start()
+        try:
+            yield
+        finally:
+            over.set()
+            if self._address:
+                extending.join()
+
+    def stopping(self, grace: timedelta) -> None:
+        """The service is on its way down, which takes so long and a little longer."""
+        self._ask_for(grace + _EXTEND_BY)
         self._send("STOPPING=1")
 
     def status(self, text: str) -> None:
@@ -46,6 +71,13 @@ class Notifier:
             else:
                 _log.error("the watchdog is not fed: the spool does not answer")
             await anyio.sleep(self._watchdog.total_seconds() / 2)
+
+    def _extend(self, over: Event, every: timedelta) -> None:
+        while not over.wait(every.total_seconds()):
+            self._ask_for(_EXTEND_BY)
+
+    def _ask_for(self, time: timedelta) -> None:
+        self._send(f"EXTEND_TIMEOUT_USEC={time // timedelta(microseconds=1)}")
 
     def _send(self, state: str) -> None:
         if not self._address:

@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import anyio
@@ -24,8 +25,28 @@ def test_states_arrive(systemd: tuple[socket.socket, str]) -> None:
     notifier = Notifier({"NOTIFY_SOCKET": name}, 1)
     notifier.ready()
     notifier.status("two\nlines")
-    notifier.stopping()
-    assert [receiver.recv(1_000) for _ in range(3)] == [b"READY=1", b"STATUS=two lines", b"STOPPING=1"]
+    notifier.stopping(timedelta(minutes=10))
+    assert [receiver.recv(1_000) for _ in range(4)] == [
+        b"READY=1",
+        b"STATUS=two lines",
+        b"EXTEND_TIMEOUT_USEC=660000000",
+        b"STOPPING=1",
+    ]
+
+
+def test_a_long_start_asks_for_more_time_while_the_event_loop_waits(systemd: tuple[socket.socket, str]) -> None:
+    receiver, name = systemd
+    notifier = Notifier({"NOTIFY_SOCKET": name}, 1)
+    with notifier.starting(every=timedelta(milliseconds=1)):
+        asked = [receiver.recv(1_000) for _ in range(3)]  # this very thread waits, as it does for a migration
+    assert asked == [b"EXTEND_TIMEOUT_USEC=60000000"] * 3
+    notifier.ready()
+    while (state := receiver.recv(1_000)) == asked[0]:
+        pass
+    assert state == b"READY=1"
+    receiver.settimeout(0)
+    with pytest.raises(BlockingIOError):
+        receiver.recv(1_000)
 
 
 @pytest.mark.anyio
@@ -65,6 +86,8 @@ async def test_nobody_asked_for_a_watchdog(environ: dict[str, str]) -> None:
 
 def test_without_systemd_there_is_silence(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     Notifier({}, 1).ready()
+    with Notifier({}, 1).starting(every=timedelta(microseconds=1)):
+        pass
     assert caplog.records == []
     Notifier({"NOTIFY_SOCKET": str(tmp_path / "nobody")}, 1).ready()
     assert "does not hear READY" in caplog.text
