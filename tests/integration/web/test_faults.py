@@ -420,7 +420,11 @@ async def test_an_update_above_the_limit_is_told_so() -> None:
         (b"null", {}, "Json deserialize error: "),
         (RECORD, {"content_encoding": "br"}, "Content-Encoding 'br' is not supported"),
         (RECORD, {"content_encoding": "gzip"}, "Content-Encoding: the body cannot be unpacked"),
-        (gzip.compress(RECORD)[:-9], {"content_encoding": "gzip"}, "Content-Encoding: the packed body is cut short"),
+        (
+            gzip.compress(RECORD, mtime=0)[:-9],
+            {"content_encoding": "gzip"},
+            "Content-Encoding: the packed body is cut short",
+        ),
     ],
 )
 async def test_a_refused_body_is_kept(body: bytes, headers: dict[str, str], reason: str) -> None:
