@@ -24,7 +24,7 @@ def checked_address(address: str) -> str:
     Raises:
         ValueError: it is none.
     """
-    if not _ADDRESS.fullmatch(address):
+    if not address.isascii() or not _ADDRESS.fullmatch(address):
         raise ValueError(f"'{address}' is no mail address: write it as name@example.org")
     return address
 

@@ -21,6 +21,7 @@ def with_mail(**changes: Any) -> dict[str, Any]:  # Any: options
         (with_mail(recipients=["boss@example.org"] * 2), "there twice"),
         (with_mail(recipients=["Boss <boss@example.org>"]), "no mail address"),
         (with_mail(sender="a@b\nBcc: c@d"), "no mail address"),
+        (with_mail(sender="jörg@example.org"), "no mail address"),
         (with_mail(server={"host": "mx", "security": "none", "user": "a", "password": "b"}), "in clear"),
         (with_mail(server={"user": "a"}), "go together"),
         (with_mail(users={"address": "all@example.org"}), r"needs \{user\}"),
