@@ -1,8 +1,9 @@
 """The statement of an aggregate, as far as it is the same in the SQL of every database.
 
 One statement, so that all is answered from one state of the records, has these parts: finished records and open ones,
-each as far as columns tell; then, for each component, finished and open records whose amounts only documents tell. Its
-rows are what :mod:`auditord.store.aggregates` puts together.
+each as far as columns tell, and documents where that needs no rows of their own; then, for each component that is left,
+finished and open records whose amounts only documents tell. Its rows are what :mod:`auditord.store.aggregates` puts
+together.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -118,6 +119,13 @@ class Dialect(Protocol):
         """The components of a name in documents, where columns do not tell."""
         ...
 
+    def looked_up(self, component: str) -> Sql | None:
+        """The sum of amounts of a name in a record's document, NULL if it has none of this name.
+
+        None if such a sum might not fit; a :meth:`listing` tells then.
+        """
+        ...
+
     def counts(self) -> tuple[Sequence[LiteralString], Limbs]:
         """Columns for the number of records, first and last stop time in microseconds, and the sum of runtimes."""
         ...
@@ -134,13 +142,13 @@ class _Source:
     Args:
         rows: the tables, and the condition on them.
         state: of the records.
-        amounts: columns, by their positions in the query's ``usage``.
+        amounts: by their positions in the query's ``usage``.
         scores: of the one component that is read from documents; None for a part that reads columns.
     """
 
     rows: Sql
     state: State
-    amounts: tuple[tuple[int, LiteralString], ...]
+    amounts: tuple[tuple[int, Sql], ...]
     scores: LiteralString | None
 
 
@@ -190,16 +198,17 @@ def column_of_keys(keys: tuple[str, ...], looked_up: Sql) -> Sql:
 
 def _sources(query: AggregateQuery, dialect: Dialect) -> Iterator[_Source]:
     states = dialect.states(query)
-    amounts = tuple(_amounts_in_columns(query))
+    looked_up = dict(_looked_up(query, dialect))
+    amounts = (*_amounts_in_columns(query), *looked_up.items())
     for state in states:
         yield _Source(_rows(dialect.records, [state.condition]), state, amounts, None)
     for at, usage in enumerate(query.usage):
-        if can_be_there(usage.component):
+        if can_be_there(usage.component) and at not in looked_up:
             listing = dialect.listing(usage.component)
             table = f"{dialect.records}, {listing.table}"
             for state in states:
                 rows = _rows(table, [state.condition, listing.condition])
-                yield _Source(rows, state, ((at, listing.amount),), listing.scores if usage.scores else "'[]'")
+                yield _Source(rows, state, ((at, Sql(listing.amount)),), listing.scores if usage.scores else "'[]'")
 
 
 def _rows(tables: LiteralString, conditions: Sequence[Sql]) -> Sql:
@@ -207,10 +216,19 @@ def _rows(tables: LiteralString, conditions: Sequence[Sql]) -> Sql:
     return Sql(f"{tables} WHERE {every.sql}", every.parameters)
 
 
-def _amounts_in_columns(query: AggregateQuery) -> Iterator[tuple[int, LiteralString]]:
+def _amounts_in_columns(query: AggregateQuery) -> Iterator[tuple[int, Sql]]:
     for at, usage in enumerate(query.usage):
         if usage.component in AMOUNT_COLUMNS:
-            yield at, _unless_more(AMOUNT_COLUMNS[usage.component])
+            yield at, Sql(_unless_more(AMOUNT_COLUMNS[usage.component]))
+
+
+def _looked_up(query: AggregateQuery, dialect: Dialect) -> Iterator[tuple[int, Sql]]:
+    """What documents tell while their records are passed anyway: components that need not be kept apart by scores."""
+    for at, usage in enumerate(query.usage):
+        if usage.component not in AMOUNT_COLUMNS and not usage.scores and can_be_there(usage.component):
+            amount = dialect.looked_up(usage.component)
+            if amount is not None:
+                yield at, amount
 
 
 def _sums(source: _Source, dialect: Dialect) -> tuple[Part, list[LiteralString]]:
@@ -269,7 +287,7 @@ def _inner(source: _Source, keys: Sequence[Sql], dialect: Dialect) -> Sql:
         Sql(f"{_unless_more('score_set')} AS score_set, {source.scores or dialect.no_text} AS scores"),
         _named(source.state.runtime, "ran"),
         _named(source.state.stop, "stopped"),
-        *[Sql(f"{amount} AS {_name('amount', at)}") for at, amount in source.amounts],
+        *[_named(amount, _name("amount", at)) for at, amount in source.amounts],
     ]
     selected = join(" FROM ", [join(", ", columns), source.rows])
     return Sql(f"SELECT {selected.sql}", selected.parameters)

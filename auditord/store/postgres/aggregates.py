@@ -71,6 +71,16 @@ class PostgresDialect:
             scores="(component -> 'scores')::text",
         )
 
+    def looked_up(self, component: str) -> Sql | None:
+        """The amounts in the document; whether they fit 64 bits matters as for their products."""
+        number = "bigint" if self.products is Products.PLAIN else "numeric"
+        return Sql(
+            "CASE WHEN strpos(document, %s) > 0 THEN (SELECT sum((each ->> 'amount')::numeric)"  # noqa: S608 literals
+            " FROM jsonb_array_elements(document::jsonb -> 'components') AS each WHERE each ->> 'name' = %s)"
+            f"::{number} END",
+            (as_written(component), component),
+        )
+
     def counts(self) -> tuple[Sequence[LiteralString], Limbs]:
         """Number of records, first and last stop time, sum of runtimes."""
         first, last = _MICROSECONDS.format("min(stopped)"), _MICROSECONDS.format("max(stopped)")

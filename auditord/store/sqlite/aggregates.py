@@ -76,6 +76,16 @@ class SqliteDialect:
             scores="json_extract(component.value, '$.scores')",
         )
 
+    def looked_up(self, component: str) -> Sql | None:
+        """The amounts in the document; an amount of several components may not fit if numbers are split."""
+        if self.arithmetic is Arithmetic.SPLIT:
+            return None
+        return Sql(
+            "CASE WHEN instr(document, ?) > 0 THEN (SELECT sum(json_extract(each.value, '$.amount'))"
+            " FROM json_each(document, '$.components') AS each WHERE json_extract(each.value, '$.name') = ?) END",
+            (encoded(component), component),
+        )
+
     def counts(self) -> tuple[Sequence[LiteralString], Limbs]:
         """Number of records, first and last stop time, sum of runtimes."""
         columns, limbs = sum_of("ran", self.arithmetic)
