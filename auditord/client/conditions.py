@@ -7,6 +7,7 @@ from typing import Final
 from auditord_hookspecs import Record
 from auditord_hookspecs.query import (
     AllOf,
+    AnyOf,
     Comparison,
     ComponentCompares,
     Condition,
@@ -45,6 +46,8 @@ def matches(record: Record, condition: Condition) -> bool:  # noqa: C901,PLR0911
     match condition:
         case AllOf(conditions):
             return all(matches(record, each) for each in conditions)
+        case AnyOf(conditions):
+            return any(matches(record, each) for each in conditions)
         case IdEquals(record_id):
             return record.record_id == record_id
         case IsOpen():

@@ -14,6 +14,7 @@ from auditord.client.errors import UnsupportedQuery
 from auditord_hookspecs import RecordQuery
 from auditord_hookspecs.query import (
     AllOf,
+    AnyOf,
     Comparison,
     ComponentCompares,
     Condition,
@@ -53,7 +54,7 @@ def encode_query(query: RecordQuery) -> str:
 
 def has_words(condition: Condition) -> bool:
     """Whether the grammar can say a condition."""
-    return not isinstance(condition, IsOpen | MetaContainsAny | MetaAbsent | PlaceCompares)
+    return not isinstance(condition, IsOpen | MetaContainsAny | MetaAbsent | PlaceCompares | AnyOf)
 
 
 def record_path(record_id: str) -> str:
@@ -69,9 +70,10 @@ def _flattened(condition: Condition) -> Iterator[Condition]:
         raise UnsupportedQuery(
             "the wire contract cannot ask for open records alone: leave the condition out and keep records without stop"
         )
-    elif isinstance(condition, MetaContainsAny | MetaAbsent | PlaceCompares):
+    elif isinstance(condition, MetaContainsAny | MetaAbsent | PlaceCompares | AnyOf):
         raise UnsupportedQuery(
-            "the wire contract has no words for one of several values, an absent key, or a cursor: ask for more, choose"
+            "the wire contract has no words for one of several values or conditions, an absent key, or a cursor: "
+            "ask for more, choose"
         )
     else:
         yield condition

@@ -131,6 +131,13 @@ class AllOf:
     conditions: tuple["Condition", ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    """At least one of the conditions; with none, no record."""
+
+    conditions: tuple["Condition", ...] = ()
+
+
 Condition: TypeAlias = (
     IdEquals
     | TimeCompares
@@ -143,6 +150,7 @@ Condition: TypeAlias = (
     | IsOpen
     | PlaceCompares
     | AllOf
+    | AnyOf
 )
 
 

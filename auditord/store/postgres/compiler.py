@@ -11,6 +11,7 @@ from auditord.store.rows import AMOUNT_COLUMNS, OLDER_KEYS, can_be_there
 from auditord_hookspecs import RecordQuery
 from auditord_hookspecs.query import (
     AllOf,
+    AnyOf,
     Comparison,
     ComponentCompares,
     Condition,
@@ -85,10 +86,12 @@ def follows_an_index(query: RecordQuery) -> bool:
     return query.order.field is not SortField.RUNTIME and not _is_selective(query.where, query.order.field)
 
 
-def _is_selective(condition: Condition, order: SortField) -> bool:
+def _is_selective(condition: Condition, order: SortField) -> bool:  # noqa: PLR0911 same as below
     match condition:
         case AllOf(conditions):
             return any(_is_selective(part, order) for part in conditions)
+        case AnyOf(conditions):
+            return all(_is_selective(part, order) for part in conditions)
         case TimeCompares(field):
             return _TIME_ORDERS[field] is not order
         case PlaceCompares():
@@ -105,7 +108,9 @@ def compile_condition(condition: Condition) -> Compiled:  # noqa: C901,PLR0911 o
     """What is true of the rows of ``auditord.records`` that match."""
     match condition:
         case AllOf(conditions):
-            return _all_of([compile_condition(part) for part in conditions])
+            return _joined(" AND ", "TRUE", [compile_condition(part) for part in conditions])
+        case AnyOf(conditions):
+            return _joined(" OR ", "FALSE", [compile_condition(part) for part in conditions])
         case IdEquals(record_id):
             return Compiled("record_id = %s", (record_id,)) if can_be_there(record_id) else _NEVER
         case IsOpen():
@@ -129,10 +134,10 @@ def compile_condition(condition: Condition) -> Compiled:  # noqa: C901,PLR0911 o
             return Compiled(f"(start_time, record_id) {_OPERATORS[comparison]} (%s, %s)", place)
 
 
-def _all_of(parts: list[Compiled]) -> Compiled:
+def _joined(word: LiteralString, of_none: LiteralString, parts: list[Compiled]) -> Compiled:
     if not parts:
-        return Compiled("TRUE")
-    sql = " AND ".join([part.sql for part in parts])
+        return Compiled(of_none)
+    sql = word.join([part.sql for part in parts])
     return Compiled(f"({sql})", tuple(parameter for part in parts for parameter in part.parameters))
 
 

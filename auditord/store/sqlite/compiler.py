@@ -15,6 +15,7 @@ from auditord.store.rows import AMOUNT_COLUMNS, META_COLUMNS, OLDER_KEYS, to_mic
 from auditord_hookspecs import RecordQuery
 from auditord_hookspecs.query import (
     AllOf,
+    AnyOf,
     Comparison,
     ComponentCompares,
     Condition,
@@ -112,7 +113,9 @@ def compile_condition(condition: Condition) -> Compiled:
 def _condition(condition: Condition, order: SortField) -> Compiled:  # noqa: C901,PLR0911 one branch per type of node
     match condition:
         case AllOf(conditions):
-            return _all_of([_condition(part, order) for part in conditions])
+            return _joined(" AND ", "TRUE", [_condition(part, order) for part in conditions])
+        case AnyOf(conditions):
+            return _joined(" OR ", "FALSE", [_condition(part, order) for part in conditions])
         case IdEquals(record_id):
             return Compiled("record_id = ?", (record_id,))
         case IsOpen():
@@ -137,10 +140,10 @@ def _condition(condition: Condition, order: SortField) -> Compiled:  # noqa: C90
             return Compiled(f"({start}, record_id) {_OPERATORS[comparison]} (?, ?)", (to_micros(moment), record_id))
 
 
-def _all_of(parts: list[Compiled]) -> Compiled:
+def _joined(word: LiteralString, of_none: LiteralString, parts: list[Compiled]) -> Compiled:
     if not parts:
-        return Compiled("TRUE")
-    sql = " AND ".join([part.sql for part in parts])
+        return Compiled(of_none)
+    sql = word.join([part.sql for part in parts])
     return Compiled(f"({sql})", tuple(parameter for part in parts for parameter in part.parameters))
 
 

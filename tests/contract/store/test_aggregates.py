@@ -36,6 +36,7 @@ from auditord_hookspecs import (
 )
 from auditord_hookspecs.query import (
     AllOf,
+    AnyOf,
     Comparison,
     ComponentCompares,
     Condition,
@@ -116,7 +117,8 @@ LEAVES: st.SearchStrategy[Condition] = st.one_of(
     st.builds(ComponentCompares, NAMES, COMPARISONS, AMOUNTS),
     st.builds(PlaceCompares, COMPARISONS, TIMES, st.text("abcdef", min_size=1, max_size=3)),
 )
-CONDITIONS = st.just(AllOf()) | LEAVES | st.builds(AllOf, st.lists(LEAVES, max_size=2).map(tuple))
+NESTED = st.just(AllOf()) | LEAVES | st.builds(AllOf, st.lists(LEAVES, max_size=2).map(tuple))
+CONDITIONS = NESTED | st.builds(AnyOf, st.lists(NESTED, max_size=2).map(tuple))
 DIMENSIONS: st.SearchStrategy[Dimension] = st.one_of(
     st.sampled_from(
         [MetaValue("site_id", "site"), MetaValue("site_id"), MetaValue("site"), MetaValue("user_id", "VO")]

@@ -15,6 +15,7 @@ from auditord.store import Duplicates, Provenance, RecordStore
 from auditord_hookspecs import Component, Record, RecordQuery
 from auditord_hookspecs.query import (
     AllOf,
+    AnyOf,
     Comparison,
     ComponentCompares,
     Condition,
@@ -103,7 +104,8 @@ LEAVES: st.SearchStrategy[Condition] = st.one_of(
     st.builds(PlaceCompares, COMPARISONS, TIMES, IDS),
     st.builds(ComponentCompares, NAMES, COMPARISONS, AMOUNTS),
 )
-CONDITIONS = LEAVES | st.builds(AllOf, st.lists(LEAVES, max_size=3).map(tuple))
+NESTED = LEAVES | st.builds(AllOf, st.lists(LEAVES, max_size=3).map(tuple))
+CONDITIONS = NESTED | st.builds(AnyOf, st.lists(NESTED, max_size=3).map(tuple))
 QUERIES = st.builds(
     RecordQuery,
     CONDITIONS,
