@@ -12,7 +12,7 @@ from anyio.abc import TaskGroup
 
 from auditord import __version__
 from auditord.actions import Actions, Section
-from auditord.config.model import INSTANCE_SECTIONS, Configuration, kind_of
+from auditord.config.model import WORKING_SECTIONS, Configuration, kind_of
 from auditord.errors import HookError, plain_errors
 from auditord.health import TaskHealth
 from auditord.hooks import Hooks
@@ -133,7 +133,7 @@ def _serving(house: House, actions: Actions) -> AbstractAsyncContextManager[Sequ
 def _not_enabled(house: House) -> Sequence[TaskHealth]:
     return [
         TaskHealth(name, kind_of(config), section)
-        for section in INSTANCE_SECTIONS
+        for section in WORKING_SECTIONS
         for name, config in getattr(house.configuration, section).items()
         if not config.enabled
     ]

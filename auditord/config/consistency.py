@@ -8,6 +8,7 @@ from auditord.config.exposure import exposures
 from auditord.config.faults import fault
 from auditord.config.kinds import InstalledKinds
 from auditord.config.model import Configuration, kind_of, source_of
+from auditord.config.naming import suggestion
 from auditord_hookspecs import CollectorKind, InstanceConfig
 
 
@@ -18,6 +19,7 @@ def inconsistencies(configuration: Configuration, kinds: InstalledKinds, documen
         *_shared_names(configuration, document),
         *_shared_sources(configuration, kinds, document),
         *_fed_from_themselves(configuration, document),
+        *_unknown_roles(configuration, kinds, document),
     ]
 
 
@@ -34,6 +36,15 @@ def _fed_from_themselves(configuration: Configuration, document: Document) -> It
         if kind_of(sender) == "local" and source_of(sender) != "collectors":
             text = "what clients write over the API is in the record store already: say collectors, or leave it out"
             yield fault(document, ("senders", name, "from"), text)
+
+
+def _unknown_roles(configuration: Configuration, kinds: InstalledKinds, document: Document) -> Iterator[str]:
+    known = configuration.access.known_roles()
+    for name, config in configuration.authenticators.items():
+        for role in dict.fromkeys(kinds.authenticators[kind_of(config)].roles(config)):
+            if role not in known:
+                text = f"there is no role '{role}' in access.roles{suggestion(role, known)}"
+                yield fault(document, ("authenticators", name), text)
 
 
 def _shared_sources(configuration: Configuration, kinds: InstalledKinds, document: Document) -> list[str]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from auditord_hookspecs import CollectorKind, PluginKind, SenderKind
+from auditord_hookspecs import AuthenticatorKind, CollectorKind, PluginKind, SenderKind
 from auditord_hookspecs.kinds import AnyKind
 
 
@@ -15,7 +15,13 @@ class InstalledKinds:
     collectors: Mapping[str, CollectorKind[Any]] = field(default_factory=dict[str, CollectorKind[Any]])
     plugins: Mapping[str, PluginKind[Any]] = field(default_factory=dict[str, PluginKind[Any]])
     senders: Mapping[str, SenderKind[Any]] = field(default_factory=dict[str, SenderKind[Any]])
+    authenticators: Mapping[str, AuthenticatorKind[Any]] = field(default_factory=dict[str, AuthenticatorKind[Any]])
 
     def sections(self) -> Mapping[str, Mapping[str, AnyKind]]:
         """The kinds of each section of the configuration that holds instances."""
-        return {"collectors": self.collectors, "plugins": self.plugins, "senders": self.senders}
+        return {
+            "collectors": self.collectors,
+            "plugins": self.plugins,
+            "senders": self.senders,
+            "authenticators": self.authenticators,
+        }

@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 from pydantic import Field, field_validator, model_validator
 
+from auditord.config.access import AccessSection
 from auditord.config.documents import is_section
 from auditord.config.listen import DEFAULT_LISTEN, Listen
 from auditord.config.sizes import Size
@@ -35,7 +36,10 @@ INSTANCE_NAME = r"^[a-z][a-z0-9_]*$"
 
 InstanceName = Annotated[str, Field(pattern=INSTANCE_NAME)]
 
-INSTANCE_SECTIONS = ("collectors", "plugins", "senders")
+INSTANCE_SECTIONS = ("collectors", "plugins", "senders", "authenticators")
+
+WORKING_SECTIONS = ("collectors", "plugins", "senders")
+"""Those whose instances do something by themselves."""
 
 
 SslMode: TypeAlias = Literal["disable", "allow", "prefer", "require", "verify-ca", "verify-full"]
@@ -193,6 +197,7 @@ class Configuration(Section):
         "$XDG_STATE_HOME/auditord or ~/.local/state/auditord."
     )
     api: ApiSection = ApiSection()
+    access: AccessSection = AccessSection()
     store: StoreSection
     metrics: MetricsSection = MetricsSection()
     hooks: HooksSection = HooksSection()
@@ -201,6 +206,10 @@ class Configuration(Section):
     collectors: Mapping[InstanceName, InstanceConfig] = Field(default={}, description="Sources of records, by name.")
     plugins: Mapping[InstanceName, InstanceConfig] = Field(default={}, description="Consumers of records, by name.")
     senders: Mapping[InstanceName, InstanceConfig] = Field(default={}, description="Destinations, by name.")
+    authenticators: Mapping[InstanceName, InstanceConfig] = Field(
+        default={},
+        description="How callers of the API prove who they are; without any, all may read and write.",
+    )
 
     @model_validator(mode="before")
     @classmethod

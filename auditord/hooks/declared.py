@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from auditord.config.kinds import InstalledKinds
 from auditord.config.model import INSTANCE_NAME
 from auditord.hooks.entries import HookModule
-from auditord_hookspecs import CollectorKind, InstanceConfig, PluginKind, SenderKind
+from auditord_hookspecs import AuthenticatorKind, CollectorKind, InstanceConfig, PluginKind, SenderKind
 from auditord_hookspecs.kinds import AnyKind
 
 Declared: TypeAlias = tuple[HookModule, Any]  # Any: what a hook module yields is checked here
@@ -18,6 +18,7 @@ _DECLARATIONS: Mapping[str, tuple[str, type]] = {
     "auditord_collectors": ("collectors", CollectorKind),
     "auditord_plugins": ("plugins", PluginKind),
     "auditord_senders": ("senders", SenderKind),
+    "auditord_authenticators": ("authenticators", AuthenticatorKind),
 }
 KIND_HOOKS = tuple(_DECLARATIONS)
 

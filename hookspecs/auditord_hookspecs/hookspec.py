@@ -13,6 +13,7 @@ import pluggy
 from prometheus_client.registry import Collector
 from pydantic import SecretStr
 
+from auditord_hookspecs.access import AuthenticatorKind
 from auditord_hookspecs.contexts import Daemon
 from auditord_hookspecs.kinds import CollectorKind, PluginKind, RunReport, SenderKind
 
@@ -57,6 +58,19 @@ def auditord_senders() -> Iterable[SenderKind[Any]]:  # Any: each kind has its o
         @hookimpl
         def auditord_senders():
             yield SenderKind(name="local", config=LocalConfig, open=open_store)
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def auditord_authenticators() -> Iterable[AuthenticatorKind[Any]]:  # Any: each kind has its own configuration model
+    """Bring kinds of authenticators: ways to prove who one is. Called before the configuration is read.
+
+    Example::
+
+        @hookimpl
+        def auditord_authenticators():
+            yield AuthenticatorKind(name="badges", config=BadgesConfig, open=open_badges, roles=badge_roles)
     """
     raise NotImplementedError
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
+from auditord_hookspecs.access import AuthenticatorKind
 from auditord_hookspecs.config import InstanceConfig
 from auditord_hookspecs.contexts import CollectorContext, PluginContext, SenderContext
 from auditord_hookspecs.entries import Entry
@@ -192,4 +193,4 @@ class RunReport:
     skipped: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
-AnyKind: TypeAlias = CollectorKind[Any] | PluginKind[Any] | SenderKind[Any]
+AnyKind: TypeAlias = CollectorKind[Any] | PluginKind[Any] | SenderKind[Any] | AuthenticatorKind[Any]

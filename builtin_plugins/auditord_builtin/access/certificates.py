@@ -1,0 +1,79 @@
+"""Authenticator ``certificates``: the certificate with which a client opened its TLS connection."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from pydantic import Field, model_validator
+
+from auditord_builtin.access.patterns import fits
+from auditord_builtin.access.rules import Pattern, Rule, identified, named_roles
+from auditord_hookspecs import (
+    Authenticate,
+    AuthenticatorContext,
+    AuthenticatorKind,
+    Certificate,
+    Credentials,
+    Identity,
+    InstanceConfig,
+)
+
+
+class CertificateRule(Rule):
+    """Certificates that fit everything that is said; ``*`` stands for anything."""
+
+    common_name: Pattern | None = Field(default=None, description="A common name (CN) of the subject.")
+    subject: Pattern | None = Field(
+        default=None, description="The whole subject: CN=x,O=y as in RFC 4514, or /O=y/CN=x as grid tools write it."
+    )
+    alternative_name: Pattern | None = Field(
+        default=None, description="A DNS name, mail address or URI among the alternative names."
+    )
+
+    @model_validator(mode="after")
+    def _says_something(self) -> "CertificateRule":
+        if self.common_name is None and self.subject is None and self.alternative_name is None:
+            raise ValueError("say common_name, subject or alternative_name; '*' is everybody with a certificate")
+        return self
+
+    def fits(self, certificate: Certificate) -> bool:
+        """Whether it is about this certificate."""
+        subjects = (certificate.subject, certificate.grid_subject)
+        return (
+            _any_fits(self.common_name, certificate.common_names)
+            and _any_fits(self.subject, subjects)
+            and _any_fits(self.alternative_name, certificate.alternative_names)
+        )
+
+
+class CertificatesConfig(InstanceConfig):
+    """Client certificates, which a listener with TLS must ask for."""
+
+    rules: tuple[CertificateRule, ...] = Field(min_length=1, description="Whose certificate gets which roles.")
+
+
+def _any_fits(pattern: str | None, texts: tuple[str, ...]) -> bool:
+    return pattern is None or any(fits(pattern, text) for text in texts)
+
+
+@asynccontextmanager
+async def open_certificates(
+    config: CertificatesConfig, context: AuthenticatorContext
+) -> AsyncGenerator[Authenticate, None]:
+    """Nothing is opened: TLS has proved that the certificate is the client's and whose authority signed it."""
+    del context
+
+    async def authenticate(credentials: Credentials) -> Identity | None:
+        certificate = credentials.certificate
+        if certificate is None:
+            return None
+        return identified(certificate.subject, [rule for rule in config.rules if rule.fits(certificate)])
+
+    yield authenticate
+
+
+KIND = AuthenticatorKind(
+    name="certificates",
+    config=CertificatesConfig,
+    open=open_certificates,
+    roles=lambda config: named_roles(config.rules),
+)

@@ -1,0 +1,48 @@
+"""Authenticator ``networks``: where a connection comes from, for clients that can prove nothing else."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from ipaddress import IPv4Network, IPv6Network, ip_address
+
+from pydantic import Field
+
+from auditord_builtin.access.rules import Rule, identified, named_roles
+from auditord_hookspecs import (
+    Authenticate,
+    AuthenticatorContext,
+    AuthenticatorKind,
+    Credentials,
+    Identity,
+    InstanceConfig,
+)
+
+
+class NetworkRule(Rule):
+    """Everybody at some addresses."""
+
+    network: IPv4Network | IPv6Network = Field(description="Such as 127.0.0.0/8, ::1/128 or 192.0.2.7.")
+
+
+class NetworksConfig(InstanceConfig):
+    """Addresses that are trusted: any user of such a host is let in, and so is who can pretend to be there."""
+
+    rules: tuple[NetworkRule, ...] = Field(min_length=1, description="Which network gets which roles.")
+
+
+@asynccontextmanager
+async def open_networks(config: NetworksConfig, context: AuthenticatorContext) -> AsyncGenerator[Authenticate, None]:
+    """Nothing is opened. The address is that of the connection; no header can change it."""
+    del context
+
+    async def authenticate(credentials: Credentials) -> Identity | None:
+        if credentials.address is None or credentials.token is not None:
+            return None
+        address = ip_address(credentials.address)
+        return identified(str(address), [rule for rule in config.rules if address in rule.network])
+
+    yield authenticate
+
+
+KIND = AuthenticatorKind(
+    name="networks", config=NetworksConfig, open=open_networks, roles=lambda config: named_roles(config.rules)
+)

@@ -1,0 +1,90 @@
+"""Authenticator ``unix_users``: the user at the other end of a unix socket, as the kernel says."""
+
+import grp
+import pwd
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from pydantic import Field, model_validator
+
+from auditord_builtin.access.rules import Pattern, Rule, identified, named_roles
+from auditord_hookspecs import (
+    Authenticate,
+    AuthenticatorContext,
+    AuthenticatorKind,
+    Credentials,
+    Identity,
+    InstanceConfig,
+    UnixPeer,
+)
+
+
+class UnixRule(Rule):
+    """A user, or everybody in a group."""
+
+    user: Pattern | None = Field(default=None, description="A user's name or number.")
+    group: Pattern | None = Field(default=None, description="A group's name or number.")
+
+    @model_validator(mode="after")
+    def _says_one(self) -> "UnixRule":
+        if (self.user is None) == (self.group is None):
+            raise ValueError("say either user or group")
+        return self
+
+
+class UnixUsersConfig(InstanceConfig):
+    """Local users, on listeners unix:/path."""
+
+    rules: tuple[UnixRule, ...] = Field(min_length=1, description="Which user or group gets which roles.")
+
+
+def _is_meant(rule: UnixRule, peer: UnixPeer, users: dict[str, int], groups: dict[str, int]) -> bool:
+    if rule.user is not None:
+        return users[rule.user] == peer.uid
+    return groups[rule.group or ""] in {peer.gid, *peer.groups}
+
+
+def _uid(name: str) -> int:
+    """The number of a user.
+
+    Raises:
+        ValueError: the system does not know the name.
+    """
+    try:
+        return int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid
+    except KeyError as error:
+        raise ValueError(f"this host has no user '{name}'") from error
+
+
+def _gid(name: str) -> int:
+    try:
+        return int(name) if name.isdecimal() else grp.getgrnam(name).gr_gid
+    except KeyError as error:
+        raise ValueError(f"this host has no group '{name}'") from error
+
+
+@asynccontextmanager
+async def open_unix_users(config: UnixUsersConfig, context: AuthenticatorContext) -> AsyncGenerator[Authenticate, None]:
+    """Look the names up once; asking the system for each request could take seconds where names come over the network.
+
+    Raises:
+        ValueError: the system does not know a user or a group.
+    """
+    del context
+    users = {rule.user: _uid(rule.user) for rule in config.rules if rule.user is not None}
+    groups = {rule.group: _gid(rule.group) for rule in config.rules if rule.group is not None}
+    names = {uid: name for name, uid in users.items()}
+
+    async def authenticate(credentials: Credentials) -> Identity | None:
+        peer = credentials.peer
+        if peer is None:
+            return None
+        fitting = [rule for rule in config.rules if _is_meant(rule, peer, users, groups)]
+        return identified(names.get(peer.uid, str(peer.uid)), fitting)
+
+    yield authenticate
+
+
+KIND = AuthenticatorKind(
+    name="unix_users", config=UnixUsersConfig, open=open_unix_users, roles=lambda config: named_roles(config.rules)
+)
