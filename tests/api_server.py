@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -192,10 +193,15 @@ async def api_server(
     max_body: int = 1 << 20,
     destinations: Sequence[str] = ("local",),
     now: Callable[[], datetime] = lambda: NOW,
+    listen: object = "127.0.0.1:0",
+    client_tls: ssl.SSLContext | bool = True,
+    options: Mapping[str, object] | None = None,
 ) -> AsyncGenerator[Api, None]:
     """Serve an empty store in a folder."""
     faults, registry = Faults(), CollectorRegistry()
-    section = ApiSection.model_validate({"listen": ["127.0.0.1:0"], "max_body": max_body, "duplicates": duplicates})
+    section = ApiSection.model_validate(
+        {"listen": [listen], "max_body": max_body, "duplicates": duplicates, **(options or {})}
+    )
     faulty: Any = FaultyStore  # Any: it passes on what it does not do itself
     spooling: Any = FaultySpool  # Any: the same
     async with (
@@ -210,7 +216,7 @@ async def api_server(
             now=now,
             grace=timedelta(seconds=5),
         ) as (url,),
-        aiohttp.ClientSession(url) as session,
+        aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(ssl=client_tls)) as session,
     ):
         yield Api(session, store, spool, registry, faults)
 

@@ -24,7 +24,6 @@ _DROPPED = {
     "application.web_workers": "one process serves every request",
     "database": "records are kept in auditord's own store (store.url); AUDITOR's database is not touched",
     "logging": "the daemon logs to standard error or the journal, which keep and rotate it",
-    "tls_config": "this version serves plain HTTP; put a TLS proxy before it if the network is not trusted",
     "rbac_config": "this version does not tell readers and writers apart; restrict who reaches the addresses",
     "archival_config": "old records stay in the store",
 }
@@ -71,20 +70,30 @@ class _Import:
 def _import_addresses(result: _Import) -> None:
     if result.given("application") is None:
         return
-    hosts = result.given("application.addr") or ["127.0.0.1"]
-    hosts = hosts if is_list(hosts) else str(hosts).split(",")
-    port = result.given("application.port") or 8000
-    listen = [TcpListen(str(host).strip(), int(port)) for host in hosts]
+    if result.given("tls_config.use_tls") in {True, "true"}:
+        _import_tls(result)
+        return
+    listen = _addresses(result.given("application.addr"), result.given("application.port") or 8000)
     result.put("api.listen", [str(address) for address in listen])
-    if not all(address.is_loopback for address in listen) and not _speaks_tls(result):
+    if not all(address.is_loopback for address in listen):
         result.put(
             "api.allow_insecure", value=True, comment="reachable from other hosts, without TLS and without a login"
         )
 
 
-def _speaks_tls(result: _Import) -> bool:
-    """Whether AUDITOR had TLS: then the same addresses without it are for the operator to allow."""
-    return result.given("tls_config.use_tls") in {True, "true"}
+def _import_tls(result: _Import) -> None:
+    hosts = result.given("tls_config.https_addr") or result.given("application.addr")
+    options = {"certificate": "server_cert_path", "key": "server_key_path", "client_ca": "ca_cert_path"}
+    tls = {ours: result.given(f"tls_config.{theirs}") for ours, theirs in options.items()}
+    listen = _addresses(hosts, result.given("tls_config.https_port") or 8443)
+    remark = "with TLS alone: AUDITOR left its plain port open beside it, where nobody was asked for a certificate"
+    result.put("api.listen", [{"address": str(each), "tls": tls} for each in listen], remark)
+
+
+def _addresses(hosts: Any, port: Any) -> list[TcpListen]:  # Any: as the file says it
+    hosts = hosts or ["127.0.0.1"]
+    hosts = hosts if is_list(hosts) else str(hosts).split(",")
+    return [TcpListen(str(host).strip(), int(port)) for host in hosts]
 
 
 def _import_metrics(result: _Import) -> None:

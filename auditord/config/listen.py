@@ -1,14 +1,42 @@
 """Where the API listens: addresses as the configuration writes them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, model_validator
+from pydantic_core import CoreSchema, core_schema
+
+from auditord_hookspecs import Section
 
 _MAX_PORT = 65_535
 _FORMS = "write host:port, [IPv6 address]:port or unix:/path"
+
+
+class ListenTls(Section):
+    """TLS at one address. The files are read again when they change, so a renewed certificate needs no restart."""
+
+    certificate: Path = Field(description="PEM file of the server's certificate, with what stands between it and a CA.")
+    key: Path | None = Field(default=None, description="PEM file of its key, unless it is in the same file.")
+    client_ca: Path | None = Field(
+        default=None, description="PEM file of the authorities that vouch for clients; without it none is asked."
+    )
+    client_certificate: Literal["required", "optional"] = Field(
+        default="required", description="With client_ca: whether a client must show a certificate, or may."
+    )
+    minimum: Literal["1.2", "1.3"] = Field(default="1.2", description="The oldest version of TLS that is spoken.")
+
+    @property
+    def asks_everybody(self) -> bool:
+        """Whether nobody gets in without a certificate."""
+        return self.client_ca is not None and self.client_certificate == "required"
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """What it reads."""
+        return tuple(file for file in (self.certificate, self.key, self.client_ca) if file is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +48,13 @@ class TcpListen:
         port: 0 lets the system choose.
         optional: skip this address where the host lacks its family. Only the default list has such addresses: what an
             operator wrote must work, or the daemon does not start.
+        tls: how it is secured; None: not at all.
     """
 
     host: str
     port: int
     optional: bool = False
+    tls: ListenTls | None = None
 
     @property
     def is_loopback(self) -> bool:
@@ -46,7 +76,7 @@ class UnixListen:
 
     Args:
         path: absolute.
-        mode: who may connect; the configuration cannot say.
+        mode: who may connect.
     """
 
     path: Path
@@ -56,14 +86,39 @@ class UnixListen:
         return f"unix:{self.path}"
 
 
-def parse_listen(value: Any) -> Any:  # Any: whatever stood in the file
+class ListenSection(Section):
+    """An address with options."""
+
+    address: str = Field(description="host:port, [IPv6 address]:port or unix:/path.")
+    tls: ListenTls | None = Field(default=None, description="Serve TLS there.")
+    mode: str | None = Field(
+        default=None, pattern="^0?[0-7]{3}$", description='Who may use a unix socket; in quotes, by default "0660".'
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> "ListenSection":
+        if isinstance(parse_listen(self.address), UnixListen):
+            if self.tls is not None:
+                raise ValueError("a unix socket has no use for tls: leave it out")
+        elif self.mode is not None:
+            raise ValueError("mode is for unix sockets: leave it out")
+        return self
+
+    def resolved(self) -> TcpListen | UnixListen:
+        """The address itself."""
+        match parse_listen(self.address):
+            case UnixListen(path):
+                return UnixListen(path) if self.mode is None else UnixListen(path, int(self.mode, 8))
+            case TcpListen(host, port):
+                return TcpListen(host, port, tls=self.tls)
+
+
+def parse_listen(value: str) -> TcpListen | UnixListen:
     """Read ``127.0.0.1:8000``, ``[::1]:8000`` or ``unix:/run/auditord/api.sock``.
 
     Raises:
         ValueError: the text is none of these.
     """
-    if not isinstance(value, str):
-        return value
     if value.startswith("unix:"):
         return _unix(value.removeprefix("unix:"))
     host, colon, port = value.rpartition(":")
@@ -88,12 +143,39 @@ def _host(host: str, value: str) -> str:
     return host
 
 
-Listen: TypeAlias = Annotated[
-    TcpListen | UnixListen,
-    BeforeValidator(parse_listen),
-    PlainSerializer(str, return_type=str),
-    WithJsonSchema({"type": "string", "examples": ["127.0.0.1:8000", "[::1]:8000", "unix:/run/auditord/api.sock"]}),
-]
+def written(address: TcpListen | UnixListen) -> str | dict[str, Any]:  # Any: plain values
+    """An address as the configuration says it: a text unless it has options."""
+    match address:
+        case TcpListen(tls=None) | UnixListen(mode=0o660):
+            return str(address)
+        case UnixListen(mode=mode):
+            return {"address": str(address), "mode": f"{mode:04o}"}
+        case TcpListen(tls=tls):
+            return {"address": str(address), "tls": tls and tls.model_dump(mode="json", exclude_defaults=True)}
+
+
+class _Readable:
+    """Lets pydantic read an address: a text, or a section with the address and its options."""
+
+    def __get_pydantic_core_schema__(self, _source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_wrap_validator_function(
+            _read,
+            handler.generate_schema(ListenSection),
+            serialization=core_schema.plain_serializer_function_ser_schema(written),
+        )
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        examples = ["127.0.0.1:8000", "[::1]:8000", "unix:/run/auditord/api.sock"]
+        return {"anyOf": [{"type": "string", "examples": examples}, handler(schema)]}
+
+
+def _read(value: Any, section: Callable[[Any], ListenSection]) -> TcpListen | UnixListen:  # Any: what stood in the file
+    if isinstance(value, TcpListen | UnixListen):
+        return value
+    return parse_listen(value) if isinstance(value, str) else section(value).resolved()
+
+
+Listen: TypeAlias = Annotated[TcpListen | UnixListen, _Readable()]
 
 DEFAULT_LISTEN: tuple[TcpListen | UnixListen, ...] = (
     TcpListen("127.0.0.1", 8000),

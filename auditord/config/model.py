@@ -54,13 +54,14 @@ class ApiSection(Section):
     listen: tuple[Listen, ...] = Field(
         default=DEFAULT_LISTEN,
         json_schema_extra={"default": [str(address) for address in DEFAULT_LISTEN]},
-        description="Addresses: host:port, [IPv6 address]:port or unix:/path. A host without IPv6 may go without the "
-        "default list's second address; every address of a written list must work.",
+        description="Addresses: host:port, [IPv6 address]:port or unix:/path, or a section with address, tls and mode. "
+        " A host without IPv6 may go without the default list's second address; every address of a written "
+        "list must work.",
     )
     allow_insecure: bool = Field(
         default=False,
-        description="Allow addresses beyond this host although there is neither TLS nor a login; without it they are "
-        "refused.",
+        description="Allow addresses beyond this host without TLS, and plain addresses beside those with TLS; "
+        "otherwise they are refused.",
     )
     duplicates: Duplicates = Field(
         default=Duplicates.SAME_RUN,

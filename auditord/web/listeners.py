@@ -5,38 +5,58 @@ import socket
 import stat
 from collections.abc import Generator, Iterable
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from errno import EACCES, EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT
 from pathlib import Path
 
-from auditord.config.listen import TcpListen, UnixListen
+from auditord.config.listen import ListenTls, TcpListen, UnixListen
 from auditord.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A socket that clients can be let in at.
+
+    Args:
+        socket: bound; somebody must still listen.
+        address: of the configuration; a name may have become several sockets.
+    """
+
+    socket: socket.socket
+    address: TcpListen | UnixListen
+
+    @property
+    def tls(self) -> ListenTls | None:
+        """How it is secured."""
+        return self.address.tls if isinstance(self.address, TcpListen) else None
+
+    @property
+    def url(self) -> str:
+        """Where a client finds it, with the port that the system chose."""
+        if isinstance(self.address, UnixListen):
+            return f"unix:{self.socket.getsockname()}"
+        host, port = self.socket.getsockname()[:2]
+        scheme = "http" if self.address.tls is None else "https"
+        return f"{scheme}://[{host}]:{port}" if self.socket.family == socket.AF_INET6 else f"{scheme}://{host}:{port}"
+
+
 @contextmanager
-def bound_sockets(addresses: Iterable[TcpListen | UnixListen]) -> Generator[list[socket.socket], None, None]:
+def bound_sockets(addresses: Iterable[TcpListen | UnixListen]) -> Generator[list[Bound], None, None]:
     """Bind every address; leaving closes the sockets and removes the unix ones' files.
 
     Raises:
         ConfigurationError: an address cannot be had; the text says why and what to do.
     """
     with ExitStack() as stack:
-        found: list[socket.socket] = []
+        found: list[Bound] = []
         for address in addresses:
             opened = _unix(address) if isinstance(address, UnixListen) else _tcp(address)
-            found += [stack.enter_context(sock) for sock in opened]
+            found += [Bound(stack.enter_context(sock), address) for sock in opened]
             if isinstance(address, UnixListen):
                 stack.callback(_remove, address.path, address.path.stat().st_ino)
         yield found
-
-
-def url(sock: socket.socket) -> str:
-    """Where a client finds a listening socket, with the port that the system chose."""
-    if sock.family == socket.AF_UNIX:
-        return f"unix:{sock.getsockname()}"
-    host, port = sock.getsockname()[:2]
-    return f"http://[{host}]:{port}" if sock.family == socket.AF_INET6 else f"http://{host}:{port}"
 
 
 def _tcp(address: TcpListen) -> list[socket.socket]:

@@ -1,8 +1,6 @@
 """The life of the HTTP server: from bound sockets to the last answer."""
 
-import asyncio
 import logging
-import socket
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -17,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from auditord.config.listen import UnixListen
 from auditord.config.model import ApiSection
 from auditord.store import RecordStore
+from auditord.web.accepting import accepting
 from auditord.web.api.adding import AddingDesk
 from auditord.web.api.amending import AmendingDesk
 from auditord.web.api.document import PATH as DOCUMENT_PATH
@@ -31,7 +30,7 @@ from auditord.web.api.table import amending_operations, inside_operations, recor
 from auditord.web.control import for_the_owner
 from auditord.web.dispatch import Dispatcher, Route
 from auditord.web.figures import HttpFigures
-from auditord.web.listeners import bound_sockets, url
+from auditord.web.listeners import bound_sockets
 from auditord.web.operations import Operations
 from auditord.web.reading import Reading
 from auditord.web.rubbish import server_log
@@ -50,7 +49,6 @@ MAX_HEAD_BYTES: Final = 65_536
 
 MAX_HEADERS: Final = 100
 
-_BACKLOG: Final = 1_024
 _ABORT_SECONDS: Final = 1.0
 _CONTROL_GRACE: Final = timedelta(seconds=1)
 
@@ -142,20 +140,12 @@ async def listening(dispatcher: Dispatcher, api: ApiSection, grace: timedelta) -
         max_headers=MAX_HEADERS,
         auto_decompress=False,  # bodies are unpacked within api.max_body
     )
-    with bound_sockets(api.listen) as sockets:
-        listeners = [await _listen(server, sock) for sock in sockets]
+    with bound_sockets(api.listen) as bound:
         try:
-            yield [url(sock) for sock in sockets]
+            async with accepting(bound, server):
+                yield [each.url for each in bound]
         finally:
-            for listener in listeners:
-                listener.close()
             with CancelScope(shield=True):  # a request that is being stored must not be forgotten
                 await dispatcher.drain(grace)
                 server.pre_shutdown()
                 await server.shutdown(_ABORT_SECONDS)
-
-
-async def _listen(server: web.Server, sock: socket.socket) -> asyncio.Server:
-    loop = asyncio.get_running_loop()
-    create = loop.create_unix_server if sock.family == socket.AF_UNIX else loop.create_server
-    return await create(server, sock=sock, backlog=_BACKLOG)

@@ -72,7 +72,7 @@ def test_what_means_something_else_or_is_dropped_is_said(import_texts: Import) -
     output = import_texts(SERVER).output
     for text in ("without TLS", "AUDITOR's default, written out", "(AUDITOR dropped the batch)"):
         assert text in output
-    for option in ("application.web_workers", "database", "tls_config"):
+    for option in ("application.web_workers", "database"):
         assert f"#   {option}: " in output
     assert "hidden" not in output
 
@@ -89,10 +89,15 @@ def test_what_was_open_stays_open_and_says_so(import_texts: Import) -> None:
     assert not loaded(import_texts("application: {port: 8000}\n")).api.allow_insecure
 
 
-def test_what_had_tls_is_not_opened_without_it(import_texts: Import) -> None:
-    result = import_texts(SERVER.replace("use_tls: false", "use_tls: true"))
-    assert isinstance(result.exception, ConfigurationError)
-    assert "neither TLS nor a login" in str(result.exception)
+def test_mutual_tls_comes_over_without_the_plain_port_beside_it(import_texts: Import) -> None:
+    files = "ca_cert_path: /ca.pem, server_cert_path: /host.pem, server_key_path: /host.key"
+    tls = f"{{use_tls: true, https_addr: [0.0.0.0, '::1'], {files}}}"
+    result = import_texts(f"application: {{port: 8000}}\ntls_config: {tls}\n")
+    assert "AUDITOR left its plain port open" in result.output
+    listen = loaded(result).api.listen
+    assert [str(address) for address in listen] == ["0.0.0.0:8443", "[::1]:8443"]
+    assert [str(file) for file in listen[0].tls.files] == ["/host.pem", "/host.key", "/ca.pem"]
+    assert listen[0].tls.asks_everybody
 
 
 def test_a_short_server_file_has_auditors_defaults(import_texts: Import) -> None:

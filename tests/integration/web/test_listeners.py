@@ -8,7 +8,7 @@ import pytest
 
 from auditord.config.listen import TcpListen, UnixListen
 from auditord.errors import ConfigurationError
-from auditord.web.listeners import bound_sockets, url
+from auditord.web.listeners import bound_sockets
 
 NOWHERE = "2001:db8::1"  # an address for documentation: no host has it
 
@@ -21,17 +21,17 @@ def bind(address: TcpListen | UnixListen) -> None:
 def test_every_address_becomes_a_url(tmp_path: Path) -> None:
     path = tmp_path / "api.sock"
     with bound_sockets([TcpListen("127.0.0.1", 0), UnixListen(path)]) as (tcp, unix):
-        port = tcp.getsockname()[1]
+        port = tcp.socket.getsockname()[1]
         assert port > 0
-        assert [url(tcp), url(unix)] == [f"http://127.0.0.1:{port}", f"unix:{path}"]
+        assert [tcp.url, unix.url] == [f"http://127.0.0.1:{port}", f"unix:{path}"]
 
 
 def test_ipv6_stands_beside_ipv4_on_one_port() -> None:
     with bound_sockets([TcpListen("::1", 0)]) as (six,):
-        port = six.getsockname()[1]
-        assert url(six) == f"http://[::1]:{port}"
+        port = six.socket.getsockname()[1]
+        assert six.url == f"http://[::1]:{port}"
         with bound_sockets([TcpListen("127.0.0.1", port)]) as (four,):
-            assert url(four) == f"http://127.0.0.1:{port}"
+            assert four.url == f"http://127.0.0.1:{port}"
 
 
 def test_a_unix_socket_is_for_owner_and_group_and_leaves_no_file(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_a_socket_that_a_killed_process_left_is_replaced(tmp_path: Path) -> None
     with socket.socket(socket.AF_UNIX) as left_behind:
         left_behind.bind(str(path))
     with bound_sockets([UnixListen(path)]) as (sock,):
-        sock.listen()
+        sock.socket.listen()
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(str(path))
 
@@ -54,7 +54,7 @@ def test_a_socket_that_a_killed_process_left_is_replaced(tmp_path: Path) -> None
 def test_a_socket_in_use_is_not_taken_away(tmp_path: Path) -> None:
     address = UnixListen(tmp_path / "api.sock")
     with bound_sockets([address]) as (sock,):
-        sock.listen()
+        sock.socket.listen()
         with pytest.raises(ConfigurationError, match="another process listens"):
             bind(address)
         assert address.path.exists()
@@ -83,8 +83,8 @@ def test_a_path_that_is_too_long_is_explained(tmp_path: Path) -> None:
 
 def test_a_port_that_is_taken_gives_one_clear_message() -> None:
     with bound_sockets([TcpListen("127.0.0.1", 0)]) as (sock,):
-        sock.listen()
-        address = TcpListen("127.0.0.1", sock.getsockname()[1])
+        sock.socket.listen()
+        address = TcpListen("127.0.0.1", sock.socket.getsockname()[1])
         with pytest.raises(ConfigurationError, match="another process listens there: find it with 'ss -ltnp"):
             bind(address)
 

@@ -35,6 +35,19 @@ def test_this_hosts_own_addresses_are_fine(load: Load, address: str) -> None:
     assert str(load(f'api: {{listen: ["{address}"]}}').configuration.api.listen[0]) == address
 
 
+SECURE = '{"address": "0.0.0.0:8443", "tls": {"certificate": "/host.pem"}}'
+
+
+def test_no_plain_port_stands_beside_a_tls_one_unless_that_is_wanted(load: Load) -> None:
+    listen = f'{SECURE}, "127.0.0.1:8000", "unix:/run/a.sock"'
+    with pytest.raises(ConfigurationError, match=r"'127\.0\.0\.1:8000' is plain beside '0\.0\.0\.0:8443'") as refused:
+        load(f"api:\n    listen: [{listen}]\n")
+    mends, allows = str(refused.value).splitlines()[1:]
+    mended = load(f"api:\n{mends}\n").configuration.api.listen
+    assert [str(address) for address in mended] == ["0.0.0.0:8443", "unix:/run/a.sock"]
+    assert len(load(f"api:\n    listen: [{listen}]\n{allows}\n").configuration.api.listen) == 3
+
+
 def test_an_api_that_is_switched_off_may_say_anything(load: Load) -> None:
     assert not load('api: {enabled: false, listen: ["0.0.0.0:8000"]}').configuration.api.enabled
 
