@@ -60,8 +60,8 @@ class ApiSection(Section):
     )
     allow_insecure: bool = Field(
         default=False,
-        description="Allow addresses beyond this host without TLS, and plain addresses beside those with TLS; "
-        "otherwise they are refused.",
+        description="Allow addresses beyond this host without TLS or without an authenticator, and plain addresses "
+        "beside those with TLS; otherwise they are refused.",
     )
     duplicates: Duplicates = Field(
         default=Duplicates.SAME_RUN,

@@ -11,6 +11,9 @@ from pydantic import Field, SecretStr
 from auditord.config.kinds import InstalledKinds
 from auditord.config.loading import Loaded, load_with_sources
 from auditord_hookspecs import (
+    Authenticate,
+    AuthenticatorContext,
+    AuthenticatorKind,
     Batch,
     CollectorContext,
     CollectorKind,
@@ -65,6 +68,10 @@ def post(config: PostConfig, context: SenderContext) -> AbstractAsyncContextMana
     raise NotImplementedError(config, context)
 
 
+def badges(config: InstanceConfig, context: AuthenticatorContext) -> AbstractAsyncContextManager[Authenticate]:
+    raise NotImplementedError(config, context)
+
+
 def prefix(config: PagesConfig) -> str:
     return config.record_prefix
 
@@ -76,7 +83,13 @@ def kinds() -> InstalledKinds:
         "copies": CollectorKind(name="copies", config=CopiesConfig, collect=collect),
     }
     mail = PluginKind(name="mail", config=MailConfig, run=run)
-    return InstalledKinds(collectors, {"mail": mail}, {"post": SenderKind("post", PostConfig, post)})
+    senders = {"post": SenderKind("post", PostConfig, post)}
+    return InstalledKinds(
+        collectors,
+        {"mail": mail},
+        senders,
+        {"badges": AuthenticatorKind("badges", InstanceConfig, badges, lambda _: ())},
+    )
 
 
 Load = Callable[..., Loaded]

@@ -35,17 +35,36 @@ def test_this_hosts_own_addresses_are_fine(load: Load, address: str) -> None:
     assert str(load(f'api: {{listen: ["{address}"]}}').configuration.api.listen[0]) == address
 
 
+LOGIN = "authenticators: {door: {kind: badges}}\n"
 SECURE = '{"address": "0.0.0.0:8443", "tls": {"certificate": "/host.pem"}}'
 
 
 def test_no_plain_port_stands_beside_a_tls_one_unless_that_is_wanted(load: Load) -> None:
     listen = f'{SECURE}, "127.0.0.1:8000", "unix:/run/a.sock"'
     with pytest.raises(ConfigurationError, match=r"'127\.0\.0\.1:8000' is plain beside '0\.0\.0\.0:8443'") as refused:
-        load(f"api:\n    listen: [{listen}]\n")
+        load(f"{LOGIN}api:\n    listen: [{listen}]\n")
     mends, allows = str(refused.value).splitlines()[1:]
-    mended = load(f"api:\n{mends}\n").configuration.api.listen
+    mended = load(f"{LOGIN}api:\n{mends}\n").configuration.api.listen
     assert [str(address) for address in mended] == ["0.0.0.0:8443", "unix:/run/a.sock"]
     assert len(load(f"api:\n    listen: [{listen}]\n{allows}\n").configuration.api.listen) == 3
+
+
+@pytest.mark.parametrize(
+    ("login", "address", "lacking"),
+    [("", SECURE, "no login"), (LOGIN, '"0.0.0.0:8443"', "no TLS"), ("", '"0.0.0.0:8443"', "neither TLS nor a login")],
+)
+def test_other_hosts_come_in_with_tls_and_a_login_alone(load: Load, login: str, address: str, lacking: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"and there is {lacking}:") as refused:
+        load(f"{login}api:\n    listen: [{address}]\n")
+    mends, allows = str(refused.value).splitlines()[1:]
+    load(f"{login}api:\n{mends}\n")
+    load(f"{login}api:\n    listen: [{address}]\n{allows}\n")
+    assert load(f"{LOGIN}api:\n    listen: [{SECURE}]\n").configuration.api.listen
+
+
+def test_an_authenticator_that_is_switched_off_asks_nobody(load: Load) -> None:
+    with pytest.raises(ConfigurationError, match="no login"):
+        load(f"{LOGIN.replace('badges', 'badges, enabled: false')}api:\n    listen: [{SECURE}]\n")
 
 
 def test_an_api_that_is_switched_off_may_say_anything(load: Load) -> None:
