@@ -158,10 +158,10 @@ async def _start_work(house: House, working: TaskGroup) -> Actions:
 
 async def _watched(house: House, section: Section, tell: Callable[[RunReport], None]) -> RunWatch:
     """Watch a section's instances, from where their last runs left them."""
-    last = {run.task: run for run in await house.spool.last_runs()}
+    last = await house.spool.last_runs()
     watch = house.watch(section, tell)
     for task, config in enabled(getattr(house.configuration, section)).items():
-        watch.expect(task, kind_of(config), last.get(task))
+        watch.expect(task, kind_of(config), next(iter(last.get(task, ())), None))
     return watch
 
 

@@ -77,7 +77,7 @@ async def _live(daemon: DaemonClient) -> dict[str, Any]:  # Any: JSON
 
 
 def _live_instance(instance: Instance) -> dict[str, Any]:  # Any: JSON
-    last = instance.last_run
+    last = next(iter(instance.last_runs), None)
     return {
         "task": instance.name,
         "kind": instance.kind,
@@ -118,7 +118,7 @@ async def _left(configuration: Configuration) -> dict[str, Any]:  # Any: JSON
         records = (await store.counts()).total
     return {
         "records": records,
-        "instances": [_last_instance(run) for run in runs],
+        "instances": [_last_instance(run) for run, *_ in runs.values()],
         "senders": [],
         "queues": {sender: _queue(queue) for sender, queue in figures.queues.items()},
         "quarantine": {f"{task} ({stage})": count for (stage, task), count in figures.quarantined.items()},

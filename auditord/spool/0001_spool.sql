@@ -77,16 +77,23 @@ CREATE TABLE plugin_state (
     saved_at INTEGER NOT NULL
 );
 
--- How the last run of each instance ended, for commands that look on while the daemon runs.
-CREATE TABLE last_run (
+-- How the last runs of each instance ended, for commands that look on while the daemon runs.
+CREATE TABLE run (
+    number      INTEGER PRIMARY KEY, -- grows
+    task        TEXT    NOT NULL,
+    started_at  INTEGER NOT NULL,
+    duration    INTEGER NOT NULL, -- microseconds
+    error       TEXT,
+    records     INTEGER NOT NULL,
+    quarantined INTEGER NOT NULL,
+    skipped     BLOB    NOT NULL -- JSON: count by reason
+);
+CREATE INDEX run_task ON run (task, number);
+
+-- What is known of each instance beyond those runs.
+CREATE TABLE instance (
     task            TEXT PRIMARY KEY,
     kind            TEXT    NOT NULL,
-    started_at      INTEGER NOT NULL,
-    duration        INTEGER NOT NULL, -- microseconds
-    error           TEXT,
-    records         INTEGER NOT NULL,
-    quarantined     INTEGER NOT NULL,
-    skipped         BLOB    NOT NULL, -- JSON: count by reason
     last_success_at INTEGER,
     failures        INTEGER NOT NULL -- since the last success
 );

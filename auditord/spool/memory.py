@@ -4,6 +4,7 @@ import json
 import sqlite3
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from itertools import groupby
 from typing import Any, Final
 
 from auditord.spool.values import LastRun, from_micros, to_micros
@@ -21,16 +22,26 @@ _SEEN: Final = """
     SELECT key FROM seen WHERE task = ? AND expires_at > ? AND key IN (SELECT value FROM json_each(?))
 """
 
+RUNS_KEPT: Final = 20
+"""Of each instance."""
+
 _RUN: Final = """
-    INSERT INTO last_run VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, iif(?5 IS NULL, ?9, NULL), ?5 IS NOT NULL)
+    INSERT INTO run (task, started_at, duration, error, records, quarantined, skipped) VALUES (?, ?, ?, ?, ?, ?, ?)
+"""
+_FORGET: Final = """
+    DELETE FROM run WHERE task = ?1
+        AND number <= (SELECT number FROM run WHERE task = ?1 ORDER BY number DESC LIMIT 1 OFFSET ?2)
+"""
+_INSTANCE: Final = """
+    INSERT INTO instance VALUES (?1, ?2, iif(?3 IS NULL, ?4, NULL), ?3 IS NOT NULL)
     ON CONFLICT (task) DO UPDATE SET
-        kind = ?2, started_at = ?3, duration = ?4, error = ?5, records = ?6, quarantined = ?7, skipped = ?8,
+        kind = ?2,
         last_success_at = coalesce(excluded.last_success_at, last_success_at),
-        failures = iif(?5 IS NULL, 0, failures + 1)
+        failures = iif(?3 IS NULL, 0, failures + 1)
 """
 _RUNS: Final = """
     SELECT task, kind, started_at, duration, error, records, quarantined, skipped, last_success_at, failures
-    FROM last_run ORDER BY task
+    FROM run JOIN instance USING (task) ORDER BY task, number DESC
 """
 
 
@@ -73,26 +84,30 @@ def carried(connection: sqlite3.Connection, task: str) -> dict[str, Any]:  # Any
 
 
 def record_run(connection: sqlite3.Connection, report: RunReport) -> None:
-    """Keep how a run ended."""
+    """Keep how a run ended, and forget the oldest of its instance."""
     ended = report.started + report.duration
     connection.execute(
         _RUN,
         (
             report.task,
-            report.kind,
             to_micros(report.started),
             report.duration // timedelta(microseconds=1),
             report.error,
             report.records,
             report.quarantined,
             json.dumps(report.skipped).encode(),
-            to_micros(ended),
         ),
     )
+    connection.execute(_FORGET, (report.task, RUNS_KEPT))
+    connection.execute(_INSTANCE, (report.task, report.kind, report.error, to_micros(ended)))
 
 
-def last_runs(connection: sqlite3.Connection) -> list[LastRun]:
-    """How the last run of every instance ended."""
+def last_runs(connection: sqlite3.Connection) -> dict[str, list[LastRun]]:
+    """How the last runs of every instance ended, the newest first."""
+    return {task: list(runs) for task, runs in groupby(_runs(connection), lambda run: run.task)}
+
+
+def _runs(connection: sqlite3.Connection) -> list[LastRun]:
     return [
         LastRun(
             task=task,

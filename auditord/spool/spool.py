@@ -221,11 +221,11 @@ class Spool:
             yield SqliteMemory(self._database, task)
 
     async def record_run(self, report: RunReport) -> None:
-        """Keep how a run ended."""
+        """Keep how a run ended, beside the last few of its instance."""
         await self._database.write(lambda connection: memory.record_run(connection, report))
 
-    async def last_runs(self) -> Sequence[LastRun]:
-        """How the last run of every instance ended."""
+    async def last_runs(self) -> Mapping[str, Sequence[LastRun]]:
+        """How the last runs of every instance that has run ended, the newest first."""
         return await self._database.read(memory.last_runs)
 
     # -- quarantine -------------------------------------------------------------------------------------------------

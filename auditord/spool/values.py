@@ -94,7 +94,7 @@ class QuarantineEntry:
 
 @dataclass(frozen=True, slots=True)
 class LastRun:
-    """How the last run of an instance ended, and when one last went well."""
+    """How a run of an instance ended, one of the last, and when one last went well."""
 
     task: str
     kind: str

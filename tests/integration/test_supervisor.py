@@ -159,7 +159,7 @@ async def test_what_is_collected_is_served(guest: Guest, tmp_path: Path) -> None
         assert 'auditord_sent_entries_total{kind="local",task="local"} 1.0' in metrics
     async with Spool.opened(tmp_path / "state", now) as spool:
         assert await spool.checkpoint("jobs") == "there"
-        assert [last.error for last in await spool.last_runs()] == [None]
+        assert [last.error for [last] in (await spool.last_runs()).values()] == [None]
 
 
 async def test_the_gauges_of_auditor_follow_the_store(guest: Guest, tmp_path: Path) -> None:
@@ -294,7 +294,7 @@ async def test_what_happened_before_a_restart_is_known(guest: Guest, tmp_path: P
         async with daemon(configuration, hooks):
             await guest.next_report()
     async with Spool.opened(tmp_path / "state", now) as spool:
-        (last,) = await spool.last_runs()
+        [[last, _]] = (await spool.last_runs()).values()
     assert (last.error, last.failures, last.last_success) == ("the source is away", 2, None)
 
 

@@ -106,7 +106,7 @@ class Instance(msgspec.Struct, frozen=True):
         last_success: when something last went well.
         failures: failures in a row.
         last_error: what went wrong at last, or null if it went well.
-        last_run: the last run that ended.
+        last_runs: the last runs that ended, the newest first.
     """
 
     name: str
@@ -119,7 +119,7 @@ class Instance(msgspec.Struct, frozen=True):
     last_success: Instant | None
     failures: int
     last_error: str | None
-    last_run: Run | None
+    last_runs: list[Run]
 
 
 class Instances(msgspec.Struct, frozen=True):

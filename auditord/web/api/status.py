@@ -40,12 +40,12 @@ class StatusDesk:
 
     async def instances(self, _request: web.BaseRequest) -> web.StreamResponse:
         """Every instance."""
-        last = {run.task: run for run in await self.inside.spool.last_runs()}
+        last = await self.inside.spool.last_runs()
         known = [
-            _instance(task, None if task.section == "senders" else last.get(task.task), enabled=True)
+            _instance(task, () if task.section == "senders" else last.get(task.task, ()), enabled=True)
             for task in self.inside.health.tasks()
         ]
-        others = [_instance(task, None, enabled=False) for task in self.inside.not_enabled]
+        others = [_instance(task, (), enabled=False) for task in self.inside.not_enabled]
         return Answer(200, msgspec.json.encode(Instances([*known, *others])), JSON)
 
     async def health(self, _request: web.BaseRequest) -> web.StreamResponse:
@@ -93,7 +93,7 @@ async def _try(check: Callable[[], Awaitable[object]]) -> Part:
     return _WORKS
 
 
-def _instance(task: TaskHealth, last: LastRun | None, *, enabled: bool) -> Instance:
+def _instance(task: TaskHealth, last: Sequence[LastRun], *, enabled: bool) -> Instance:
     return Instance(
         name=task.task,
         kind=task.kind,
@@ -105,7 +105,7 @@ def _instance(task: TaskHealth, last: LastRun | None, *, enabled: bool) -> Insta
         last_success=_time(task.last_success),
         failures=task.failures,
         last_error=task.last_error,
-        last_run=None if last is None else _run(last),
+        last_runs=[_run(run) for run in last],
     )
 
 

@@ -121,7 +121,7 @@ class Site:
 
     def runs(self) -> list[tuple[str | None, int]]:
         """Error and number of records of the last finished run, if there was one."""
-        return self.rows("SELECT error, records FROM last_run WHERE task = 'slurm'")
+        return self.rows("SELECT error, records FROM run WHERE task = 'slurm' ORDER BY number DESC LIMIT 1")
 
     def delivered(self) -> bool:
         """Whether nothing waits in the send-queue."""

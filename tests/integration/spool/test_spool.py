@@ -312,11 +312,19 @@ async def test_the_last_run_remembers_the_last_success(spool: Spool) -> None:
     await spool.record_run(good)
     for _ in range(2):
         await spool.record_run(RunReport("slurm", "slurm", NOON + 60 * SECOND, SECOND, error="sacct is missing"))
-    (last,) = await spool.last_runs()
+    last = (await spool.last_runs())["slurm"][0]
     assert (last.error, last.failures, last.last_success) == ("sacct is missing", 2, NOON + 2 * SECOND)
     await spool.record_run(good)
-    (last,) = await spool.last_runs()
+    last = (await spool.last_runs())["slurm"][0]
     assert (last.error, last.failures, last.records, last.skipped) == (None, 0, 5, {"never started": 2})
+
+
+async def test_the_last_runs_of_each_instance_are_kept(spool: Spool) -> None:
+    for number in range(25):
+        await spool.record_run(RunReport("slurm", "slurm", NOON + number * SECOND, SECOND, records=number))
+    await spool.record_run(RunReport("pages", "pages", NOON, SECOND, records=7))
+    found = {task: [run.records for run in runs] for task, runs in (await spool.last_runs()).items()}
+    assert found == {"pages": [7], "slurm": list(range(24, 4, -1))}
 
 
 async def test_refused_bodies_are_bounded_in_number(tmp_path: Path, clock: Clock) -> None:

@@ -1,4 +1,4 @@
-"""The HTTP server over a real store and a real spool, as a process: ``server_process.py FOLDER DUPLICATES LISTEN…``.
+"""The HTTP server over a real store and a real spool: ``server_process.py FOLDER STORE DUPLICATES LISTEN…``.
 
 A process of its own, since AUDITOR's blocking client holds Python's global lock while it waits for an answer. Prints
 its URLs as one line of JSON once clients can connect, and ends on SIGTERM.
@@ -26,13 +26,13 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-async def main(folder: Path, duplicates: str, listen: list[str]) -> None:
+async def main(folder: Path, url: str, duplicates: str, listen: list[str]) -> None:
     """Serve until SIGTERM."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     api = ApiSection.model_validate({"listen": listen, "duplicates": duplicates})
     async with (
-        open_store(f"sqlite:///{folder}/records.db", counted_keys=("site_id",)) as store,
+        open_store(url, counted_keys=("site_id",)) as store,
         Spool.opened(folder, now) as spool,
         serve(
             api,
@@ -52,4 +52,4 @@ async def main(folder: Path, duplicates: str, listen: list[str]) -> None:
 
 if __name__ == "__main__":
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(main(Path(sys.argv[1]), sys.argv[2], sys.argv[3:]))
+        runner.run(main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4:]))

@@ -328,9 +328,9 @@ def test_the_unix_socket_serves_the_same(start_server: Callable[[Duplicates], in
         assert client.makefile("rb").readline() == b"HTTP/1.1 200 OK\r\n"
 
 
-def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
+def test_what_was_acknowledged_survives_a_kill(store_url: str, tmp_path: Path) -> None:
     """Posts run into a ``kill -9``; whatever was answered with 200 before is there afterwards."""
-    command = [sys.executable, str(SERVER), str(tmp_path), "same-run", "127.0.0.1:0"]
+    command = [sys.executable, str(SERVER), str(tmp_path), store_url, "same-run", "127.0.0.1:0"]
     acknowledged: list[str] = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

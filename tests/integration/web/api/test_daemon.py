@@ -147,7 +147,7 @@ async def test_every_instance_is_shown(daemon: TestDaemon) -> None:
     }
     jobs, broken = named["jobs"], named["broken"]
     assert (jobs["running"], jobs["failures"], jobs["last_error"]) == (False, 0, None)
-    assert (jobs["last_run"]["records"], jobs["last_run"]["quarantined"], jobs["last_run"]["skipped"]) == (
+    assert (jobs["last_runs"][0]["records"], jobs["last_runs"][0]["quarantined"], jobs["last_runs"][0]["skipped"]) == (
         *(1, 1),
         {"never started": 2},
     )
@@ -285,11 +285,11 @@ async def test_a_plugin_says_what_it_would_do_and_does_it_when_asked(daemon: Tes
     before = await report_of(daemon)
     dry = (await act(daemon, "POST", "/api/v1/instances/report/runs", {"dry_run": True})).lines
     assert [line["said"] for line in dry if "said" in line] == ["would report 7"]
-    assert (await report_of(daemon))["last_run"] == before["last_run"]
+    assert (await report_of(daemon))["last_runs"] == before["last_runs"]
     done = (await act(daemon, "POST", "/api/v1/instances/report/runs", {"section": "plugins"})).lines
     assert [line["said"] for line in done if "said" in line] == ["100% reported"]
     after = await report_of(daemon)
-    assert (after["last_run"]["error"], after["failures"]) == (None, 0)
+    assert (after["last_runs"][0]["error"], after["failures"]) == (None, 0)
     assert after["last_started"] > before["last_started"]
 
 
