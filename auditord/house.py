@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from auditord import __version__
 from auditord.config.model import Configuration, SenderSource, kind_of, source_of
+from auditord.config.transforming import configured_transform
 from auditord.contexts.lent import HostDaemon, StoreSenderContext
 from auditord.errors import ConfigurationError
 from auditord.health import Health
@@ -124,10 +125,16 @@ async def opened(
     senders = _senders(configuration, hooks)
     outbox = any(source_of(config) != "collectors" for _, config in senders.values())
     keys = counted_keys(configuration.metrics.database)
+    transform = configured_transform(configuration, hooks.kinds)
     async with AsyncExitStack() as stack:
-        spool = await stack.enter_async_context(Spool.opened(configuration.state_dir, now))
+        spool = await stack.enter_async_context(Spool.opened(configuration.state_dir, now, transform=transform))
         store = await stack.enter_async_context(
-            open_store(configuration.store, counted_keys=sorted({key.key for key in keys}), outbox=outbox)
+            open_store(
+                configuration.store,
+                counted_keys=sorted({key.key for key in keys}),
+                outbox=outbox,
+                transform=transform,
+            )
         )
         clock, registry = Clock(lambda most: most * RANDOM.random()), CollectorRegistry()
         yield House(

@@ -19,6 +19,7 @@ from auditord.cli.progress import ImportProgress
 from auditord.cli.record_filters import INSTANT
 from auditord.config.model import Configuration
 from auditord.config.store_url import is_postgresql, sqlite_path
+from auditord.config.transforming import configured_transform
 from auditord.errors import StateInUse
 from auditord.importing.comparing import Compared, Comparison, Find, Finding
 from auditord.importing.conversion import Conversion
@@ -44,6 +45,7 @@ class _Wanted:
     """What the options say.
 
     Args:
+        configuration: of this host.
         source: where the records are.
         conversion: what is done to them.
         cores: components that say how many cores a job had.
@@ -51,6 +53,7 @@ class _Wanted:
         restart: whether a position that an earlier attempt has left is forgotten.
     """
 
+    configuration: Configuration
     source: Source
     conversion: Conversion
     cores: tuple[str, ...]
@@ -116,8 +119,17 @@ def auditor_command(  # Any: click's values
         raise click.UsageError("--milliseconds-until needs --milliseconds")
     if dry_run and (replace or restart):
         raise click.UsageError("--dry-run changes nothing: leave --replace and --restart out")
-    conversion = Conversion(unquote, frozenset(milliseconds), milliseconds_until)
-    wanted = _Wanted(open_source(sources, **access), conversion, cores, replace, restart)
+    installation = load_installation()
+    transform = configured_transform(installation.configuration, installation.hooks.kinds)
+    conversion = Conversion(unquote, frozenset(milliseconds), milliseconds_until, transform)
+    wanted = _Wanted(
+        installation.configuration,
+        open_source(sources, **access),
+        conversion,
+        cores,
+        replacing=replace,
+        restart=restart,
+    )
     with Findings.to(problems, missing_is_news=not dry_run) as findings:
         compared, stored = run_async(_look if dry_run else _import, wanted, findings)
     print_report(compared, stored, findings, dry_run=dry_run)
@@ -126,13 +138,13 @@ def auditor_command(  # Any: click's values
 
 
 async def _look(wanted: _Wanted, findings: Findings) -> tuple[Compared, int | None]:
-    configuration = load_installation().configuration
+    configuration = wanted.configuration
     async with _finding(configuration) as find:
         return await _compare(wanted, find, findings), None
 
 
 async def _import(wanted: _Wanted, findings: Findings) -> tuple[Compared, int | None]:
-    configuration = load_installation().configuration
+    configuration = wanted.configuration
     with _owned(configuration):
         file = _position_file(configuration, wanted)
         if wanted.restart:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from auditord_hookspecs import AuthenticatorKind, CollectorKind, PluginKind, SenderKind
+from auditord_hookspecs import AuthenticatorKind, CollectorKind, PluginKind, SenderKind, TransformKind
 from auditord_hookspecs.kinds import AnyKind
 
 
@@ -16,6 +16,7 @@ class InstalledKinds:
     plugins: Mapping[str, PluginKind[Any]] = field(default_factory=dict[str, PluginKind[Any]])
     senders: Mapping[str, SenderKind[Any]] = field(default_factory=dict[str, SenderKind[Any]])
     authenticators: Mapping[str, AuthenticatorKind[Any]] = field(default_factory=dict[str, AuthenticatorKind[Any]])
+    transforms: Mapping[str, TransformKind[Any]] = field(default_factory=dict[str, TransformKind[Any]])
 
     def sections(self) -> Mapping[str, Mapping[str, AnyKind]]:
         """The kinds of each section of the configuration that holds instances."""
@@ -24,4 +25,5 @@ class InstalledKinds:
             "plugins": self.plugins,
             "senders": self.senders,
             "authenticators": self.authenticators,
+            "transforms": self.transforms,
         }

@@ -36,7 +36,7 @@ INSTANCE_NAME = r"^[a-z][a-z0-9_]*$"
 
 InstanceName = Annotated[str, Field(pattern=INSTANCE_NAME)]
 
-INSTANCE_SECTIONS = ("collectors", "plugins", "senders", "authenticators")
+INSTANCE_SECTIONS = ("collectors", "plugins", "senders", "authenticators", "transforms")
 
 WORKING_SECTIONS = ("collectors", "plugins", "senders")
 """Those whose instances do something by themselves."""
@@ -210,6 +210,9 @@ class Configuration(Section):
     authenticators: Mapping[InstanceName, InstanceConfig] = Field(
         default={},
         description="How callers of the API prove who they are; without any, all may read and write.",
+    )
+    transforms: Mapping[InstanceName, InstanceConfig] = Field(
+        default={}, description="What every record meets before it is kept, in this order."
     )
 
     @model_validator(mode="before")

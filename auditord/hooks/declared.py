@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from auditord.config.kinds import InstalledKinds
 from auditord.config.model import INSTANCE_NAME
 from auditord.hooks.entries import HookModule
-from auditord_hookspecs import AuthenticatorKind, CollectorKind, InstanceConfig, PluginKind, SenderKind
+from auditord_hookspecs import AuthenticatorKind, CollectorKind, InstanceConfig, PluginKind, SenderKind, TransformKind
 from auditord_hookspecs.kinds import AnyKind
 
 Declared: TypeAlias = tuple[HookModule, Any]  # Any: what a hook module yields is checked here
@@ -19,6 +19,7 @@ _DECLARATIONS: Mapping[str, tuple[str, type]] = {
     "auditord_plugins": ("plugins", PluginKind),
     "auditord_senders": ("senders", SenderKind),
     "auditord_authenticators": ("authenticators", AuthenticatorKind),
+    "auditord_record_transforms": ("transforms", TransformKind),
 }
 KIND_HOOKS = tuple(_DECLARATIONS)
 
@@ -69,5 +70,7 @@ def _wrong_colour(kind: AnyKind) -> str | None:
     if isinstance(kind, PluginKind):
         yields = inspect.isasyncgenfunction(kind.run) or inspect.isgeneratorfunction(kind.run)
         return "whose run yields: it is awaited, so write no yield" if yields else None
+    if isinstance(kind, TransformKind):
+        return "whose make is async: it is called without waiting" if inspect.iscoroutinefunction(kind.make) else None
     made = inspect.iscoroutinefunction(kind.open) or inspect.isasyncgenfunction(kind.open)
     return "whose open is no context manager: decorate it with @asynccontextmanager" if made else None

@@ -1,12 +1,12 @@
 """What old records need before they are ours: names as they were meant, CPU times in seconds."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 from urllib.parse import unquote
 
 from auditord.importing.source import Page
-from auditord_hookspecs import Component, InvalidRecord, Record
+from auditord_hookspecs import Component, InvalidRecord, Record, Transform
 from auditord_hookspecs.wire import decode_record
 
 KEPT_IN_MILLISECONDS: Final = "_milli"
@@ -21,11 +21,13 @@ class Conversion:
         unquoted: whether ids and values of meta are percent-decoded: AUDITOR's collectors before 0.7 encoded them.
         in_milliseconds: components whose amounts are milliseconds, and become whole seconds, rounded half up.
         until: only records that stopped (open ones: started) before this instant have milliseconds; None: all have.
+        transform: what every record meets before it is kept here.
     """
 
     unquoted: bool = False
     in_milliseconds: frozenset[str] = frozenset()
     until: datetime | None = None
+    transform: Transform | None = field(default=None, repr=False)  # the position's file is named by the others
 
     def convert(self, record: Record) -> Record:
         """The record as it should be.
@@ -35,7 +37,8 @@ class Conversion:
         """
         if self.in_milliseconds and self._is_old(record):
             record = _with_components(record, _in_seconds(record.components, self.in_milliseconds))
-        return _unquoted(record) if self.unquoted else record
+        record = _unquoted(record) if self.unquoted else record
+        return record if self.transform is None else self.transform(record)
 
     def _is_old(self, record: Record) -> bool:
         return self.until is None or (record.stop_time or record.start_time) < self.until

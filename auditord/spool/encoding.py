@@ -13,7 +13,18 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from auditord.spool.values import Stage, to_micros
-from auditord_hookspecs import Batch, Close, Entry, Insert, InvalidRecord, Produced, Provenance, Record, Replace
+from auditord_hookspecs import (
+    Batch,
+    Close,
+    Entry,
+    Insert,
+    InvalidRecord,
+    Produced,
+    Provenance,
+    Record,
+    Replace,
+    Transform,
+)
 from auditord_hookspecs.records import check_name, in_utc
 from auditord_hookspecs.wire import MAX_CLIENT_OBJECT_BYTES, decode_record, encode_record, format_time, parse_time
 
@@ -71,7 +82,13 @@ class Prepared:
     pending: Mapping[str, bytes | None] = field(default_factory=dict[str, bytes | None])
 
 
-def prepare(task: str, batch: Batch, received_at: datetime, operation: Operation = "insert") -> Prepared:
+def prepare(
+    task: str,
+    batch: Batch,
+    received_at: datetime,
+    operation: Operation = "insert",
+    transform: Transform | None = None,
+) -> Prepared:
     """Check and write out everything in a batch; its records are to be inserted or to replace what is stored.
 
     Raises:
@@ -82,7 +99,7 @@ def prepare(task: str, batch: Batch, received_at: datetime, operation: Operation
     for item in batch.records:
         produced = item if isinstance(item, Produced) else Produced(item)
         try:
-            rows.append(record_row(operation, produced, provenance))
+            rows.append(record_row(operation, produced, provenance, transform))
         except _BROKEN as error:
             set_aside.append(_record_row(task, produced, error))
     return Prepared(
@@ -95,20 +112,22 @@ def prepare(task: str, batch: Batch, received_at: datetime, operation: Operation
     )
 
 
-def record_row(operation: Operation, produced: Produced, provenance: Provenance) -> Row:
-    """The row of a record, read back once.
+def record_row(
+    operation: Operation, produced: Produced, provenance: Provenance, transform: Transform | None = None
+) -> Row:
+    """The row of a record as the transform leaves it, read back once.
 
     Raises:
         InvalidRecord: it breaks a rule (and whatever wrong types make Python raise).
     """
     if produced.alternate_id is not None:
         check_name(produced.alternate_id)
-    body = _checked(produced.record)
+    body = _checked(produced.record if transform is None else transform(produced.record))
     return Row(produced.record.record_id, operation, body, produced.alternate_id, provenance)
 
 
-def entry_row(entry: Entry, received_at: datetime) -> Row:
-    """The row of any entry.
+def entry_row(entry: Entry, received_at: datetime, transform: Transform | None = None) -> Row:
+    """The row of any entry; its record as the transform leaves it.
 
     Raises:
         InvalidRecord: its record breaks a rule.
@@ -116,12 +135,12 @@ def entry_row(entry: Entry, received_at: datetime) -> Row:
     provenance = entry.provenance or Provenance(received_at)
     match entry:
         case Insert(record, alternate_id):
-            return record_row("insert", Produced(record, alternate_id), provenance)
+            return record_row("insert", Produced(record, alternate_id), provenance, transform)
         case Close(record_id, stop_time):
             check_name(record_id)
             return Row(record_id, "close", format_time(stop_time).encode(), None, provenance)
         case Replace(record, alternate_id):
-            return record_row("replace", Produced(record, alternate_id), provenance)
+            return record_row("replace", Produced(record, alternate_id), provenance, transform)
 
 
 def decode_entry(

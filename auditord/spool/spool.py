@@ -25,7 +25,7 @@ from auditord.spool.encoding import (
     printable,
 )
 from auditord.spool.values import Enqueued, Figures, LastRun, QuarantineEntry, Queued, Stage
-from auditord_hookspecs import Batch, Entry, InvalidRecord, Provenance, RunReport
+from auditord_hookspecs import Batch, Entry, InvalidRecord, Provenance, RunReport, Transform
 
 FILE: Final = "spool.db"
 MIGRATIONS: Final = "auditord.spool"
@@ -44,6 +44,7 @@ class Spool:
         now: the present instant.
         max_bodies: how many refused bodies are kept.
         max_body_bytes: how many bytes of them.
+        transform: what every record meets before it is kept.
     """
 
     def __init__(
@@ -53,11 +54,13 @@ class Spool:
         *,
         max_bodies: int = MAX_BODIES,
         max_body_bytes: int = MAX_BODY_BYTES,
+        transform: Transform | None = None,
     ) -> None:
         self._database = database
         self._now = now
         self._max_bodies = max_bodies
         self._max_body_bytes = max_body_bytes
+        self._transform = transform
         self._listeners: dict[str, Callable[[], None]] = {}
 
     @classmethod
@@ -70,11 +73,12 @@ class Spool:
         max_page_count: int | None = None,
         max_bodies: int = MAX_BODIES,
         max_body_bytes: int = MAX_BODY_BYTES,
+        transform: Transform | None = None,
     ) -> AsyncGenerator["Spool", None]:
         """The spool of a state folder, which the caller owns (:func:`auditord.spool.own`)."""
         database = Database.open(state_dir / FILE, MIGRATIONS, max_page_count=max_page_count)
         try:
-            yield cls(database, now, max_bodies=max_bodies, max_body_bytes=max_body_bytes)
+            yield cls(database, now, max_bodies=max_bodies, max_body_bytes=max_body_bytes, transform=transform)
         finally:
             await database.close()
 
@@ -120,7 +124,7 @@ class Spool:
             TypeError: checkpoint or pending values are no JSON; nothing is kept.
         """
         now = self._now()
-        prepared = await anyio.to_thread.run_sync(prepare, task, batch, now, operation)
+        prepared = await anyio.to_thread.run_sync(prepare, task, batch, now, operation, self._transform)
         queued = await self._database.write(lambda connection: _keep(connection, task, prepared, destinations, now))
         self._wake(destinations)
         return Enqueued(queued, len(prepared.set_aside), prepared.oversized)
@@ -132,7 +136,8 @@ class Spool:
             InvalidRecord: an entry breaks a rule.
         """
         await self._queue(
-            [entry_row(replace(entry, provenance=provenance), self._now()) for entry in entries], destinations
+            [entry_row(replace(entry, provenance=provenance), self._now(), self._transform) for entry in entries],
+            destinations,
         )
 
     async def take_over(self, entries: Mapping[int, Entry], destinations: Sequence[str]) -> None:
@@ -268,7 +273,7 @@ class Spool:
             InvalidRecord: it still breaks a rule; the entry stays.
         """
         now = self._now()
-        rows = [entry_row(entry, now) for entry in entries]
+        rows = [entry_row(entry, now, self._transform) for entry in entries]
         await self._database.write(
             lambda connection: (
                 queue.put(connection, rows, destinations),

@@ -15,13 +15,14 @@ from auditord.errors import ConfigurationError, StoreUnavailable, plain_errors
 from auditord.store.postgres import PostgresRecordStore
 from auditord.store.protocol import RecordStore
 from auditord.store.sqlite import SqliteRecordStore
+from auditord_hookspecs import Transform
 
 _log: Final = logging.getLogger(__name__)
 
 
 @asynccontextmanager
 async def open_store(
-    where: StoreSection | str, *, counted_keys: Sequence[str], outbox: bool = False
+    where: StoreSection | str, *, counted_keys: Sequence[str], outbox: bool = False, transform: Transform | None = None
 ) -> AsyncGenerator[RecordStore, None]:
     """The store that the configuration names, closed on leaving.
 
@@ -33,6 +34,7 @@ async def open_store(
             a fourth slash does no harm) or ``postgresql://user@host/database``.
         counted_keys: meta keys whose values ``counts()`` tells.
         outbox: whether changes are kept for senders, see :meth:`RecordStore.outbox`.
+        transform: what every record meets before it is kept.
 
     Raises:
         ConfigurationError: the URL is none of those that this version can open.
@@ -41,10 +43,11 @@ async def open_store(
     """
     section = section_of(where)
     if is_postgresql(section.url):
-        async with _postgres(section, counted_keys, outbox=outbox) as store:
+        async with _postgres(section, counted_keys, outbox=outbox, transform=transform) as store:
             yield store
     else:
-        sqlite = await SqliteRecordStore.open(sqlite_path(section.url), counted_keys=counted_keys, outbox=outbox)
+        path = sqlite_path(section.url)
+        sqlite = await SqliteRecordStore.open(path, counted_keys=counted_keys, outbox=outbox, transform=transform)
         try:
             yield sqlite
         finally:
@@ -100,9 +103,9 @@ async def open_store_for_reading(where: StoreSection | str) -> AsyncGenerator[Re
 
 @asynccontextmanager
 async def _postgres(
-    section: StoreSection, counted_keys: Sequence[str], *, outbox: bool
+    section: StoreSection, counted_keys: Sequence[str], *, outbox: bool, transform: Transform | None
 ) -> AsyncGenerator[RecordStore, None]:
-    store = PostgresRecordStore(address_of(section), counted_keys, outbox=outbox)
+    store = PostgresRecordStore(address_of(section), counted_keys, outbox=outbox, transform=transform)
     with plain_errors():
         try:
             await _open_patiently(store)

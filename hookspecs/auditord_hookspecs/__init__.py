@@ -66,6 +66,7 @@ from auditord_hookspecs.kinds import (
 from auditord_hookspecs.query import RecordQuery, Window
 from auditord_hookspecs.records import Component, Record, RecordUpdate, Score
 from auditord_hookspecs.sources import PluginConfig
+from auditord_hookspecs.transforms import Transform, TransformKind
 
 __all__ = [
     "AccessRefused",
@@ -130,6 +131,8 @@ __all__ = [
     "Sender",
     "SenderContext",
     "SenderKind",
+    "Transform",
+    "TransformKind",
     "UnixPeer",
     "UsageSums",
     "Window",

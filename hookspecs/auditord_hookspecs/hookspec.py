@@ -16,6 +16,7 @@ from pydantic import SecretStr
 from auditord_hookspecs.access import AuthenticatorKind
 from auditord_hookspecs.contexts import Daemon
 from auditord_hookspecs.kinds import CollectorKind, PluginKind, RunReport, SenderKind
+from auditord_hookspecs.transforms import TransformKind
 
 PROJECT = "auditord"
 
@@ -71,6 +72,19 @@ def auditord_authenticators() -> Iterable[AuthenticatorKind[Any]]:  # Any: each 
         @hookimpl
         def auditord_authenticators():
             yield AuthenticatorKind(name="badges", config=BadgesConfig, open=open_badges, roles=badge_roles)
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def auditord_record_transforms() -> Iterable[TransformKind[Any]]:  # Any: each kind has its own configuration model
+    """Bring kinds of changes that every record meets before it is kept. Called before the configuration is read.
+
+    Example::
+
+        @hookimpl
+        def auditord_record_transforms():
+            yield TransformKind(name="renamed_sites", config=RenamedConfig, make=rename_sites)
     """
     raise NotImplementedError
 

@@ -15,6 +15,7 @@ from auditord_hookspecs.config import InstanceConfig
 from auditord_hookspecs.contexts import CollectorContext, PluginContext, SenderContext
 from auditord_hookspecs.entries import Entry
 from auditord_hookspecs.records import Record
+from auditord_hookspecs.transforms import TransformKind
 
 C = TypeVar("C", bound=InstanceConfig)
 
@@ -193,4 +194,6 @@ class RunReport:
     skipped: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
-AnyKind: TypeAlias = CollectorKind[Any] | PluginKind[Any] | SenderKind[Any] | AuthenticatorKind[Any]
+AnyKind: TypeAlias = (
+    CollectorKind[Any] | PluginKind[Any] | SenderKind[Any] | AuthenticatorKind[Any] | TransformKind[Any]
+)

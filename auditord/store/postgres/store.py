@@ -42,8 +42,8 @@ from auditord.store.protocol import (
     Verdict,
     is_carried_on,
 )
-from auditord.store.rows import Offer, make_offer, unfinished_copy
-from auditord_hookspecs import AggregateQuery, Aggregates, Record, RecordQuery, RecordUpdate
+from auditord.store.rows import Offer, make_offer, unchanged, unfinished_copy
+from auditord_hookspecs import AggregateQuery, Aggregates, Record, RecordQuery, RecordUpdate, Transform
 
 MIGRATIONS: Final = "auditord.store.postgres.migrations"
 
@@ -70,13 +70,20 @@ class PostgresRecordStore:
     """
 
     def __init__(
-        self, address: Address, counted_keys: Sequence[str] | None, *, outbox: bool = False, read_only: bool = False
+        self,
+        address: Address,
+        counted_keys: Sequence[str] | None,
+        *,
+        outbox: bool = False,
+        read_only: bool = False,
+        transform: Transform | None = None,
     ) -> None:
         self._shown = counted_keys
         self._counted: Sequence[str] = ()
         self._server = Server(address, load_scripts(MIGRATIONS), self._prepare, read_only=read_only)
         self._read_only = read_only
         self._has_outbox = outbox
+        self._transform = transform or unchanged
         self._sources = Sources()
         self._transactions = Transactions(self._sources, lambda: self._counted)
         self._batches = Batches(lambda: self._server.connection(None), self._make, _AT_ONCE)
@@ -126,7 +133,7 @@ class PostgresRecordStore:
 
     async def amend(self, amendments: Sequence[Amendment], provenance: Provenance) -> Sequence[Amended]:
         """See :class:`RecordStore`."""
-        prepared = prepare(amendments, provenance, carried=self._is_carried(provenance))
+        prepared = prepare(amendments, self._transform, provenance, carried=self._is_carried(provenance))
         async with self._server.connection(_BULK_WITHIN) as connection:
             return await amending.amend(connection, prepared, provenance, self._sources, self._counted)
 
@@ -215,7 +222,7 @@ class PostgresRecordStore:
         return await asyncio.to_thread(folded, query, compiled.parts, rows)
 
     def _offer(self, record: Record, provenance: Provenance, duplicates: Duplicates) -> Offer:
-        return make_offer(record, provenance, duplicates, carried=self._is_carried(provenance))
+        return make_offer(self._transform(record), provenance, duplicates, carried=self._is_carried(provenance))
 
     def _is_carried(self, provenance: Provenance) -> bool:
         return self._has_outbox and is_carried_on(provenance)

@@ -13,7 +13,7 @@ from auditord.config.model import INSTANCE_SECTIONS, Configuration
 from auditord.config.shown import show
 from auditord.config.yaml_files import parse
 from auditord.hooks import load_hooks
-from auditord_hookspecs import AuthenticatorKind, Section, SenderKind
+from auditord_hookspecs import AuthenticatorKind, Section, SenderKind, TransformKind
 from auditord_hookspecs.kinds import AnyKind
 
 REFERENCE = (Path(__file__).parents[3] / "etc/auditord.yml").read_text()
@@ -85,7 +85,9 @@ def test_the_instance_named_as_its_kind_has_the_kinds_defaults(section: str, kin
     written = parse(ACTIVE, "etc/auditord.yml").values[section][kind.name]
     instance: Any = getattr(load(ACTIVE), section)[kind.name]
     runs = (
-        {} if isinstance(kind, SenderKind | AuthenticatorKind) else {"interval": kind.interval, "timeout": kind.timeout}
+        {}
+        if isinstance(kind, SenderKind | AuthenticatorKind | TransformKind)
+        else {"interval": kind.interval, "timeout": kind.timeout}
     )
     for name, field in kind.config.model_fields.items():
         key = field.alias or name

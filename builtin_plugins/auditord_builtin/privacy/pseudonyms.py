@@ -1,0 +1,68 @@
+"""Pseudonyms for users: who has the key can tell which pseudonym a name has, nobody can tell the name of a pseudonym.
+
+A pseudonym is ``u-`` and the first 80 bits of HMAC-SHA-256 over the name, in hexadecimal. It does not depend on the
+meta key, so that a user is one user under ``user_id`` and ``user``. What looks like a pseudonym stays, since records
+pass more than once, and a site may have made them before it shipped its records here.
+"""
+
+import hmac
+import re
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+from pydantic import Field, SecretStr, field_validator
+
+from auditord_hookspecs import InstanceConfig, Record, Secret, Transform, TransformKind
+
+_LEAST_KEY: Final = 16
+_PSEUDONYM: Final = re.compile(r"u-[0-9a-f]{20}")
+_REMEMBERED: Final = 65_536
+_DIGITS: Final = 20
+
+
+class PseudonymsConfig(InstanceConfig):
+    """Keeps a pseudonym instead of each user's name."""
+
+    key: Secret = Field(
+        description="What the pseudonyms are made with, at least 16 characters, best as a reference such as "
+        "file:/path. With another key every user is somebody else, so keep it."
+    )
+    meta: tuple[str, ...] = Field(
+        default=("user_id", "user"), min_length=1, description="The meta keys whose values become pseudonyms."
+    )
+
+    @field_validator("key")
+    @classmethod
+    def _long_enough(cls, key: SecretStr) -> SecretStr:
+        if len(key.get_secret_value()) < _LEAST_KEY:
+            raise ValueError(f"whoever guesses the key knows the names: take at least {_LEAST_KEY} characters")
+        return key
+
+
+def pseudonym(key: bytes, name: str) -> str:
+    """What a name becomes."""
+    if _PSEUDONYM.fullmatch(name):
+        return name
+    return "u-" + hmac.digest(key, name.encode(), "sha256").hex()[:_DIGITS]
+
+
+def transform(config: PseudonymsConfig) -> Transform:
+    """The change of each record."""
+    key, personal = config.key.get_secret_value().encode(), frozenset(config.meta)
+
+    @lru_cache(maxsize=_REMEMBERED)
+    def known(name: str) -> str:
+        return pseudonym(key, name)
+
+    def change(record: Record) -> Record:
+        meta = record.meta
+        if meta is None or personal.isdisjoint(meta):
+            return record
+        changed = {name: tuple(map(known, values)) if name in personal else values for name, values in meta.items()}
+        return msgspec.structs.replace(record, meta=changed)
+
+    return change
+
+
+KIND: Final = TransformKind(name="pseudonyms", config=PseudonymsConfig, make=transform)
