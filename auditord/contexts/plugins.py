@@ -7,10 +7,9 @@ from datetime import datetime
 from typing import Protocol
 
 from auditord.contexts.lent import LentPluginContext, Watching, task_log
-from auditord.contexts.sources import opened_records, remote_source
+from auditord.contexts.sources import opened_records
 from auditord.database.memory import PluginMemory
-from auditord.store.reading import StoredRecords
-from auditord_hookspecs import InstanceConfig
+from auditord_hookspecs import InstanceConfig, Records
 
 
 class Keeper(Protocol):
@@ -34,7 +33,7 @@ class Place:
     """
 
     keeper: Keeper
-    local: StoredRecords | None
+    local: Records | None
 
 
 @asynccontextmanager
@@ -68,7 +67,6 @@ async def opened_plugin(
             memory=memory,
             records=records,
             state=await memory.load(),
-            redactor=place.local if remote_source(config) is None else None,
             dry_run=dry_run,
             watching=watching,
         )

@@ -47,7 +47,6 @@ from auditord_hookspecs.contexts import (
     PluginContext,
     Records,
     RecordSink,
-    Redactor,
     SenderContext,
 )
 from auditord_hookspecs.entries import Close, Entry, Insert, Provenance, Replace
@@ -120,7 +119,6 @@ __all__ = [
     "RecordUpdate",
     "Records",
     "RecordsRejected",
-    "Redactor",
     "Replace",
     "Role",
     "RunConfig",

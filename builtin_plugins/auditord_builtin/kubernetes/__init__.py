@@ -1,0 +1,30 @@
+"""Collects the pods of Kubernetes clusters, under the ids, labels and components that AUDITOR uses."""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Final
+
+from auditord_builtin.kubernetes.collecting import collect
+from auditord_builtin.kubernetes.config import KubernetesConfig
+from auditord_builtin.kubernetes.conversion import convert
+from auditord_builtin.kubernetes.importing import import_config
+from auditord_hookspecs import CollectorKind, hookimpl
+
+__all__ = ["KUBERNETES", "KubernetesConfig", "auditord_collectors"]
+
+KUBERNETES: Final = CollectorKind(
+    name="kubernetes",
+    config=KubernetesConfig,
+    collect=collect,
+    interval=timedelta(seconds=30),
+    timeout=timedelta(hours=1),
+    convert=convert,
+    import_config=import_config,
+    prefix=lambda config: config.record_prefix,
+)
+
+
+@hookimpl
+def auditord_collectors() -> Iterable[CollectorKind[KubernetesConfig]]:
+    """The kind ``kubernetes``."""
+    yield KUBERNETES

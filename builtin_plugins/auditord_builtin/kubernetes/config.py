@@ -1,0 +1,151 @@
+"""The options of a Kubernetes collector, named as AUDITOR names them wherever they mean the same."""
+
+import re
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AwareDatetime, BeforeValidator, Field, field_validator, model_validator
+
+from auditord_hookspecs import Duration, RunConfig, Secret, Section
+from auditord_hookspecs.mapping import ComponentRule, KeyType, MetaRule, SiteRule
+from auditord_hookspecs.sources import TlsFiles
+
+AUDITOR_COMPONENTS: Final = (
+    ComponentRule(name="naive_cpu_time", key="limits.cpu.time", key_type=KeyType.TIME, optional=True),
+    ComponentRule(name="memory_limit", key="limits.memory", optional=True),
+    ComponentRule(name="cpu", key="prometheus.cpu", optional=True),
+    ComponentRule(name="memory", key="prometheus.memory", optional=True),
+)
+"""What AUDITOR's collector makes: core-seconds, bytes, CPU seconds, bytes."""
+
+_DEFAULT_COMPONENTS: Final = (
+    *AUDITOR_COMPONENTS,
+    ComponentRule(name="requested_cpu_time", key="requests.cpu.time", key_type=KeyType.TIME, optional=True),
+    ComponentRule(name="memory_request", key="requests.memory", optional=True),
+    ComponentRule(name="GPU", key="gpu", optional=True),
+)
+
+_SERIES: Final = 'namespace="{namespace}",pod="{podname}"'
+# A pod's counter begins with the pod: its highest value is what the pod used. (AUDITOR asks for the increase over the
+# whole time at every instant of it.)
+_CPU_QUERY: Final = f"sum(max_over_time(pod_cpu_usage_seconds_total{{{_SERIES}}}[{{seconds}}s]))"
+_MEMORY_QUERY: Final = f"sum(max_over_time(pod_memory_working_set_bytes{{{_SERIES}}}[{{seconds}}s]))"
+
+
+def _preset(value: Any) -> Any:  # Any: whatever stood in the file
+    return AUDITOR_COMPONENTS if value == "auditor" else value
+
+
+Components = Annotated[
+    tuple[ComponentRule, ...],
+    BeforeValidator(_preset, json_schema_input_type=Literal["auditor"] | tuple[ComponentRule, ...]),
+]
+NamespaceName = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+PodEnd = Literal["Succeeded", "Failed", "Deleted"]
+
+
+class JobFilter(Section):
+    """Which pods make records."""
+
+    namespace: tuple[NamespaceName, ...] = Field(
+        default=(), description="The namespaces to collect; none: all (needs a ClusterRole)."
+    )
+    labels: tuple[str, ...] = Field(default=(), description="Label selectors that must all match, such as app==batch.")
+    status: tuple[PodEnd, ...] = Field(default=(), description="Succeeded, Failed, Deleted; empty: all.")
+
+    @field_validator("namespace")
+    @classmethod
+    def _once(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(names)) < len(names):
+            raise ValueError("name each namespace once")
+        return names
+
+
+class Prometheus(Section):
+    """Where the CPU time and the peak memory of pods are known; records wait for them for a while."""
+
+    url: str = Field(description="Where it is, with its path prefix if it has one: https://host:9090/prefix.")
+    tls: TlsFiles = Field(default=TlsFiles(), description="For https.")
+    token: Secret | None = Field(default=None, description="Sent as Authorization: Bearer; a reference to a secret.")
+    timeout: Duration = Field(default=timedelta(seconds=10), gt=timedelta(0), description="For each question.")
+    attempts: int = Field(default=3, ge=1, description="After so many answers without a figure a record goes without.")
+    pause: Duration = Field(default=timedelta(minutes=5), description="Time between two attempts for one pod.")
+    patience: Duration = Field(
+        default=timedelta(hours=6), description="After so long a record goes without, also if nobody ever answered."
+    )
+    time_per_run: Duration = Field(
+        default=timedelta(seconds=20), gt=timedelta(0), description="A run spends at most this on questions."
+    )
+    cpu_query: str = Field(default=_CPU_QUERY, description="Gives one value: CPU seconds.")
+    memory_query: str = Field(default=_MEMORY_QUERY, description="Gives one value: bytes.")
+
+    @field_validator("url")
+    @classmethod
+    def _of_a_server(cls, url: str) -> str:
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
+            raise ValueError("this is no URL of a server: write http://host:port or https://host:port/prefix")
+        if parts.username is not None:
+            raise ValueError("a URL with a user name or password is not supported: give a token")
+        return url.rstrip("/")
+
+
+class KubernetesConfig(RunConfig):
+    """Pods of a Kubernetes cluster, listed once and then watched."""
+
+    record_prefix: str = Field(
+        default="", description="A record's id is <record_prefix>-<namespace>-<podname>-<uid>; empty as with AUDITOR."
+    )
+    earliest_datetime: AwareDatetime | None = Field(
+        default=None, description="The first run accounts for pods that ended from here on; default: from now on."
+    )
+    kubeconfig: Path | None = Field(
+        default=None, description="How to reach the cluster; without it the pod's own account, else ~/.kube/config."
+    )
+    kube_context: str | None = Field(default=None, description="Which of the file's contexts; default: the current.")
+    job_filter: JobFilter = Field(default=JobFilter(), description="Which pods make records.")
+    open_records: bool = Field(default=False, description="Whether running pods have records without a stop time.")
+    sites: tuple[SiteRule, ...] = Field(default=(SiteRule(name="NOT_CONFIGURED"),), min_length=1)
+    meta: tuple[MetaRule, ...] = Field(
+        default=(MetaRule(name="group_id", key="namespace", key_type=KeyType.STRING),),
+        description="Labels besides podname, namespace, status and site_id. Default: the namespace as group_id.",
+    )
+    components: Components = Field(
+        default=_DEFAULT_COMPONENTS,
+        description="Default: AUDITOR's, and requested_cpu_time, memory_request and GPU. auditor: without these.",
+    )
+    gpu_resources: re.Pattern[str] = Field(
+        default=re.compile(r"^(nvidia\.com/(gpu|mig-.*)|amd\.com/gpu|gpu\.intel\.com/(i915|xe))$"),
+        description="The resources whose sum is the column gpu.",
+    )
+    prometheus: Prometheus | None = Field(default=None, description="Ask a Prometheus for CPU time and memory.")
+    page_size: int = Field(default=500, ge=1, description="How many pods are asked for, and kept, at once.")
+    request_timeout: Duration = Field(
+        default=timedelta(minutes=1), gt=timedelta(0), description="How long a page of pods may take."
+    )
+    quiet: Duration = Field(
+        default=timedelta(seconds=2),
+        gt=timedelta(0),
+        description="A run ends when nothing has happened for this long; what happens later is for the next one.",
+    )
+    watch_for: Duration = Field(
+        default=timedelta(seconds=25), gt=timedelta(0), description="… or when it has watched for this long."
+    )
+
+    @property
+    def selector(self) -> str:
+        """The label selectors as the API server wants them."""
+        return ",".join(self.job_filter.labels)
+
+    @property
+    def scopes(self) -> tuple[str, ...]:
+        """The namespaces to list and watch; ``*`` is all of them at once."""
+        return self.job_filter.namespace or ("*",)
+
+    @model_validator(mode="after")
+    def _context_of_a_file(self) -> "KubernetesConfig":
+        if self.kube_context is not None and self.kubeconfig is None:
+            raise ValueError("kube_context is one of a file's contexts: name the file as kubeconfig")
+        return self

@@ -1,0 +1,188 @@
+"""A run: lists where it must, then a stretch of each watch after the other, until nothing happens any more.
+
+A connection lasts for a stretch and never while a batch is being kept. Nothing is missed between two of them, nor
+between two runs: a watch begins at the version at which the last one ended, and the server hands over what happened
+since.
+"""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+import anyio
+from anyio import to_thread
+
+from auditord_builtin.kubernetes.checkpoint import Checkpoint, Position
+from auditord_builtin.kubernetes.config import KubernetesConfig
+from auditord_builtin.kubernetes.connection import ALL, Cluster
+from auditord_builtin.kubernetes.judging import Draft, read_pods
+from auditord_builtin.kubernetes.ledger import Ledger, Running
+from auditord_builtin.kubernetes.reading import After, Happening, Page, Stretch, follow, pages
+from auditord_hookspecs import AuditordError, Batch, CollectorContext, Window
+
+_AT_ONCE: Final = 16
+"""Namespaces that are watched at the same time."""
+
+_NO_END: Final = datetime.max.replace(tzinfo=UTC)
+
+_LISTS: Final = 3
+"""How often a run lists a namespace at most: one whose watch expires again and again is left to the next run."""
+
+
+class Run:
+    """One run over all scopes.
+
+    Args:
+        config: what to read.
+        context: the instance's.
+        cluster: where to read it.
+        ledger: what is known of pods.
+    """
+
+    def __init__(self, config: KubernetesConfig, context: CollectorContext, cluster: Cluster, ledger: Ledger) -> None:
+        self._config = config
+        self._context = context
+        self._cluster = cluster
+        self._ledger = ledger
+        self._before = Checkpoint.restored(context.checkpoint, config.earliest_datetime or context.now())
+        self._checkpoint = self._before
+        self._lists = Counter[str]()
+        self._faults: dict[str, AuditordError] = {}
+
+    async def batches(self) -> AsyncIterator[Batch]:
+        """All that happens until nothing happens any more, or the time is over.
+
+        Raises:
+            AuditordError: a scope could not be read; the others were.
+        """
+        if strangers := self._strangers():
+            yield Batch(skipped={"namespace is not collected any more": strangers}, pending=self._ledger.changes())
+        deadline = anyio.current_time() + self._config.watch_for.total_seconds()
+        active: Collection[str] = self._config.scopes
+        while active:
+            for scope in active:
+                if self._version(scope) is None:
+                    async for batch in self._listed(scope):
+                        yield batch
+            stretches = await self._stretches([scope for scope in active if scope not in self._faults])
+            for scope, stretch in stretches.items():
+                yield await self._taken(scope, stretch)
+            active = [name for name, each in stretches.items() if self._goes_on(each, deadline)]
+        if self._faults:
+            raise AuditordError("; ".join(str(error) for error in self._faults.values()))
+
+    def _goes_on(self, stretch: Stretch, deadline: float) -> bool:
+        return stretch.after is not After.QUIET and anyio.current_time() < deadline
+
+    def _version(self, scope: str) -> str | None:
+        return self._checkpoint.version(scope, self._config.selector)
+
+    def _strangers(self) -> int:
+        """Forget the pods of namespaces that are not collected any more."""
+        running = self._ledger.running.items()
+        strangers = [uid for uid, one in running if not any(_within(one, scope) for scope in self._config.scopes)]
+        for uid in strangers:
+            self._ledger.forget(uid)
+        return len(strangers)
+
+    async def _draft(self, happenings: Sequence[Happening]) -> tuple[Draft, Collection[str]]:
+        """A batch of what happened, and the uids that it is about."""
+        # In a thread: hundreds of pods take a while, in which the daemon has requests to answer.
+        read = await to_thread.run_sync(read_pods, happenings)
+        uids = {pod.uid for _, pod in read if pod is not None}
+        done = await self._context.seen(uids)
+        draft = Draft(self._config, self._ledger, done, self._context.now(), Window(self._checkpoint.since, _NO_END))
+        await to_thread.run_sync(draft.take, read)
+        return draft, uids
+
+    def _kept(self, draft: Draft, scope: str, position: Position | None) -> Batch:
+        if draft.remarks:  # one line and not one per pod: users write what labels are made of
+            self._context.log.warning("labels left out: %d, such as %s", len(draft.remarks), draft.remarks[0])
+        if position is None:
+            return draft.batch()
+        self._checkpoint = self._checkpoint.only(self._config.scopes).moved(scope, position)
+        return draft.batch(self._checkpoint.to_json())
+
+    # -- lists ------------------------------------------------------------------------------------------------------
+
+    async def _listed(self, scope: str) -> AsyncIterator[Batch]:
+        self._lists[scope] += 1
+        if self._lists[scope] > _LISTS:
+            text = f"{scope}: what the list says is too old to go on from; the next run tries again"
+            self._faults[scope] = AuditordError(text)
+            return
+        present = set[str]()
+        try:
+            async for page in pages(self._cluster, scope, self._config.page_size):
+                yield await self._page(scope, page, present)
+        except AuditordError as error:
+            self._faults[scope] = error
+
+    async def _page(self, scope: str, page: Page, present: set[str]) -> Batch:
+        draft, uids = await self._draft(page.pods)
+        if page.first:
+            present.clear()
+        present.update(uids)
+        if not page.last:
+            return self._kept(draft, scope, None)
+        await self._close_vanished(scope, draft, present)
+        return self._kept(draft, scope, Position(self._context.now(), page.version, self._config.selector))
+
+    async def _close_vanished(self, scope: str, draft: Draft, present: Collection[str]) -> None:
+        """Pods that ran when they were last seen and are not there now: nobody saw their end."""
+        gone = [one for uid, one in self._ledger.running.items() if uid not in present and _within(one, scope)]
+        closed = 0
+        for running in gone:
+            if self._reselected(scope) and await self._is_there(running):
+                self._ledger.forget(running.pod.uid)
+                continue
+            draft.close(running, self._ledger.touched.get(running.pod.uid) or self._checkpoint.known_until(scope))
+            closed += 1
+        if closed:
+            text = "%d pods vanished while nobody watched; they count until they were last known to be there"
+            self._context.log.warning(text, closed)
+
+    def _reselected(self, scope: str) -> bool:
+        position = self._before.scopes.get(scope)
+        return position is not None and position.selector != self._config.selector
+
+    async def _is_there(self, running: Running) -> bool:
+        """Whether a pod is only not selected any more."""
+        metadata = running.pod.metadata
+        return await self._cluster.uid_of(metadata.namespace, metadata.name) == metadata.uid
+
+    # -- watches ----------------------------------------------------------------------------------------------------
+
+    async def _stretches(self, scopes: Sequence[str]) -> Mapping[str, Stretch]:
+        """A stretch of each watch, all at the same time; one that fails does not disturb the others."""
+        found, limiter = dict[str, Stretch](), anyio.CapacityLimiter(_AT_ONCE)
+
+        async def read(scope: str, version: str) -> None:
+            async with limiter:
+                try:
+                    found[scope] = await self._follow(scope, version)
+                except AuditordError as error:
+                    self._faults[scope] = error
+
+        async with anyio.create_task_group() as group:
+            for scope in scopes:
+                group.start_soon(read, scope, self._version(scope) or "")
+        return found
+
+    async def _follow(self, scope: str, version: str) -> Stretch:
+        config = self._config
+        return await follow(
+            self._cluster, scope, version, limit=config.page_size, quiet=config.quiet, patience=config.watch_for
+        )
+
+    async def _taken(self, scope: str, stretch: Stretch) -> Batch:
+        draft, _ = await self._draft(stretch.happenings)
+        current = stretch.after is After.QUIET
+        at = self._context.now() if current else self._checkpoint.known_until(scope)
+        version = None if stretch.after is After.EXPIRED else stretch.version
+        return self._kept(draft, scope, Position(at, version, self._config.selector))
+
+
+def _within(running: Running, scope: str) -> bool:
+    return scope in {ALL, running.pod.metadata.namespace}

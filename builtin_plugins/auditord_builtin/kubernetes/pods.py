@@ -1,0 +1,192 @@
+"""What a pod's JSON says that matters to accounting; everything else is left behind when it is decoded.
+
+The members are those of the core API v1 (https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/).
+What is decoded can be written as JSON again and be kept: it is some hundred bytes instead of ten thousand.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from auditord_hookspecs import InvalidRecord
+
+LEFT_BEHIND: Final = frozenset({"kubectl.kubernetes.io/last-applied-configuration"})
+"""Annotations that hold a copy of the pod."""
+
+_Texts = dict[str, str] | None
+
+
+class _Member(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A part of a pod; unknown members are ignored."""
+
+
+class Owner(_Member, frozen=True):
+    """Whoever made the pod."""
+
+    kind: str = ""
+    name: str = ""
+    controller: bool | None = None
+
+
+class ManagedFields(_Member, frozen=True):
+    """When one program last wrote to the pod."""
+
+    manager: str | None = None
+    time: datetime | None = None
+
+
+class Metadata(_Member, frozen=True):
+    """What the pod is called, and what is attached to it."""
+
+    name: str
+    namespace: str
+    uid: str
+    resource_version: str = ""
+    labels: _Texts = None
+    annotations: _Texts = None
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    owner_references: tuple[Owner, ...] | None = None
+    managed_fields: tuple[ManagedFields, ...] | None = None
+
+
+class Resources(_Member, frozen=True):
+    """Quantities by resource; numbers are allowed where a manifest says ``cpu: 2``."""
+
+    limits: dict[str, str | int | float] | None = None
+    requests: dict[str, str | int | float] | None = None
+
+
+class Container(_Member, frozen=True):
+    """A container as it was ordered."""
+
+    name: str
+    resources: Resources | None = None
+    restart_policy: str | None = None
+
+
+class Spec(_Member, frozen=True):
+    """What was ordered."""
+
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] | None = None
+    overhead: dict[str, str | int | float] | None = None
+    resources: Resources | None = None
+    node_name: str | None = None
+    priority_class_name: str | None = None
+    scheduler_name: str | None = None
+    service_account_name: str | None = None
+
+
+class Span(_Member, frozen=True):
+    """One run of a container."""
+
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+
+class State(_Member, frozen=True):
+    """What a container is doing, or did before."""
+
+    running: Span | None = None
+    terminated: Span | None = None
+
+
+class ContainerStatus(_Member, frozen=True):
+    """How a container fared."""
+
+    name: str
+    state: State | None = None
+    last_state: State | None = None
+    restart_count: int = 0
+    resources: Resources | None = None
+
+
+class Condition(_Member, frozen=True):
+    """A condition of the pod."""
+
+    type: str
+    status: str = ""
+    last_transition_time: datetime | None = None
+
+
+class Status(_Member, frozen=True):
+    """How the pod fares."""
+
+    phase: str = "Unknown"
+    reason: str | None = None
+    start_time: datetime | None = None
+    qos_class: str | None = None
+    conditions: tuple[Condition, ...] | None = None
+    container_statuses: tuple[ContainerStatus, ...] | None = None
+    init_container_statuses: tuple[ContainerStatus, ...] | None = None
+
+
+class Pod(_Member, frozen=True):
+    """A pod."""
+
+    metadata: Metadata
+    spec: Spec = Spec()
+    status: Status = Status()
+
+    @property
+    def uid(self) -> str:
+        """What tells it from every other pod, also from later ones of its name."""
+        return self.metadata.uid
+
+    @property
+    def terminal(self) -> bool:
+        """Whether it is over for good."""
+        return self.status.phase in {"Succeeded", "Failed"}
+
+    @property
+    def statuses(self) -> tuple[ContainerStatus, ...]:
+        """How all its containers fare."""
+        return (*(self.status.init_container_statuses or ()), *(self.status.container_statuses or ()))
+
+
+_decoder: Final = msgspec.json.Decoder(Pod)
+
+
+def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
+    """A pod from its JSON.
+
+    Raises:
+        InvalidRecord: it is none; the text says where.
+    """
+    try:
+        return _slim(_decoder.decode(raw))
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise InvalidRecord(f"this is no pod: {error}") from error
+
+
+def restore_pod(value: Any) -> Pod:  # Any: JSON of our own, or of the quarantine
+    """A pod from JSON that was decoded already.
+
+    Raises:
+        InvalidRecord: it is none.
+    """
+    try:
+        return _slim(msgspec.convert(value, Pod))
+    except msgspec.ValidationError as error:
+        raise InvalidRecord(f"this is no pod: {error}") from error
+
+
+def as_json(value: Any) -> Any:  # Any: a value of this package, as JSON
+    """A value of this module as JSON can hold it."""
+    return msgspec.to_builtins(value)
+
+
+def _slim(pod: Pod) -> Pod:
+    metadata = pod.metadata
+    kept = {name: text for name, text in (metadata.annotations or {}).items() if name not in LEFT_BEHIND}
+    writers = tuple(each for each in metadata.managed_fields or () if each.manager == "kubelet")
+    slim = msgspec.structs.replace(metadata, annotations=kept or None, managed_fields=writers or None)
+    return msgspec.structs.replace(pod, metadata=slim)
+
+
+def texts(members: Mapping[str, str] | None) -> Mapping[str, str]:
+    """Labels or annotations, which may not be there."""
+    return members or {}

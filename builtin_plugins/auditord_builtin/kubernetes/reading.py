@@ -1,0 +1,189 @@
+"""Lists in pages and stretches of a watch: what happened to pods, and from which version on the rest is to be read."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import Enum
+from http import HTTPStatus
+from typing import Final
+
+import anyio
+import msgspec
+
+from auditord_builtin.kubernetes.connection import Cluster, Expired, Unreachable
+from auditord_hookspecs import AuditordError
+
+_ROUNDS: Final = 3
+"""How often a connection that is cut before it brought anything is opened again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """A pod as it is, or as it was when it was removed.
+
+    Args:
+        raw: its JSON.
+        gone: it was removed, or does not match the selector any more.
+    """
+
+    raw: msgspec.Raw
+    gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some of the pods that there are.
+
+    Args:
+        pods: they.
+        version: from here on a watch says what happens.
+        first: the list begins here (once more, if its rest had become too old).
+        last: the list is complete.
+    """
+
+    pods: Sequence[Happening]
+    version: str
+    first: bool
+    last: bool
+
+
+class After(Enum):
+    """What comes after a stretch."""
+
+    MORE = "more"
+    QUIET = "quiet"
+    EXPIRED = "expired"
+
+
+@dataclass
+class Stretch:
+    """A part of a watch.
+
+    Args:
+        version: from here on the rest is to be read.
+        happenings: in order.
+        after: whether there is more now, nothing at the moment, or nothing to be had from this version.
+    """
+
+    version: str
+    happenings: list[Happening] = field(default_factory=list[Happening])
+    after: After = After.MORE
+
+
+class _ListMetadata(msgspec.Struct, rename="camel"):
+    resource_version: str
+    token: str = msgspec.field(default="", name="continue")
+
+
+class _List(msgspec.Struct):
+    metadata: _ListMetadata
+    items: list[msgspec.Raw] | None = None
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class _ObjectMetadata(msgspec.Struct, rename="camel"):
+    resource_version: str | None = None
+
+
+class _Object(msgspec.Struct):
+    """As much of an event's object as every one has: a pod, a bookmark or a status."""
+
+    metadata: _ObjectMetadata | None = None
+    code: int | None = None
+    message: str | None = None
+
+
+_list: Final = msgspec.json.Decoder(_List)
+_event: Final = msgspec.json.Decoder(_Event)
+_object: Final = msgspec.json.Decoder(_Object)
+
+
+async def pages(cluster: Cluster, scope: str, size: int) -> AsyncIterator[Page]:
+    """All pods that there are, as they were at one instant.
+
+    A list whose rest has become too old begins once more, in one piece.
+
+    Raises:
+        Unreachable: no complete answer came.
+        AuditordError: it is refused.
+    """
+    token, limit = "", size
+    while True:
+        try:
+            answer = _decoded(await cluster.page(scope, limit, token), scope)
+        except Expired:
+            if not token:
+                raise
+            token, limit = "", 0
+            continue
+        pods = [Happening(item) for item in answer.items or ()]
+        yield Page(pods, answer.metadata.resource_version, first=not token, last=not answer.metadata.token)
+        token = answer.metadata.token
+        if not token:
+            return
+
+
+def _decoded(body: bytes, scope: str) -> _List:
+    try:
+        return _list.decode(body)
+    except msgspec.DecodeError as error:
+        raise Unreachable(f"{scope}: this is no list of pods: {error}") from error
+
+
+async def follow(
+    cluster: Cluster, scope: str, version: str, *, limit: int, quiet: timedelta, patience: timedelta
+) -> Stretch:
+    """Read on from a version, until so much has happened, nothing happens, or patience ends.
+
+    The connection is closed before this returns. One that is cut is opened again where it was, unless nothing comes of
+    it.
+
+    Raises:
+        Unreachable: it was cut again and again, and nothing was read.
+        AuditordError: it is refused.
+    """
+    stretch = Stretch(version)
+    for left in reversed(range(_ROUNDS)):
+        try:
+            async with cluster.watched(scope, stretch.version, patience) as lines:
+                await _read(lines, stretch, scope, limit, quiet)
+        except Expired:
+            stretch.after = After.EXPIRED
+        except Unreachable:
+            if not left and stretch.version == version:
+                raise
+            await anyio.lowlevel.checkpoint()
+            continue
+        return stretch
+    return stretch
+
+
+async def _read(lines: AsyncIterator[bytes], stretch: Stretch, scope: str, limit: int, quiet: timedelta) -> None:
+    while len(stretch.happenings) < limit:
+        line: bytes | None = None
+        with anyio.move_on_after(quiet.total_seconds()):
+            line = await anext(lines, None)
+        if line is None:  # nothing happens, or the server has watched for long enough
+            stretch.after = After.QUIET
+            return
+        _take(line, stretch, scope)
+
+
+def _take(line: bytes, stretch: Stretch, scope: str) -> None:
+    try:
+        event = _event.decode(line)
+        what = _object.decode(event.object)
+    except msgspec.DecodeError as error:
+        raise Unreachable(f"{scope}: this is no event: {error}") from error
+    if event.type == "ERROR":
+        if what.code == HTTPStatus.GONE:
+            raise Expired(f"{scope}: {what.message}")
+        raise AuditordError(f"{scope}: the API server ends the watch: {what.code} {what.message}")
+    if event.type != "BOOKMARK":
+        stretch.happenings.append(Happening(event.object, gone=event.type == "DELETED"))
+    if what.metadata is not None and what.metadata.resource_version:
+        stretch.version = what.metadata.resource_version

@@ -1,0 +1,116 @@
+"""What a pod was granted: limits and requests of its containers, put together as Kubernetes' scheduler does."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from decimal import Decimal
+from typing import Final, Literal
+
+from auditord_builtin.kubernetes.pods import Container, Pod, Resources
+from auditord_builtin.kubernetes.quantities import parse_quantity
+from auditord_builtin.kubernetes.runs import Runs, seconds_by_container
+from auditord_hookspecs import InvalidRecord
+
+Side = Literal["limits", "requests"]
+SIDES: Final[tuple[Side, ...]] = ("limits", "requests")
+_NONE: Final = Decimal(0)
+_CPU: Final = "cpu"
+
+Amounts = Mapping[str, Decimal]
+
+
+def granted(pod: Pod, side: Side) -> Amounts:
+    """What the pod held, by resource, in cores, bytes and pieces.
+
+    Containers run side by side and add up; init containers run one after the other before them, so the largest counts
+    where it is larger; init containers that restart always (sidecars) run with all that follow them. A runtime's
+    overhead belongs to the requests. Limits hold for a pod if every container has one: without it there is none. What
+    is said of the pod as a whole (``spec.resources``) wins.
+
+    Raises:
+        InvalidRecord: a quantity cannot be read; the text names container and resource.
+    """
+    orders = _Orders(pod, side)
+    amounts = {name: orders.together(name) for name in orders.names}
+    return {name: amount for name, amount in {**amounts, **orders.whole}.items() if amount is not None}
+
+
+class _Orders:
+    """The limits or the requests of one pod."""
+
+    def __init__(self, pod: Pod, side: Side) -> None:
+        actual = {status.name: status.resources for status in pod.statuses if status.resources is not None}
+        started = pod.spec.init_containers or ()
+        self._side: Side = side
+        self._by_name = {
+            each.name: _read(each.name, actual.get(each.name) or each.resources, side)
+            for each in (*started, *pod.spec.containers)
+        }
+        self._regular = pod.spec.containers
+        self._initial = started
+        overhead = pod.spec.overhead if side == "requests" else None
+        self._overhead = _quantities("overhead", overhead)
+        self.whole = _read("the pod", pod.spec.resources, side)
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(name for amounts in self._by_name.values() for name in amounts)
+
+    def together(self, name: str) -> Decimal | None:
+        lasting = (*self._regular, *(each for each in self._initial if _is_sidecar(each)))
+        if self._side == "limits" and any(name not in self._by_name[each.name] for each in lasting):
+            return None
+        steady = sum((self._amount(each, name) for each in lasting), _NONE)
+        return max(steady, self._at_start(name)) + self._overhead.get(name, _NONE)
+
+    def _at_start(self, name: str) -> Decimal:
+        beside, peak = _NONE, _NONE
+        for each in self._initial:
+            peak = max(peak, beside + self._amount(each, name))
+            beside += self._amount(each, name) if _is_sidecar(each) else _NONE
+        return peak
+
+    def _amount(self, container: Container, name: str) -> Decimal:
+        return self._by_name[container.name].get(name, _NONE)
+
+    def of_container(self, container: str) -> Amounts:
+        return self._by_name.get(container, {})
+
+
+def core_seconds(pod: Pod, side: Side, runs: Runs, start: datetime, stop: datetime) -> Decimal | None:
+    """CPU limits or requests times the time for which they were held, over all runs of all containers.
+
+    If nothing is known of any run, every container counts for the pod's whole time. None if it has no limit (a
+    container is without one) or no request.
+
+    Raises:
+        InvalidRecord: a quantity cannot be read.
+    """
+    if granted(pod, side).get(_CPU) is None:
+        return None
+    orders = _Orders(pod, side)
+    whole = max(0, int((stop - start).total_seconds()))
+    if _CPU in orders.whole:
+        return orders.whole[_CPU] * whole
+    seconds = seconds_by_container(runs, stop) or {each.name: whole for each in pod.spec.containers}
+    return sum((orders.of_container(name).get(_CPU, _NONE) * ran for name, ran in seconds.items()), _NONE)
+
+
+def _is_sidecar(container: Container) -> bool:
+    return container.restart_policy == "Always"
+
+
+def _read(where: str, resources: Resources | None, side: Side) -> Amounts:
+    given = None if resources is None else resources.limits if side == "limits" else resources.requests
+    return _quantities(f"{where}: {side}", given)
+
+
+def _quantities(where: str, given: Mapping[str, str | int | float] | None) -> Amounts:
+    return dict(_each(where, given or {}))
+
+
+def _each(where: str, given: Mapping[str, str | int | float]) -> Iterable[tuple[str, Decimal]]:
+    for name, text in given.items():
+        try:
+            yield name, parse_quantity(str(text))
+        except InvalidRecord as error:
+            raise InvalidRecord(f"{where}.{name}: {error}") from error

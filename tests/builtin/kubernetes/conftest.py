@@ -1,0 +1,45 @@
+"""An API server for every test that asks for one."""
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("kubernetes_asyncio", reason="pip install 'auditord[kubernetes]'")
+
+from auditord.testing import FakeCollectorContext
+from auditord_builtin.kubernetes import KubernetesConfig
+from auditord_hookspecs import Record
+from tests.builtin.kubernetes.kube_server import KubeServer, serving
+from tests.builtin.kubernetes.pod_maker import NOW
+
+
+class Site:
+    """A server, and an instance that collects from it.
+
+    Args:
+        server: the server.
+        folder: where its kubeconfig is.
+    """
+
+    def __init__(self, server: KubeServer, folder: Path) -> None:
+        self.server = server
+        self.context = FakeCollectorContext(moment=NOW)
+        self._folder = folder
+
+    def config(self, **options: Any) -> KubernetesConfig:
+        quick = {"quiet": "50ms", "watch_for": "2s", "kubeconfig": self._folder / "kubeconfig"}
+        return KubernetesConfig.model_validate({"earliest_datetime": "2026-01-01T00:00:00Z", **quick, **options})
+
+    async def collect(self, **options: Any) -> list[Record]:
+        from auditord_builtin.kubernetes import KUBERNETES  # noqa: PLC0415 the kind, as the host has it
+
+        return await self.context.keep(KUBERNETES.collect(self.config(**options), self.context))
+
+
+@pytest.fixture
+async def site(tmp_path: Path, anyio_backend: str) -> AsyncGenerator[Site]:
+    assert anyio_backend == "asyncio"
+    async with serving(tmp_path) as server:
+        yield Site(server, tmp_path)

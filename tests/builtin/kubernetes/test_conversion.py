@@ -1,0 +1,234 @@
+"""What a pod's JSON means: runs, amounts, ends, labels."""
+
+import copy
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from auditord_builtin.kubernetes import KubernetesConfig
+from auditord_builtin.kubernetes.conversion import Finished, conclude, convert, convert_finished
+from auditord_builtin.kubernetes.ledger import Ledger
+from auditord_builtin.kubernetes.pods import restore_pod
+from auditord_hookspecs import InvalidRecord, Quarantined, Record
+from tests.builtin.kubernetes.pod_maker import NOW, START, Pod, at, container, make_pod, over, ran, running
+
+S = timedelta(seconds=1)
+
+
+def record_of(*versions: Pod, **options: Any) -> Record:
+    """What a collector makes that has seen these versions of a pod, the last of them its end."""
+    config, ledger = KubernetesConfig.model_validate(options), Ledger({})
+    for version in versions[:-1]:
+        ledger.remember(ledger.see(restore_pod(version), NOW))
+    last = ledger.see(restore_pod(versions[-1]), NOW)
+    finished = conclude(config, last.pod, last.runs, NOW)
+    assert isinstance(finished, Finished), finished
+    made = convert_finished(config, finished)
+    assert not isinstance(made, Quarantined), made
+    return made.record
+
+
+def amounts(record: Record) -> dict[str, int]:
+    return {component.name: component.amount for component in record.components}
+
+
+def with_containers(pod: Pod, *containers: dict[str, Any], init: tuple[dict[str, Any], ...] = ()) -> Pod:
+    pod = copy.deepcopy(pod)
+    pod["spec"]["containers"] = list(containers)
+    pod["spec"]["initContainers"] = list(init)
+    return pod
+
+
+def evicted(pod: Pod, **status: Any) -> Pod:
+    gone = running(pod)
+    gone["status"] = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on memory.", **status}
+    return gone
+
+
+def test_amounts_of_several_containers_add_up() -> None:
+    pod = with_containers(
+        make_pod(),
+        container("a", limits={"cpu": "1500m", "memory": "1.5Gi"}, requests={"cpu": "0.5", "memory": "100M"}),
+        container("b", limits={"cpu": "250m", "memory": "1e6"}, requests={"cpu": "100m"}),
+    )
+    ended = over(pod, NOW)
+    ended["status"]["containerStatuses"][1] = ran("b", START, START + 100 * S)
+    found = amounts(record_of(ended))
+    assert found == {
+        "naive_cpu_time": int(1.5 * 3595 + 0.25 * 100),
+        "memory_limit": 3 * 2**29 + 10**6,
+        "requested_cpu_time": int(0.5 * 3595 + 0.1 * 100),
+        "memory_request": 100 * 10**6,
+    }
+
+
+def test_a_container_without_limit_means_no_limit() -> None:
+    pod = with_containers(make_pod(), container("a", limits={"cpu": "1"}), container("b", requests={"cpu": "1"}))
+    assert amounts(record_of(over(pod, NOW))) == {"requested_cpu_time": 3595}
+
+
+def test_restarted_containers_count_with_all_runs_that_were_seen() -> None:
+    pod = make_pod()
+    first, second, third = (running(pod) for _ in range(3))
+    runs = [(START, START + 60 * S), (START + 120 * S, START + 200 * S), (START + 300 * S, NOW)]
+
+    def status(number: int, *, ended: bool) -> dict[str, Any]:
+        now = ran("main", runs[number][0], runs[number][1] if ended else None, restartCount=number)
+        return {**now, "lastState": ran("main", *runs[number - 1])["state"] if number else {}}
+
+    first["status"]["containerStatuses"] = [status(0, ended=False)]
+    second["status"]["containerStatuses"] = [status(1, ended=False)]
+    third["status"]["containerStatuses"] = [status(2, ended=True)]
+    third["status"]["phase"] = "Succeeded"
+    rules = {"meta": [{"name": "restarts", "key": "restarts", "key_type": "String"}]}
+    record = record_of(first, second, third, **rules)
+    assert amounts(record)["naive_cpu_time"] == 2 * (60 + 80 + 3300)
+    assert (record.meta or {})["restarts"] == ("2",)
+    assert amounts(record_of(third))["naive_cpu_time"] == 2 * (80 + 3300)  # the first is known to nobody any more
+
+
+def test_init_and_sidecar_containers_count_as_the_scheduler_counts_them() -> None:
+    pod = with_containers(
+        make_pod(),
+        container("main", limits={"cpu": "1", "memory": "1Gi"}),
+        init=(
+            container("prepare", limits={"cpu": "4", "memory": "512Mi"}),
+            {**container("proxy", limits={"cpu": "500m", "memory": "256Mi"}), "restartPolicy": "Always"},
+            container("fetch", limits={"cpu": "2", "memory": "3Gi"}),
+        ),
+    )
+    ended = over(pod, NOW)
+    ended["status"]["initContainerStatuses"] = [
+        ran("prepare", START, START + 10 * S),
+        ran("proxy", START + 10 * S, NOW),
+        ran("fetch", START + 20 * S, START + 40 * S),
+    ]
+    found = amounts(record_of(ended))
+    assert found["memory_limit"] == 3 * 2**30 + 2**28  # fetch beside the proxy needs more than main beside it
+    assert found["naive_cpu_time"] == int(4 * 10 + 0.5 * 3590 + 2 * 20 + 3595)
+
+
+def test_gpus_and_other_extended_resources() -> None:
+    pod = with_containers(
+        make_pod(),
+        container("a", limits={"nvidia.com/gpu": "2", "example.org/fpga": "1"}),
+        container("b", limits={"nvidia.com/mig-1g.5gb": "3"}, requests={"nvidia.com/mig-1g.5gb": "3"}),
+    )
+    pod["spec"]["containers"][0]["resources"]["requests"] = {"nvidia.com/gpu": "2", "example.org/fpga": "1"}
+    more = [{"name": "FPGA", "key": "requests.example.org/fpga"}, {"name": "GPU", "key": "gpu"}]
+    assert amounts(record_of(over(pod, NOW), components=more)) == {"FPGA": 1, "GPU": 5}
+    assert amounts(record_of(over(pod, NOW), gpu_resources="^nvidia.com/gpu$"))["GPU"] == 2
+
+
+def test_resources_of_the_pod_and_those_that_a_container_really_got() -> None:
+    pod = over(with_containers(make_pod(), container("a")), NOW)
+    pod["spec"]["resources"] = {"limits": {"cpu": "3", "memory": "2Gi"}}
+    assert amounts(record_of(pod)) == {"naive_cpu_time": 3 * 3600, "memory_limit": 2**31}
+    resized = over(make_pod(), NOW)
+    resized["status"]["containerStatuses"][0]["resources"] = {"limits": {"cpu": "4", "memory": "4Gi"}}
+    assert amounts(record_of(resized))["naive_cpu_time"] == 4 * 3595
+
+
+def test_overhead_belongs_to_the_requests() -> None:
+    pod = over(make_pod(), NOW)
+    pod["spec"]["overhead"] = {"memory": "120Mi"}
+    found = amounts(record_of(pod))
+    assert (found["memory_request"], found["memory_limit"]) == (2**30 + 120 * 2**20, 2**30)
+
+
+def test_an_evicted_pod_whose_statuses_were_wiped_counts_from_what_was_seen() -> None:
+    gone = evicted(make_pod())
+    gone["metadata"]["managedFields"] = [
+        {"manager": "kubelet", "operation": "Update", "time": at(NOW - 100 * S)},
+        {"manager": "kubectl", "operation": "Update", "time": at(NOW)},
+    ]
+    record = record_of(running(make_pod()), gone)
+    assert (record.start_time, record.stop_time) == (START, NOW - 100 * S)
+    assert amounts(record)["naive_cpu_time"] == 2 * (3600 - 100 - 5)
+    assert (record.meta or {})["status"] == ("Failed",)
+
+
+def test_an_evicted_pod_that_nobody_saw_running_counts_from_its_start() -> None:
+    changed = [{"type": "DisruptionTarget", "status": "True", "lastTransitionTime": at(NOW - 60 * S)}]
+    record = record_of(evicted(make_pod(), startTime=at(START), conditions=changed))
+    assert (record.stop_time, amounts(record)["naive_cpu_time"]) == (NOW - 60 * S, 2 * 3540)
+
+
+def test_a_pod_that_lost_its_node_ends_when_it_was_seen_to() -> None:
+    lost = running(make_pod())
+    lost["status"]["phase"] = "Failed"
+    lost["status"]["containerStatuses"] = [
+        {**ran("main", START, NOW), "state": {"terminated": {"startedAt": None, "finishedAt": None, "exitCode": 137}}}
+    ]
+    assert record_of(running(make_pod()), lost).stop_time == NOW
+
+
+def test_times_that_stand_for_none_are_none() -> None:
+    odd = over(make_pod(), NOW)
+    terminated = odd["status"]["containerStatuses"][0]["state"]["terminated"]
+    terminated |= {"startedAt": "0001-01-01T00:00:00Z", "finishedAt": "1970-01-01T00:00:00Z"}
+    assert record_of(odd).stop_time == NOW
+
+
+def test_site_user_and_group_come_from_labels_annotations_namespace_and_owner() -> None:
+    pod = over(make_pod(**{"auditor/user": "alice", "vo": "atlas"}), NOW)
+    pod["metadata"]["annotations"]["example.org/site"] = "site-b"
+    pod["metadata"]["ownerReferences"] = [
+        {"apiVersion": "v1", "kind": "ReplicaSet", "name": "other", "uid": "1"},
+        {"apiVersion": "batch/v1", "kind": "Job", "name": "reco-7", "uid": "2", "controller": True},
+    ]
+    record = record_of(
+        pod,
+        sites=[{"name": "SITE-A", "only_if": {"key": "node", "matches": "^a"}}, {"key": "annotation.example.org/site"}],
+        meta=[
+            {"name": "user_id", "key": "label.auditor/user", "key_type": "String"},
+            {"name": "group_id", "template": "{namespace}/{label.vo}"},
+            {"name": "job", "template": "{owner_kind}:{owner_name}"},
+            {"name": "queue", "template": "{label.queue}", "default_value": "none"},
+        ],
+    )
+    meta = record.meta or {}
+    assert [meta[name] for name in ("site_id", "user_id", "group_id", "job", "queue")] == [
+        ("site-b",),
+        ("alice",),
+        ("grid/atlas",),
+        ("Job:reco-7",),
+        ("none",),
+    ]
+
+
+def test_ids_of_the_longest_names_fit() -> None:
+    pod = over(make_pod("n" * 253, "s" * 63), NOW)
+    pod["metadata"]["uid"] = "eb9bece8-e4d3-44c5-acd8-28830bec9b18"
+    record = record_of(pod)
+    assert len(record.record_id) == 256
+    assert record.record_id.endswith("nn-eb9bece8-e4d3-44c5-acd8-28830bec9b18")
+
+
+def test_what_cannot_be_converted_can_be_when_the_configuration_is_mended() -> None:
+    rule = {"name": "user_id", "key": "label.user", "key_type": "String", "optional": False}
+    strict, lax = (KubernetesConfig.model_validate({"meta": [{**rule, **more}]}) for more in ({}, {"optional": True}))
+    pod = restore_pod(over(make_pod(), NOW))
+    finished = conclude(strict, pod, {}, NOW)
+    assert isinstance(finished, Finished)
+    bad = convert_finished(strict, finished)
+    assert isinstance(bad, Quarantined)
+    assert (bad.source_id, "no value" in bad.reason) == ("grid/job1/uid-grid-job1", True)
+    with pytest.raises(InvalidRecord, match="meta user_id"):
+        convert(strict, bad.raw)
+    record = convert(lax, bad.raw)
+    assert record is not None
+    assert (record.record_id, record.stop_time) == ("-grid-job1-uid-grid-job1", NOW)
+    only_failed = KubernetesConfig.model_validate({"job_filter": {"status": ["Failed"]}})
+    assert convert(only_failed, bad.raw) is None
+
+
+def test_a_quantity_that_is_none_is_told_of() -> None:
+    pod = over(with_containers(make_pod(), container("a", limits={"cpu": "lots"})), NOW)
+    config = KubernetesConfig()
+    finished = conclude(config, restore_pod(pod), {}, NOW)
+    assert isinstance(finished, Finished)
+    bad = convert_finished(config, finished)
+    assert isinstance(bad, Quarantined)
+    assert "a: limits.cpu: 'lots' is no quantity" in bad.reason

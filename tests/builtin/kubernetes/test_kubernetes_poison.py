@@ -1,0 +1,116 @@
+"""Pods that cannot be read or converted, and a real daemon that is killed again and again."""
+
+import json
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from anyio import to_thread
+
+from auditord_builtin.kubernetes import KUBERNETES
+from tests.builtin.kubernetes.conftest import Site
+from tests.builtin.kubernetes.pod_maker import NOW, make_pod, over, running
+
+pytestmark = pytest.mark.anyio
+PATIENCE = 60.0
+
+
+async def test_a_pod_that_cannot_be_read_is_set_aside_with_its_raw_form_and_stops_nothing(site: Site) -> None:
+    bad = over(make_pod("bad"), NOW)
+    bad["status"]["startTime"] = "yesterday"
+    site.server.put(bad)
+    site.server.put(over(make_pod("good"), NOW))
+    assert [record.record_id for record in await site.collect()] == ["-grid-good-uid-grid-good"]
+    [quarantined] = [one for batch in site.context.kept for one in batch.quarantined]
+    assert quarantined.source_id == "grid/bad/uid-grid-bad"
+    assert "startTime" in quarantined.reason
+    assert quarantined.raw["pod"]["status"]["startTime"] == "yesterday"
+    assert KUBERNETES.convert is not None
+    mended = {**quarantined.raw, "pod": over(make_pod("bad"), NOW)}
+    assert KUBERNETES.convert(site.config(), mended) is not None
+    assert KUBERNETES.convert(site.config(), {**mended, "pod": running(make_pod("bad"))}) is None
+
+
+async def test_other_things_than_pods_are_set_aside(site: Site) -> None:
+    odd: Any = {"metadata": {"uid": "x", "name": "n", "namespace": "grid"}, "spec": [], "status": None}
+    site.server.put(odd)
+    assert await site.collect() == []
+    assert [one.source_id for batch in site.context.kept for one in batch.quarantined] == ["grid/n/x"]
+
+
+def daemon(folder: Path, *command: str) -> "subprocess.Popen[bytes]":
+    environment = {"PATH": os.environ["PATH"], "HOME": str(folder)}
+    with (folder / "log").open("ab") as log:
+        program = [sys.executable, "-m", "auditord", *command, "--config", str(folder / "auditord.yml")]
+        return subprocess.Popen(program, stdout=log, stderr=log, env=environment)
+
+
+def stored(folder: Path) -> list[str]:
+    file = folder / "state" / "records.db"
+    if not file.exists():
+        return []
+    with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True, timeout=30)) as connection:
+        try:
+            return [name for (name,) in connection.execute("SELECT record_id FROM records WHERE stop_time IS NOT NULL")]
+        except sqlite3.OperationalError:  # not migrated yet
+            return []
+
+
+def write(folder: Path, **options: Any) -> None:
+    collector: dict[str, Any] = {
+        "kind": "kubernetes",
+        "interval": "1s",
+        "quiet": "100ms",
+        "kubeconfig": str(folder / "kubeconfig"),
+    }
+    collector |= {"earliest_datetime": (NOW - timedelta(days=9)).isoformat(), "page_size": 5, **options}
+    document = {"state_dir": str(folder / "state"), "api": {"enabled": False}, "collectors": {"kube": collector}}
+    (folder / "auditord.yml").write_text(json.dumps(document))
+
+
+async def test_a_real_daemon_is_killed_and_mended_and_counts_every_pod_once(site: Site, tmp_path: Path) -> None:
+    chance, names = random.Random(7), list[str]()  # noqa: S311 a test's dice
+    write(tmp_path, open_records=True)
+    for turn in range(4):
+        process = daemon(tmp_path, "run")
+        try:
+            until = time.monotonic() + chance.uniform(1, 3)
+            while time.monotonic() < until:
+                pod = make_pod(f"job{turn}-{len(names)}")
+                site.server.put(running(pod))
+                await anyio.sleep(0.02)
+                site.server.put(over(pod, NOW))
+                names.append(pod["metadata"]["name"])
+        finally:
+            process.kill()
+            process.wait()
+    poison = make_pod("poison", user="")
+    site.server.put(over(poison, NOW))
+    rule = {"name": "user_id", "key": "label.user", "key_type": "String"}
+    write(tmp_path, meta=[{**rule, "optional": False, "only_if": {"key": "podname", "matches": "poison"}}])
+    assert await to_thread.run_sync(daemon(tmp_path, "collect", "kube", "--once").wait, PATIENCE) == 0, log(tmp_path)
+    write(tmp_path, meta=[rule])
+    assert await to_thread.run_sync(daemon(tmp_path, "quarantine", "retry", "--all").wait, PATIENCE) == 0, log(tmp_path)
+    process = daemon(tmp_path, "run")
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while len(stored(tmp_path)) <= len(names):
+            assert time.monotonic() < deadline, log(tmp_path)
+            await anyio.sleep(0.05)
+    finally:
+        process.kill()
+        process.wait()
+    assert sorted(stored(tmp_path)) == sorted(f"-grid-{name}-uid-grid-{name}" for name in [*names, "poison"])
+
+
+def log(folder: Path) -> str:
+    return (folder / "log").read_text()[-3000:]
