@@ -9,7 +9,7 @@ from typing import Any
 from auditord.contexts.command import run_command
 from auditord.database.memory import PluginMemory
 from auditord.spool import Spool
-from auditord_hookspecs import CommandResult, JobChoice, Records, RecordSink, Window
+from auditord_hookspecs import AuditordError, CommandResult, JobChoice, Records, RecordSink, Redactor, Window
 
 
 def task_log(task: str, kind: str) -> "logging.LoggerAdapter[logging.Logger]":
@@ -169,6 +169,7 @@ class LentPluginContext(InstanceContext):
         memory: where its state is.
         records: what it works on.
         state: what it kept, as loaded before the run.
+        redactor: of the records, if they are this daemon's own.
         dry_run: whether effects are only shown; state is not saved then.
         watching: who sees what it logs and shows; what it shows to nobody is logged.
     """
@@ -182,6 +183,7 @@ class LentPluginContext(InstanceContext):
         memory: PluginMemory,
         records: Records,
         state: Any,  # Any: the JSON that the plugin stored
+        redactor: Redactor | None,
         dry_run: bool = False,
         watching: Watching | None = None,
     ) -> None:
@@ -191,6 +193,7 @@ class LentPluginContext(InstanceContext):
             self._log = OverheardLog(self._log, watching.said)
         self._memory = memory
         self._records = records
+        self._redactor = redactor
         self._state = state
         self._dry_run = dry_run
 
@@ -198,6 +201,13 @@ class LentPluginContext(InstanceContext):
     def records(self) -> Records:
         """The records to work on."""
         return self._records
+
+    @property
+    def redactor(self) -> Redactor:
+        """Takes personal data out of the records."""
+        if self._redactor is None:
+            raise AuditordError(f"{self.instance}: only this daemon's own records can be changed: leave out source")
+        return self._redactor
 
     @property
     def dry_run(self) -> bool:

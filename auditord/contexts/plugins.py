@@ -7,9 +7,10 @@ from datetime import datetime
 from typing import Protocol
 
 from auditord.contexts.lent import LentPluginContext, Watching, task_log
-from auditord.contexts.sources import opened_records
+from auditord.contexts.sources import opened_records, remote_source
 from auditord.database.memory import PluginMemory
-from auditord_hookspecs import InstanceConfig, Records
+from auditord.store.reading import StoredRecords
+from auditord_hookspecs import InstanceConfig
 
 
 class Keeper(Protocol):
@@ -33,7 +34,7 @@ class Place:
     """
 
     keeper: Keeper
-    local: Records | None
+    local: StoredRecords | None
 
 
 @asynccontextmanager
@@ -67,6 +68,7 @@ async def opened_plugin(
             memory=memory,
             records=records,
             state=await memory.load(),
+            redactor=place.local if remote_source(config) is None else None,
             dry_run=dry_run,
             watching=watching,
         )

@@ -126,6 +126,22 @@ class RecordStore(Protocol):
         """What a record was before each change on purpose, the oldest first; also of one that was deleted."""
         ...
 
+    async def redact(self, record_ids: Sequence[str], keys: Collection[str]) -> int:
+        """Take meta keys out of records for good, in one transaction; returns how many had any of them.
+
+        Nothing is kept of what was there, neither in the history of these records nor among the differences, and
+        nothing is carried on by senders. Times, amounts and ``updated_at`` stay, and so do all sums but those by one of
+        the keys.
+        """
+        ...
+
+    async def redact_leftovers(self, before: datetime, keys: Collection[str]) -> int:
+        """The same for former versions, also of deleted records, and for differences, which are forgotten.
+
+        Returns how many there were of records that ended before the instant.
+        """
+        ...
+
     async def get(self, record_id: str) -> bytes | None:
         """The wire text of one record."""
         ...

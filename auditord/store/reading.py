@@ -1,7 +1,8 @@
 """The records of a store as plugins see them."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from contextlib import aclosing, asynccontextmanager
+from datetime import datetime
 
 from auditord.store.protocol import RecordStore
 from auditord_hookspecs import AggregateQuery, Aggregates, Record, RecordQuery
@@ -23,6 +24,14 @@ class StoredRecords:
     async def aggregate(self, query: AggregateQuery) -> Aggregates:
         """Sums over the matching records, made by the store."""
         return await self._store.aggregate(query)
+
+    async def redact(self, record_ids: Sequence[str], keys: Collection[str]) -> int:
+        """Take meta keys out of records for good; see :meth:`RecordStore.redact`."""
+        return await self._store.redact(record_ids, keys)
+
+    async def redact_leftovers(self, before: datetime, keys: Collection[str]) -> int:
+        """The same for former versions and differences; see :meth:`RecordStore.redact_leftovers`."""
+        return await self._store.redact_leftovers(before, keys)
 
 
 async def _decoded(pages: AsyncIterator[Sequence[bytes]]) -> AsyncGenerator[Record, None]:

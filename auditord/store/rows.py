@@ -9,7 +9,7 @@ import msgspec
 from auditord.store.protocol import Duplicates, Provenance
 from auditord.store.verdicts import Identity, content_hash
 from auditord_hookspecs import Component, InvalidRecord, Record
-from auditord_hookspecs.records import MAX_AMOUNT
+from auditord_hookspecs.records import MAX_AMOUNT, USER_KEYS
 from auditord_hookspecs.wire import encode_record
 
 META_COLUMNS: Final[Mapping[str, LiteralString]] = {"site_id": "site", "group_id": "user_group", "user_id": "user_name"}
@@ -58,7 +58,7 @@ class Offer(msgspec.Struct, frozen=True, gc=False):
     def identity(self) -> Identity:
         """What the verdict depends on."""
         start, stop, *_, content, _ = self.row
-        return Identity(start, stop, content)  # type: ignore[arg-type]  # as make_offer has put them
+        return Identity(start, stop, content, _anonymous(self.record))  # type: ignore[arg-type]  # as make_offer has put them
 
 
 def make_offer(record: Record, provenance: Provenance, duplicates: Duplicates, *, carried: bool = False) -> Offer:
@@ -68,7 +68,7 @@ def make_offer(record: Record, provenance: Provenance, duplicates: Duplicates, *
         InvalidRecord: it cannot be encoded, since somebody got around the checks of :class:`Record`.
     """
     try:
-        return Offer(record, _row(record), scores_text(record.components), provenance, duplicates, carried)
+        return Offer(record, columns(record), scores_text(record.components), provenance, duplicates, carried)
     except (UnicodeError, OverflowError) as error:
         raise InvalidRecord(f"The record {record.record_id!r} cannot be stored: {error}.") from error
 
@@ -123,7 +123,15 @@ def scores_text(components: Sequence[Component]) -> str | None:
     return msgspec.json.encode(scored).decode() if scored else None
 
 
-def _row(record: Record) -> tuple[Value, ...]:
+def _anonymous(record: Record) -> int | None:
+    if record.meta is None or USER_KEYS.isdisjoint(record.meta):
+        return None
+    meta = {key: values for key, values in record.meta.items() if key not in USER_KEYS}
+    return content_hash(msgspec.structs.replace(record, meta=meta))
+
+
+def columns(record: Record) -> tuple[Value, ...]:
+    """The columns of a record from ``start_time`` to ``document``, see :class:`Offer`."""
     stop = None if record.stop_time is None else to_micros(record.stop_time)
     *dimensions, more_values = _dimensions(record.meta or {})
     *amounts, more_components = _amounts(record.components)

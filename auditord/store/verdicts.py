@@ -1,6 +1,6 @@
 """The rules of what a second record with a known id means, without any database."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 
 import msgspec
@@ -20,11 +20,13 @@ class Identity:
         start: microseconds since 1970 in UTC.
         stop: the same, or None while open.
         content: see :func:`content_hash`.
+        anonymous: of an offered record that names a user: the same without that.
     """
 
     start: int
     stop: int | None
     content: int
+    anonymous: int | None = field(default=None, compare=False)
 
 
 def content_hash(record: Record) -> int:
@@ -65,6 +67,8 @@ def _judge_same_run(stored: Identity, offered: Identity) -> Verdict:
         return Verdict.SAME  # late news of a run whose end is known
     if offered.stop is not None and stored.stop is None:
         return Verdict.CLOSED
+    if offered.anonymous == stored.content and offered.stop == stored.stop:
+        return Verdict.SAME  # the stored one has forgotten its user
     return Verdict.DIFFERENT
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
+
 from auditord.testing.aggregates import aggregate_records
 from auditord.testing.records import EPOCH
 from auditord_hookspecs import (
@@ -128,6 +130,7 @@ class FakePluginContext(FakeContext):
         dry_run: whether effects are only to be shown.
         state: what the plugin finds and saves.
         shown: the texts that it showed.
+        redacted: what was taken out: the records' ids, and the keys.
     """
 
     stored: Iterable[Record] = ()
@@ -136,6 +139,25 @@ class FakePluginContext(FakeContext):
     dry_run: bool = False
     state: Any = None  # Any: JSON of the plugin's own
     shown: list[str] = field(default_factory=list[str])
+    redacted: list[tuple[tuple[str, ...], tuple[str, ...]]] = field(
+        default_factory=list[tuple[tuple[str, ...], tuple[str, ...]]]
+    )
+
+    @property
+    def redactor(self) -> "FakePluginContext":
+        """The context plays the redactor, too."""
+        return self
+
+    async def redact(self, record_ids: Sequence[str], keys: Collection[str]) -> int:
+        """Take the keys out of the stored records."""
+        self.redacted.append((tuple(record_ids), tuple(keys)))
+        wanted, before = set(record_ids), list(self.stored)
+        self.stored = [_without(record, keys) if record.record_id in wanted else record for record in before]
+        return sum(now is not was for now, was in zip(self.stored, before, strict=True))
+
+    async def redact_leftovers(self, before: datetime, keys: Collection[str]) -> int:  # noqa: ARG002 as a store without
+        """There are none."""
+        return 0
 
     def show(self, text: str) -> None:
         """Remember the text."""
@@ -165,6 +187,12 @@ class FakePluginContext(FakeContext):
     async def save_state(self, state: Any) -> None:  # Any: JSON of the plugin's own
         """Keep the state in memory."""
         self.state = state
+
+
+def _without(record: Record, keys: Collection[str]) -> Record:
+    if record.meta is None or set(keys).isdisjoint(record.meta):
+        return record
+    return msgspec.structs.replace(record, meta={key: each for key, each in record.meta.items() if key not in keys})
 
 
 @dataclass

@@ -47,6 +47,7 @@ from auditord_hookspecs.contexts import (
     PluginContext,
     Records,
     RecordSink,
+    Redactor,
     SenderContext,
 )
 from auditord_hookspecs.entries import Close, Entry, Insert, Provenance, Replace
@@ -119,6 +120,7 @@ __all__ = [
     "RecordUpdate",
     "Records",
     "RecordsRejected",
+    "Redactor",
     "Replace",
     "Role",
     "RunConfig",

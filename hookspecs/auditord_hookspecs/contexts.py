@@ -145,12 +145,42 @@ class PluginContext(Context, Protocol):
         ...
 
     @property
+    def redactor(self) -> "Redactor":
+        """Takes personal data out of the records.
+
+        Raises:
+            AuditordError: the records are not this daemon's own.
+        """
+        ...
+
+    @property
     def state(self) -> Any:  # Any: the JSON that the plugin itself saved
         """What the last ``save_state`` kept, or None."""
         ...
 
     async def save_state(self, state: Any) -> None:
         """Keep JSON for the next run, durably; call it right after each effect that must not repeat."""
+        ...
+
+
+class Redactor(Protocol):
+    """Takes meta out of this daemon's records, for good; sums stay, but for those by the keys that are gone.
+
+    A dry run is the caller's to honour.
+    """
+
+    async def redact(self, record_ids: Sequence[str], keys: Collection[str]) -> int:
+        """Take the keys out of some hundred records, and out of what they were before; returns how many had any.
+
+        One transaction, safe to repeat. Senders carry nothing of it on.
+        """
+        ...
+
+    async def redact_leftovers(self, before: datetime, keys: Collection[str]) -> int:
+        """Take the keys out of former versions, and forget records that came again with other content.
+
+        Returns how many there were of records that ended before the instant.
+        """
         ...
 
 

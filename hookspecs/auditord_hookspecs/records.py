@@ -27,6 +27,9 @@ Meta = dict[Name, tuple[Name, ...]]
 PROVENANCE_KEYS = frozenset({"collector_type", "collector_version"})
 """Meta keys that say who made a record; two records that differ only in them are the same."""
 
+USER_KEYS = frozenset({"user_id", "user"})
+"""Meta keys that name who ran a job. A record that only lacks them is the same: retention may have taken them out."""
+
 _GRAPHEME = regex.compile(r"\X")
 
 

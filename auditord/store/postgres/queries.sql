@@ -168,6 +168,49 @@ FROM jsonb_to_recordset(%s::jsonb) AS changed (
 )
 INNER JOIN auditord.records ON records.record_id = changed.record_id
 
+-- name: redact_records
+-- Change what the meta of records decides, and their wire texts.
+UPDATE auditord.records
+SET
+    site = redacted.site, user_group = redacted.user_group, user_name = redacted.user_name, more = redacted.more,
+    content = redacted.content, meta = redacted.meta, document = redacted.document
+FROM jsonb_to_recordset(%s::jsonb) AS redacted (
+    record_id text, site text, user_group text, user_name text, more boolean, content bigint, meta jsonb, document text
+)
+WHERE records.record_id = redacted.record_id
+
+-- name: versions_of_records
+-- The wire texts of what records were.
+SELECT number, document
+FROM auditord.versions
+WHERE record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%s::jsonb)))
+FOR UPDATE
+
+-- name: versions_with_text
+-- The wire texts of former versions that hold a text.
+SELECT number, document
+FROM auditord.versions
+WHERE strpos(document, %s) > 0
+FOR UPDATE
+
+-- name: redact_version
+-- Change the wire text of a former version.
+UPDATE auditord.versions
+SET document = %s
+WHERE number = %s
+
+-- name: differences_with_text
+-- The wire texts of differences that hold a text.
+SELECT record_id, content, offered
+FROM auditord.differences
+WHERE strpos(offered, %s) > 0
+FOR UPDATE
+
+-- name: forget_difference
+-- Forget a difference.
+DELETE FROM auditord.differences
+WHERE record_id = %s AND content = %s
+
 -- name: delete_records
 -- Delete records.
 DELETE FROM auditord.records

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -21,7 +22,7 @@ from auditord.errors import SchemaMismatch
 from auditord.store.aggregates import folded
 from auditord.store.aggregates_sql import compile_aggregate
 from auditord.store.amendments import Amended, Amendment, Version
-from auditord.store.postgres import amending, outbox
+from auditord.store.postgres import amending, outbox, redacting
 from auditord.store.postgres.aggregates import PostgresDialect, Products
 from auditord.store.postgres.batches import Batches
 from auditord.store.postgres.changes import Transactions
@@ -141,6 +142,16 @@ class PostgresRecordStore:
         """See :class:`RecordStore`."""
         async with self._server.connection() as connection:
             return await amending.history(connection, record_id)
+
+    async def redact(self, record_ids: Sequence[str], keys: Collection[str]) -> int:
+        """See :class:`RecordStore`."""
+        async with self._server.connection(_BULK_WITHIN) as connection:
+            return await redacting.redact(connection, record_ids, keys, self._counted)
+
+    async def redact_leftovers(self, before: datetime, keys: Collection[str]) -> int:
+        """See :class:`RecordStore`."""
+        async with self._server.connection(_BULK_WITHIN) as connection:
+            return await redacting.redact_leftovers(connection, before, keys)
 
     async def get(self, record_id: str) -> bytes | None:
         """See :class:`RecordStore`."""

@@ -93,6 +93,41 @@ SELECT record_id, ?, ?, ?, ?, received_at, updated_at, source_id, document
 FROM records
 WHERE seq = ?
 
+-- name: redact_record
+-- Change what the meta of a record decides, and its wire text.
+UPDATE records
+SET site = ?, user_group = ?, user_name = ?, more = ?, content = ?, document = ?
+WHERE seq = ?
+
+-- name: versions_of_record
+-- The wire texts of what a record was.
+SELECT number, CAST(document AS BLOB)
+FROM versions
+WHERE record_id = ?
+
+-- name: versions_with_text
+-- The wire texts of former versions that hold a text.
+SELECT number, CAST(document AS BLOB)
+FROM versions
+WHERE instr(document, ?) > 0
+
+-- name: redact_version
+-- Change the wire text of a former version.
+UPDATE versions
+SET document = ?
+WHERE number = ?
+
+-- name: differences_with_text
+-- The wire texts of differences that hold a text.
+SELECT seq, CAST(offered AS BLOB)
+FROM differences
+WHERE instr(offered, ?) > 0
+
+-- name: forget_difference
+-- Forget a difference.
+DELETE FROM differences
+WHERE seq = ?
+
 -- name: delete_record
 -- Delete a record, with its differences.
 DELETE FROM records

@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, closing
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +29,7 @@ from auditord.store.protocol import (
     is_carried_on,
 )
 from auditord.store.rows import Offer, from_micros, make_offer, unchanged, unfinished_copy
-from auditord.store.sqlite import amending, changes, outbox
+from auditord.store.sqlite import amending, changes, outbox, redacting
 from auditord.store.sqlite.additions import Additions
 from auditord.store.sqlite.aggregates import SqliteDialect, take_rows
 from auditord.store.sqlite.compiler import compile_query
@@ -151,6 +152,14 @@ class SqliteRecordStore:
     async def history(self, record_id: str) -> Sequence[Version]:
         """See :class:`RecordStore`."""
         return await self._database.read(lambda connection: amending.history(connection, record_id))
+
+    async def redact(self, record_ids: Sequence[str], keys: Collection[str]) -> int:
+        """See :class:`RecordStore`."""
+        return await self._database.write(lambda connection: redacting.redact(connection, record_ids, keys))
+
+    async def redact_leftovers(self, before: datetime, keys: Collection[str]) -> int:
+        """See :class:`RecordStore`."""
+        return await self._database.write(lambda connection: redacting.redact_leftovers(connection, before, keys))
 
     async def get(self, record_id: str) -> bytes | None:
         """See :class:`RecordStore`."""

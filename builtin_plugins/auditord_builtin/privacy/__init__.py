@@ -1,13 +1,19 @@
-"""Personal data: pseudonyms for users."""
+"""Personal data: pseudonyms for users, and an end to the time for which their names are kept."""
 
 from collections.abc import Iterable
 from typing import Any
 
-from auditord_builtin.privacy import pseudonyms
-from auditord_hookspecs import TransformKind, hookimpl
+from auditord_builtin.privacy import pseudonyms, retention
+from auditord_hookspecs import PluginKind, TransformKind, hookimpl
 
 
 @hookimpl
 def auditord_record_transforms() -> Iterable[TransformKind[Any]]:  # Any: each kind has its own configuration model
     """Bring the pseudonyms."""
     yield pseudonyms.KIND
+
+
+@hookimpl
+def auditord_plugins() -> Iterable[PluginKind[Any]]:  # Any: the same
+    """Bring the retention."""
+    yield retention.KIND

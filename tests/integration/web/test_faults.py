@@ -81,6 +81,12 @@ class FakeStore:
         self._fail()
         return update.record_id in self.stoppable
 
+    async def redact(self, record_ids: Sequence[str], keys: Collection[str]) -> int:
+        raise NotImplementedError
+
+    async def redact_leftovers(self, before: datetime, keys: Collection[str]) -> int:
+        raise NotImplementedError
+
     async def replace(self, record: Record, provenance: Provenance, alternate_id: str | None = None) -> Verdict:
         raise NotImplementedError
 

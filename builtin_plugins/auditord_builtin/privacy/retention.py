@@ -1,0 +1,91 @@
+"""Plugin ``retention``: takes users' names out of old records; times, amounts, sites and groups stay."""
+
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+from typing import Final
+
+from pydantic import Field
+
+from auditord_hookspecs import (
+    AggregateQuery,
+    CalendarPeriod,
+    CalendarUnit,
+    PluginConfig,
+    PluginContext,
+    PluginKind,
+    Record,
+    RecordQuery,
+)
+from auditord_hookspecs.query import AllOf, AnyOf, Comparison, Condition, MetaLacks, TimeCompares, TimeField
+
+AT_ONCE: Final = 500
+"""Records that share a transaction: whoever writes meanwhile waits for its end."""
+
+_MONTHS: Final = 12
+
+
+class RetentionConfig(PluginConfig):
+    """Forgets who ran a job some months after it ended."""
+
+    months: int = Field(
+        ge=1, le=1200, description="Names stay until the month in which a job ended is so many months ago."
+    )
+    meta: tuple[str, ...] = Field(
+        default=("user_id", "user"), min_length=1, description="The meta keys that are taken out of the records."
+    )
+
+
+async def forget(config: RetentionConfig, context: PluginContext) -> None:
+    """Go through the old records that still have one of the keys, the oldest first.
+
+    What was done needs no note: it is not found again, so a run that was killed goes on in the next one.
+    """
+    redactor, before = context.redactor, cutoff(context.now(), config.months)
+    if context.dry_run:
+        await _show(config, context, before)
+        return
+    changed = 0
+    async for ids in _old(config, context, before):
+        changed += await redactor.redact(ids, config.meta)
+    left = await redactor.redact_leftovers(before, config.meta)
+    if changed or left:
+        context.log.info("took %s out of %d records and %d leftovers", ", ".join(config.meta), changed, left)
+
+
+def cutoff(now: datetime, months: int) -> datetime:
+    """The first instant of the month that lies so many months before the present one: reports are about months."""
+    year, month = divmod(now.year * _MONTHS + now.month - 1 - months, _MONTHS)
+    return datetime(max(year, 1), month + 1, 1, tzinfo=now.tzinfo)
+
+
+async def _old(config: RetentionConfig, context: PluginContext, before: datetime) -> AsyncIterator[list[str]]:
+    """Ids in portions; each portion is asked for once the last one is done, so that no answer is held open for long."""
+    since: datetime | None = None
+    while found := await _portion(context, _matching(config, before, since)):
+        yield [record.record_id for record in found]
+        since = found[-1].stop_time
+
+
+async def _portion(context: PluginContext, where: Condition) -> list[Record]:
+    async with context.records.stream(RecordQuery(where, limit=AT_ONCE)) as records:
+        return [record async for record in records]
+
+
+def _matching(config: RetentionConfig, before: datetime, since: datetime | None = None) -> Condition:
+    ended: tuple[Condition, ...] = (TimeCompares(TimeField.STOP, Comparison.LT, before),)
+    if since is not None:  # what lies before is done and need not be passed again
+        ended = (*ended, TimeCompares(TimeField.STOP, Comparison.GTE, since))
+    # No value is empty, so a list that lacks the empty text is any list.
+    return AllOf((*ended, AnyOf(tuple(MetaLacks(key, "") for key in config.meta))))
+
+
+async def _show(config: RetentionConfig, context: PluginContext, before: datetime) -> None:
+    query = AggregateQuery(_matching(config, before), (CalendarPeriod(CalendarUnit.YEAR),))
+    groups = (await context.records.aggregate(query)).groups
+    for group in groups:
+        context.show(f"{group.key[0]:%Y}: {group.records} records would lose {', '.join(config.meta)}")
+    if not groups:
+        context.show(f"no record that ended before {before:%Y-%m-%d} has any of {', '.join(config.meta)}")
+
+
+KIND: Final = PluginKind(name="retention", config=RetentionConfig, run=forget, interval=timedelta(days=1))
