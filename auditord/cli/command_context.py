@@ -1,8 +1,10 @@
 """What the host lends to a command of a hook module; see :mod:`auditord_hookspecs.commands`."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -31,6 +33,19 @@ class HostCommandContext:
     Everything is opened beside a daemon that may be running: records to be read, and the plugin's state, which the turn
     of the plugin protects, and not the state folder's lock.
     """
+
+    @property
+    def state_dir(self) -> Path:
+        """The daemon's folder."""
+        return self._installation.configuration.state_dir
+
+    def roles(self) -> Collection[str]:
+        """The names of all roles."""
+        return self._installation.configuration.access.known_roles().keys()
+
+    def now(self) -> datetime:
+        """The present instant."""
+        return utc_now()
 
     def instances(self, kind: str) -> Sequence[str]:
         """The configured plugins of a kind."""

@@ -1,8 +1,10 @@
 """A stand-in for what the host lends to the commands of hook modules."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
@@ -22,11 +24,23 @@ class FakeCommandContext:
         plugins: kind and configuration by instance.
         plugin_context: what every plugin is lent; its instance and dry run are set when one is opened.
         opened: the instances that were opened, in order.
+        state_dir: a folder for files.
+        known_roles: the names of all roles.
     """
 
     plugins: dict[str, tuple[str, InstanceConfig]] = field(default_factory=dict[str, tuple[str, InstanceConfig]])
     plugin_context: FakePluginContext = field(default_factory=FakePluginContext)
     opened: list[str] = field(default_factory=list[str])
+    state_dir: Path = Path("/nonexistent")
+    known_roles: Collection[str] = ("reader", "writer")
+
+    def roles(self) -> Collection[str]:
+        """The names of all roles."""
+        return self.known_roles
+
+    def now(self) -> datetime:
+        """The present instant of the plugins."""
+        return self.plugin_context.now()
 
     def instances(self, kind: str) -> Sequence[str]:
         """The plugins of a kind."""

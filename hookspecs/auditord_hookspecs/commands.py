@@ -16,9 +16,11 @@
         context.run(show)
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
+from datetime import datetime
 from functools import wraps
+from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import click
@@ -31,6 +33,19 @@ T = TypeVar("T")
 
 class CommandContext(Protocol):
     """What a command gets; nothing is read or opened before it is asked for, so that ``--help`` always works."""
+
+    @property
+    def state_dir(self) -> Path:
+        """The daemon's folder, for files that a hook module keeps there itself."""
+        ...
+
+    def roles(self) -> Collection[str]:
+        """The names of all roles (``access.roles`` and the ready-made ones)."""
+        ...
+
+    def now(self) -> datetime:
+        """The present instant, aware."""
+        ...
 
     def instances(self, kind: str) -> Sequence[str]:
         """The configured plugins of a kind by name, also those that are not enabled."""

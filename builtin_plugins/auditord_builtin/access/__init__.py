@@ -1,9 +1,12 @@
-"""Who is who: client certificates, local users, addresses."""
+"""Who is who: client certificates, bearer tokens, local users, addresses."""
 
 from collections.abc import Iterable
 from typing import Any
 
-from auditord_builtin.access import certificates, networks, unix_users
+import click
+
+from auditord_builtin.access import certificates, networks, tokens, unix_users
+from auditord_builtin.access.token_commands import token_command
 from auditord_hookspecs import AuthenticatorKind, hookimpl
 
 
@@ -12,4 +15,11 @@ def auditord_authenticators() -> Iterable[AuthenticatorKind[Any]]:  # Any: each 
     """Bring the authenticators."""
     yield certificates.KIND
     yield networks.KIND
+    yield tokens.KIND
     yield unix_users.KIND
+
+
+@hookimpl
+def auditord_commands() -> Iterable[click.Command]:
+    """Bring the command."""
+    yield token_command

@@ -1,0 +1,144 @@
+"""Where tokens are kept: a small file in the state folder, which the daemon reads and ``auditord token`` replaces.
+
+The file holds no token: of each, a hash is enough to recognise it. Tokens are 256 random bits, which nobody guesses, so
+that one round of SHA-256 will do where passwords would need a slow hash. The file is replaced as a whole, and who reads
+it looks first whether it has been: a revoked token is refused from the next request on.
+"""
+
+import fcntl
+import hashlib
+import hmac
+import os
+import secrets
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from auditord_hookspecs import AuditordError
+
+FILE: Final = "tokens.json"
+PREFIX: Final = "auditord_"
+"""What every token begins with, so that scanners for leaked secrets find it."""
+
+
+class StoredToken(msgspec.Struct, frozen=True):
+    """What is known of a token.
+
+    Args:
+        token_id: public; stands in the token itself.
+        name: whose it is; several may have one name, so that an old token can be followed by a new one.
+        digest: SHA-256 of the secret part, in hexadecimal digits.
+        roles: what for.
+        created: when.
+        expires: from when on it is refused; None for never.
+    """
+
+    token_id: str
+    name: str
+    digest: str
+    roles: tuple[str, ...]
+    created: datetime
+    expires: datetime | None = None
+
+    def opens_with(self, secret: str) -> bool:
+        """Whether the secret part is right; takes equally long whatever it is."""
+        return hmac.compare_digest(self.digest, _digest(secret))
+
+
+class _Content(msgspec.Struct, frozen=True):
+    tokens: tuple[StoredToken, ...] = ()
+    version: int = 1
+
+
+class TokenFileUnusable(AuditordError):
+    """The file with the tokens cannot be read or written; nobody is let in by a token until it can."""
+
+
+def new_token(name: str, roles: Sequence[str], created: datetime, expires: datetime | None) -> tuple[StoredToken, str]:
+    """A token: what is kept of it, and its text, which is told once."""
+    token_id, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
+    return StoredToken(token_id, name, _digest(secret), tuple(roles), created, expires), f"{PREFIX}{token_id}_{secret}"
+
+
+def take_apart(token: str) -> tuple[str, str] | None:
+    """The public and the secret part of a token; None if it is another kind of token."""
+    if not token.startswith(PREFIX):
+        return None
+    token_id, _, secret = token.removeprefix(PREFIX).partition("_")
+    return token_id, secret
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+class TokenFile:
+    """The tokens of a state folder.
+
+    Args:
+        state_dir: the daemon's folder.
+    """
+
+    def __init__(self, state_dir: Path) -> None:
+        self._path = state_dir / FILE
+        self._seen: tuple[int, int, int] | None = None
+        self._tokens: Mapping[str, StoredToken] = {}
+
+    def tokens(self) -> Mapping[str, StoredToken]:
+        """Every token by its id, as the file is now.
+
+        Raises:
+            TokenFileUnusable: it cannot be read.
+        """
+        try:
+            status = self._path.stat()
+            seen = (status.st_mtime_ns, status.st_size, status.st_ino)
+            if seen != self._seen:
+                content = msgspec.json.decode(self._path.read_bytes(), type=_Content)
+                self._tokens, self._seen = {each.token_id: each for each in content.tokens}, seen
+        except FileNotFoundError:
+            self._tokens, self._seen = {}, None
+        except (OSError, msgspec.DecodeError) as error:
+            raise TokenFileUnusable(f"the tokens in {self._path} cannot be read: {error}") from error
+        return self._tokens
+
+    def change(self, change: Callable[[Mapping[str, StoredToken]], Sequence[StoredToken]]) -> None:
+        """Replace the tokens by what is made of them; whoever else does so at the same time waits.
+
+        Raises:
+            TokenFileUnusable: the file cannot be read or written; it is as it was.
+        """
+        try:
+            with _alone(self._path.with_suffix(".lock")):
+                self._replace(msgspec.json.encode(_Content(tuple(change(self.tokens())))))
+        except OSError as error:
+            raise TokenFileUnusable(f"the tokens in {self._path} cannot be written: {error}") from error
+
+    def _replace(self, content: bytes) -> None:
+        new = self._path.with_suffix(".new")
+        new.unlink(missing_ok=True)
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+            _give_to_owner(file.fileno(), self._path.parent)
+        new.replace(self._path)
+
+
+@contextmanager
+def _alone(path: Path) -> Generator[None, None, None]:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600), "wb") as file:
+        _give_to_owner(file.fileno(), path.parent)
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _give_to_owner(descriptor: int, folder: Path) -> None:
+    """What root makes belongs to whoever owns the folder: the daemon must read it."""
+    if os.geteuid() == 0:
+        owner = folder.stat()
+        os.fchown(descriptor, owner.st_uid, owner.st_gid)

@@ -1,0 +1,43 @@
+"""Authenticator ``tokens``: bearer tokens that ``auditord token create`` made."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from auditord_builtin.access.token_file import TokenFile, take_apart
+from auditord_hookspecs import (
+    AccessRefused,
+    Authenticate,
+    AuthenticatorContext,
+    AuthenticatorKind,
+    Credentials,
+    Identity,
+    InstanceConfig,
+)
+
+
+class TokensConfig(InstanceConfig):
+    """Tokens of ``auditord token create``; each says itself which roles it has."""
+
+
+@asynccontextmanager
+async def open_tokens(config: TokensConfig, context: AuthenticatorContext) -> AsyncGenerator[Authenticate, None]:
+    """The file is looked at for every request, so that a revoked token is refused at once."""
+    del config
+    file = TokenFile(context.state_dir)
+
+    async def authenticate(credentials: Credentials) -> Identity | None:
+        parts = None if credentials.token is None else take_apart(credentials.token)
+        if parts is None:
+            return None
+        token_id, secret = parts
+        stored = file.tokens().get(token_id)
+        if stored is None or not stored.opens_with(secret):
+            raise AccessRefused("a token that is none of ours, or was revoked")
+        if stored.expires is not None and stored.expires <= context.now():
+            raise AccessRefused(f"token {token_id} of {stored.name} has expired")
+        return Identity(stored.name, stored.roles)
+
+    yield authenticate
+
+
+KIND = AuthenticatorKind(name="tokens", config=TokensConfig, open=open_tokens, roles=lambda _: ())
