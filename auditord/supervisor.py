@@ -27,6 +27,7 @@ from auditord.tasks.observing import count_records, counted_keys, look_at_spool
 from auditord.tasks.running import Listener, Runnable, run_by_the_clock, run_continuously
 from auditord.tasks.watching import RunWatch, log_run
 from auditord.web import serve
+from auditord.web.access import Gate, opened_gate
 from auditord.web.api.inside import Inside
 from auditord.web.control import FILE as CONTROL_FILE
 from auditord_hookspecs import CollectorKind, InstanceConfig, PluginKind, RunReport
@@ -75,7 +76,11 @@ async def _live(house: House, ready: Callable[[Sequence[str]], None], stop: anyi
     async with sending(house) as grace, anyio.create_task_group() as working:
         actions = await _start_work(house, working)
         _observe(house, working, notifier)
-        async with _serving(house, actions) as urls, house.clock.running():
+        async with (
+            opened_gate(house.configuration, house.hooks, house.now) as gate,
+            _serving(house, actions, gate) as urls,
+            house.clock.running(),
+        ):
             _announce(urls, ready, notifier)
             await stop.wait()
             patience = house.configuration.shutdown.grace
@@ -113,7 +118,7 @@ def _announce(urls: Sequence[str], ready: Callable[[Sequence[str]], None], notif
     ready(urls)
 
 
-def _serving(house: House, actions: Actions) -> AbstractAsyncContextManager[Sequence[str]]:
+def _serving(house: House, actions: Actions, gate: Gate | None) -> AbstractAsyncContextManager[Sequence[str]]:
     """Answer requests: on every address of ``api.listen`` if the API is enabled, on the control socket always."""
     api = house.configuration.api
     return serve(
@@ -127,6 +132,7 @@ def _serving(house: House, actions: Actions) -> AbstractAsyncContextManager[Sequ
         inside=Inside(
             house.configuration.state_dir / CONTROL_FILE, house.health, house.spool, actions, _not_enabled(house)
         ),
+        gate=gate,
     )
 
 

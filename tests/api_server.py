@@ -21,6 +21,7 @@ from auditord.spool import Spool
 from auditord.store import Provenance, RecordStore, Verdict
 from auditord.store.opening import open_store
 from auditord.web import serve
+from auditord.web.access import Gate
 from auditord_hookspecs import AggregateQuery, Aggregates, Entry, Record, RecordQuery
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -192,6 +193,8 @@ async def api_server(
     duplicates: Duplicates = Duplicates.SAME_RUN,
     max_body: int = 1 << 20,
     destinations: Sequence[str] = ("local",),
+    gate: Gate | None = None,
+    store_url: str | None = None,
     now: Callable[[], datetime] = lambda: NOW,
     listen: object = "127.0.0.1:0",
     client_tls: ssl.SSLContext | bool = True,
@@ -205,7 +208,7 @@ async def api_server(
     faulty: Any = FaultyStore  # Any: it passes on what it does not do itself
     spooling: Any = FaultySpool  # Any: the same
     async with (
-        open_store(f"sqlite:///{folder}/records.db", counted_keys=("site_id",)) as store,
+        open_store(store_url or f"sqlite:///{folder}/records.db", counted_keys=("site_id",)) as store,
         Spool.opened(folder, now) as spool,
         serve(
             section,
@@ -215,6 +218,7 @@ async def api_server(
             registry=registry,
             now=now,
             grace=timedelta(seconds=5),
+            gate=gate,
         ) as (url,),
         aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(ssl=client_tls)) as session,
     ):

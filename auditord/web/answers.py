@@ -27,6 +27,7 @@ class Answer(web.StreamResponse):
         body: all of it; its length is announced.
         content_type: None for none, as AUDITOR answers empty bodies and ``RECORD_EXISTS``.
         allow: the methods that a 405 names.
+        challenge: how a 401 says that one proves who one is.
         close: whether the connection ends behind this answer.
     """
 
@@ -37,20 +38,37 @@ class Answer(web.StreamResponse):
         content_type: str | None = None,
         *,
         allow: str | None = None,
+        challenge: str | None = None,
         close: bool = False,
     ) -> None:
         super().__init__(status=status)
-        self._parts = (status, body, content_type, allow)
+        self._parts = (status, body, content_type, allow, challenge)
         self._closes = close
         self._status_line = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n".encode()
-        named = {"Content-Type": content_type, "Allow": allow, "Connection": "close" if close else None}
-        headers = "".join(f"{name}: {value}\r\n" for name, value in named.items() if value)
-        self._remainder = f"Content-Length: {len(body)}\r\n{headers}\r\n".encode() + body
+        named = {
+            "Content-Type": content_type,
+            "Allow": allow,
+            "WWW-Authenticate": challenge,
+            "Connection": "close" if close else None,
+        }
+        self._headers_text = "".join(f"{name}: {value}\r\n" for name, value in named.items() if value)
+        self._remainder = self._announcing(len(body))
 
     def closing(self) -> "Answer":
         """The same answer, behind which the connection ends."""
-        status, body, content_type, allow = self._parts
-        return Answer(status, body, content_type, allow=allow, close=True)
+        if self._closes:
+            return self
+        status, body, content_type, allow, challenge = self._parts
+        return Answer(status, body, content_type, allow=allow, challenge=challenge, close=True)
+
+    def cut_short(self) -> "Answer":
+        """The same answer, which announces a byte more than it has: a fault to whoever reads all of it."""
+        answer = self.closing()
+        answer._remainder = answer._announcing(answer.body_length + 1)  # noqa: SLF001 its own
+        return answer
+
+    def _announcing(self, length: int) -> bytes:
+        return f"Content-Length: {length}\r\n{self._headers_text}\r\n".encode() + self._parts[1]
 
     @property
     def keep_alive(self) -> bool | None:

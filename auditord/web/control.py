@@ -6,44 +6,41 @@ Head nodes have user shells, so nothing that acts is reachable over TCP. The soc
 
 import os
 import pwd
-import socket
-import struct
 from typing import Final
 
 from aiohttp import web
 
+from auditord.web.access import audit
+from auditord.web.access.credentials import unix_peer
 from auditord.web.api.problems import Refused
-from auditord.web.dispatch import Handler
+from auditord.web.dispatch import Handler, Route
+from auditord_hookspecs import UnixPeer
 
 FILE: Final = "control.sock"
 
-_CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
-
-def for_the_owner(handler: Handler) -> Handler:
-    """The same handler for root and the daemon's own user; others are refused."""
+def for_the_owner(route: Route) -> Handler:
+    """The route's handler for root and the daemon's own user; others are refused."""
 
     async def guarded(request: web.BaseRequest) -> web.StreamResponse:
-        if _peer_uid(request) not in {0, os.geteuid()}:
+        peer = unix_peer(request)
+        if peer is None or peer.uid not in {0, os.geteuid()}:
+            audit.refused(request, f"control:{_name(peer)}", "neither root nor the daemon's own user")
             return Refused(403, "only root and the daemon's own user may use the control socket").answer()
-        return await handler(request)
+        if route.audited:
+            audit.acting(request, f"control:{_name(peer)}")
+        return await route.handler(request)
 
     return guarded
 
 
 def peer_name(request: web.BaseRequest) -> str:
     """The user at the other end, by name where the system knows one."""
-    uid = _peer_uid(request)
+    return _name(unix_peer(request))
+
+
+def _name(peer: UnixPeer | None) -> str:
     try:
-        return "somebody" if uid is None else pwd.getpwuid(uid).pw_name
+        return "somebody" if peer is None else pwd.getpwuid(peer.uid).pw_name
     except KeyError:
-        return f"uid {uid}"
-
-
-def _peer_uid(request: web.BaseRequest) -> int | None:
-    peer = None if request.transport is None else request.transport.get_extra_info("socket")
-    if peer is None:
-        return None
-    credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    uid: int = _CREDENTIALS.unpack(credentials)[1]
-    return uid
+        return f"uid {peer.uid}" if peer is not None else "somebody"

@@ -1,7 +1,8 @@
 """From a request to its handler, and the border that no fault of a handler crosses.
 
 One table instead of aiohttp's router: the released clients use six paths, and a dictionary finds them in a tenth of the
-time. Access control belongs around the handlers when the table is built, so that it costs nothing where there is none.
+time. Access control (:mod:`auditord.web.access`) is put around the handlers when the table is built, so that it costs
+nothing where there is none.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from auditord.web.answers import NOT_FOUND, UNSENT, Answer
 from auditord.web.figures import AbortReason, HttpFigures, RouteFigures
 from auditord.web.paths import Paths
 from auditord.web.targets import read_target
-from auditord_hookspecs import AuditordError
+from auditord_hookspecs import AuditordError, Permission
 
 log = logging.getLogger(__name__)
 
@@ -54,11 +55,15 @@ class Route:
         method: of the request.
         path: literal, but for segments in braces, each of which matches any one segment.
         handler: makes the answer.
+        permission: what it takes where callers are asked who they are; None for what anybody may ask.
+        audited: whether each call is noted in the audit log.
     """
 
     method: str
     path: str
     handler: Handler
+    permission: Permission | None
+    audited: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +86,19 @@ class Dispatcher:
         routes: who answers what.
         figures: where it is counted.
         refuse: makes the answer where no route takes a request, from the path and the methods that are taken there.
+        unmatched: answers instead where no route takes a request.
     """
 
-    def __init__(self, routes: Iterable[Route], figures: HttpFigures, refuse: Refuse = refuse_bare) -> None:
+    def __init__(
+        self,
+        routes: Iterable[Route],
+        figures: HttpFigures,
+        refuse: Refuse = refuse_bare,
+        unmatched: Handler | None = None,
+    ) -> None:
         self._figures = figures
         self._refuse = refuse
+        self._unmatched = unmatched
         self._paths = Paths[Endpoint]()
         self._literal: dict[str, MutableMapping[str, Endpoint]] = {}
         for route in routes:
@@ -126,14 +139,14 @@ class Dispatcher:
     def _find(self, request: web.BaseRequest) -> Endpoint:
         target = read_target(request.raw_path)
         methods = self._paths.find(target.segments)
-        return methods.get(request.method) or self._unmatched(request, self._refuse(target.path, methods))
+        return methods.get(request.method) or self._refusing(request, self._refuse(target.path, methods))
 
-    def _unmatched(self, request: web.BaseRequest, answer: Answer) -> Endpoint:
+    def _refusing(self, request: web.BaseRequest, answer: Answer) -> Endpoint:
         async def handler(_request: web.BaseRequest) -> web.StreamResponse:
             return answer
 
         method = request.method if request.method in _METHODS else "other"
-        return Endpoint(handler, self._figures.route(UNKNOWN_ROUTE, method))
+        return Endpoint(self._unmatched or handler, self._figures.route(UNKNOWN_ROUTE, method))
 
     async def _run(self, endpoint: Endpoint, request: web.BaseRequest) -> web.StreamResponse:
         figures = endpoint.figures

@@ -9,7 +9,7 @@ from typing import Final
 from aiohttp import web
 
 from auditord.errors import StoreUnavailable
-from auditord.store import RecordStore
+from auditord.web.access.rows import RecordsFor
 from auditord.web.answers import JSON, NULL, Answer, json_error
 from auditord.web.dispatch import Abort
 from auditord.web.query_string import InvalidQuery
@@ -29,10 +29,10 @@ class Reading:
     """The handlers of the routes that read.
 
     Args:
-        store: where the records are.
+        records: those that the caller may see.
     """
 
-    store: RecordStore
+    records: RecordsFor
 
     async def get_one(self, request: web.BaseRequest) -> web.StreamResponse:
         """``GET /record/{record_id}``: one object; ``null`` for what cannot be an id; 404 where AUDITOR says 500."""
@@ -42,7 +42,7 @@ class Reading:
         except (InvalidRecord, UnicodeDecodeError):
             return NULL
         try:
-            text = await self.store.get(record_id)
+            text = await self.records(request).get(record_id)
         except StoreUnavailable as error:
             return _unavailable(request, error)
         return Answer(200, text, JSON) if text is not None else json_error(404, f"no record has the id '{record_id}'")
@@ -58,7 +58,7 @@ class Reading:
         except InvalidQuery as error:
             return json_error(400, str(error))
         try:
-            async with self.store.stream(query) as pages:
+            async with self.records(request).stream(query) as pages:
                 return await send(request, pages, JSON)
         except StoreUnavailable as error:
             return _unavailable(request, error)

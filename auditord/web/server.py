@@ -16,12 +16,14 @@ from auditord.config.listen import UnixListen
 from auditord.config.model import ApiSection
 from auditord.store import RecordStore
 from auditord.web.accepting import accepting
+from auditord.web.access import Gate
+from auditord.web.access.rows import seen_by_all
 from auditord.web.api.adding import AddingDesk
 from auditord.web.api.amending import AmendingDesk
 from auditord.web.api.document import PATH as DOCUMENT_PATH
 from auditord.web.api.document import answering
 from auditord.web.api.inside import Inside
-from auditord.web.api.operation import ordinary_routes, owner_routes
+from auditord.web.api.operation import Operation, all_routes, open_routes
 from auditord.web.api.problems import refuse
 from auditord.web.api.records import RecordsDesk
 from auditord.web.api.status import StatusDesk
@@ -36,6 +38,7 @@ from auditord.web.reading import Reading
 from auditord.web.rubbish import server_log
 from auditord.web.spooling import RequestSpool
 from auditord.web.writing import Writing
+from auditord_hookspecs import Permission
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +67,7 @@ async def serve(
     now: Callable[[], datetime],
     grace: timedelta,
     inside: Inside | None = None,
+    gate: Gate | None = None,
 ) -> AsyncGenerator[Sequence[str], None]:
     """Serve AUDITOR's contract and our own API on every address of ``api.listen``; yields the URLs once they work.
 
@@ -77,7 +81,8 @@ async def serve(
         registry: gets the HTTP figures, and is what ``/metrics`` shows.
         now: the clock.
         grace: how long running requests may take once the context is left.
-        inside: of a whole daemon: what else is shown, and done for those who come through the control socket.
+        inside: of a whole daemon: what else is shown and done.
+        gate: asks who calls; without one, records are read and written by all, and only the control socket acts.
 
     Raises:
         ConfigurationError: an address cannot be had.
@@ -85,31 +90,48 @@ async def serve(
     figures = HttpFigures()
     writing = Writing(store, spool, destinations, api.duplicates, api.max_body, now, figures)
     adding = AddingDesk(store, spool, destinations, api.duplicates, api.max_body, now, figures)
-    operations = [*record_operations(RecordsDesk(store), adding, SumsDesk(store))]
+    records = seen_by_all(store)
+    operations = [*record_operations(RecordsDesk(records), adding, SumsDesk(records))]
     if inside is not None:
         operations += inside_operations(inside, StatusDesk(inside, store, destinations))
         operations += amending_operations(AmendingDesk(inside, store))
-    open_to_all = [
-        *wire_routes(writing, Reading(store), Operations(store, spool, destinations, registry)),
-        Route("GET", DOCUMENT_PATH, answering(operations)),
+    plain = [
+        *wire_routes(writing, Reading(records), Operations(store, spool, destinations, registry)),
+        Route("GET", DOCUMENT_PATH, answering(operations), Permission.READ),
     ]
     registry.register(figures)
     try:
         async with AsyncExitStack() as stack:
             if inside is not None:
-                owned = [*open_to_all, *owner_routes(operations)]
+                owned = [*plain, *all_routes(operations)]
                 await stack.enter_async_context(_controlled(owned, figures, api, inside.control))
-            routes = [*open_to_all, *ordinary_routes(operations, None if inside is None else inside.control)]
-            yield await stack.enter_async_context(listening(Dispatcher(routes, figures, refuse), api, grace))
+            control = None if inside is None else inside.control
+            yield await stack.enter_async_context(
+                listening(_dispatcher(plain, operations, figures, gate, control), api, grace)
+            )
     finally:
         registry.unregister(figures)
+
+
+def _dispatcher(
+    plain: Sequence[Route],
+    operations: Sequence[Operation],
+    figures: HttpFigures,
+    gate: Gate | None,
+    control: Path | None,
+) -> Dispatcher:
+    """Who answers on the addresses that the configuration names."""
+    if gate is None:
+        return Dispatcher([*plain, *open_routes(operations, control)], figures, refuse)
+    routes = gate.guarded([*plain, *all_routes(operations)])
+    return Dispatcher(routes, figures, refuse, unmatched=gate.unmatched)
 
 
 def _controlled(
     routes: Iterable[Route], figures: HttpFigures, api: ApiSection, path: Path
 ) -> AbstractAsyncContextManager[Sequence[str]]:
     """The control socket; whoever is cut off there finds what was done until then."""
-    owned = [replace(route, handler=for_the_owner(route.handler)) for route in routes]
+    owned = [replace(route, handler=for_the_owner(route)) for route in routes]
     alone = api.model_copy(update={"listen": (UnixListen(path, mode=0o600),)})
     return listening(Dispatcher(owned, figures, refuse), alone, _CONTROL_GRACE)
 
@@ -117,13 +139,13 @@ def _controlled(
 def wire_routes(writing: Writing, reading: Reading, operations: Operations) -> tuple[Route, ...]:
     """AUDITOR's routes."""
     return (
-        Route("POST", "/record", writing.add_one),
-        Route("PUT", "/record", writing.stop),
-        Route("POST", "/records", writing.add_many),
-        Route("GET", "/record/{record_id}", reading.get_one),
-        Route("GET", "/records", reading.get_many),
-        Route("GET", "/health_check", operations.health),
-        Route("GET", "/metrics", operations.metrics),
+        Route("POST", "/record", writing.add_one, Permission.WRITE),
+        Route("PUT", "/record", writing.stop, Permission.UPDATE),
+        Route("POST", "/records", writing.add_many, Permission.WRITE),
+        Route("GET", "/record/{record_id}", reading.get_one, Permission.READ),
+        Route("GET", "/records", reading.get_many, Permission.READ),
+        Route("GET", "/health_check", operations.health, None),
+        Route("GET", "/metrics", operations.metrics, Permission.METRICS),
     )
 
 

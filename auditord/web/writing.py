@@ -17,13 +17,15 @@ from aiohttp import web
 from auditord.duplicates import Duplicates
 from auditord.errors import StoreUnavailable
 from auditord.store import Provenance, RecordStore, Verdict
+from auditord.web.access import Forbidden, audit, principal_name, principal_of
+from auditord.web.access.limits import may_update, may_write, updating_roles
 from auditord.web.answers import IGNORED, RECORD_EXISTS, STORED, Answer, plain_text
 from auditord.web.bodies import BodyTooLarge, UnreadableBody, json_body, read_body
 from auditord.web.dispatch import Abort
 from auditord.web.figures import HttpFigures
 from auditord.web.spooling import RequestSpool
 from auditord.web.targets import read_target
-from auditord_hookspecs import Close, Insert, InvalidRecord, Record, RecordUpdate
+from auditord_hookspecs import Close, Insert, InvalidRecord, Principal, Record, RecordUpdate
 from auditord_hookspecs.wire import (
     MAX_CLIENT_OBJECT_BYTES,
     decode_record,
@@ -79,6 +81,8 @@ class Writing:
             body = await read_body(request, self.max_body)
             text = json_body(request, body, self.max_body)
             records = decode(text)
+            if (principal := principal_of(request)) is not None:
+                await self._permit(principal, records)
             verdicts = await self._keep(records, provenance, keep)
         except BodyTooLarge as error:
             raise Abort("body_too_large", f"{_too_large(error)}; the client was cut off, nothing was stored") from error
@@ -89,6 +93,16 @@ class Writing:
         if len(text) > _SURELY_SMALL:
             report_large(records, self.figures)
         return self._answer(verdicts)
+
+    async def _permit(self, principal: Principal, records: Sequence[Record]) -> None:
+        """Return if all of them may be written."""
+        try:
+            allowed = await may_write(principal, records, self.store)
+        except StoreUnavailable as error:
+            text = f"whose record a posted one would close cannot be seen ({error}): give the role prefixes"
+            raise Abort("not_durable", text) from error
+        if not all(allowed):
+            raise Forbidden(f"record {records[allowed.index(False)].record_id!r} is of a site or prefix of others")
 
     async def _keep_one(self, records: Sequence[Record], provenance: Provenance) -> Sequence[Verdict]:
         return (await self.store.add(records[0], provenance, self.duplicates),)
@@ -129,14 +143,14 @@ class Writing:
         return STORED
 
     def _provenance(self, request: web.BaseRequest) -> Provenance:
-        return Provenance(self.now(), agent=request.headers.get("User-Agent"))
+        return Provenance(self.now(), principal_name(request), request.headers.get("User-Agent"))
 
     async def stop(self, request: web.BaseRequest) -> web.StreamResponse:
         """``PUT /record``: the stop time of a record that is there; everything else in the body is only checked."""
         try:
             body = json_body(request, await read_body(request, self.max_body), self.max_body)
             update = decode_update(body)
-            found = await self._stop(update, self._provenance(request))
+            found = await self._is_theirs(request, update) and await self._stop(update, self._provenance(request))
         except BodyTooLarge as error:
             return plain_text(413, _too_large(error))
         except UnreadableBody as error:
@@ -147,6 +161,26 @@ class Writing:
             log.exception("PUT /record: the record store is away; the client was told so")
             return plain_text(500, "The record store is not available; try again later.")
         return STORED if found else plain_text(404, f"There is no record with the id '{update.record_id}'.")
+
+    async def _is_theirs(self, request: web.BaseRequest, update: RecordUpdate) -> bool:
+        """Whether the sender may update the stored record; another site's is not there for them.
+
+        Raises:
+            Forbidden: the id says that it is not theirs.
+            StoreUnavailable: it is not in the store yet, so that nobody knows whose it is.
+        """
+        roles, foreign = updating_roles(principal_of(request), update.record_id), f"record {update.record_id!r}"
+        if roles is None:
+            return True
+        if not roles:
+            raise Forbidden(f"{foreign} has the prefix of others")
+        stored = (await self.store.documents([update.record_id])).get(update.record_id)
+        if stored is None and await self.spool.holds(update.record_id, self.destinations):
+            raise StoreUnavailable(f"{foreign} is on its way to the store")
+        if stored is not None and may_update(roles, decode_record(stored)):
+            return True
+        audit.refused(request, principal_name(request), f"{foreign} is not there, or of others")
+        return False
 
     async def _stop(self, update: RecordUpdate, provenance: Provenance) -> bool:
         """Stop the record in the store or, where its insert still waits in the spool, behind that; False if neither."""

@@ -73,7 +73,7 @@ async def main(folder: Path, url: str) -> None:
         full = serve(
             API, store=store, spool=spool, destinations=("local",), registry=CollectorRegistry(), now=now, grace=GRACE
         )
-        dispatcher = Dispatcher((Route("POST", "/record", lean),), HttpFigures())
+        dispatcher = Dispatcher((Route("POST", "/record", lean, None),), HttpFigures())
         urls = {
             "record": (await stack.enter_async_context(full))[0],
             "lean": (await stack.enter_async_context(listening(dispatcher, API, GRACE)))[0],

@@ -15,6 +15,8 @@ from auditord.duplicates import Duplicates
 from auditord.errors import StoreUnavailable
 from auditord.store import Provenance, RecordStore
 from auditord.store import Verdict as StoreVerdict
+from auditord.web.access import principal_name, principal_of
+from auditord.web.access.limits import may_write
 from auditord.web.answers import JSON, Answer
 from auditord.web.api import bodies
 from auditord.web.api.listing import NDJSON
@@ -37,6 +39,7 @@ AT_ONCE: Final = 1_000
 _BETWEEN_PAUSES: Final = 100  # about a millisecond of decoding
 
 _ACCEPTED: Final = frozenset({"queued", *(each.value for each in StoreVerdict if each.accepted)})
+_FORBIDDEN: Final = "the record is of a site, or has a prefix, that is not yours to write"
 _EXISTS: Final = "the id belongs to another run, which started at another time, or any known id is refused here"
 
 _pieces = msgspec.json.Decoder(list[msgspec.Raw])
@@ -72,16 +75,20 @@ class AddingDesk:
         """An array or lines of records; 200 if each was accepted, else 207."""
         split = _splitter(request.headers.get("Content-Type", ""))
         pieces = list(split(await bodies.read(request, self.max_body)))
-        provenance, verdicts = Provenance(self.now(), agent=request.headers.get("User-Agent")), list[Verdict]()
+        provenance, verdicts = self._provenance(request), list[Verdict]()
         for begin in range(0, len(pieces), AT_ONCE):
             part = await _decode(pieces[begin : begin + AT_ONCE], begin)
             try:
+                part.refuse(await may_write(principal_of(request), part.records, self.store))
                 verdicts += await self._keep(part, provenance)
             except StoreUnavailable as error:
                 log.warning("POST /api/v1/records: neither store nor spool can write (%s): see to the disk", error)
                 raise _interrupted(verdicts) from error
         accepted = all(each.verdict in _ACCEPTED for each in verdicts)
         return Answer(200 if accepted else 207, msgspec.json.encode(_summed_up(verdicts)), JSON)
+
+    def _provenance(self, request: web.BaseRequest) -> Provenance:
+        return Provenance(self.now(), principal_name(request), request.headers.get("User-Agent"))
 
     async def _keep(self, part: "_Part", provenance: Provenance) -> Sequence[Verdict]:
         report_large(part.records, self.figures)
@@ -115,6 +122,15 @@ class _Part:
     records: list[Record] = field(default_factory=list[Record])
     positions: list[int] = field(default_factory=list[int])
     invalid: list[Verdict] = field(default_factory=list[Verdict])
+
+    def refuse(self, allowed: Sequence[bool]) -> None:
+        """Take those out that their sender may not write."""
+        if all(allowed):
+            return
+        judged = list(zip(self.positions, self.records, allowed, strict=True))
+        self.invalid += [Verdict(at, "forbidden", each.record_id, _FORBIDDEN) for at, each, may in judged if not may]
+        self.positions = [at for at, _, may in judged if may]
+        self.records = [each for _, each, may in judged if may]
 
     def with_verdicts(self, found: Sequence[StoreVerdict | InvalidRecord | str]) -> Sequence[Verdict]:
         """One verdict per record, in the order of the request."""

@@ -10,6 +10,7 @@ from aiohttp import web
 
 from auditord.actions import Closing, Note, Outcome
 from auditord.store import RecordStore, Version
+from auditord.web.access import principal_name
 from auditord.web.answers import JSON, Answer
 from auditord.web.api import bodies
 from auditord.web.api.changing import (
@@ -90,7 +91,11 @@ def _answer(outcomes: Sequence[Outcome]) -> Answer:
 
 
 def _note(request: web.BaseRequest, reason: str, by: str | None) -> Note:
-    return Note(reason, by or peer_name(request))
+    """Who wants it: of a caller who logged in, never only what they say of themselves."""
+    principal = principal_name(request)
+    if principal is None:
+        return Note(reason, by or peer_name(request))
+    return Note(reason, f"{by} ({principal})" if by else principal)
 
 
 def _stop(wanted: ClosingWanted) -> datetime | timedelta:

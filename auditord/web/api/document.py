@@ -23,15 +23,18 @@ Accounting of computing resources: records of jobs, and how the daemon that keep
 Errors are problems (RFC 9457) with the members `parameter` (what is at fault) and `remedy` (what to do). An answer that
 is cut off, so that its JSON or its chunked encoding has no end, is not complete: ask again.
 
-Calls that act, and the raw input of the quarantine, are offered on the daemon's control socket only
-(`curl --unix-socket …/control.sock http://localhost/api/v1/…`, as root or the daemon's user); elsewhere they answer
-403.
+Where the daemon has authenticators, every call needs a permission, which a bearer token or a client certificate gives;
+without it the answer is 401 or 403, and the same where there is nothing at all. Who may see some records only is shown
+an API in which the others do not exist. Where it has none, calls that act, and the raw input of the quarantine, are
+offered on the daemon's control socket only (`curl --unix-socket …/control.sock http://localhost/api/v1/…`, as root or
+the daemon's user); elsewhere they answer 403.
 
 At the root the same server speaks AUDITOR's protocol for AUDITOR's own clients: `POST /record`, `PUT /record`,
 `POST /records` (all or nothing), `GET /record/{record_id}`, `GET /records?…` (objects one behind the other, without a
 separator), `GET /health_check` and `GET /metrics` (Prometheus). Those paths are AUDITOR's and are not described here.
 """
 
+_LOGINS: Final = {"token": {"type": "http", "scheme": "bearer"}, "certificate": {"type": "mutualTLS"}}
 _REF: Final = "#/components/schemas/{name}"
 _field = re.compile(r"^ {4}(\w+): (.*(?:\n {8,}.*)*)", re.MULTILINE)
 
@@ -43,8 +46,9 @@ def described(operations: Iterable[Operation]) -> Mapping[str, Any]:  # Any: JSO
         "openapi": "3.1.0",
         "info": {"title": "auditord", "version": __version__, "description": DESCRIPTION},
         "servers": [{"url": "/"}],
+        "security": [{}, {"token": []}, {"certificate": []}],
         "paths": _paths(known),
-        "components": {"schemas": _components(known)},
+        "components": {"schemas": _components(known), "securitySchemes": _LOGINS},
     }
 
 
@@ -66,7 +70,7 @@ def _paths(operations: Sequence[Operation]) -> dict[str, dict[str, Any]]:  # Any
 
 
 def _operation(operation: Operation) -> dict[str, Any]:  # Any: JSON
-    problems = sorted({*operation.problems, *((403,) if operation.guarded else ())})
+    problems = sorted({*operation.problems, 401, 403})
     described: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
@@ -76,8 +80,9 @@ def _operation(operation: Operation) -> dict[str, Any]:  # Any: JSON
             **{str(status): _content(status, {PROBLEM: Problem}) for status in problems},
         },
     }
+    described["description"] = f"Needs the permission {operation.permission.value}."
     if operation.guarded:
-        described["description"] = "Only on the control socket; elsewhere 403."
+        described["description"] += " Where nobody is asked who they are, only on the control socket."
     if operation.body:
         described["requestBody"] = {"required": True, "content": _media(operation.body)}
     return described

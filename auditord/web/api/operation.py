@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -13,6 +13,7 @@ from auditord.errors import StoreUnavailable
 from auditord.web.api.problems import Refused
 from auditord.web.dispatch import Handler, Route
 from auditord.web.query_string import InvalidQuery
+from auditord_hookspecs import Permission
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +56,9 @@ class Operation:
         problems: further statuses, which come with a problem.
         parameters: of the path and of the query string.
         body: what it takes, by media type.
-        guarded: whether only the control socket offers it, since it acts, or shows raw input.
+        permission: what it takes where callers are asked who they are.
+        guarded: whether it acts, or shows raw input: it is noted in the audit log, and where nobody is asked who they
+            are, only the control socket offers it.
     """
 
     method: str
@@ -63,6 +66,7 @@ class Operation:
     name: str
     summary: str
     handler: Handler
+    permission: Permission
     answers: Mapping[int, Mapping[str, Shape]]
     problems: tuple[int, ...] = ()
     parameters: tuple[Parameter, ...] = ()
@@ -70,17 +74,18 @@ class Operation:
     guarded: bool = False
 
 
-def ordinary_routes(operations: Iterable[Operation], control: Path | None) -> list[Route]:
-    """The routes of the addresses that anybody may reach: what is guarded is refused there, and says where it is."""
+def open_routes(operations: Iterable[Operation], control: Path | None) -> list[Route]:
+    """The routes where nobody is asked who they are: what is guarded is refused there, and says where it is."""
+    refusing = partial(_refuse_here, control)
+    return [replace(route, handler=refusing) if route.audited else route for route in all_routes(operations)]
+
+
+def all_routes(operations: Iterable[Operation]) -> list[Route]:
+    """The routes where it is known who calls."""
     return [
-        Route(each.method, each.path, partial(_refuse_here, control) if each.guarded else partial(_answer, each))
+        Route(each.method, each.path, partial(_answer, each), each.permission, audited=each.guarded)
         for each in operations
     ]
-
-
-def owner_routes(operations: Iterable[Operation]) -> list[Route]:
-    """The routes of the control socket: everything."""
-    return [Route(each.method, each.path, partial(_answer, each)) for each in operations]
 
 
 async def _refuse_here(control: Path | None, _request: web.BaseRequest) -> web.StreamResponse:

@@ -45,6 +45,7 @@ class Refused(AuditordError):
         remedy: what to do.
         handled: what had been done by then.
         allow: the methods that a 405 names.
+        challenge: how a 401 says that one proves who one is.
     """
 
     def __init__(
@@ -56,15 +57,17 @@ class Refused(AuditordError):
         remedy: str | None = None,
         handled: Verdicts | None = None,
         allow: str | None = None,
+        challenge: str | None = None,
     ) -> None:
         super().__init__(detail)
-        self._allow = allow
+        self._allow, self._challenge = allow, challenge
         name = None if parameter is None else sendable(parameter)
         self.problem = Problem(status, HTTPStatus(status).phrase, sendable(detail), name, remedy, handled)
 
     def answer(self) -> Answer:
         """What is sent."""
-        return Answer(self.problem.status, msgspec.json.encode(self.problem), PROBLEM, allow=self._allow)
+        body = msgspec.json.encode(self.problem)
+        return Answer(self.problem.status, body, PROBLEM, allow=self._allow, challenge=self._challenge)
 
 
 def sendable(text: str) -> str:

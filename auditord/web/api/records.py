@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import msgspec
 from aiohttp import web
 
-from auditord.store import RecordStore
+from auditord.web.access.rows import RecordsFor
 from auditord.web.answers import JSON, Answer
 from auditord.web.api.listing import NDJSON, Listing, read_listing
 from auditord.web.api.problems import Refused
@@ -23,10 +23,10 @@ class RecordsDesk:
     """Reads records.
 
     Args:
-        store: where they are.
+        records: those that the caller may see.
     """
 
-    store: RecordStore
+    records: RecordsFor
 
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
         """One record as an object."""
@@ -35,7 +35,7 @@ class RecordsDesk:
             check_name(record_id)
         except InvalidRecord as error:
             raise Refused(404, f"no record can have this id: {error}", parameter="record_id") from error
-        text = await self.store.get(record_id)
+        text = await self.records(request).get(record_id)
         if text is None:
             remedy = "percent-encode the id as one segment ('/' is %2F), and mind upper and lower case"
             raise Refused(404, f"no record has the id '{record_id}'", parameter="record_id", remedy=remedy)
@@ -48,7 +48,7 @@ class RecordsDesk:
         """
         target = read_target(request.raw_path)
         listing = read_listing(target.query, request.headers.get("Accept", ""))
-        async with self.store.stream(listing.query) as pages:
+        async with self.records(request).stream(listing.query) as pages:
             parts = _lines(pages) if listing.format == "ndjson" else _envelope(pages, listing, target.path)
             async with aclosing(parts):
                 return await send(request, parts, NDJSON if listing.format == "ndjson" else JSON)

@@ -49,7 +49,8 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
         position: in the request, from 0.
         verdict: ``added``; ``closed`` (it was open); ``same`` (it was there); ``different`` (the same run was there
             with other content, which stays); ``queued`` (kept durably until the record store is back); ``exists``
-            (refused: the id belongs to another run); ``invalid`` (refused: it is no record).
+            (refused: the id belongs to another run); ``invalid`` (refused: it is no record); ``forbidden`` (refused: it
+            is not the sender's to write).
         record_id: whose record it is, as far as that can be read.
         reason: why it was refused.
     """

@@ -7,7 +7,7 @@ from decimal import Decimal
 import msgspec
 from aiohttp import web
 
-from auditord.store import RecordStore
+from auditord.web.access.rows import RecordsFor
 from auditord.web.answers import JSON, Answer
 from auditord.web.api.shapes import Amounts, GroupSums, ScoredAmounts, ScoreValueAmounts, Sums, UsedComponent
 from auditord.web.api.sums_query import SumsQuery, read_sums_query
@@ -21,15 +21,15 @@ class SumsDesk:
     """Sums records up.
 
     Args:
-        store: where they are.
+        records: those that the caller may see.
     """
 
-    store: RecordStore
+    records: RecordsFor
 
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
         """The sums over each group."""
         asked = read_sums_query(read_target(request.raw_path).query)
-        found = await self.store.aggregate(asked.query)
+        found = await self.records(request).aggregate(asked.query)
         groups = [_group(asked, group) for group in found.groups]
         return Answer(200, msgspec.json.encode(Sums(found.ticks_per_second, groups)), JSON)
 

@@ -30,7 +30,7 @@ from auditord.web.api.shapes import (
 )
 from auditord.web.api.status import StatusDesk
 from auditord.web.api.sums import SumsDesk
-from auditord_hookspecs import Record
+from auditord_hookspecs import Permission, Record
 
 _BODY: Final = (400, 413, 415)
 
@@ -44,6 +44,7 @@ def record_operations(reading: RecordsDesk, adding: AddingDesk, sums: SumsDesk) 
             "listRecords",
             "Read records, filtered, in pages or as lines.",
             reading.browse,
+            Permission.READ,
             {200: {JSON: RecordPage, NDJSON: StoredRecord}},
             problems=(400, 503),
             parameters=(*FILTERS, *PAGING),
@@ -54,6 +55,7 @@ def record_operations(reading: RecordsDesk, adding: AddingDesk, sums: SumsDesk) 
             "addRecords",
             "Add records, each with a verdict of its own: those that are refused harm no others.",
             adding.add,
+            Permission.WRITE,
             {200: {JSON: Verdicts}, 207: {JSON: Verdicts}},
             problems=(*_BODY, 503),
             body={JSON: list[Record], NDJSON: Record},
@@ -64,6 +66,7 @@ def record_operations(reading: RecordsDesk, adding: AddingDesk, sums: SumsDesk) 
             "getRecord",
             "Read one record.",
             reading.show,
+            Permission.READ,
             {200: {JSON: StoredRecord}},
             problems=(404, 503),
             parameters=(RECORD_ID,),
@@ -74,6 +77,7 @@ def record_operations(reading: RecordsDesk, adding: AddingDesk, sums: SumsDesk) 
             "sumUpRecords",
             "Sum records up, grouped by whatever they have.",
             sums.show,
+            Permission.READ,
             {200: {JSON: Sums}},
             problems=(400, 503),
             parameters=(*FILTERS, *SUMS),
@@ -90,6 +94,7 @@ def amending_operations(desk: AmendingDesk) -> Sequence[Operation]:
             "correctRecord",
             "Put a record in the place of the stored one, which is kept as a former version.",
             desk.correct,
+            Permission.ADMINISTER,
             {200: {JSON: Outcomes}},
             problems=(*_BODY, 422, 503),
             body={JSON: CorrectionWanted},
@@ -101,6 +106,7 @@ def amending_operations(desk: AmendingDesk) -> Sequence[Operation]:
             "closeRecords",
             "Give open records their stop times; as they were, they are kept as former versions.",
             desk.close,
+            Permission.ADMINISTER,
             {200: {JSON: Outcomes}},
             problems=(*_BODY, 422, 503),
             body={JSON: ClosingsWanted},
@@ -112,6 +118,7 @@ def amending_operations(desk: AmendingDesk) -> Sequence[Operation]:
             "deleteRecords",
             "Delete records; they are kept as former versions.",
             desk.delete,
+            Permission.ADMINISTER,
             {200: {JSON: Outcomes}},
             problems=(*_BODY, 422, 503),
             body={JSON: DeletionsWanted},
@@ -123,6 +130,7 @@ def amending_operations(desk: AmendingDesk) -> Sequence[Operation]:
             "getFormerVersions",
             "See what a record was before each change on purpose, who made it, when and why; also of a deleted one.",
             desk.history,
+            Permission.ADMINISTER,
             {200: {JSON: History}},
             problems=(404, 503),
             parameters=(RECORD_ID,),
@@ -141,6 +149,7 @@ def inside_operations(inside: Inside, status: StatusDesk) -> Sequence[Operation]
             "getHealth",
             "See how the daemon fares; 503 if a post would not be durable now.",
             status.health,
+            Permission.METRICS,
             {200: {JSON: HealthReport}, 503: {JSON: HealthReport}},
         ),
         Operation(
@@ -149,6 +158,7 @@ def inside_operations(inside: Inside, status: StatusDesk) -> Sequence[Operation]
             "listInstances",
             "See how each collector, plugin and sender fares.",
             status.instances,
+            Permission.OPERATE,
             {200: {JSON: Instances}},
             problems=(503,),
         ),
@@ -158,6 +168,7 @@ def inside_operations(inside: Inside, status: StatusDesk) -> Sequence[Operation]
             "runInstance",
             "Run a collector or a plugin now, after a run that is going on; leaving ends the run.",
             acting.run,
+            Permission.OPERATE,
             {200: {NDJSON: RunEvent}},
             problems=(*_BODY, 404, 422, 503),
             parameters=(INSTANCE,),
@@ -170,6 +181,7 @@ def inside_operations(inside: Inside, status: StatusDesk) -> Sequence[Operation]
             "listQuarantine",
             "See what could not be handled.",
             quarantine.browse,
+            Permission.OPERATE,
             {200: {JSON: QuarantinePage}},
             problems=(400, 503),
             parameters=QUARANTINE,
@@ -180,6 +192,7 @@ def inside_operations(inside: Inside, status: StatusDesk) -> Sequence[Operation]
             "getQuarantined",
             "See one entry of the quarantine with its raw input, which may hold personal data.",
             acting.show,
+            Permission.OPERATE,
             {200: {JSON: QuarantinedInput}},
             problems=(404, 503),
             parameters=(ENTRY,),
@@ -191,6 +204,7 @@ def inside_operations(inside: Inside, status: StatusDesk) -> Sequence[Operation]
             "retryQuarantined",
             "Try entries again, each on its own.",
             acting.retry,
+            Permission.OPERATE,
             {200: {JSON: Retried}},
             problems=(*_BODY, 503),
             body={JSON: Chosen},
@@ -202,6 +216,7 @@ def inside_operations(inside: Inside, status: StatusDesk) -> Sequence[Operation]
             "discardQuarantined",
             "Forget entries for good.",
             acting.discard,
+            Permission.OPERATE,
             {200: {JSON: Discarded}},
             problems=(*_BODY, 503),
             body={JSON: Chosen},

@@ -18,6 +18,7 @@ import pytest
 
 from auditord.testing.daemon import TestDaemon, running_daemon
 from auditord.web.control import for_the_owner
+from auditord.web.dispatch import Route
 from auditord_hookspecs import (
     Batch,
     CollectorContext,
@@ -327,11 +328,12 @@ async def test_the_control_socket_is_for_its_owner(daemon: TestDaemon) -> None:
 async def test_a_peer_whose_name_the_kernel_does_not_tell_is_refused() -> None:
     class Stranger:
         transport = None
+        remote, method, raw_path = "", "GET", "/"
 
     async def handler(_request: Any) -> Any:  # Any: never called
         raise AssertionError
 
-    answer: Any = await for_the_owner(handler)(Stranger())  # type: ignore[arg-type] # all that is looked at
+    answer: Any = await for_the_owner(Route("GET", "/", handler, None))(Stranger())  # type: ignore[arg-type] # all that is looked at
     assert answer.status == 403
 
 

@@ -1,0 +1,116 @@
+"""What a connection and the header ``Authorization`` show of a caller. Nothing else that a client says counts.
+
+In particular no ``Forwarded`` and no ``X-Forwarded-…``: whoever can reach the server can write them.
+"""
+
+import socket
+import ssl
+import struct
+from functools import lru_cache
+from typing import Any, Final
+
+from aiohttp import web
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from auditord_hookspecs import AccessRefused, Certificate, Credentials, UnixPeer
+
+LONGEST_TOKEN: Final = 16_384
+
+_CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
+_SO_PEERGROUPS: Final = 59  # since Linux 4.13; Python has no name for it
+_MOST_BYTES: Final = 1_024  # that getsockopt() fetches: 256 groups
+_MAIL_NAMES: Final = {NameOID.EMAIL_ADDRESS: "emailAddress"}
+
+
+def credentials_of(request: web.BaseRequest) -> Credentials:
+    """What a request shows.
+
+    Raises:
+        AccessRefused: there is something in the place of a token that is none.
+        ConnectionError: the client has left.
+    """
+    if request.transport is None:
+        raise ConnectionResetError("the client left before it was asked who it is")
+    address = _address(request.transport.get_extra_info("peername"))
+    if (token := _token(request)) is not None:
+        return Credentials(address, token=token)
+    if (tls := request.transport.get_extra_info("ssl_object")) is not None:
+        return Credentials(address, certificate=_proved(tls))
+    return Credentials(address, peer=unix_peer(request))
+
+
+def _proved(tls: Any) -> Certificate | None:  # Any: an SSLObject, of whatever loop
+    """The client's certificate; None if the listener asked for none, so that nothing was proved."""
+    if tls.context.verify_mode == ssl.CERT_NONE:
+        return None
+    try:
+        return _certificate(tls.getpeercert(binary_form=True))
+    except ValueError as error:
+        raise AccessRefused(f"the client's certificate cannot be read: {error}") from error
+
+
+def _address(peer: Any) -> str | None:  # Any: a tuple, or of a unix socket a path
+    return str(peer[0]).partition("%")[0] if isinstance(peer, tuple) else None
+
+
+def _token(request: web.BaseRequest) -> str | None:
+    given = request.headers.getall("Authorization", [])
+    if not given:
+        return None
+    scheme, _, token = given[0].partition(" ")
+    fits = 0 < len(token.strip()) <= LONGEST_TOKEN and token.isascii()
+    if len(given) > 1 or scheme.lower() != "bearer" or not fits:
+        raise AccessRefused("the header Authorization holds no bearer token")
+    return token.strip()
+
+
+def unix_peer(request: web.BaseRequest) -> UnixPeer | None:
+    """The process at the other end of a unix socket; None of any other connection."""
+    sock = None if request.transport is None else request.transport.get_extra_info("socket")
+    if sock is None or sock.family != socket.AF_UNIX:
+        return None
+    _, uid, gid = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return UnixPeer(uid, gid, _groups(sock))
+
+
+def _groups(sock: Any) -> frozenset[int]:  # Any: a socket, or what a loop lends of one
+    try:
+        data: bytes = sock.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _MOST_BYTES)
+    except OSError:  # an old kernel, or more groups than fit: only the first group counts
+        return frozenset()
+    return frozenset(struct.unpack(f"{len(data) // 4}I", data))
+
+
+@lru_cache(maxsize=256)  # one connection brings the same certificate for thousands of requests
+def _certificate(der: bytes | None) -> Certificate | None:
+    if not der:
+        return None
+    certificate = x509.load_der_x509_certificate(der)
+    subject = certificate.subject
+    names = subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return Certificate(
+        common_names=tuple(str(name.value) for name in names),
+        subject=subject.rfc4514_string(_MAIL_NAMES),
+        grid_subject=_grid(subject),
+        alternative_names=_alternative_names(certificate),
+    )
+
+
+def _grid(subject: x509.Name) -> str:
+    """As grid tools write it; a slash that could begin another part (``x/CN=admin``) stands behind a backslash."""
+    parts = [(_MAIL_NAMES.get(each.oid, each.rfc4514_attribute_name), str(each.value)) for each in subject]
+    return "".join(f"/{name}={_without_parts(value)}" for name, value in parts)
+
+
+def _without_parts(value: str) -> str:
+    return value if "=" not in value else value.replace("/", "\\/")
+
+
+def _alternative_names(certificate: x509.Certificate) -> tuple[str, ...]:
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return ()
+    kinds = (x509.DNSName, x509.RFC822Name, x509.UniformResourceIdentifier)
+    return tuple(name for kind in kinds for name in found.get_values_for_type(kind))

@@ -1,0 +1,29 @@
+"""Whose request it is, for the handlers behind the gate."""
+
+from typing import Final
+
+from aiohttp import web
+
+from auditord_hookspecs import AuditordError, Principal
+
+_PRINCIPAL: Final = web.RequestKey("principal", Principal)
+
+
+class Forbidden(AuditordError):
+    """Somebody who may come in asks for more than they may have; the text is for the audit log alone."""
+
+
+def remember(request: web.BaseRequest, principal: Principal) -> None:
+    """Say whose request it is."""
+    request[_PRINCIPAL] = principal
+
+
+def principal_of(request: web.BaseRequest) -> Principal | None:
+    """Whose request it is; None if nobody is asked: there is no authenticator, or it is the control socket."""
+    return request.get(_PRINCIPAL)
+
+
+def principal_name(request: web.BaseRequest) -> str | None:
+    """The same as provenance keeps it."""
+    principal = principal_of(request)
+    return None if principal is None else principal.name

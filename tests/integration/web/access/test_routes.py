@@ -1,0 +1,220 @@
+"""Principal by route: who is let in where, and that a refusal says nothing."""
+
+import json
+import logging
+from typing import Final
+
+import pytest
+
+from tests.access_callers import PRINCIPALS, Caller, Site
+from tests.api_server import record
+
+LONG: Final = "x" * 20_000
+NEW: Final = record("writer-1")
+
+ROUTES: Final = {
+    ("GET", "/records"): "read",
+    ("GET", "/record/a-1"): "read",
+    ("GET", "/api/v1/records"): "read",
+    ("GET", "/api/v1/records?format=ndjson"): "read",
+    ("GET", "/api/v1/records/a-1"): "read",
+    ("GET", "/api/v1/aggregates"): "read",
+    ("GET", "/openapi.json"): "read",
+    ("POST", "/record"): "write",
+    ("POST", "/records"): "write",
+    ("POST", "/api/v1/records"): "write",
+    ("PUT", "/record"): "update",
+    ("GET", "/metrics"): "metrics",
+    ("GET", "/api/v1/health"): "metrics",
+    ("GET", "/api/v1/instances"): "operate",
+    ("POST", "/api/v1/instances/nobody/runs"): "operate",
+    ("GET", "/api/v1/quarantine"): "operate",
+    ("GET", "/api/v1/quarantine/1"): "operate",
+    ("POST", "/api/v1/quarantine/retry"): "operate",
+    ("POST", "/api/v1/quarantine/discard"): "operate",
+    ("POST", "/api/v1/corrections"): "administer",
+    ("POST", "/api/v1/closings"): "administer",
+    ("POST", "/api/v1/deletions"): "administer",
+    ("GET", "/api/v1/records/a-1/versions"): "administer",
+}
+
+ALL: Final = {"read", "write", "update", "metrics", "operate", "administer"}
+MAY: Final[dict[str | None, set[str]]] = {
+    None: set(),
+    "expired": set(),
+    "without_role": set(),
+    "reader": {"read"},
+    "reader_a": {"read"},
+    "reader_a_or_h": {"read"},
+    "reader_none": {"read"},
+    "writer": {"write", "update"},
+    "site_a": {"write", "update"},
+    "prefix_a": {"write", "update"},
+    "seen_a": {"update"},
+    "monitor": {"metrics"},
+    "operator": {"read", "metrics", "operate"},
+    "administrator": ALL,
+}
+NOWHERE: Final = [
+    ("GET", "/"),
+    ("GET", "/healthcheck"),
+    ("GET", "/api/v1/nothing"),
+    ("POST", "/nothing"),
+    ("POST", "/api/v1/nothing"),
+    ("PUT", "/records"),
+    ("HEAD", "/records"),
+    ("OPTIONS", "/record"),
+    ("DELETE", "/record/a-1"),
+    ("GET", "/records/"),
+    ("GET", "/record/a-1/b"),
+]
+
+
+def a_body(method: str, target: str) -> object:
+    """What goes through without changing anything."""
+    match method, target:
+        case "GET", _:
+            return None
+        case "POST", "/record":
+            return record("a-1", meta={"site_id": ["A"], "group_id": ["g"]})
+        case "PUT", "/record":
+            return record("nobody-1", runtime=0)
+        case _:
+            return []
+
+
+def test_every_principal_is_in_the_table() -> None:
+    assert MAY.keys() == {None, *PRINCIPALS}
+
+
+@pytest.mark.parametrize("principal", MAY, ids=str)
+def test_every_route_asks_for_its_permission(site: Site, principal: str | None) -> None:
+    caller = Caller(site, principal)
+    refused = 401 if principal in {None, "expired"} else 403
+    for (method, target), permission in ROUTES.items():
+        got = caller.ask(method, target, a_body(method, target))
+        if permission in MAY[principal]:
+            assert got.status not in {401, 403} or (principal in {"seen_a", "prefix_a"} and method == "PUT"), target
+        else:
+            assert (target, got.status) == (target, refused)
+
+
+@pytest.mark.parametrize("principal", MAY, ids=str)
+def test_health_needs_nothing(site: Site, principal: str | None) -> None:
+    got = Caller(site, principal).ask("GET", "/health_check")
+    assert (got.status, got.body) == (200, b"")
+
+
+def there_and_forbidden(method: str, target: str) -> tuple[str, str]:
+    """Something that exists and is refused to a monitor, beside which a path that does not exist looks alike."""
+    match method, target.startswith("/api/"):
+        case "POST", False:
+            return "POST", "/record"
+        case "POST", True:
+            return "POST", "/api/v1/corrections"
+        case _, True:
+            return "GET", "/api/v1/records"
+        case _:
+            return "HEAD" if method == "HEAD" else "GET", "/records"
+
+
+@pytest.mark.parametrize("principal", [None, "expired", "monitor"], ids=str)
+def test_what_is_not_there_is_refused_like_what_is_forbidden(site: Site, principal: str | None) -> None:
+    caller = Caller(site, principal)
+    for method, target in NOWHERE:
+        got, forbidden = caller.ask(method, target), caller.ask(*there_and_forbidden(method, target))
+        assert (method, target, got.told) == (method, target, forbidden.told)
+
+
+def test_even_an_administrator_is_not_told_what_is_not_there(site: Site) -> None:
+    assert {Caller(site, "administrator").ask(*each).status for each in NOWHERE if each[1] != "/records/"} == {403}
+
+
+@pytest.mark.parametrize("principal", [None, "reader"], ids=str)
+@pytest.mark.parametrize("target", ["/record", "/records"])
+def test_a_refused_post_never_looks_like_success_to_the_released_clients(
+    site: Site, principal: str | None, target: str
+) -> None:
+    got = Caller(site, principal).ask("POST", target, [NEW] if target == "/records" else NEW)
+    assert got.status in {401, 403}
+    assert got.body
+    assert not got.whole
+
+
+def test_nobody_is_told_how_to_log_in(site: Site) -> None:
+    assert Caller(site, None).ask("GET", "/records").headers["WWW-Authenticate"] == 'Bearer realm="auditord"'
+    problem = Caller(site, None).ask("GET", "/api/v1/records")
+    assert problem.headers["Content-Type"] == "application/problem+json"
+    assert problem.headers["WWW-Authenticate"] == 'Bearer realm="auditord"'
+    assert "token" in problem.json["remedy"]
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [
+        "",
+        "Bearer",
+        "Bearer ",
+        "Basic YTpi",
+        "Bearer x",
+        "Bearer auditord_x",
+        "Bearer auditord_x_y",
+        "Bearer " + "x" * 20_000,
+    ],
+)
+def test_what_is_no_token_is_refused(site: Site, authorization: str) -> None:
+    assert Caller(site, None).ask("GET", "/records", headers={"Authorization": authorization}).status == 401
+
+
+def test_a_token_with_one_character_changed_is_refused(site: Site) -> None:
+    token = site.tokens["reader"]
+    for position in (9, 20, 25, len(token) - 2):
+        wrong = token[:position] + ("A" if token[position] != "A" else "B") + token[position + 1 :]
+        assert Caller(site, None).ask("GET", "/records", headers={"Authorization": f"Bearer {wrong}"}).status == 401
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"X-Forwarded-Proto": "http"},
+        {"Forwarded": "proto=http;for=127.0.0.1;host=localhost"},
+        {"X-Forwarded-For": "127.0.0.1"},
+        {"X-Real-IP": "127.0.0.1"},
+        {"X-Original-URL": "/health_check"},
+        {"X-HTTP-Method-Override": "GET"},
+        {"Host": "localhost"},
+    ],
+    ids=lambda each: next(iter(each)),
+)
+def test_no_header_opens_anything(site: Site, headers: dict[str, str]) -> None:
+    for principal in (None, "monitor"):
+        got = Caller(site, principal).ask("GET", "/records", headers=headers)
+        assert got.status in {401, 403}
+
+
+@pytest.mark.parametrize(
+    "query", ["%", "meta[", "meta[a][c][0]=x&meta", "sort_by=%ff", "=&=&&", "limit=-1", "x" * 5_000]
+)
+def test_a_malformed_query_is_refused_before_it_is_read(site: Site, query: str) -> None:
+    assert Caller(site, None).ask("GET", f"/records?{query}").status == 401
+    assert Caller(site, "monitor").ask("GET", f"/records?{query}").status == 403
+    assert Caller(site, "reader_a").ask("GET", f"/records?{query}").status in {200, 400}
+
+
+def test_the_audit_log_says_who_acted_and_who_was_refused(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "auditord.audit")
+    Caller(site, "monitor").ask("GET", "/records?token=hunter2")
+    Caller(site, "expired").ask("POST", "/record", NEW)
+    Caller(site, "operator").ask("POST", "/api/v1/quarantine/discard", {"ids": []})
+    Caller(site, "reader").ask("GET", "/records")
+    lines = [json.loads(line.getMessage()) for line in caplog.records if line.name == "auditord.audit"]
+    known = [(each["event"], each.get("principal"), each["method"], each["path"]) for each in lines]
+    assert known == [
+        ("refused", "tokens:monitor", "GET", "/records"),
+        ("refused", None, "POST", "/record"),
+        ("acting", "tokens:operator", "POST", "/api/v1/quarantine/discard"),
+    ]
+    assert {each["from"] for each in lines} == {"127.0.0.1"}
+    assert "expired" in lines[1]["reason"]
+    assert "hunter2" not in caplog.text
+    assert not [token for token in site.tokens.values() if token in caplog.text]
