@@ -1,0 +1,66 @@
+"""What kube-apiserver 1.20.2 with etcd 3.4 really answered (without tolerations): a page, a watch, an old version."""
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from auditord_builtin.kubernetes.pods import decode_pod
+from auditord_builtin.kubernetes.reading import After, follow, pages
+
+RECORDED = Path(__file__).with_name("recorded")
+
+
+class Replay:
+    """Answers with recorded bytes."""
+
+    def __init__(self, lines: Sequence[bytes] = ()) -> None:
+        self._lines = lines
+        self.tokens: list[str] = []
+
+    async def page(self, scope: str, limit: int, token: str) -> bytes:
+        assert (scope, limit) == ("*", 2)
+        self.tokens.append(token)
+        body = json.loads((RECORDED / "list.json").read_bytes())
+        if token:
+            body["metadata"].pop("continue")
+        return json.dumps(body).encode()
+
+    @asynccontextmanager
+    async def watched(self, *_: Any) -> AsyncGenerator[AsyncIterator[bytes]]:
+        async def lines() -> AsyncIterator[bytes]:
+            for line in self._lines:
+                yield line
+
+        yield lines()
+
+
+@pytest.mark.anyio
+async def test_a_page_says_where_the_next_one_begins() -> None:
+    replay: Any = Replay()
+    found = [page async for page in pages(replay, "*", 2)]
+    assert [(page.first, page.last, len(page.pods)) for page in found] == [(True, False, 2), (False, True, 2)]
+    assert replay.tokens[0] == ""
+    assert replay.tokens[1] == json.loads((RECORDED / "list.json").read_bytes())["metadata"]["continue"]
+    assert found[0].version.isdigit()
+
+
+@pytest.mark.anyio
+async def test_events_are_pods_and_move_the_version() -> None:
+    replay: Any = Replay((RECORDED / "watch.jsonl").read_bytes().splitlines())
+    stretch = await follow(replay, "*", "1", limit=100, quiet=timedelta(seconds=5), patience=timedelta(seconds=5))
+    pods = [decode_pod(happening.raw) for happening in stretch.happenings]
+    assert [pod.status.phase for pod in pods] == ["Running", "Failed", "Succeeded", "Running", "Succeeded"]
+    assert stretch.version == pods[-1].metadata.resource_version
+    assert all(pod.status.start_time and pod.uid for pod in pods)
+
+
+@pytest.mark.anyio
+async def test_a_version_that_is_too_old_is_told_of_in_the_watch() -> None:
+    replay: Any = Replay((RECORDED / "gone.jsonl").read_bytes().splitlines())
+    stretch = await follow(replay, "*", "1", limit=9, quiet=timedelta(seconds=5), patience=timedelta(seconds=5))
+    assert (stretch.after, stretch.version) == (After.EXPIRED, "1")
