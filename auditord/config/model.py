@@ -63,6 +63,11 @@ class ApiSection(Section):
         description="Allow addresses beyond this host without TLS or without an authenticator, and plain addresses "
         "beside those with TLS; otherwise they are refused.",
     )
+    hosts: tuple[str, ...] = Field(
+        default=(),
+        description="Names under which clients ask for this host without TLS, besides its own name, names without a "
+        "dot and addresses; * for every name, which lets a page in a user's browser pretend to be this server.",
+    )
     duplicates: Duplicates = Field(
         default=Duplicates.SAME_RUN,
         description="A record whose id is known: same-run (success if the start time is equal), refuse (AUDITOR's "

@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from aiohttp import web
 from anyio import CancelScope
 from prometheus_client import CollectorRegistry
 
@@ -29,9 +28,11 @@ from auditord.web.api.records import RecordsDesk
 from auditord.web.api.status import StatusDesk
 from auditord.web.api.sums import SumsDesk
 from auditord.web.api.table import amending_operations, inside_operations, record_operations
+from auditord.web.connections import ImpatientServer
 from auditord.web.control import for_the_owner
 from auditord.web.dispatch import Dispatcher, Route
 from auditord.web.figures import HttpFigures
+from auditord.web.hosts import guarded, known_names
 from auditord.web.listeners import bound_sockets
 from auditord.web.operations import Operations
 from auditord.web.reading import Reading
@@ -152,8 +153,8 @@ def wire_routes(writing: Writing, reading: Reading, operations: Operations) -> t
 @asynccontextmanager
 async def listening(dispatcher: Dispatcher, api: ApiSection, grace: timedelta) -> AsyncGenerator[Sequence[str], None]:
     """Connections to every address of ``api.listen`` reach the dispatcher; see :func:`serve`."""
-    server = web.Server(
-        dispatcher.handle,
+    server = ImpatientServer(
+        guarded(dispatcher.handle, known_names(api.listen, api.hosts)),
         access_log=None,
         logger=server_log,
         keepalive_timeout=KEEP_ALIVE_SECONDS,

@@ -1,0 +1,86 @@
+"""Whether a browser may be behind a request that its user never meant.
+
+A page of anywhere can make its visitor's browser send requests to the visitor's own network. Its name may be made to
+stand for an address there, and the browser then shows the answers to the page. So names are known here, and what a
+browser says about the page counts. Other programs cannot be made to ask, and are left alone wherever a refusal would
+lose records.
+"""
+
+import socket
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from functools import lru_cache
+from ipaddress import ip_address
+from typing import Final
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from auditord.config.listen import TcpListen, UnixListen
+from auditord.web.answers import Answer, plain_text
+
+_UNKNOWN_HOST: Final = plain_text(
+    421, "This server does not know the host's name that was asked for; its operator can add it to api.hosts."
+)
+_FOREIGN_PAGE: Final = plain_text(403, "Pages of other servers may not ask this one.")
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+def known_names(listen: Iterable[TcpListen | UnixListen], more: Collection[str]) -> frozenset[str]:
+    """The names of this host, in small letters."""
+    listened = (each.host for each in listen if isinstance(each, TcpListen))
+    return frozenset(name.lower() for name in (*listened, *more, socket.gethostname()))
+
+
+def guarded(handler: Handler, names: Collection[str]) -> Handler:
+    """The handler behind a look at ``Host`` and ``Origin``.
+
+    Args:
+        handler: answers what may be answered.
+        names: see :func:`known_names`; addresses, names without a dot and those of ``localhost`` are known anyway,
+            since nobody can make them stand for something else. ``*`` is every name.
+    """
+
+    @lru_cache(maxsize=1_000)
+    def is_known(host: str) -> bool:
+        return "*" in names or _stands_for_itself(host) or host in names
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        refusal = _refusal(request, is_known)
+        return await handler(request) if refusal is None else refusal
+
+    return answer
+
+
+def _refusal(request: web.BaseRequest, is_known: Callable[[str], bool]) -> Answer | None:
+    host, origin = request.headers.get("Host", ""), request.headers.get("Origin")
+    if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        return _FOREIGN_PAGE.closing()
+    # Browsers name the origin of every POST; so this is none, and its sender would take the refusal for a success.
+    if (request.method == "POST" and origin is None) or is_known(_name(host)) or _is_out_of_reach(request):
+        return None
+    return _UNKNOWN_HOST.closing()
+
+
+def _name(host: str) -> str:
+    """The name of a ``Host`` header, without the port."""
+    name = host.partition("]")[0].removeprefix("[") if host.startswith("[") else host.partition(":")[0]
+    return name.lower().removesuffix(".")
+
+
+def _stands_for_itself(name: str) -> bool:
+    if "." not in name or name.endswith(".localhost"):
+        return True
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_out_of_reach(request: web.BaseRequest) -> bool:
+    """Whether no name led a browser here: by TLS a certificate names us, and unix sockets have no names."""
+    transport = request.transport
+    if transport is None or not request.raw_path.startswith("/"):  # a browser asks its proxy like that, never a server
+        return True
+    return transport.get_extra_info("sslcontext") is not None or isinstance(transport.get_extra_info("sockname"), str)

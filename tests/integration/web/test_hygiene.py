@@ -1,0 +1,106 @@
+"""Clients that say nothing, say it slowly, or are browsers that somebody else's page sends."""
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from auditord.web.connections import ImpatientConnection, ImpatientServer
+from tests.api_server import api_server, record
+
+pytestmark = pytest.mark.anyio
+
+EVIL = {"Host": "evil.example.org"}
+
+
+async def test_a_name_that_anybody_can_give_us_shows_nothing(tmp_path: Path) -> None:
+    async with api_server(tmp_path) as api:
+        for target in ("/records", "/metrics", "/api/v1/records", "/record/a"):
+            assert (await api.get(target, **EVIL)).status == 421
+        for host in ("localhost:80", "a.localhost", "127.0.0.1:1", "[::1]:8000", "auditord:8000", "10.0.0.1"):
+            assert (await api.get("/records", Host=host)).status == 200
+
+
+async def test_a_record_is_not_lost_for_a_name(tmp_path: Path) -> None:
+    async with api_server(tmp_path) as api:
+        assert (await api.ask("POST", "/record", record("a"), EVIL)).status == 200
+        assert (await api.get("/record/a")).status == 200
+
+
+async def test_a_name_can_be_made_known(tmp_path: Path) -> None:
+    async with api_server(tmp_path, options={"hosts": ["Evil.example.org"]}) as api:
+        assert (await api.get("/records", Host="evil.example.org:8000")).status == 200
+        assert (await api.get("/records", Host="other.example.org")).status == 421
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example.org", "null", "https://localhost:1", "http://localhost:2"])
+async def test_a_page_of_another_server_neither_reads_nor_writes(tmp_path: Path, origin: str) -> None:
+    async with api_server(tmp_path) as api:
+        headers = {"Origin": origin, "Host": "localhost:1" if "localhost:2" in origin else "localhost"}
+        assert (await api.ask("POST", "/record", record("a"), headers)).status == 403
+        assert (await api.get("/records", **headers)).status == 403
+        assert (await api.get("/record/a")).status == 404
+
+
+async def test_a_page_of_our_own_may_ask_unless_its_name_is_borrowed(tmp_path: Path) -> None:
+    async with api_server(tmp_path) as api:
+        own = {"Origin": "http://localhost:8000", "Host": "localhost:8000"}
+        assert (await api.ask("POST", "/record", record("a"), own)).status == 200
+        borrowed = {"Origin": "http://evil.example.org:8000", "Host": "evil.example.org:8000"}
+        assert (await api.ask("POST", "/record", record("b"), borrowed)).status == 421
+
+
+# -- time ----------------------------------------------------------------------------------------------------
+
+
+async def greet(_request: web.BaseRequest) -> web.StreamResponse:
+    return web.Response(text="hello")
+
+
+async def served(head: timedelta, silent: timedelta) -> tuple[ImpatientServer, asyncio.Server, int]:
+    server = ImpatientServer(greet, head_seconds=head.total_seconds(), silent_seconds=silent.total_seconds())
+    listener = await asyncio.get_running_loop().create_server(server, "127.0.0.1", 0)
+    return server, listener, listener.sockets[0].getsockname()[1]
+
+
+LONG, SHORT = timedelta(minutes=10), timedelta(milliseconds=50)
+WHOLE = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "silent", "sent"),
+    [(LONG, SHORT, b""), (SHORT, LONG, b"G"), (SHORT, LONG, WHOLE[:-2]), (SHORT, LONG, WHOLE + WHOLE[:9])],
+)
+async def test_who_does_not_come_to_the_point_is_cut_off(head: timedelta, silent: timedelta, sent: bytes) -> None:
+    server, listener, port = await served(head, silent)
+    async with asyncio.timeout(30):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(sent[: len(WHOLE)] if len(sent) > len(WHOLE) else sent)
+        if len(sent) > len(WHOLE):
+            assert await reader.readuntil(b"hello")
+            writer.write(sent[len(WHOLE) :])
+        with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+            await reader.readexactly(1)
+        writer.close()
+    listener.close()
+    await server.shutdown(1)
+
+
+async def test_an_idle_connection_and_a_slow_body_are_nobodys_slow_head() -> None:
+    server, listener, port = await served(SHORT, SHORT)
+    async with asyncio.timeout(30), aiohttp.ClientSession() as session:
+        for _ in range(2):
+            async with session.get(f"http://127.0.0.1:{port}/") as answer:
+                assert await answer.text() == "hello"
+            await asyncio.sleep(3 * SHORT.total_seconds())  # longer than any head may take
+        assert len(server.connections) == 1
+    listener.close()
+    await server.shutdown(1)
+
+
+def test_what_the_timer_looks_at_is_there() -> None:
+    for name in ("_messages", "_current_request"):
+        assert hasattr(ImpatientConnection, name), f"aiohttp renamed {name}: see ImpatientConnection.data_received"
