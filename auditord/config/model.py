@@ -76,6 +76,15 @@ class ApiSection(Section):
     max_body: Size = Field(
         default=64 << 20, gt=0, description="How large the body of a request may be; the clients never split one."
     )
+    max_uploads: Size = Field(
+        default=256 << 20,
+        ge=1 << 20,
+        description="How much memory the bodies of requests may take together, and each principal half of it; others "
+        "wait.",
+    )
+    requests_per_second: float | None = Field(
+        default=None, gt=0, description="How many requests of each principal are let through, in the mean; more wait."
+    )
 
     @field_validator("listen")
     @classmethod

@@ -6,6 +6,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from time import monotonic
 from typing import Final
 
 from anyio import CancelScope
@@ -35,6 +36,7 @@ from auditord.web.figures import HttpFigures
 from auditord.web.hosts import guarded, known_names
 from auditord.web.listeners import bound_sockets
 from auditord.web.operations import Operations
+from auditord.web.rationing import Memory, Pace, rationed
 from auditord.web.reading import Reading
 from auditord.web.rubbish import server_log
 from auditord.web.spooling import RequestSpool
@@ -100,6 +102,7 @@ async def serve(
         *wire_routes(writing, Reading(records), Operations(store, spool, destinations, registry)),
         Route("GET", DOCUMENT_PATH, answering(operations), Permission.READ),
     ]
+    ration = _ration(api)
     registry.register(figures)
     try:
         async with AsyncExitStack() as stack:
@@ -108,7 +111,7 @@ async def serve(
                 await stack.enter_async_context(_controlled(owned, figures, api, inside.control))
             control = None if inside is None else inside.control
             yield await stack.enter_async_context(
-                listening(_dispatcher(plain, operations, figures, gate, control), api, grace)
+                listening(_dispatcher(plain, operations, figures, gate, control, ration=ration), api, grace)
             )
     finally:
         registry.unregister(figures)
@@ -120,12 +123,27 @@ def _dispatcher(
     figures: HttpFigures,
     gate: Gate | None,
     control: Path | None,
+    *,
+    ration: Callable[[Route], Route],
 ) -> Dispatcher:
     """Who answers on the addresses that the configuration names."""
     if gate is None:
-        return Dispatcher([*plain, *open_routes(operations, control)], figures, refuse)
-    routes = gate.guarded([*plain, *all_routes(operations)])
+        return Dispatcher([*map(ration, plain), *map(ration, open_routes(operations, control))], figures, refuse)
+    routes = gate.guarded([ration(route) for route in (*plain, *all_routes(operations))])
     return Dispatcher(routes, figures, refuse, unmatched=gate.unmatched)
+
+
+def _ration(api: ApiSection) -> Callable[[Route], Route]:
+    """Each principal's share; whoever may not come in has none."""
+    memory = Memory(api.max_uploads)
+    pace = None if api.requests_per_second is None else Pace(api.requests_per_second, monotonic)
+
+    def ration(route: Route) -> Route:
+        if route.permission is None or (pace is None and route.method == "GET"):
+            return route
+        return replace(route, handler=rationed(route.handler, memory, pace, api.max_body))
+
+    return ration
 
 
 def _controlled(
