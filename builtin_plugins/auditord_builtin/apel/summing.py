@@ -16,7 +16,7 @@ from auditord_builtin.apel.config import ApelConfig, Benchmark, SummaryFields
 from auditord_builtin.apel.fields import AmountField, KeyField, NormalisedAmountField, NormalisedField
 from auditord_builtin.apel.messages.rows import Problem, Summaries, SummaryRow
 from auditord_builtin.apel.messages.summaries import render
-from auditord_builtin.apel.messages.text import clean
+from auditord_builtin.apel.messages.text import LONGEST, clean, clean_name
 from auditord_builtin.apel.months import Month
 from auditord_builtin.apel.questions import LeftOut, Number, Question, conditions, kept_level, site_of
 from auditord_builtin.apel.validation import judge
@@ -155,8 +155,8 @@ class _Summing:
             layout=layout,
             site=clean(self._site),
             month=self._month,
-            vo=self._text(mandatory.VO, group),
-            submit_host=self._text(mandatory.SubmitHost, group),
+            vo=clean(self.question.text(mandatory.VO, group)),
+            submit_host=clean_name(self.question.text(mandatory.SubmitHost, group)),
             node_count=self.question.whole(optional.NodeCount, group, "NodeCount"),
             processors=self.question.whole(mandatory.Processors, group, "Processors"),
             benchmark=benchmark.type,
@@ -164,18 +164,18 @@ class _Summing:
             jobs=0,
             wall=0,
             cpu=0,
-            global_user_name=self._optional(optional.GlobalUserName, group),
-            vo_group=self._optional(optional.VOGroup, group),
-            vo_role=self._optional(optional.VORole, group),
-            infrastructure=self._optional(optional.Infrastructure, group, _INFRASTRUCTURE),
-            infrastructure_description=self._optional(optional.InfrastructureDescription, group, _DESCRIPTION),
+            global_user_name=self._name(optional.GlobalUserName, group),
+            vo_group=self._text(optional.VOGroup, group),
+            vo_role=self._text(optional.VORole, group),
+            infrastructure=self._name(optional.Infrastructure, group, _INFRASTRUCTURE),
+            infrastructure_description=self._name(optional.InfrastructureDescription, group, _DESCRIPTION),
         )
 
-    def _text(self, field: KeyField, group: Group) -> str:
-        return clean(self.question.text(field, group))
+    def _text(self, field: KeyField | None, group: Group) -> str | None:
+        return None if field is None else clean(self.question.text(field, group))
 
-    def _optional(self, field: KeyField | None, group: Group, longest: int = 255) -> str | None:
-        return None if field is None else clean(self.question.text(field, group), longest)
+    def _name(self, field: KeyField | None, group: Group, longest: int = LONGEST) -> str | None:
+        return None if field is None else clean_name(self.question.text(field, group), longest)
 
 
 def _question(config: ApelConfig, fields: SummaryFields) -> Question:

@@ -37,6 +37,8 @@ WHOLE: Final = (
     "EndTime MemoryReal MemoryVirtual"
 )
 SHORT: Final = {"Infrastructure": 20, "InfrastructureType": 20, "InfrastructureDescription": 100, "Queue": 100}
+NULLS: Final = ("none", "null", "")
+TEXTS: Final = ("VO", "VOGroup", "VORole")  # in which these are words like others
 NOT_NULL: Final = ("Site", "WallDuration", "CpuDuration", "NodeCount", "Processors")
 
 
@@ -59,7 +61,7 @@ class Receiver:
 
     def keep(self, header: str, record: Fields) -> tuple[str, ...]:
         if header.startswith("APEL-sync"):
-            at = (record["Site"], record["SubmitHost"], record["Month"], record["Year"])
+            at = (record["Site"], folded(record.get("SubmitHost", "None")), record["Month"], record["Year"])
             self.sync[at] = int(record["NumberOfJobs"])
             return at
         check(record)
@@ -81,7 +83,7 @@ def read(part: str, known: list[str]) -> Fields:
         assert len(value) <= SHORT.get(name, 255), name
         assert name not in WHOLE.split() or 0 <= int(value) < 2**63, name
         assert all(unicodedata.category(character) != "Cc" for character in value)
-    return record
+    return {name: value for name, value in record.items() if name in TEXTS or value.lower() not in NULLS}
 
 
 def check(record: Fields) -> None:

@@ -120,6 +120,26 @@ def test_summaries(layout: str, stored: Sequence[Record]) -> None:
     assert sum(receiver.sync.values()) + left_out == len(ended)
 
 
+def test_what_apel_reads_as_nothing_is_one_row() -> None:
+    def job(number: int, found: dict[str, str]) -> Record:
+        parts = (Component("Cores", 1, (Score("HEPscore23", 10.0),)), Component("TotalCPU", 1, ()))
+        return Record(str(number), MONTH.start, parts, MONTH.start + timedelta(hours=1), meta_of(found))
+
+    names = ["null", "NULL", "None", "none", ""]
+    stored = [
+        job(n, {"voms": "x", "host": name, "user": name} if name else {"voms": "x"}) for n, name in enumerate(names)
+    ]
+    answer = anyio.run(
+        summaries, configured("normalised-v0.4", "v0.4"), FakePluginContext(stored=stored), "SITE-A", MONTH
+    )
+    assert [(row.submit_host, row.jobs) for row in answer.rows] == [("None", 5)]
+    receiver = Receiver()
+    for message in (*render(answer.rows), *sync_message(answer.rows)):
+        assert judge(message.text) == []
+        receiver.take(message.text)
+    assert receiver.total("NumberOfJobs") == 5
+
+
 @patiently
 @given(st.sampled_from(["v0.4", "v0.3"]), records())
 def test_individual_jobs(layout: str, stored: Sequence[Record]) -> None:

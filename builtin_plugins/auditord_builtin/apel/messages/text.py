@@ -31,6 +31,12 @@ def clean(text: str, longest: int = LONGEST) -> str:
     return harmless[:longest].rstrip() or "None"
 
 
+def clean_name(text: str, longest: int = LONGEST) -> str:
+    """The same for all fields but VO, VOGroup and VORole: in these APEL reads ``null`` and ``none`` as nothing."""
+    name = clean(text, longest)
+    return "None" if name.lower() in {"null", "none"} else name
+
+
 @lru_cache(_REMEMBERED)
 def fold(text: str) -> str:
     """What a database compares that tells neither case nor accents nor spaces at the end apart."""
