@@ -63,17 +63,6 @@ async def accelerator_messages(
     return _messages(summing.usage_records(site, month), site, month, most_bytes), problems
 
 
-def accelerator_halves(message: Message) -> tuple[Message, Message]:
-    """Two messages with the same records, for a broker that found this one too large."""
-    records = [json.dumps(record) for record in json.loads(message.text)["UsageRecords"]]
-    middle = len(records) // 2
-    first, second = (
-        Message(_HEAD + ", ".join(part) + _TAIL, len(part), message.site, message.month)
-        for part in (records[:middle], records[middle:])
-    )
-    return first, second
-
-
 class _Summing:
     """The usage records of one site and month."""
 
@@ -146,10 +135,10 @@ class _Summing:
 
 
 def _messages(
-    usage_records: Sequence[dict[str, Any]],
+    usage_records: Sequence[dict[str, Any]],  # Any: JSON
     site: str,
     month: Month,
-    most_bytes: int,  # Any: JSON
+    most_bytes: int,
 ) -> Sequence[Message]:
     batches: list[list[str]] = []
     size = most_bytes

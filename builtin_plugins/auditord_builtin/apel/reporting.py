@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import msgspec
 
 from auditord_builtin.apel import metrics
-from auditord_builtin.apel.accelerators import accelerator_halves, accelerator_messages
+from auditord_builtin.apel.accelerators import accelerator_messages
 from auditord_builtin.apel.books import Ledger, MonthBook, Outbox, Packed, pack, unpack_message, unpack_rows
 from auditord_builtin.apel.config import ApelConfig
 from auditord_builtin.apel.due import Due
@@ -124,7 +124,7 @@ class Reporter:
         will_be = {row.key: row.withdrawn() for row in found.rows} | {
             row.key: there[row.key] for row in found.held if row.key in there
         }
-        messages = [*self._messages(site, month, gone, found.rows), *found.accelerators]
+        messages = self._messages(site, month, gone, found)
         if gone and messages:
             text = f"{site} {month}: {len(gone)} records at APEL are of no job any more, and are sent with zeros"
             say(self.context, text)
@@ -137,16 +137,15 @@ class Reporter:
         planned = msgspec.structs.replace(book, there=pack([*(there | will_be).values()]), outbox=outbox)
         return planned if messages else self._closed(planned, outbox)
 
-    def _messages(
-        self, site: str, month: Month, gone: Sequence[SummaryRow], rows: Sequence[SummaryRow]
-    ) -> Sequence[Message]:
+    def _messages(self, site: str, month: Month, gone: Sequence[SummaryRow], found: "Found") -> Sequence[Message]:
         """Zeros go first, so that a key that is another to us and the same to APEL ends with its figures.
 
         Raises:
             NotReported: APEL would refuse one of them.
         """
         size = self.config.messaging.max_message_size
-        messages = [*render(gone, size), *sync_message([*gone, *rows], size), *render(rows, size)]
+        summary = [*render(gone, size), *sync_message([*gone, *found.rows], size), *render(found.rows, size)]
+        messages = [*summary, *found.accelerators]
         for message in messages:
             if faults := judge(message.text, self.context.now()):
                 raise NotReported(f"{site} {month}: APEL would refuse the report: {'; '.join(map(str, faults[:5]))}")
@@ -222,5 +221,5 @@ def halved(message: Message, error: MessageTooLarge) -> tuple[Packed, Packed]:
     """
     if message.records == 1:
         raise NotReported(f"{message.site} {message.month}: one record alone is too large: {error}") from error
-    first, second = accelerator_halves(message) if message.text.startswith("{") else message.halves()
+    first, second = message.halves()
     return pack([first]), pack([second])
