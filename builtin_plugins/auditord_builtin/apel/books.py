@@ -105,12 +105,16 @@ class DayBook(msgspec.Struct, frozen=True, kw_only=True):
         jobs: how many were acknowledged.
         marks: of each of them, eight bytes; None once they are too old to be kept.
         stored: how many jobs the store had at the last look.
+        reportable: how many of them could be reported.
+        settings: a digest of the options with which some of them were left out; None if none were.
     """
 
     figures: str | None = None
     jobs: int = 0
     marks: str | None = ""
     stored: int = 0
+    reportable: int = 0
+    settings: str | None = None
 
 
 class SiteBook(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,6 +129,19 @@ class SiteBook(msgspec.Struct, frozen=True, kw_only=True):
     looked: date | None = None
     months: Mapping[str, MonthBook] = msgspec.field(default_factory=dict[str, MonthBook])
     days: Mapping[str, DayBook] = msgspec.field(default_factory=dict[str, DayBook])
+
+
+def reported_as_jobs(book: SiteBook, first: date) -> date | None:
+    """The last day from this one on of which individual jobs were reported."""
+    days = [date.fromisoformat(text) for text, day in book.days.items() if day.jobs]
+    return max((day for day in days if day >= first), default=None)
+
+
+def reported_as_summary(book: SiteBook, first: date) -> Month | None:
+    """The last month with this day, or behind it, that was reported as a summary, or in part."""
+    sent = [month for month, each in book.months.items() if each.ids or (each.outbox is not None and each.outbox.ids)]
+    months = [Month.parse(text) for text in sent]
+    return max((month for month in months if month.next.start.date() > first), default=None)
 
 
 class Books(msgspec.Struct, frozen=True, kw_only=True):

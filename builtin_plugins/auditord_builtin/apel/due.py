@@ -39,7 +39,7 @@ def due_months(book: SiteBook, since: datetime, now: datetime, *, all_months: bo
     """
     first, current = first_month(since), Month.of(now)
     recent = {current, current.previous}
-    full = all_months or book.looked is None or book.looked < now.date()
+    full = all_months or book.looked != now.date()  # nor may a clock that once went wrong put it off
     waiting = {Month.parse(text) for text, month in book.months.items() if month.outbox is not None}
     looked_at = {*_between(first, current)} if full else recent
     chosen = (looked_at | recent | waiting) & {*_between(first, current), *waiting}

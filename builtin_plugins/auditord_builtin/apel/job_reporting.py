@@ -16,7 +16,7 @@ import msgspec
 from auditord_builtin.apel import metrics
 from auditord_builtin.apel.books import DayBook, Ledger
 from auditord_builtin.apel.config import ApelConfig
-from auditord_builtin.apel.fields import ComponentField
+from auditord_builtin.apel.fields import ComponentField, ScoreField
 from auditord_builtin.apel.jobs import individual_jobs
 from auditord_builtin.apel.messages import JobRow, Message, Problem
 from auditord_builtin.apel.messages.jobs import render_jobs
@@ -28,9 +28,11 @@ from auditord_hookspecs import (
     CalendarPeriod,
     CalendarUnit,
     ComponentUsage,
+    Dimension,
     Group,
     MetaValue,
     PluginContext,
+    ScoreValue,
     Window,
 )
 
@@ -73,10 +75,19 @@ class JobReporter:
     publisher: Publisher
 
     async def due_days(self, site: str, window: Window) -> Mapping[date, Figures]:
-        """The days of which the store says something else than when their jobs were last sent."""
+        """The days of which the store says something else than when their jobs were last sent.
+
+        Those as well of which jobs were left out with other options than today's.
+        """
         found = await self._figures(site, window)
         known = self.ledger.site(site).days
-        return {day: each for day, each in found.items() if known.get(str(day), DayBook()).figures != each.digest}
+        books = {day: known.get(str(day), DayBook()) for day in found}
+        today = {None, settings_digest(self.config)}
+        return {
+            day: each
+            for day, each in found.items()
+            if books[day].figures != each.digest or books[day].settings not in today
+        }
 
     async def report(self, site: str, day: date, window: Window, figures: Figures) -> None:
         """Send the jobs of a site that ended on a day, within the window, and are not acknowledged as they are.
@@ -88,21 +99,25 @@ class JobReporter:
         if book.marks is None:
             self.context.log.info("%s %s: something has changed, its jobs are sent again", site, day)
             book = DayBook()
-        known = _marks(book.marks)
-        await self._keep(site, day, msgspec.structs.replace(book, stored=figures.jobs, figures=None))
-        rows = await self._rows(site, Window(max(window.start, begin_of(day)), min(window.stop, begin_of(day) + _DAY)))
+        of_day = Window(max(window.start, begin_of(day)), min(window.stop, begin_of(day) + _DAY))
+        rows, problems = await self._rows(site, of_day)
+        begun = msgspec.structs.replace(book, figures=None, stored=figures.jobs, reportable=len(rows))
+        await self._keep(site, day, begun)
+        known, marks = _marks(book.marks), {mark(row) for row in rows}
         await self._send(site, [row for row in rows if mark(row) not in known])
-        book = self.ledger.site(site).days[str(day)]
-        await self._keep(site, day, msgspec.structs.replace(book, figures=figures.digest))
+        settings = settings_digest(self.config) if problems else None
+        done = msgspec.structs.replace(begun, figures=figures.digest, settings=settings)
+        await self._keep(site, day, msgspec.structs.replace(done, marks=_joined(marks), jobs=len(marks)))
 
     async def _keep(self, site: str, day: date, book: DayBook) -> None:
         await self.ledger.keep_days(site, forgetting({**self.ledger.site(site).days, str(day): book}))
 
     async def send_again(self, site: str, window: Window) -> None:
         """Send the jobs of a site that ended in exactly this period, acknowledged or not."""
-        await self._send(site, await self._rows(site, window))
+        rows, _ = await self._rows(site, window)
+        await self._send(site, rows)
 
-    async def _rows(self, site: str, window: Window) -> Sequence[JobRow]:
+    async def _rows(self, site: str, window: Window) -> tuple[Sequence[JobRow], Sequence[Problem]]:
         """A day at most is in memory; messages are sent when the store's answer is read to its end."""
         rows: list[JobRow] = []
         problems: list[Problem] = []
@@ -112,7 +127,7 @@ class JobReporter:
             else:
                 rows.append(item)
         self._tell(site, problems)
-        return rows
+        return rows, problems
 
     async def _send(self, site: str, rows: Sequence[JobRow]) -> None:
         size = self.config.messaging.max_message_size
@@ -140,11 +155,12 @@ class JobReporter:
         metrics.count_message(self.context, site)
 
     async def _figures(self, site: str, window: Window) -> Mapping[date, Figures]:
-        by = (MetaValue(*self.config.site.site_meta_field), CalendarPeriod(CalendarUnit.DAY))
+        by: list[Dimension] = [MetaValue(*self.config.site.site_meta_field), CalendarPeriod(CalendarUnit.DAY)]
+        by += _scores(self.config)
         usage = tuple([ComponentUsage(name) for name in _components(self.config)])
         groups: dict[date, list[Group]] = {}
         for where in conditions(self.config, (site,), window):
-            answer = await self.context.records.aggregate(AggregateQuery(where=where, by=by, usage=usage))
+            answer = await self.context.records.aggregate(AggregateQuery(where=where, by=tuple(by), usage=usage))
             for group in answer.groups:
                 if site_of(self.config, group.key[0]) == site and isinstance(group.key[1], date):
                     groups.setdefault(group.key[1], []).append(group)
@@ -182,8 +198,11 @@ def _marked(book: DayBook, new: set[bytes]) -> DayBook:
     if book.marks is None:  # sent again by hand
         return book
     marks = _marks(book.marks) | new
-    text = base64.b64encode(b"".join(sorted(marks))).decode()
-    return msgspec.structs.replace(book, marks=text, jobs=len(marks))
+    return msgspec.structs.replace(book, marks=_joined(marks), jobs=len(marks))
+
+
+def _joined(marks: set[bytes]) -> str:
+    return base64.b64encode(b"".join(sorted(marks))).decode()
 
 
 def _marks(text: str | None) -> set[bytes]:
@@ -191,21 +210,41 @@ def _marks(text: str | None) -> set[bytes]:
     return {data[place : place + _MARK_BYTES] for place in range(0, len(data), _MARK_BYTES)}
 
 
+def settings_digest(config: ApelConfig) -> str:
+    """Of the options that decide what a job is to APEL."""
+    benchmarks = [benchmark.model_dump_json() for benchmark in config.scores]
+    fields = None if config.individual_job_fields is None else config.individual_job_fields.model_dump_json()
+    content = msgspec.json.encode([config.job_message, config.site.benchmark_type, benchmarks, fields])
+    return hashlib.sha256(content).hexdigest()[:32]
+
+
 def _components(config: ApelConfig) -> Iterable[str]:
     """The components of which amounts are reported."""
+    return dict.fromkeys(field.name for field in _fields(config) if isinstance(field, ComponentField))
+
+
+def _scores(config: ApelConfig) -> Iterable[ScoreValue]:
+    """The scores that are reported."""
+    named = [ScoreValue(each.component_name, each.name) for each in _fields(config) if isinstance(each, ScoreField)]
+    return dict.fromkeys([ScoreValue(each.component, each.score) for each in config.scores] + named)
+
+
+def _fields(config: ApelConfig) -> Sequence[object]:
     if config.individual_job_fields is None:
         return ()
     sections = (config.individual_job_fields.mandatory, config.individual_job_fields.optional)
-    values: Iterable[object] = [value for section in sections for _, value in section]
-    return dict.fromkeys(value.name for value in values if isinstance(value, ComponentField))
+    return [value for section in sections for _, value in section]
 
 
 def _figures_of(groups: Sequence[Group]) -> Figures:
     parts = [
-        (group.records, group.runtime, group.first_stop, group.last_stop, [usage.sums.amount for usage in group.usage])
+        (
+            *(group.records, group.runtime, group.first_stop, group.last_stop),
+            *([usage.sums.amount for usage in group.usage], [str(value) for value in group.key[2:]]),
+        )
         for group in groups
     ]
-    digest = hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:32]
+    digest = hashlib.sha256(b"".join(sorted(map(msgspec.json.encode, parts)))).hexdigest()[:32]
     return Figures(sum(group.records for group in groups), digest)
 
 

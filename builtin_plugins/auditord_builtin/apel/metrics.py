@@ -68,6 +68,6 @@ def stages(book: SiteBook) -> Tally[tuple[str, str]]:
         jobs[text, "acknowledged"] += month.jobs
     for text, day in book.days.items():
         jobs[text[:7], "stored"] += day.stored
-        jobs[text[:7], "reported"] += day.stored
+        jobs[text[:7], "reported"] += day.reportable
         jobs[text[:7], "acknowledged"] += day.jobs
     return jobs

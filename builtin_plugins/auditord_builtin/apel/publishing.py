@@ -1,11 +1,11 @@
 """A run of the plugin, and reports by hand: which months, which sites, and what becomes of a fault."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from auditord_builtin.apel import metrics
-from auditord_builtin.apel.books import Ledger
+from auditord_builtin.apel.books import Ledger, reported_as_jobs, reported_as_summary
 from auditord_builtin.apel.config import ApelConfig, MessageType
 from auditord_builtin.apel.due import Due, due_months, first_month, skipped_month, whole_months
 from auditord_builtin.apel.job_reporting import JobReporter, begin_of
@@ -95,6 +95,7 @@ class _Run:
 
     def __init__(self, config: ApelConfig, context: PluginContext, ledger: Ledger, publisher: Publisher) -> None:
         self._context = context
+        self._message_type = config.message_type
         self._ledger = ledger
         self._reporter = Reporter(config, context, ledger, publisher)
         self._jobs = JobReporter(config, context, ledger, publisher)
@@ -111,6 +112,7 @@ class _Run:
     async def months(self, site: str, since: datetime, *, all_months: bool) -> None:
         """Report the months of a site that are due; if that was all of them, and went well, it is written down."""
         now = self._context.now()
+        self._refuse_both_kinds(site, first_month(since).start)
         dues = due_months(self._ledger.site(site), since, now, all_months=all_months)
         done = await self._each_month(site, dues)
         if done and first_month(since) in {due.month for due in dues}:
@@ -118,13 +120,14 @@ class _Run:
 
     async def months_again(self, site: str, months: Sequence[Month]) -> None:
         """Report months of a site, changed or not."""
+        self._refuse_both_kinds(site, months[0].start)
         await self._each_month(site, [Due(month, always=True) for month in months])
 
     async def jobs(self, site: str, since: datetime, *, all_days: bool) -> None:
         """Send the new jobs of a site; all days since the beginning are looked at once a day, else the last ones."""
         now = self._context.now()
-        looked = self._ledger.site(site).looked
-        full = all_days or looked is None or looked < now.date()
+        self._refuse_both_kinds(site, since)
+        full = all_days or self._ledger.site(site).looked != now.date()
         start = since if full else max(since, begin_of((now - _RECENT).date()))
         due = await self._jobs.due_days(site, Window(start, max(start, now)))
         reports = [
@@ -136,6 +139,7 @@ class _Run:
 
     async def jobs_again(self, site: str, period: Window) -> None:
         """Send the jobs of a site that ended in exactly this period."""
+        self._refuse_both_kinds(site, period.start)
         await self._jobs.send_again(site, period)
 
     def conclude(self) -> None:
@@ -148,6 +152,22 @@ class _Run:
             metrics.show_books(self._context.instance, self._ledger.books)
         if self._faults:
             raise NotReported(f"not everything was reported, the next run tries again: {'; '.join(self._faults)}")
+
+    def _refuse_both_kinds(self, site: str, begin: datetime) -> None:
+        """APEL adds up summaries and individual jobs of the same time.
+
+        Raises:
+            NotReported: what is to be reported now was reported as the other kind.
+        """
+        book, first = self._ledger.site(site), begin.astimezone(UTC).date()
+        jobs = self._message_type is MessageType.INDIVIDUAL_JOBS
+        last = reported_as_summary(book, first) if jobs else reported_as_jobs(book, first)
+        if last is not None:
+            then, other = ("summaries", "individual_jobs") if jobs else ("individual_jobs", "summaries")
+            raise NotReported(
+                f"{site}: until {last} it was reported as {then}, and APEL would add up both: change to {other} from a "
+                "later month on (publish_since), or leave message_type as it was"
+            )
 
     async def _each_month(self, site: str, dues: Sequence[Due]) -> bool:
         """The newest first, since an old one that cannot be sent must not be in its way."""

@@ -12,9 +12,10 @@ from auditord.client.conditions import matches
 from auditord.testing import FakePluginContext
 from auditord_builtin.apel import job_reporting
 from auditord_builtin.apel.books import DayBook, read_books
-from auditord_builtin.apel.config import ApelConfig
+from auditord_builtin.apel.config import ApelConfig, Benchmark
 from auditord_builtin.apel.job_reporting import forgetting
 from auditord_builtin.apel.messages import Message
+from auditord_builtin.apel.metrics import stages
 from auditord_builtin.apel.publishing import publish, republish
 from auditord_builtin.apel.reporting import NotReported
 from auditord_builtin.apel.transport import BrokerUnavailable, MessageTooLarge
@@ -116,6 +117,75 @@ async def test_a_job_that_was_corrected_is_sent_again_alone() -> None:
     await publish(settings(), context, topic)
     assert topic.taken() == ["1"]
     assert len(topic.receiver.rows) == 2
+
+
+def rated(record: Record, score: float) -> Record:
+    cores, *others = record.components
+    return msgspec.structs.replace(
+        record, components=(Component("Cores", cores.amount, (Score("HEPscore23", score),)), *others)
+    )
+
+
+async def test_a_benchmark_that_comes_late_is_noticed() -> None:
+    context, topic = context_of([rated(job("1", 1), 0.0), job("2", 1)]), Topic()
+    await publish(settings(), context, topic)
+    assert topic.taken() == ["2"]
+    context.stored = [rated(job("1", 1), 12.0), job("2", 1)]
+    await publish(settings(), context, topic)
+    assert topic.taken() == ["1"]
+
+
+async def test_jobs_that_were_left_out_are_looked_at_again_with_other_options() -> None:
+    context, topic = context_of([job("old", 30), job("new", 1)]), Topic()
+    unknown = settings().model_copy(update={"benchmarks": (Benchmark(type="hepspec", score="HS06"),)})
+    await publish(unknown, context, topic)
+    assert topic.taken() == []
+    await publish(unknown, context, topic, all_months=True)
+    await publish(settings(), context, topic, all_months=True)
+    assert topic.taken() == ["new", "old"]
+    changed = settings().model_copy(update={"benchmarks": (Benchmark(type="hepspec", score="HEPscore23"),)})
+    await publish(changed, context, topic, all_months=True)
+    assert topic.taken() == []  # what was taken is not sent again
+
+
+async def test_figures_are_of_jobs_as_they_are_now() -> None:
+    context, topic = context_of([job("1", 1), job("2", 1), job("bad", 1, cpu=3_000_000)]), Topic()
+    await publish(settings(), context, topic)
+    context.stored = [job("1", 1, cpu=2_000), job("2", 1), job("bad", 1, cpu=3_000_000)]
+    await publish(settings(), context, topic)
+    counted = stages(read_books(context.state).sites["SITE-A"])
+    assert [counted["2026-03", stage] for stage in ("stored", "reported", "acknowledged")] == [3, 2, 2]
+
+
+async def test_a_clock_that_once_went_wrong_puts_nothing_off() -> None:
+    context, topic = context_of([job("old", 30)]), Topic()
+    context.moment += timedelta(days=4_000)
+    await publish(settings(), context, topic)
+    context.moment = NOW
+    context.stored = [job("old", 30), job("late", 30)]
+    topic.taken()
+    await publish(settings(), context, topic)
+    assert topic.taken() == ["late"]
+
+
+async def test_no_time_is_reported_as_both_kinds() -> None:
+    summaries = apel_settings(sites={"SITE-A": ["a"]}, since=datetime(2026, 2, 1, tzinfo=UTC))
+    jobs = settings(datetime(2026, 3, 1, tzinfo=UTC))
+    context, topic = context_of([job("1", 30), job("2", 1)]), Topic()
+    await publish(summaries, context, topic)
+    with pytest.raises(NotReported, match="SITE-A: until 2026-03 it was reported as summaries"):
+        await publish(jobs, context, topic)
+    with pytest.raises(NotReported, match="reported as summaries"):
+        await republish(jobs, context, topic, period=Window(NOW - timedelta(days=3), NOW))
+    assert topic.ids == []
+    april = datetime(2026, 4, 1, tzinfo=UTC)
+    context.moment, context.stored = april + timedelta(days=3), [job("3", -14)]
+    await publish(settings(april), context, topic)
+    assert topic.taken() == ["3"]
+    with pytest.raises(NotReported, match="until 2026-04-03 it was reported as individual_jobs"):
+        await publish(summaries, context, topic)
+    with pytest.raises(NotReported, match="reported as individual_jobs"):
+        await republish(summaries, context, topic, period=Window(april, april + timedelta(days=1)))
 
 
 async def test_an_interrupted_run_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -144,6 +144,15 @@ async def test_a_look_that_failed_is_not_done() -> None:
     assert ("SITE-A", "2026-01") in broker.taken()
 
 
+async def test_a_clock_that_once_went_wrong_puts_no_look_off() -> None:
+    context, broker = context_of(job("1", days_ago(65))), Recorder()
+    context.moment += timedelta(days=4_000)
+    await publish(settings(), context, broker)
+    context.moment, context.stored = NOW, [job("1", days_ago(65)), job("late", days_ago(65))]
+    await publish(settings(), context, broker)
+    assert broker.receiver.total("NumberOfJobs") == 2
+
+
 async def test_one_sites_fault_does_not_stop_another(caplog: pytest.LogCaptureFixture) -> None:
     context, broker = context_of(job("1", days_ago(1)), job("2", days_ago(1), site="b")), Recorder(refuses="SITE-A")
     with pytest.raises(AuditordError, match="SITE-A 2026-03: not this one"):
