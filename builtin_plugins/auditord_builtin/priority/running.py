@@ -52,7 +52,7 @@ async def _run_commands(
         except CommandFailed as error:
             failed[command.group] = error
             figures.count_failure(context.instance, command.group)
-            context.log.error("group %s keeps its priority: %s", command.group, error)  # noqa: TRY400 says enough
+            context.log.error("a command for group %s failed: %s", command.group, error)  # noqa: TRY400 says enough
     return failed
 
 
@@ -66,7 +66,9 @@ async def _conclude(
     figures.show_applied(context.instance, config.metrics, {group: rounded(each) for group, each in applied.items()})
     if failed:
         group, error = next(iter(failed.items()))
-        raise PrioritiesNotSet(f"{len(failed)} of {len(wanted)} groups keep their priority; {group}: {error}")
+        raise PrioritiesNotSet(
+            f"commands failed for {len(failed)} of {len(wanted)} groups, all others ran; {group}: {error}"
+        )
 
 
 def _last(config: PriorityConfig, state: Any) -> Mapping[str, Fraction]:  # Any: the JSON that a run before has kept

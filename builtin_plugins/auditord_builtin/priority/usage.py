@@ -47,10 +47,10 @@ async def look_up_usage(config: PriorityConfig, context: PluginContext) -> Usage
 async def _refuse_stale(config: PriorityConfig, context: PluginContext, now: datetime) -> None:
     if config.stale_after is None:
         return
-    recent = TimeCompares(TimeField.STOP, Comparison.GTE, now - config.stale_after)
-    if not (await context.records.aggregate(AggregateQuery(recent))).groups:
+    since = now - config.stale_after
+    if not (await context.records.aggregate(AggregateQuery(_stopped_between(since, now)))).groups:
         raise StaleRecords(
-            f"no record stopped since {recent.moment.isoformat()}: is a collector behind? All priorities stay as they "
+            f"no record stopped since {since.isoformat()}: is a collector behind? All priorities stay as they "
             "are (see stale_after)"
         )
 
@@ -71,8 +71,16 @@ def question(config: PriorityConfig, now: datetime) -> AggregateQuery:
 def _condition(config: PriorityConfig, now: datetime) -> Condition:
     if config.duration is None or config.window == "overlap":
         return AllOf()
-    field = TimeField.START if config.window == "start" else TimeField.STOP
-    return TimeCompares(field, Comparison.GTE, now - config.duration)
+    if config.window == "start":
+        return TimeCompares(TimeField.START, Comparison.GTE, now - config.duration)
+    return _stopped_between(now - config.duration, now)
+
+
+def _stopped_between(since: datetime, now: datetime) -> Condition:
+    """Without an end, a record from a clock gone wrong would count in every run for years."""
+    return AllOf(
+        (TimeCompares(TimeField.STOP, Comparison.GTE, since), TimeCompares(TimeField.STOP, Comparison.LTE, now))
+    )
 
 
 def _component_usage(component: str, score: str | None) -> ComponentUsage:

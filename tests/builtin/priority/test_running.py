@@ -138,6 +138,9 @@ async def test_stale_records_change_nothing() -> None:
     assert old.ran == []
     await set_priorities(config(stale_after="23h"), old)
     assert len(old.ran) == 2
+    ahead = context(make_record("ahead", start=NOW + timedelta(days=99), group_id="a"), moment=NOW)
+    with pytest.raises(StaleRecords):
+        await set_priorities(config(stale_after="12h"), ahead)
 
 
 # -- commands ---------------------------------------------------------------------------------------------------------
@@ -214,7 +217,7 @@ async def test_a_failing_hanging_or_missing_command_stops_no_other(
     commands = ["/no/such/program {group}", f"sh '{program}' {folder} {{group}} {{priority}}"]
     chosen = config(group_mapping={name: ["p"] for name in names}, commands=commands, command_timeout="3s")
     real = RealCommands(stored=used(**dict.fromkeys(names, 1)), moment=NOW)
-    with pytest.raises(PrioritiesNotSet, match="5 of 5 groups keep their priority"):
+    with pytest.raises(PrioritiesNotSet, match="failed for 5 of 5 groups, all others ran"):
         await set_priorities(chosen, real)
     assert written(folder) == dict.fromkeys(names[2:], "20")
     assert real.state == {}

@@ -193,6 +193,13 @@ async def test_what_counts_within_a_window(open_context: Any, options: dict[str,
         assert await look_up_usage(chosen, context) == {"g": Fraction(expected)}
 
 
+async def test_a_record_from_a_clock_gone_wrong_does_not_count_until_then(open_context: Any) -> None:
+    ahead = Record("ahead", LATE, (Component("C", 64, ()),), NOW + 9_999 * SECOND, {"group_id": ("g",)})
+    async with open_context([*CROSSING, ahead]) as context:
+        usage = await look_up_usage(config("g", components={"C": None}, duration="2d"), context)
+    assert usage == {"g": 2 * 11 + 100}
+
+
 async def test_a_score_that_no_float_has_is_counted_exactly(open_context: Any) -> None:
     jobs: Jobs = [("g", {"C": (1, {"s": 0.1})}, 1)] * 10
     async with open_context(records(jobs)) as context:
