@@ -1,7 +1,6 @@
 """Runs of the plugin: degenerate cases, commands that fail, dry runs, smoothing, gauges."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import timedelta
 from fractions import Fraction
 from pathlib import Path
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 from pydantic import ValidationError
 
-from auditord.contexts.command import run_command
 from auditord.testing import EPOCH, FakePluginContext, make_record
 from auditord_builtin import priority
 from auditord_builtin.priority.commands import all_commands, printed
@@ -20,7 +18,8 @@ from auditord_builtin.priority.computing import rounded, smoothed, targets
 from auditord_builtin.priority.config import PriorityConfig
 from auditord_builtin.priority.running import PrioritiesNotSet, set_priorities
 from auditord_builtin.priority.usage import StaleRecords
-from auditord_hookspecs import AggregateQuery, Aggregates, AuditordError, CommandFailed, CommandResult, Record
+from auditord_hookspecs import AggregateQuery, Aggregates, AuditordError, CommandFailed, Record
+from tests.builtin.priority.real_commands import RealCommands
 
 pytestmark = pytest.mark.anyio
 
@@ -173,25 +172,6 @@ async def test_commands_run_one_after_the_other_for_each_group() -> None:
     two = context(*used(a=3, b=1))
     await set_priorities(config(commands=["first {group} {priority}", "second {group}"]), two)
     assert two.ran == [("first", "a", "75"), ("first", "b", "25"), ("second", "a"), ("second", "b")]
-
-
-@dataclass
-class RealCommands(FakePluginContext):
-    """Its child processes are real."""
-
-    timeouts: list[timedelta] = field(default_factory=list[timedelta])
-
-    async def run_command(
-        self,
-        argv: Sequence[str],
-        *,
-        timeout: timedelta,
-        environment: Mapping[str, str] | None = None,
-        through: Sequence[str] = (),
-        max_output: int = 2**28,
-    ) -> CommandResult:
-        self.timeouts.append(timeout)
-        return await run_command(argv, timeout=timeout, environment=environment, through=through, max_output=max_output)
 
 
 SET = """\
