@@ -169,6 +169,9 @@ def _field(result: _Import, path: str, label: str, source: Document) -> dict[str
     if "type" not in source:
         raise ValueError(f"{path} has no tag such as !MetaField")
     made: dict[str, Any] = {key: value for key, value in source.items() if value is not None}  # Any: YAML
+    if label == "NormalisedCpuDuration" and made["type"] == "NormalisedField" and "base_value" not in made:
+        made["base_value"] = {"type": "RecordField", "name": "runtime"}
+        result.remark(path, "AUDITOR takes the runtime where base_value is missing; without it ours takes CpuDuration")
     for inner in ("score", "base_value"):
         if inner in made:
             made[inner] = _field(result, f"{path}.{inner}", inner, made[inner])

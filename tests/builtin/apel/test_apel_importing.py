@@ -9,7 +9,14 @@ from auditord.config.loading import load_text
 from auditord.config.yaml_files import read_tagged_file
 from auditord.errors import ConfigurationError
 from auditord_builtin.apel.config import ApelConfig, MessageType
-from auditord_builtin.apel.fields import ComponentField, MetaField, NormalisedWallDurationField
+from auditord_builtin.apel.fields import (
+    ComponentField,
+    MetaField,
+    NormalisedField,
+    NormalisedWallDurationField,
+    RecordField,
+    ScoreField,
+)
 from auditord_builtin.apel.importing import import_config
 from auditord_hookspecs import ImportedConfig, PluginContext, PluginKind
 
@@ -172,6 +179,11 @@ def test_the_older_layout(tmp_path: Path) -> None:
     assert config.messaging.ams_url.endswith(":publish")
     assert config.summary_fields is not None
     assert isinstance(config.summary_fields.mandatory.NormalisedWallDuration, NormalisedWallDurationField)
+    cpu = NormalisedField(
+        score=ScoreField(name="HEPSPEC", component_name="Cores"), base_value=RecordField(name="runtime")
+    )
+    assert config.summary_fields.mandatory.NormalisedCpuDuration == cpu  # what AUDITOR did; ours takes CpuDuration
+    assert "takes the runtime" in result.comments["plugins.apel.summary_fields.mandatory.NormalisedCpuDuration"]
     assert isinstance(config.summary_fields.mandatory.VO, MetaField)
     assert config.summary_fields.mandatory.VO.text("atlsgm01") == "atlas"
     assert config.individual_job_fields is not None

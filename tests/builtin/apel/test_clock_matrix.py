@@ -296,7 +296,8 @@ ClockMatrix.TestCase.settings = settings(
     max_examples=40,
     stateful_step_count=14,
     deadline=None,
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # making a failing story shorter takes minutes; by hand
+    derandomize=True,  # the same stories in the same time; more of them are found by hand, with a larger max_examples
+    phases=[Phase.explicit, Phase.generate],  # making a failing story shorter takes minutes; by hand
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 TestClockMatrix = ClockMatrix.TestCase
