@@ -155,16 +155,20 @@ class JobReporter:
         metrics.count_message(self.context, site)
 
     async def _figures(self, site: str, window: Window) -> Mapping[date, Figures]:
-        by: list[Dimension] = [MetaValue(*self.config.site.site_meta_field), CalendarPeriod(CalendarUnit.DAY)]
-        by += _scores(self.config)
+        scores = _scores(self.config)
+        by: tuple[Dimension, ...] = (
+            MetaValue(*self.config.site.site_meta_field),
+            CalendarPeriod(CalendarUnit.DAY),
+            *scores,
+        )
         usage = tuple([ComponentUsage(name) for name in _components(self.config)])
         groups: dict[date, list[Group]] = {}
         for where in conditions(self.config, (site,), window):
-            answer = await self.context.records.aggregate(AggregateQuery(where=where, by=tuple(by), usage=usage))
+            answer = await self.context.records.aggregate(AggregateQuery(where=where, by=by, usage=usage))
             for group in answer.groups:
                 if site_of(self.config, group.key[0]) == site and isinstance(group.key[1], date):
                     groups.setdefault(group.key[1], []).append(group)
-        return {day: _figures_of(each) for day, each in sorted(groups.items())}
+        return {day: _figures_of(each, scores) for day, each in sorted(groups.items())}
 
     def _tell(self, site: str, problems: Sequence[Problem]) -> None:
         for problem in problems if self.context.dry_run else problems[:LISTED]:
@@ -223,10 +227,11 @@ def _components(config: ApelConfig) -> Iterable[str]:
     return dict.fromkeys(field.name for field in _fields(config) if isinstance(field, ComponentField))
 
 
-def _scores(config: ApelConfig) -> Iterable[ScoreValue]:
+def _scores(config: ApelConfig) -> Sequence[ScoreValue]:
     """The scores that are reported."""
     named = [ScoreValue(each.component_name, each.name) for each in _fields(config) if isinstance(each, ScoreField)]
-    return dict.fromkeys([ScoreValue(each.component, each.score) for each in config.scores] + named)
+    benchmarks = [ScoreValue(each.component, each.score) for each in config.scores]
+    return list(dict.fromkeys(benchmarks + named))
 
 
 def _fields(config: ApelConfig) -> Sequence[object]:
@@ -236,16 +241,22 @@ def _fields(config: ApelConfig) -> Sequence[object]:
     return [value for section in sections for _, value in section]
 
 
-def _figures_of(groups: Sequence[Group]) -> Figures:
+def _figures_of(groups: Sequence[Group], scores: Sequence[ScoreValue]) -> Figures:
     parts = [
         (
             *(group.records, group.runtime, group.first_stop, group.last_stop),
-            *([usage.sums.amount for usage in group.usage], [str(value) for value in group.key[2:]]),
+            *([usage.sums.amount for usage in group.usage], _known(scores, group)),
         )
         for group in groups
     ]
     digest = hashlib.sha256(b"".join(sorted(map(msgspec.json.encode, parts)))).hexdigest()[:32]
     return Figures(sum(group.records for group in groups), digest)
+
+
+def _known(scores: Sequence[ScoreValue], group: Group) -> Sequence[str]:
+    """Those that the group has: another benchmark that no job has changes nothing."""
+    values = zip(scores, group.key[2:], strict=True)
+    return sorted(f"{score.component} {score.score} {value}" for score, value in values if value is not None)
 
 
 def _day_of(row: JobRow) -> date:

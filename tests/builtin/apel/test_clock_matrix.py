@@ -267,26 +267,32 @@ class ClockMatrix(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_the_process_may_die_at_any_message_and_any_write(*, after: bool) -> None:
+@pytest.mark.parametrize("reported", [False, True])
+def test_the_process_may_die_at_any_message_and_any_write(*, after: bool, reported: bool) -> None:
     now = datetime(2026, 1, 20, tzinfo=UTC)
     others = [job(-1, "elsewhere", "x", 1, now - timedelta(days=days)) for days in (10, 40)]
-    for dies in range(1, 40):
+    jobs = [job(n, "ab"[n % 2], f"vo{n % 3}", 1, now - timedelta(days=5 * n)) for n in range(12)]
+    corrected = [job(n, "ba"[n % 2], "vo9", 8, now - timedelta(days=5 * n)) for n in range(12)]
+    config = settings_since(START)
+    for dies in range(1, 60):
         context, apel = MortalContext(moment=now), Apel()
-        jobs = [job(n, "ab"[n % 2], f"vo{n % 3}", 1, now - timedelta(days=5 * n)) for n in range(12)]
-        config = settings_since(START)
-        context.stored = [*others, *jobs]
-        context.fault = apel.fault = fault = Fault(dies=dies, after=after, large=2)
+
+        def run(stored: list[Record], fault: Fault, context: MortalContext = context, apel: Apel = apel) -> None:
+            context.stored = [*others, *stored]
+            context.fault = apel.fault = fault
+            context.reborn()
+            finished(publish(config, context, apel, all_months=True))
+
+        fault = Fault(dies=dies, after=after, large=2)
+        if reported:
+            run(jobs, Fault())
         with suppress(Killed):
-            finished(publish(config, context, apel))
+            run(corrected if reported else jobs, fault)
         if fault.dies is not None and fault.dies > 0:
             assert dies > 30
             break
-        corrected = [job(n, "ba"[n % 2], "vo9", 8, now - timedelta(days=5 * n)) for n in range(12)]
-        context.stored = [*others, *corrected]
-        context.fault = apel.fault = Fault()
-        context.reborn()
         context.moment = now + timedelta(days=1)
-        finished(publish(config, context, apel))
+        run(corrected, Fault())
         assert at_apel(apel.receiver) == in_store(corrected, START, now)
     else:
         pytest.fail("it never came to an end")

@@ -12,7 +12,8 @@ from auditord.client.conditions import matches
 from auditord.testing import FakePluginContext
 from auditord_builtin.apel import job_reporting
 from auditord_builtin.apel.books import DayBook, read_books
-from auditord_builtin.apel.config import ApelConfig, Benchmark
+from auditord_builtin.apel.config import ApelConfig, Benchmark, JobFields, MandatoryJobFields
+from auditord_builtin.apel.fields import MetaField
 from auditord_builtin.apel.job_reporting import forgetting
 from auditord_builtin.apel.messages import Message
 from auditord_builtin.apel.metrics import stages
@@ -137,15 +138,25 @@ async def test_a_benchmark_that_comes_late_is_noticed() -> None:
 
 async def test_jobs_that_were_left_out_are_looked_at_again_with_other_options() -> None:
     context, topic = context_of([job("old", 30), job("new", 1)]), Topic()
-    unknown = settings().model_copy(update={"benchmarks": (Benchmark(type="hepspec", score="HS06"),)})
-    await publish(unknown, context, topic)
+    nodes = MandatoryJobFields(NodeCount=MetaField(name=("nodes",)))
+    wrong = settings().model_copy(update={"individual_job_fields": JobFields(mandatory=nodes)})
+    await publish(wrong, context, topic)
     assert topic.taken() == []
-    await publish(unknown, context, topic, all_months=True)
     await publish(settings(), context, topic, all_months=True)
     assert topic.taken() == ["new", "old"]
-    changed = settings().model_copy(update={"benchmarks": (Benchmark(type="hepspec", score="HEPscore23"),)})
-    await publish(changed, context, topic, all_months=True)
-    assert topic.taken() == []  # what was taken is not sent again
+    await publish(wrong, context, topic, all_months=True)
+    assert topic.taken() == []  # what was taken is not looked at again
+
+
+async def test_a_benchmark_more_that_no_job_has_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_reporting, "MARKED", 0)
+    context, topic = context_of([job("old", 30)]), Topic()
+    await publish(settings(), context, topic)
+    known = Benchmark(type="HEPscore23", score="HEPscore23")
+    for added in [(known, Benchmark(type="hepspec", score="HS06")), (Benchmark(type="hepspec", score="HS06"), known)]:
+        topic.taken()
+        await publish(settings().model_copy(update={"benchmarks": added}), context, topic, all_months=True)
+        assert topic.taken() == []
 
 
 async def test_figures_are_of_jobs_as_they_are_now() -> None:

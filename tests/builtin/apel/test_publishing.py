@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from auditord.testing import FakePluginContext
-from auditord_builtin.apel import metrics
+from auditord_builtin.apel import metrics, reporting
 from auditord_builtin.apel.books import read_books
 from auditord_builtin.apel.config import ApelConfig
 from auditord_builtin.apel.messages import Message
@@ -18,7 +18,8 @@ from auditord_builtin.apel.months import Month
 from auditord_builtin.apel.publishing import publish, republish, run_apel
 from auditord_builtin.apel.reporting import NotReported
 from auditord_builtin.apel.transport import BrokerRefused, BrokerUnavailable, MessageTooLarge
-from auditord_hookspecs import AuditordError, Component, Record, Score, Window
+from auditord_hookspecs import AggregateQuery, Aggregates, AuditordError, Component, Record, Score, Window
+from auditord_hookspecs.query import AllOf, TimeCompares
 from tests.builtin.apel.apel_receiver import Receiver
 from tests.builtin.apel.apel_settings import apel_section, apel_settings
 
@@ -49,8 +50,10 @@ class Recorder:
     refuses: str | None = None
     away: bool = False
     largest: int = 1_000
+    attempts: int = 0
 
     async def publish(self, message: Message, label: str) -> str:
+        self.attempts += 1
         if self.away:
             raise BrokerUnavailable("nobody there")
         if self.refuses is not None and self.refuses in message.text:
@@ -153,6 +156,48 @@ async def test_a_clock_that_once_went_wrong_puts_no_look_off() -> None:
     assert broker.receiver.total("NumberOfJobs") == 2
 
 
+async def test_a_look_without_the_store_is_not_done() -> None:
+    class Failing(FakePluginContext):
+        fails = True
+
+        async def aggregate(self, query: AggregateQuery) -> Aggregates:
+            if self.fails and JANUARY.start in [each.moment for each in times_of(query)]:
+                raise AuditordError("the answer was cut")
+            return await super().aggregate(query)
+
+    context, broker = (
+        Failing(instance="apel", moment=NOW, stored=[job("1", days_ago(1)), job("2", days_ago(65))]),
+        Recorder(),
+    )
+    with pytest.raises(NotReported, match="SITE-A 2026-01: the answer was cut"):
+        await publish(settings(), context, broker)
+    assert broker.taken() == [("SITE-A", "2026-03")]
+    context.fails = False
+    await publish(settings(), context, broker)
+    assert ("SITE-A", "2026-01") in broker.taken()
+
+
+def times_of(query: AggregateQuery) -> list[TimeCompares]:
+    assert isinstance(query.where, AllOf)
+    return [each for each in query.where.conditions if isinstance(each, TimeCompares)]
+
+
+async def test_what_apel_would_refuse_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    context, broker = context_of(job("1", days_ago(1))), Recorder()
+    monkeypatch.setattr(reporting, "judge", lambda text, _now: ["no"] if "summary" in text else [])
+    with pytest.raises(NotReported, match="SITE-A 2026-03: APEL would refuse the report: no"):
+        await publish(settings(), context, broker)
+    assert broker.messages == []
+
+
+async def test_a_broker_that_is_away_is_tried_once_for_each_site() -> None:
+    records = [job(f"{site}{days}", days_ago(days), site=site) for site in "ab" for days in (1, 30, 65)]
+    context, broker = context_of(*records), Recorder(away=True)
+    with pytest.raises(NotReported):
+        await publish(settings(), context, broker)
+    assert broker.attempts == 2
+
+
 async def test_one_sites_fault_does_not_stop_another(caplog: pytest.LogCaptureFixture) -> None:
     context, broker = context_of(job("1", days_ago(1)), job("2", days_ago(1), site="b")), Recorder(refuses="SITE-A")
     with pytest.raises(AuditordError, match="SITE-A 2026-03: not this one"):
@@ -245,11 +290,11 @@ async def test_an_unknown_site_and_an_empty_period_are_refused() -> None:
 
 async def test_a_message_that_is_too_large_is_halved_until_it_is_not() -> None:
     records = [job(str(number), days_ago(1), vo=f"vo{number}") for number in range(5)]
-    context, broker = context_of(*records), Recorder(largest=2)
+    context, broker = context_of(*records), Recorder(largest=1)
     await publish(settings(), context, broker)
-    assert sorted(message.records for message in broker.messages) == [1, 1, 2, 2]
+    assert [message.records for message in broker.messages] == [1] * 6  # the one to compare with, then the jobs
     assert broker.receiver.total("NumberOfJobs") == 5
-    assert len(set(broker.labels)) == 4
+    assert len(set(broker.labels)) == 6
     broker.largest = 0
     with pytest.raises(NotReported, match="one record alone is too large"):
         await publish(settings(), context, broker)

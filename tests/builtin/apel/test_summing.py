@@ -97,6 +97,8 @@ async def test_a_record_with_both_labels_and_several_sites_counts_once() -> None
     config = configured()
     assert [row.jobs for row in await rows(config, both, older, several)] == [1]
     assert sum(row.jobs for row in await rows(config, both, older, several, site="SITE-B")) == 2
+    same = job("3", site="a", site_id="a")
+    assert [row.jobs for row in await rows(config, same)] == [1]
 
 
 async def test_mixed_benchmarks_make_a_row_each() -> None:
