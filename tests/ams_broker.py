@@ -1,4 +1,4 @@
-"""An ARGO Messaging Service on this machine: TLS that demands a client certificate, tokens, one topic.
+"""An ARGO Messaging Service on this machine: TLS that demands a client certificate, tokens, topics.
 
 What it is given it takes apart as APEL's receiver does: base64, ASCII, ``openssl smime -verify``, the blank line behind
 the header of the signed part, quoted-printable.
@@ -33,6 +33,7 @@ class AmsBroker:
         fault: a status to answer a publication with, asked once per request with its number; None: all is well.
             0 cuts the connection before anything happens, -1 after the message was taken.
         published: the label and the signed bytes of each message, in order.
+        topics: where each of them went.
         tokens: how many were given.
         limit: of a message in base64.
     """
@@ -41,6 +42,7 @@ class AmsBroker:
     url: str = ""
     fault: Callable[[int], int | None] = lambda _number: None
     published: list[tuple[str, bytes]] = field(default_factory=list[tuple[str, bytes]])
+    topics: list[str] = field(default_factory=list[str])
     tokens: int = 0
     limit: int = LIMIT
     requests: int = 0
@@ -86,6 +88,7 @@ class AmsBroker:
         [message] = (await request.json())["messages"]
         if len(message["data"]) > self.limit:
             return _refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        self.topics.append(request.match_info["topic"])
         self.published.append((message["attributes"]["empaid"], base64.b64decode(message["data"])))
         return _cut(request) if fault == -1 else web.json_response({"messageIds": [str(len(self.published))]})
 
@@ -114,7 +117,7 @@ async def ams_broker(authority: Authority) -> AsyncGenerator[AmsBroker, None]:
     broker = AmsBroker(authority)
     application = web.Application(client_max_size=1 << 24)
     application.router.add_get("/v1/service-types/ams/hosts/127.0.0.1:authx509", broker.give_token)
-    application.router.add_post("/v1/projects/accounting/topics/gLite-APEL:publish", broker.take_message)
+    application.router.add_post("/v1/projects/accounting/topics/{topic}:publish", broker.take_message)
     runner = web.AppRunner(application, access_log=None)
     await runner.setup()
     try:

@@ -247,6 +247,8 @@ class ApelConfig(PluginConfig):
             raise ValueError("individual_job_fields is needed for message_type: individual_jobs")
         if self.accelerators is not None and self.summary_fields is None:
             raise ValueError("accelerators need summary_fields, by which they are grouped, too")
+        if self.accelerators is not None and "/topics/" not in (self.messaging.ams_url or "/topics/"):
+            raise ValueError("accelerators have a topic of their own, and ams_url names none: .../topics/TOPIC:publish")
         scores = named_scores(self.summary_fields)
         if len(scores) > 1:
             raise ValueError("the two normalised durations name different scores; APEL refuses a mixture")

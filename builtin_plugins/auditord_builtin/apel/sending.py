@@ -15,6 +15,7 @@ from auditord_builtin.apel.transport import (
     Credentials,
     load_credentials,
     open_broker,
+    other_topic,
     publish_url,
     sign,
     token_url,
@@ -133,9 +134,10 @@ def label(now: datetime, number: int) -> str:
 
 
 def _publish_url(messaging: MessagingConfig, topic: str) -> str:
-    if messaging.ams_url is not None and topic == messaging.topic:
-        return messaging.ams_url.removesuffix("?key=")
-    return publish_url(messaging.host, messaging.project, topic)
+    if messaging.ams_url is None:
+        return publish_url(messaging.host, messaging.project, topic)
+    url = messaging.ams_url.removesuffix("?key=")
+    return url if topic == messaging.topic else other_topic(url, topic)
 
 
 def _accelerator_url(config: ApelConfig) -> str | None:

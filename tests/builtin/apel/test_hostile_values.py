@@ -14,6 +14,7 @@ from auditord.testing import FakePluginContext
 from auditord_builtin.apel.config import ApelConfig, SummaryLayout
 from auditord_builtin.apel.jobs import job_row
 from auditord_builtin.apel.messages import Problem, render, render_jobs, sync_message
+from auditord_builtin.apel.messages.text import clean
 from auditord_builtin.apel.months import Month
 from auditord_builtin.apel.summing import summaries
 from auditord_builtin.apel.validation import judge
@@ -118,6 +119,23 @@ def test_summaries(layout: str, stored: Sequence[Record]) -> None:
     assert len({row.key for row in answer.rows}) == len(answer.rows) == len(receiver.rows)
     assert receiver.total("NumberOfJobs") + left_out == len(ended)
     assert sum(receiver.sync.values()) + left_out == len(ended)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ("a%%b", "a% %b"),
+        ("%%%", "% % %"),
+        ("100%", "100%"),
+        ("a\nVO: b\r\n%\x01%", "a VO: b % %"),
+        ("\t \x00", "None"),
+        ("application/x-pkcs7-MIME", "application/x-pkcs7 MIME"),
+        ("😀é", "?é"),
+        ("x" * 300, "x" * 255),
+    ],
+)
+def test_texts_are_made_harmless(given: str, text: str) -> None:
+    assert clean(given) == text
 
 
 def test_what_apel_reads_as_nothing_is_one_row() -> None:

@@ -6,7 +6,12 @@ from pathlib import Path
 
 import anyio
 import pytest
+from pydantic import ValidationError
 
+from auditord.testing import FakePluginContext
+from auditord_builtin.apel.config import ApelConfig
+from auditord_builtin.apel.months import Month
+from auditord_builtin.apel.publishing import run_apel
 from auditord_builtin.apel.transport import (
     BrokerRefused,
     BrokerUnavailable,
@@ -17,7 +22,9 @@ from auditord_builtin.apel.transport import (
     sign,
 )
 from auditord_builtin.apel.transport.broker import Broker, publish_url, token_url
+from auditord_hookspecs import Component, Record, Score
 from tests.ams_broker import ams_broker, receive
+from tests.builtin.apel.apel_settings import apel_section
 from tests.host_certificates import Authority, HostFiles
 
 NOW = datetime.now(UTC)
@@ -116,6 +123,28 @@ async def test_messages_are_published_with_one_token(authority: Authority, host:
         assert ams.texts() == [MESSAGE] * 3
         assert [label for label, _ in ams.published] == ["label0", "label1", "label2"]
         assert ams.tokens == 1
+
+
+@pytest.mark.anyio
+async def test_accelerators_have_a_topic_of_their_own_at_the_same_broker(authority: Authority, host: HostFiles) -> None:
+    now = datetime.now(UTC)
+    async with ams_broker(authority) as ams:
+        found = ams.for_client(host)
+        section = apel_section(
+            sites={"SITE-A": ["a"]}, since=Month.of(now).start, certificate=host.certificate, key=host.key
+        )
+        where = {"auth_url": found.token_url, "ams_url": f"{found.publish_url}?key=", "ca_path": str(authority.file)}
+        section["messaging"] |= where
+        section["accelerators"] = {"associated_record_type": "cloud", "topic": "gpus", "component": "Cores"}
+        parts = (Component("Cores", 1, (Score("HEPscore23", 10.0),)), Component("TotalCPU", 1, ()))
+        labels: dict[str, tuple[str, ...]] = {"site_id": ("a",), "voms": ("x",), "submit_host": ("ce",)}
+        record = Record("1", now - timedelta(hours=1), parts, max(now, Month.of(now).start), labels)
+        context = FakePluginContext(instance="apel", moment=now, stored=[record])
+        await run_apel(ApelConfig.model_validate(section), context)
+        assert ams.topics == ["gLite-APEL", "gLite-APEL", "gpus"]
+        section["messaging"]["ams_url"] = f"{ams.url}/publish"
+        with pytest.raises(ValidationError, match="ams_url names none"):
+            ApelConfig.model_validate(section)
 
 
 @pytest.mark.anyio

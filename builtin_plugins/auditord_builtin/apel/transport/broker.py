@@ -72,3 +72,15 @@ def token_url(host: str, port: int) -> str:
 def publish_url(host: str, project: str, topic: str, port: int = 443) -> str:
     """Where AMS takes the messages of a topic."""
     return f"https://{host}:{port}/v1/projects/{quote(project, safe='')}/topics/{quote(topic, safe='')}:publish"
+
+
+def other_topic(url: str, topic: str) -> str:
+    """Where the same broker takes the messages of another topic.
+
+    Raises:
+        ValueError: the address is not of the form that :func:`publish_url` makes.
+    """
+    before, found, _ = url.rpartition("/topics/")
+    if not found:
+        raise ValueError(f"{url} names no topic; AMS has .../topics/TOPIC:publish")
+    return f"{before}/topics/{quote(topic, safe='')}:publish"
