@@ -141,6 +141,10 @@ async def test_halves_are_rounded_up(open_context: Any, mode: str, expected: str
     chosen = config("xyz", components={"C": None}, min_priority=1, max_priority=10, computation_mode=mode)
     async with open_context(records(PLAIN)) as context:
         assert [priority for _, priority, _ in await outcome(chosen, context)] == expected.split()
+        even = chosen.model_copy(update={"min_priority": 0, "max_priority": 9, "computation_mode": "FullSpread"})
+        context.ran.clear()
+        context.state = None
+        assert [priority for _, priority, _ in await outcome(even, context)] == ["0", "5", "9"]  # 4.5, and not to 4
 
 
 @pytest.mark.parametrize(("combination", "expected"), [("sum", 5_400), ("product", 48_000)])
