@@ -184,7 +184,11 @@ def times_of(query: AggregateQuery) -> list[TimeCompares]:
 
 async def test_what_apel_would_refuse_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     context, broker = context_of(job("1", days_ago(1))), Recorder()
-    monkeypatch.setattr(reporting, "judge", lambda text, _now: ["no"] if "summary" in text else [])
+
+    def refusing(text: str, _now: datetime) -> Sequence[str]:
+        return ["no"] if "summary" in text else []
+
+    monkeypatch.setattr(reporting, "judge", refusing)
     with pytest.raises(NotReported, match="SITE-A 2026-03: APEL would refuse the report: no"):
         await publish(settings(), context, broker)
     assert broker.messages == []
