@@ -1,0 +1,91 @@
+"""Check access tokens: PyJWT does the work, this says what is asked of it."""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import aiohttp
+import jwt
+
+from auditord_builtin.access.jwks import KeyRing, fetching, tls_of
+from auditord_builtin.access.jwt_config import JwtConfig, JwtRule
+from auditord_builtin.access.patterns import fits
+from auditord_builtin.access.rules import identified
+from auditord_hookspecs import AccessRefused, Authenticate, AuthenticatorContext, Credentials, Identity
+
+Claims = Mapping[str, Any]  # Any: JSON
+
+_NEEDED: Final = ("exp", "iss", "aud", "sub")
+_UNCHECKED: Final[dict[str, Any]] = {"verify_signature": False}
+
+
+@asynccontextmanager
+async def checking(config: JwtConfig, context: AuthenticatorContext) -> AsyncGenerator[Authenticate, None]:
+    """What recognises the tokens of an issuer.
+
+    Raises:
+        OSError: the file with the authorities cannot be read.
+    """
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls_of(config))) as session:
+        keys = KeyRing(fetching(config, session), config.refresh, context.now, context.log)
+
+        async def authenticate(credentials: Credentials) -> Identity | None:
+            if credentials.token is None or not _is_from(config.issuer, credentials.token):
+                return None
+            return _identity(config, await _checked(config, keys, credentials.token))
+
+        yield authenticate
+
+
+def _is_from(issuer: str, token: str) -> bool:
+    """Whether a token says of itself that it is from this issuer; nothing is proved yet."""
+    try:
+        return bool(jwt.decode(token, options=_UNCHECKED).get("iss") == issuer)  # type: ignore[arg-type]
+    except jwt.PyJWTError:
+        return False
+
+
+async def _checked(config: JwtConfig, keys: KeyRing, token: str) -> Claims:
+    """What a token says, if it may be believed.
+
+    Raises:
+        AccessRefused: it may not.
+    """
+    try:
+        header = jwt.get_unverified_header(token)
+        algorithm, key_id = header.get("alg"), header.get("kid")
+        if algorithm not in config.algorithms:
+            raise AccessRefused("signed by an algorithm that is not accepted")
+        key = await keys.key(key_id, str(algorithm))
+        claims: Claims = jwt.decode(
+            token,
+            key,
+            algorithms=[str(algorithm)],
+            audience=list(config.audience),
+            issuer=config.issuer,
+            leeway=config.leeway,
+            options={"require": list(_NEEDED)},
+        )
+    except jwt.PyJWTError as error:
+        raise AccessRefused(f"a token of {config.issuer} is refused: {error}") from error
+    return claims
+
+
+def _identity(config: JwtConfig, claims: Claims) -> Identity | None:
+    subject, groups = str(claims["sub"]), _groups(config, claims)
+    return identified(subject, [rule for rule in config.rules if _fits(rule, subject, groups)])
+
+
+def _fits(rule: JwtRule, subject: str, groups: Sequence[str]) -> bool:
+    return (rule.subject is None or fits(rule.subject, subject)) and (
+        rule.group is None or any(fits(rule.group, group) for group in groups)
+    )
+
+
+def _groups(config: JwtConfig, claims: Claims) -> Sequence[str]:
+    """Every group that the token lists, or names alone."""
+    found: list[str] = []
+    for claim in config.group_claims:
+        value = claims.get(claim)
+        found += [value] if isinstance(value, str) else [each for each in value or () if isinstance(each, str)]
+    return found

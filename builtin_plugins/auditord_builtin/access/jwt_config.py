@@ -1,0 +1,106 @@
+"""Authenticator ``jwt``: access tokens of an OpenID Connect issuer, such as EGI Check-in or an INDIGO IAM."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Literal, TypeAlias
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator, model_validator
+
+from auditord_builtin.access.rules import Pattern, Rule, named_roles
+from auditord_hookspecs import Authenticate, AuthenticatorContext, AuthenticatorKind, Duration, InstanceConfig
+
+Algorithm: TypeAlias = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
+"""Signatures with a key pair. There is no ``none``, and nothing with a shared key: an issuer's public key, taken for a
+shared one, would open everything to everybody."""
+
+GROUP_CLAIMS = ("eduperson_entitlement", "entitlements", "groups", "wlcg.groups")
+"""Where EGI Check-in (the first two) and INDIGO IAM say the groups of a user."""
+
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class JwtRule(Rule):
+    """Tokens that fit everything that is said; ``*`` stands for anything."""
+
+    group: Pattern | None = Field(
+        default=None, description="A group, as it stands in the token: /cms, urn:mace:egi.eu:group:vo.example.org:*."
+    )
+    subject: Pattern | None = Field(default=None, description="The user or client (sub).")
+
+    @model_validator(mode="after")
+    def _says_something(self) -> "JwtRule":
+        if self.group is None and self.subject is None:
+            raise ValueError("say group or subject; subject '*' is everybody who has a token of this issuer")
+        return self
+
+
+class JwtConfig(InstanceConfig):
+    """Access tokens of one issuer. Needs auditord[jwt]."""
+
+    issuer: str = Field(min_length=1, description="The issuer (iss), to the letter.")
+    audience: tuple[str, ...] = Field(
+        min_length=1, description="Whom a token must be for (aud), one of these: a name that is this server's alone."
+    )
+    jwks: str | None = Field(
+        default=None,
+        description="Where the issuer's keys are: a URL or file:/path; by default where its discovery document says.",
+    )
+    ca: Path | None = Field(default=None, description="PEM file of the authorities that vouch for the issuer's server.")
+    algorithms: tuple[Algorithm, ...] = Field(
+        default=("RS256", "ES256"), min_length=1, description="Signatures that are accepted."
+    )
+    group_claims: tuple[str, ...] = Field(default=GROUP_CLAIMS, description="The claims that list groups.")
+    leeway: Duration = Field(
+        default=timedelta(seconds=30), ge=timedelta(0), description="How far the issuer's clock may differ."
+    )
+    refresh: Duration = Field(
+        default=timedelta(hours=1), gt=timedelta(0), description="How often the issuer's keys are fetched again."
+    )
+    rules: tuple[JwtRule, ...] = Field(min_length=1, description="Which groups or subjects get which roles.")
+
+    @field_validator("issuer", "jwks")
+    @classmethod
+    def _over_tls(cls, url: str | None) -> str | None:
+        if url is None or (url.startswith("file:/") and Path(url.removeprefix("file:")).is_absolute()):
+            return url
+        return checked_url(url)
+
+    @field_validator("issuer")
+    @classmethod
+    def _no_file(cls, issuer: str) -> str:
+        if issuer.startswith("file:"):
+            raise ValueError("the issuer is a URL, as it stands in its tokens")
+        return issuer
+
+
+def checked_url(url: str) -> str:
+    """The URL, if nobody on the way can change what is fetched there.
+
+    Raises:
+        ValueError: it is neither https nor this host's own.
+    """
+    parts = urlsplit(url)
+    if parts.hostname and (parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)):
+        return url
+    raise ValueError("write https://…: whoever can change the keys on their way opens everything")
+
+
+@asynccontextmanager
+async def open_jwt(config: JwtConfig, context: AuthenticatorContext) -> AsyncGenerator[Authenticate, None]:
+    """Open the issuer; its keys are fetched when the first token comes, so that the daemon starts without it.
+
+    Raises:
+        ValueError: PyJWT is not installed.
+    """
+    try:
+        from auditord_builtin.access.jwt_checking import checking  # noqa: PLC0415 an extra
+    except ImportError as error:
+        raise ValueError(f"it needs pip install 'auditord[jwt]' ({error})") from error
+    async with checking(config, context) as authenticate:
+        yield authenticate
+
+
+KIND = AuthenticatorKind(name="jwt", config=JwtConfig, open=open_jwt, roles=lambda config: named_roles(config.rules))
