@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from auditord.config.auditor_access import import_access
 from auditord.config.documents import is_list, is_section
 from auditord.config.listen import TcpListen
 from auditord_hookspecs import ImportedConfig
@@ -24,7 +25,6 @@ _DROPPED = {
     "application.web_workers": "one process serves every request",
     "database": "records are kept in auditord's own store (store.url); AUDITOR's database is not touched",
     "logging": "the daemon logs to standard error or the journal, which keep and rotate it",
-    "rbac_config": "this version does not tell readers and writers apart; restrict who reaches the addresses",
     "archival_config": "old records stay in the store",
 }
 _METRIC_KEYS = {"meta_key_site": "site_key", "meta_key_group": "group_key", "meta_key_user": "user_key"}
@@ -40,6 +40,10 @@ def import_server_config(document: Mapping[str, Any]) -> ImportedConfig | None:
     _import_metrics(result)
     _import_duplicates(result)
     _import_level(result)
+    access = import_access(result.given("tls_config"), result.given("rbac_config"))
+    result.sections |= access.sections
+    result.comments |= access.comments
+    result.dropped |= access.dropped
     result.dropped |= {path: reason for path, reason in _DROPPED.items() if result.given(path) is not None}
     return ImportedConfig(result.sections, result.comments, result.dropped)
 
