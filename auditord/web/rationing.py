@@ -64,9 +64,9 @@ class Memory:
 
     def _give_back(self, who: str, size: int) -> None:
         self._free += size
-        self._held[who] -= size
-        if not self._held[who]:
-            del self._held[who]
+        left = self._held.pop(who, 0) - size  # nothing is held where all asked for no bytes at all
+        if left > 0:
+            self._held[who] = left
         self._serve()
 
     async def _wait(self, who: str, size: int) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from auditord.web.rationing import Memory, Pace
@@ -63,6 +63,7 @@ async def test_who_leaves_as_the_turn_comes_gives_it_back() -> None:
     assert memory.free == 100
 
 
+@settings(deadline=None, max_examples=100)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 400)), max_size=40))
 def test_everybody_has_a_turn_and_all_comes_back(asked: list[tuple[str, int]]) -> None:
     async def all_of_them() -> int:
