@@ -1,6 +1,50 @@
 """Full-size measurements run only when they are asked for."""
 
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
 import pytest
+
+from tests.benchmark.measured import Place, Running, server
+from tests.postgres_server import NoServer, OwnServer, PostgresServer, migrate_database, own_server
+
+DURABLE = ("-c", "shared_buffers=1GB", "-c", "max_wal_size=8GB", "-c", "checkpoint_timeout=30min")
+
+
+@pytest.fixture(scope="session")
+def durable_server() -> Generator[OwnServer, None, None]:
+    """A server that keeps what it has committed."""
+    try:
+        with own_server(DURABLE) as server:
+            yield server
+    except NoServer as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def durable_place(durable_server: OwnServer, tmp_path: Path) -> Generator[Place, None, None]:
+    """A migrated database of that server, dropped afterwards."""
+    with _place(durable_server, tmp_path) as place:
+        yield place
+
+
+@pytest.fixture(scope="session")
+def running_small(
+    durable_server: OwnServer, tmp_path_factory: pytest.TempPathFactory
+) -> Generator[Running, None, None]:
+    """A server over such a database, shared by all that looks whether a measurement works."""
+    with _place(durable_server, tmp_path_factory.mktemp("small")) as place, server(place) as running:
+        yield running
+
+
+@contextmanager
+def _place(database: OwnServer, folder: Path) -> Generator[Place, None, None]:
+    databases = PostgresServer(database.url)
+    url = databases.create()
+    migrate_database(url)
+    yield Place(folder, url, database.pid)
+    databases.drop(url)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -9,6 +9,7 @@ import json
 import sys
 import time
 from itertools import count
+from random import getrandbits
 from typing import cast
 
 import uvloop
@@ -41,7 +42,7 @@ class Connection(asyncio.Protocol):
 
     def _send(self) -> None:
         number = next(self._numbers)
-        body = RECORD % (f"{self._prefix}-{number}", number % 7, number % 40, number % 900)
+        body = RECORD % (f"{self._prefix}-{getrandbits(64):016x}", number % 7, number % 40, number % 900)
         head = f"{self._head}content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
         self._sent = time.perf_counter()
         self._transport.write((head + body).encode())

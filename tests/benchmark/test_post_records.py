@@ -1,0 +1,112 @@
+"""``POST /records`` of 1,000 on PostgreSQL, beside ``psql`` that copies the same rows into the same table.
+
+Every round posts new records, writes their rows into files, and copies these (with another letter in front of each id,
+everything else equal) by as many ``psql`` at a time as there were connections. psql needs no JSON, no checks, no hashes
+and no documents to be made: they are in its rows.
+"""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import psycopg
+import pytest
+
+from tests.benchmark.measured import Cost, Place, Running, counted, fill, posted, ratio, server, table
+from tests.benchmark.posting import load_bulk
+
+PARALLEL: Final = 4
+AT_ONCE: Final = 1_000
+
+COLUMNS: Final = (
+    "start_time, stop_time, runtime, content, received_at, cores, memory, gpu, total_cpu, source_id, score_set, more, "
+    "record_id, site, user_group, user_name, meta, document"
+)
+EXPORT: Final = COLUMNS.replace("record_id", "overlay(record_id PLACING 'c' FROM 1 FOR 1)").replace(
+    "document", 'overlay(document PLACING \'{"record_id":"c\' FROM 1 FOR 15)'
+)
+
+
+def write_bodies(path: Path, number: int, records: int) -> None:
+    """A body in each line."""
+    random = Random(number)  # noqa: S311 nobody has to guess
+    bodies = [posted(f"p{number}", random, range(first, first + AT_ONCE)) for first in range(0, records, AT_ONCE)]
+    path.write_bytes(b"\n".join(bodies))
+
+
+def write_rows(place: Place, number: int) -> list[Path]:
+    """The rows of what was posted in a round, in a file for each ``psql``."""
+    paths = [place.folder / f"rows-{part}.copy" for part in range(PARALLEL)]
+    for part, path in enumerate(paths):
+        rows = (
+            f"SELECT {EXPORT} FROM auditord.records WHERE record_id LIKE 'p{number}-%' "  # noqa: S608 made here
+            f"AND abs(hashtext(record_id) % {PARALLEL}) = {part}"
+        )
+        psql(place, f"\\copy ({rows}) to '{path}'").wait()
+    return paths
+
+
+def psql(place: Place, command: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(["psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-c", command, place.url])
+
+
+def copy_in(place: Place, paths: list[Path]) -> float:
+    """Seconds of all of them together."""
+    begun = time.perf_counter()
+    running = [psql(place, f"\\copy auditord.records ({COLUMNS}) from '{path}'") for path in paths]
+    assert [each.wait() for each in running] == [0] * len(paths)
+    return time.perf_counter() - begun
+
+
+def measure(running: Running, before: int, records: int, rounds: int) -> str:
+    place = running.place
+    costs: dict[str, list[Cost]] = {"posted": [], "psql": []}
+    fill(running.ports["record"], before)
+    for number in range(rounds):
+        costs["posted"].append(post(running, number, records))
+        paths = write_rows(place, number)
+        with counted(place) as cost:
+            costs["psql"].append(cost(records, copy_in(place, paths)))
+    with psycopg.connect(place.url) as connection:
+        copies = "SELECT count(*) FILTER (WHERE record_id LIKE 'c%'), count(*) FROM auditord.records"
+        row = connection.execute(copies).fetchone()
+    assert row is not None
+    assert row[0] == rounds * records
+    return report(place, costs, before, row[1])
+
+
+def post(running: Running, number: int, records: int) -> Cost:
+    bodies = running.place.folder / "bodies"
+    write_bodies(bodies, number, records)
+    with counted(running.place, running.pid) as cost:
+        result = load_bulk(running.ports["record"], bodies, PARALLEL)
+        assert (result["requests"] * AT_ONCE, result["failures"]) == (records, 0)
+        return cost(records, result["seconds"])
+
+
+def report(place: Place, costs: dict[str, list[Cost]], before: int, after: int) -> str:
+    return "\n".join(
+        [
+            f"\nPOST /records of {AT_ONCE:,} on {PARALLEL} connections, {before:,} records there; {place.durability()}",
+            *table(costs),
+            ratio(f"posted / {PARALLEL} psql COPYs", costs["posted"], costs["psql"], 0.65),
+            f"  bytes per record by column: {place.bytes_by_column()}",
+            f"  bytes per record by table and index: {place.bytes_per_record(after)}",
+            "",
+        ]
+    )
+
+
+@pytest.mark.benchmark
+def test_post_records_beside_psql(durable_place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    with server(durable_place) as running:
+        text = measure(running, before=500_000, records=100_000, rounds=5)
+    with capsys.disabled():
+        sys.stdout.write(text)
+
+
+def test_post_records_beside_psql_in_small(running_small: Running) -> None:
+    assert "posted / 4 psql COPYs" in measure(running_small, before=5_000, records=4_000, rounds=1)
