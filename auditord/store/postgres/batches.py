@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Final, TypeAlias
@@ -39,6 +39,12 @@ class _Waiting:
             self.outcome.set_result(outcome)
 
 
+_LINGER: Final = 0.005
+"""Seconds for which a connection is kept for changes that may follow: clients wait for their answers, then send the
+next. To get it again costs as much as some changes. It is no longer than a transaction, so that a connection is as
+unlikely to break meanwhile as in the middle of changes."""
+
+
 class Batches:
     """Makes changes through a few connections at a time.
 
@@ -58,6 +64,7 @@ class Batches:
         self._waiting: deque[_Waiting] = deque()
         self._held: set[str] = set()  # ids whose changes are being made
         self._workers: set[asyncio.Task[None]] = set()
+        self._lingering: list[asyncio.Future[bool]] = []
         self._closed = False
 
     def submit(self, change: Change) -> "asyncio.Future[Verdict | bool]":
@@ -84,7 +91,9 @@ class Batches:
             await asyncio.wait(self._workers)
 
     def _employ(self) -> None:
-        if len(self._workers) < self._at_once:
+        if self._lingering:
+            _wake(self._lingering.pop(), True)  # noqa: FBT003 if its time is over just now, another takes its place
+        elif len(self._workers) < self._at_once:
             worker = asyncio.get_running_loop().create_task(self._work())
             self._workers.add(worker)
             worker.add_done_callback(self._dismiss)
@@ -99,13 +108,29 @@ class Batches:
         try:
             async with self._lend() as connection:
                 lent = True
-                while (batch := self._take()) and await self._change(connection, batch):
-                    pass
+                while (batch := self._take()) or await self._linger():
+                    if batch and not await self._change(connection, batch):
+                        break
         except BaseException as error:
             if not lent:  # those who waited for this connection have waited long enough
                 self._settle(self._take(), error)
             if not isinstance(error, StoreUnavailable):  # nobody may wait for ever, and nothing be hushed up
                 raise
+
+    async def _linger(self) -> bool:
+        """Wait whether there will be more to do soon."""
+        if self._closed:
+            return False
+        loop = asyncio.get_running_loop()
+        more: asyncio.Future[bool] = loop.create_future()
+        self._lingering.append(more)
+        alarm = loop.call_later(_LINGER, _wake, more, False)  # noqa: FBT003 it takes no names
+        try:
+            return await more
+        finally:
+            alarm.cancel()
+            with suppress(ValueError):  # whoever wakes it has taken it from there
+                self._lingering.remove(more)
 
     def _take(self) -> list[_Waiting]:
         """What can be done now in one transaction, in order; what must wait for a change of the same record stays."""
@@ -155,3 +180,8 @@ class Batches:
         for waiting, outcome in zip(batch, each, strict=False):
             self._held.difference_update(waiting.ids)
             waiting.tell(outcome)
+
+
+def _wake(worker: "asyncio.Future[bool]", more: bool) -> None:  # noqa: FBT001 call_later takes no names
+    if not worker.done():
+        worker.set_result(more)
