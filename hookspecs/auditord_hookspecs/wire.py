@@ -145,7 +145,8 @@ def encode_record(record: Record) -> bytes:
         format_time(stop) if stop is not None and _is_whole_milliseconds(stop) else stop,
         record.runtime,
     )
-    return _encoder.encode(wire).replace(b"\\\\", b"\\u005c")
+    text = _encoder.encode(wire)
+    return text.replace(b"\\\\", b"\\u005c") if b"\\" in text else text
 
 
 def _is_whole_milliseconds(moment: datetime) -> bool:

@@ -14,7 +14,7 @@ from auditord.database.postgres.migrations import migrate, require_current
 from auditord.database.queries import load_queries
 from auditord.database.scripts import load_scripts
 from auditord.store.copying.sides import AT_ONCE, TABLES, CopyRefused, Kept, Row, Source
-from auditord.store.postgres.rows import COPY_TYPES, as_json, copy_fields, since_2000
+from auditord.store.postgres.rows import COPY_TYPES, as_json, copy_rows, since_2000
 from auditord.store.postgres.sources import Sources
 from auditord.store.postgres.store import MIGRATIONS
 from auditord.store.rows import to_micros
@@ -126,8 +126,8 @@ class PostgresEnd:
             await cursor.execute(QUERIES["remove_records"], (as_json(removed),))
             async with cursor.copy(QUERIES["write_records"]) as copy:
                 copy.set_types((*COPY_TYPES, "int8"))
-                for kept, offer in zip(added, offers, strict=True):
-                    *fields, _ = copy_fields(offer, numbers)  # the wire text itself stays as it is, byte for byte
+                for kept, row in zip(added, copy_rows(offers, numbers), strict=True):
+                    *fields, _ = row  # the wire text itself stays as it is, byte for byte
                     updated_at = None if kept.updated_at is None else since_2000(to_micros(kept.updated_at))
                     await copy.write_row((*fields, kept.document, updated_at))
 

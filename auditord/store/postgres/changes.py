@@ -28,7 +28,7 @@ from auditord.store.postgres.ledger import (
     offers_of,
     provenance_of,
 )
-from auditord.store.postgres.rows import COPY_TYPES, as_json, copy_fields, make_move, make_row
+from auditord.store.postgres.rows import COPY_TYPES, as_json, copy_rows, make_move, make_row
 from auditord.store.postgres.sources import QUERIES, Numbers, Sources
 from auditord.store.protocol import Verdict
 from auditord.store.rows import Offer
@@ -57,9 +57,7 @@ class Transactions:
 
     async def change_each(self, connection: Connection, changes: Sequence[Change]) -> Sequence[Outcome]:
         """Make changes in order and in one transaction; one that the database refuses harms no other."""
-        offers = [offer for change in changes for offer in offers_of(change)]
-        provenances = map(provenance_of, changes)
-        numbers = await self._sources.learn(connection, provenances, (offer.scores for offer in offers))
+        numbers = await self._numbers(connection, changes)
         try:
             return await self._change_together(connection, changes, numbers)
         except _PERMANENT as error:
@@ -72,22 +70,32 @@ class Transactions:
         Raises:
             InvalidRecord: the database refuses one of them for good.
         """
-        provenances = (offer.provenance for offer in offers)
-        numbers = await self._sources.learn(connection, provenances, (offer.scores for offer in offers))
-        changes = [Addition(offer) for offer in offers]
+        numbers = await self._numbers_of(connection, offers)
         try:
             if await self._add_new(connection, offers, numbers):
                 return [Verdict.ADDED] * len(offers)
+            changes = [Addition(offer) for offer in offers]
             outcomes = await again(lambda: self._settle(connection, changes, numbers, atomic=atomic))
         except _PERMANENT as error:
             _raise_unless_permanent(error)
             raise await _refusal(connection, offers, numbers, error) from error
         return [outcome for outcome in outcomes if isinstance(outcome, Verdict)]
 
+    async def _numbers(self, connection: Connection, changes: Sequence[Change]) -> Numbers:
+        offers = _additions(changes)
+        if len(offers) == len(changes):
+            return await self._numbers_of(connection, offers)
+        scores = [offer.scores for change in changes for offer in offers_of(change)]
+        return await self._sources.learn(connection, map(provenance_of, changes), scores)
+
+    async def _numbers_of(self, connection: Connection, offers: Sequence[Offer]) -> Numbers:
+        provenances = [offer.provenance for offer in offers]
+        return await self._sources.learn(connection, provenances, [offer.scores for offer in offers])
+
     async def _change_together(
         self, connection: Connection, changes: Sequence[Change], numbers: Numbers
     ) -> Sequence[Outcome]:
-        offers = [change.offer for change in changes if isinstance(change, Addition)]
+        offers = _additions(changes)
         if len(offers) == len(changes) and await self._add_new(connection, offers, numbers):
             return [Verdict.ADDED] * len(offers)
         return await again(lambda: self._settle(connection, changes, numbers, atomic=False))
@@ -177,6 +185,10 @@ def _invalid(record_id: str, error: Exception) -> InvalidRecord:
     return InvalidRecord(f"The record {record_id!r} cannot be stored: {reason}.")
 
 
+def _additions(changes: Sequence[Change]) -> list[Offer]:
+    return [change.offer for change in changes if isinstance(change, Addition)]
+
+
 def _record_id(offer: Offer) -> str:
     return offer.record.record_id
 
@@ -232,8 +244,8 @@ async def _is_refused(connection: Connection, offers: Sequence[Offer], numbers: 
 async def _copy(connection: Connection, offers: Sequence[Offer], numbers: Numbers) -> None:
     async with connection.cursor() as cursor, cursor.copy(QUERIES["copy_records"]) as copy:
         copy.set_types(COPY_TYPES)
-        for offer in offers:
-            await copy.write_row(copy_fields(offer, numbers))
+        for row in copy_rows(offers, numbers):
+            await copy.write_row(row)
 
 
 async def _find(connection: Connection, changes: Sequence[Change]) -> Mapping[str, Stored]:

@@ -11,6 +11,7 @@ from auditord.database.postgres import Connection
 from auditord.database.queries import load_queries
 from auditord.store.protocol import RecordCounts
 from auditord_hookspecs import Record
+from auditord_hookspecs.records import Meta
 
 QUERIES: Final = load_queries("auditord.store.postgres", "counting.sql")
 ALL_RECORDS: Final = ""
@@ -28,31 +29,30 @@ class Tally:
     """
 
     def __init__(self, keys: Sequence[str]) -> None:
-        self._keys = keys
         self._records = 0
         self._values: Changes = {key: Counter() for key in keys}
 
     def add(self, records: Iterable[Record]) -> "Tally":
         """Count records that are there from now on."""
-        for record in records:
-            self._count(record, 1)
+        self._count([record.meta or {} for record in records], 1)
         return self
 
     def remove(self, record: Record) -> None:
         """Count a record that is there no more."""
-        self._count(record, -1)
+        self._count([record.meta or {}], -1)
 
     def as_json(self) -> str:
         """What is appended; it has every key, so that whoever adds it up sees which ones were counted."""
         changes = {ALL_RECORDS: {"": self._records}, **self._values}
         return msgspec.json.encode(changes).decode()
 
-    def _count(self, record: Record, more: int) -> None:
-        self._records += more
-        meta = record.meta or {}
-        for key in self._keys:
-            for value in set(meta.get(key, ())):
-                self._values[key][value] += more
+    def _count(self, metas: Sequence[Meta], more: int) -> None:
+        self._records += more * len(metas)
+        for key, counts in self._values.items():
+            # Many records have the same values, which are looked at once.
+            for values, times in Counter([meta.get(key, ()) for meta in metas]).items():
+                for value in set(values):
+                    counts[value] += more * times
 
 
 async def set_counted_keys(connection: Connection, keys: Sequence[str]) -> Sequence[str]:

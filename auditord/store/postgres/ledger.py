@@ -15,8 +15,7 @@ from auditord_hookspecs import InvalidRecord, Record
 from auditord_hookspecs.wire import decode_record
 
 
-@dataclass(frozen=True, slots=True)
-class Addition:
+class Addition(msgspec.Struct, frozen=True, gc=False):
     """A record that may be new."""
 
     offer: Offer

@@ -1,17 +1,20 @@
 """Records as rows on their way to PostgreSQL: as members of one JSON parameter, or as fields of a binary COPY."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
 import msgspec
 
 from auditord.store.postgres.sources import Numbers
+from auditord.store.protocol import Provenance
 from auditord.store.rows import Offer, Value, to_micros
 
 _TO_2000: Final = to_micros(datetime(2000, 1, 1, tzinfo=UTC))  # where PostgreSQL begins to count microseconds
 
 _JSONB_VERSION: Final = b"\x01"
+
+_encoder: Final = msgspec.json.Encoder()
 
 COPY_TYPES: Final = (
     # A timestamptz is an int8 on the wire, and jsonb its text behind a version number: both spare a conversion.
@@ -84,22 +87,27 @@ def make_row(offer: Offer, numbers: Numbers) -> Row:
     )  # fmt: skip
 
 
-def copy_fields(offer: Offer, numbers: Numbers) -> tuple[_Field, ...]:
-    """The fields of a record for a binary COPY, of :data:`COPY_TYPES`."""
-    record = offer.record
-    start, stop, site, group, user, more, cores, memory, gpu, total_cpu, content, document = offer.row
-    return (
-        since_2000(start), since_2000(stop), record.runtime, content,
-        since_2000(to_micros(offer.provenance.received_at)), cores, memory, gpu, total_cpu,
-        numbers.source(offer.provenance), numbers.score_set(offer.scores), True if more else None,
-        record.record_id, site, group, user,
-        None if record.meta is None else _JSONB_VERSION + msgspec.json.encode(record.meta), document,
-    )  # fmt: skip
+def copy_rows(offers: Iterable[Offer], numbers: Numbers) -> Iterator[tuple[_Field, ...]]:
+    """The fields of records for a binary COPY, of :data:`COPY_TYPES`."""
+    provenance: Provenance | None = None
+    received_at, source = 0, 0
+    for offer in offers:
+        if offer.provenance is not provenance:  # as nearly never: a bulk has one
+            provenance = offer.provenance
+            received_at, source = to_micros(provenance.received_at) - _TO_2000, numbers.source(provenance)
+        record = offer.record
+        start, stop, site, group, user, more, cores, memory, gpu, total_cpu, content, document = offer.row
+        yield (
+            since_2000(start), since_2000(stop), record.runtime, content, received_at,
+            cores, memory, gpu, total_cpu, source, numbers.score_set(offer.scores), True if more else None,
+            record.record_id, site, group, user,
+            None if record.meta is None else _JSONB_VERSION + _encoder.encode(record.meta), document,
+        )  # fmt: skip
 
 
 def as_json(value: Collection[object]) -> str:
     """One parameter for many rows."""
-    return msgspec.json.encode(value).decode()
+    return _encoder.encode(value).decode()
 
 
 def since_2000(micros: str | int | None) -> int | None:

@@ -27,7 +27,8 @@ class Numbers:
 
     def source(self, provenance: Provenance) -> int:
         """The number that stands for the provenance's principal and agent."""
-        return self._sources[_name(provenance)]
+        number = self._sources.get(_plain_name(provenance))
+        return self._sources[_name(provenance)] if number is None else number
 
     def score_set(self, scores: str | None) -> int | None:
         """The number that stands for the text; None for none."""
@@ -54,8 +55,10 @@ class Sources:
         if max(len(self._sources), len(self._score_sets)) >= _MOST:
             self._sources, self._score_sets = {}, {}  # new ones: others may still use the old ones
         sources, score_sets = self._sources, self._score_sets
-        for name in {_name(provenance) for provenance in provenances} - sources.keys():
-            sources[name] = await _number(connection, "source", name, name)
+        for plain in {_plain_name(provenance) for provenance in provenances} - sources.keys():
+            name = _kept(plain)
+            if name not in sources:
+                sources[name] = await _number(connection, "source", name, name)
         for text in {text for text in scores if text is not None} - score_sets.keys():
             digest = blake2b(text.encode(), digest_size=16).digest()
             score_sets[text] = await _number(connection, "score_set", (digest,), (digest, text))
@@ -80,4 +83,14 @@ async def _find(connection: Connection, sort: LiteralString, key: tuple[object, 
 
 
 def _name(provenance: Provenance) -> _Name:
-    return kept_name(provenance.principal), kept_name(provenance.agent)
+    return _kept(_plain_name(provenance))
+
+
+def _plain_name(provenance: Provenance) -> _Name:
+    """What :func:`_name` is for nearly all of them; if it is remembered, it is the name."""
+    return provenance.principal or "", provenance.agent or ""
+
+
+def _kept(name: _Name) -> _Name:
+    principal, agent = name
+    return kept_name(principal), kept_name(agent)

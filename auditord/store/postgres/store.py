@@ -116,7 +116,7 @@ class PostgresRecordStore:
         """See :class:`RecordStore`."""
         if not records:
             return []
-        offers = [offer async for offer in self._offers(records, provenance, duplicates)]
+        offers = await self._offers(records, provenance, duplicates)
         return await self._batches.submit_bulk(Bulk(offers, atomic))
 
     async def stop(self, update: RecordUpdate, provenance: Provenance) -> bool:
@@ -240,12 +240,15 @@ class PostgresRecordStore:
 
     async def _offers(
         self, records: Sequence[Record], provenance: Provenance, duplicates: Duplicates
-    ) -> AsyncGenerator[Offer, None]:
+    ) -> Sequence[Offer]:
         # Encoding thousands of records must not hold up everybody else's requests.
-        for position, record in enumerate(records, start=1):
-            yield self._offer(record, provenance, duplicates)
-            if position % _RECORDS_BETWEEN_PAUSES == 0:
-                await asyncio.sleep(0)
+        carried = self._is_carried(provenance)
+        offers: list[Offer] = []
+        for first in range(0, len(records), _RECORDS_BETWEEN_PAUSES):
+            part = records[first : first + _RECORDS_BETWEEN_PAUSES]
+            offers += [make_offer(record, provenance, duplicates, carried=carried) for record in part]
+            await asyncio.sleep(0)
+        return offers
 
     async def _prepare(self, connection: Connection) -> None:
         await refuse_unfinished_copy(connection, self._server.where)

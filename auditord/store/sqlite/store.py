@@ -122,7 +122,7 @@ class SqliteRecordStore:
         self, records: Sequence[Record], provenance: Provenance, duplicates: Duplicates, *, atomic: bool
     ) -> Sequence[Verdict]:
         """See :class:`RecordStore`."""
-        offers = [offer async for offer in self._offers(records, provenance, duplicates)]
+        offers = await self._offers(records, provenance, duplicates)
         try:
             return await self._database.write(lambda connection: _add_together(connection, offers, atomic=atomic))
         except _Undone as undone:
@@ -247,12 +247,15 @@ class SqliteRecordStore:
 
     async def _offers(
         self, records: Sequence[Record], provenance: Provenance, duplicates: Duplicates
-    ) -> AsyncIterator[Offer]:
+    ) -> Sequence[Offer]:
         # Encoding thousands of records must not hold up everybody else's requests.
-        for position, record in enumerate(records, start=1):
-            yield self._offer(record, provenance, duplicates)
-            if position % _RECORDS_BETWEEN_PAUSES == 0:
-                await asyncio.sleep(0)
+        carried = self._is_carried(provenance)
+        offers: list[Offer] = []
+        for first in range(0, len(records), _RECORDS_BETWEEN_PAUSES):
+            part = records[first : first + _RECORDS_BETWEEN_PAUSES]
+            offers += [make_offer(record, provenance, duplicates, carried=carried) for record in part]
+            await asyncio.sleep(0)
+        return offers
 
 
 def refuse_unfinished_copy(connection: sqlite3.Connection, path: Path) -> None:
