@@ -155,7 +155,12 @@ class Dispatcher:
         figures.in_flight += 1
         self._running.add(request.task)
         try:
-            response = await self._bounded(endpoint.handler, request)
+            response = await endpoint.handler(request)
+        except BaseException as error:
+            if not self._is_cut_off(request, error):
+                raise
+            return UNSENT
+        else:
             return response
         finally:
             self._running.discard(request.task)
@@ -164,25 +169,24 @@ class Dispatcher:
             if self._stopping and not self._running:
                 self._idle.set()
 
-    async def _bounded(self, handler: Handler, request: web.BaseRequest) -> web.StreamResponse:
-        """The handler's answer, or an aborted connection where any answer would mislead the client.
+    def _is_cut_off(self, request: web.BaseRequest, error: BaseException) -> bool:
+        """Abort the connection where any answer would mislead the client; False for a fault of our own.
 
-        A fault of our own leaves this method as the exception that it is: aiohttp logs it and answers 500, except that
-        a POST was aborted before (the client would take the 500 as success) and so was an answer under way.
+        That is to be raised: aiohttp logs it and answers 500, except that a POST was aborted before (the client would
+        take the 500 as success) and so was an answer under way.
         """
-        try:
-            return await handler(request)
-        except Abort as abort:
-            self._figures.count_abort(abort.reason)
-            log.warning("%s %s from %s: %s", request.method, request.raw_path[:200], _peer(request), abort)
-        except (ConnectionError, web.RequestPayloadError, TimeoutError) as error:
-            log.info("%s from %s: the client left: %r", request.method, _peer(request), error)
-        except BaseException:
-            if request.method == "POST" or request.writer.output_size:
-                _abort(request)
-            raise
+        match error:
+            case Abort():
+                self._figures.count_abort(error.reason)
+                log.warning("%s %s from %s: %s", request.method, request.raw_path[:200], _peer(request), error)
+            case ConnectionError() | web.RequestPayloadError() | TimeoutError():
+                log.info("%s from %s: the client left: %r", request.method, _peer(request), error)
+            case _:
+                if request.method == "POST" or request.writer.output_size:
+                    _abort(request)
+                return False
         _abort(request)
-        return UNSENT
+        return True
 
 
 def _count(
