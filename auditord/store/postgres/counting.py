@@ -17,7 +17,7 @@ QUERIES: Final = load_queries("auditord.store.postgres", "counting.sql")
 ALL_RECORDS: Final = ""
 """Stands for a key that every record has; no meta key is empty."""
 
-Changes: TypeAlias = dict[str, Counter[str]]
+Changes: TypeAlias = dict[str, dict[str, int]]
 """How many more records have a value, by meta key."""
 
 
@@ -30,7 +30,7 @@ class Tally:
 
     def __init__(self, keys: Sequence[str]) -> None:
         self._records = 0
-        self._values: Changes = {key: Counter() for key in keys}
+        self._values: Changes = {key: {} for key in keys}
 
     def add(self, records: Iterable[Record]) -> "Tally":
         """Count records that are there from now on."""
@@ -51,8 +51,8 @@ class Tally:
         for key, counts in self._values.items():
             # Many records have the same values, which are looked at once.
             for values, times in Counter([meta.get(key, ()) for meta in metas]).items():
-                for value in set(values):
-                    counts[value] += more * times
+                for value in values if len(values) == 1 else set(values):
+                    counts[value] = counts.get(value, 0) + more * times
 
 
 async def set_counted_keys(connection: Connection, keys: Sequence[str]) -> Sequence[str]:
