@@ -26,6 +26,9 @@ AMOUNT_COLUMNS: Final[Mapping[str, LiteralString]] = {
 }
 """Columns for the amounts of components; the same."""
 
+SMALL_AMOUNTS: Final = frozenset({"Cores", "GPU", "TotalCPU"})
+"""What counts things or seconds; of other components, amounts may well be bytes."""
+
 LONGEST_NAME: Final = 200
 """Characters of a principal or an agent that are kept: anybody can send a longer one."""
 

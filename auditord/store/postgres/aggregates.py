@@ -1,32 +1,39 @@
 """Aggregates in PostgreSQL's words.
 
 Sums of whole numbers are exact here; only the product of an amount and a runtime may not fit 64 bits. PostgreSQL then
-refuses, and the query is asked again with products of any size (:attr:`Products.LARGE`).
+refuses, and the query is asked again with products of any size (:attr:`Products.LARGE`). Bytes times microseconds would
+not fit: such amounts are multiplied in two pieces from the beginning, which takes less time than numbers of any size.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import Enum
 from typing import Final, LiteralString
 
 from auditord.store.aggregates import WHOLE, Limbs
-from auditord.store.aggregates_sql import Key, Listing, Sql, State, join
+from auditord.store.dialects import Key, Listing, State
 from auditord.store.postgres.compiler import as_written, compile_condition
-from auditord.store.postgres.dimensions import compile_dimension
-from auditord.store.rows import AMOUNT_COLUMNS
-from auditord_hookspecs import AggregateQuery, Dimension
+from auditord.store.postgres.dimensions import amount_of_one, compile_dimension, key_of_amount
+from auditord.store.rows import SMALL_AMOUNTS
+from auditord.store.sql import Columns, Sql, join
+from auditord_hookspecs import AggregateQuery, ComponentAmount, ComponentPresent, Dimension
 
 
 class Products(Enum):
     """How amounts are multiplied with runtimes."""
 
-    PLAIN = "plain"
-    """In 64 bits: fast, and enough unless amounts are bytes."""
+    LIKELY = "likely"
+    """In 64 bits, or in two pieces of as much: fast, and enough unless amounts are out of the ordinary."""
     LARGE = "large"
     """In numbers of any size."""
 
 
 _MICROSECONDS: Final = "extract(epoch FROM {}) * 1000000"
+
+# Of spans up to this one, the number of microseconds has 50 bits, so that the nearest whole number is the right one.
+_EXACT_IN_FLOATS: Final = timedelta(days=13_000)
+_MICROSECONDS_IN_FLOATS: Final = "date_part('epoch', {}) * 1000000"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +41,20 @@ class PostgresDialect:
     """Implements :class:`auditord.store.aggregates_sql.Dialect`."""
 
     products: Products
+    windowed: bool
     records: LiteralString = "auditord.records"
+    score_sets: LiteralString = "auditord.score_sets"
+    scores_of_set: LiteralString = "score_sets.scores::text"
+    more: LiteralString = "more"
+    no_more: LiteralString = "more IS NOT TRUE"
     # Otherwise documents, which few groups need, would be carried through the sort of all of them.
     sealed: LiteralString = " OFFSET 0"
-    scores_of_set: LiteralString = (
-        "(SELECT score_sets.scores::text FROM auditord.score_sets WHERE score_sets.score_set = counted.score_set)"
-    )
     no_text: LiteralString = "NULL::text"
     no_number: LiteralString = "NULL::numeric"
 
-    def states(self, query: AggregateQuery) -> Sequence[State]:
+    def states(self, query: AggregateQuery, columns: Columns) -> Sequence[State]:
         """Finished records, and open ones if they count."""
-        compiled = compile_condition(query.where)
-        where = Sql(compiled.sql, compiled.parameters)
+        where = compile_condition(query.where, columns)
         finished = _state(query, Sql("stop_time"), Sql("runtime"), [Sql("stop_time >= start_time"), where])
         if query.as_of is None:
             return [finished]
@@ -55,15 +63,21 @@ class PostgresDialect:
         started = Sql("stop_time IS NULL AND start_time <= %s", stop.parameters)
         return [finished, _state(query, stop, seconds, [started, where])]
 
-    def key(self, dimension: Dimension, stop: Sql) -> Key:
+    def key(self, dimension: Dimension, stop: Sql, columns: Columns) -> Key:
         """What is grouped by."""
-        return compile_dimension(dimension, stop)
+        return compile_dimension(dimension, stop, columns)
+
+    def key_of_amount(self, dimension: ComponentAmount | ComponentPresent, amount: LiteralString) -> Key:
+        """The same from the name of an amount."""
+        return key_of_amount(dimension, amount)
+
+    def amount(self, component: str) -> Sql:
+        """The amount of a component, from the document."""
+        return amount_of_one(component)
 
     def listing(self, component: str) -> Listing:
         """The components of the name in documents."""
         likely = Sql("strpos(document, %s) > 0", (as_written(component),))
-        if component in AMOUNT_COLUMNS:
-            likely = Sql("more")
         return Listing(
             table="jsonb_array_elements(document::jsonb -> 'components') AS component",
             condition=join(" AND ", [likely, Sql("component ->> 'name' = %s", (component,))]),
@@ -71,35 +85,30 @@ class PostgresDialect:
             scores="(component -> 'scores')::text",
         )
 
-    def looked_up(self, component: str) -> Sql | None:
-        """The amounts in the document; whether they fit 64 bits matters as for their products."""
-        number = "bigint" if self.products is Products.PLAIN else "numeric"
-        return Sql(
-            "CASE WHEN strpos(document, %s) > 0 THEN (SELECT sum((each ->> 'amount')::numeric)"  # noqa: S608 literals
-            " FROM jsonb_array_elements(document::jsonb -> 'components') AS each WHERE each ->> 'name' = %s)"
-            f"::{number} END",
-            (as_written(component), component),
-        )
-
     def counts(self) -> tuple[Sequence[LiteralString], Limbs]:
         """Number of records, first and last stop time, sum of runtimes."""
         first, last = _MICROSECONDS.format("min(stopped)"), _MICROSECONDS.format("max(stopped)")
         return ["count(*)::numeric", first, last, "sum(ran)"], WHOLE
 
-    def usage(self, amount: LiteralString) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
+    def usage(self, amount: LiteralString, component: str) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
         """Sums of amounts and of products."""
-        factor = amount if self.products is Products.PLAIN else f"{amount}::numeric"
-        return [f"sum({amount})", f"sum({factor} * ran)"], WHOLE, WHOLE
+        if self.products is Products.LARGE:
+            return [f"sum({amount})", f"sum({amount}::numeric * ran)"], WHOLE, WHOLE
+        if self.windowed and component not in SMALL_AMOUNTS:
+            pieces: list[LiteralString] = [f"sum(({amount} >> 20) * ran)", f"sum(({amount} & 1048575) * ran)"]
+            return [f"sum({amount})", *pieces], WHOLE, (20, 0)
+        return [f"sum({amount})", f"sum({amount} * ran)"], WHOLE, WHOLE
 
 
 def _state(query: AggregateQuery, stop: Sql, seconds: Sql, conditions: Sequence[Sql]) -> State:
     if query.window is None:
-        return State(stop, seconds, join(" AND ", conditions))
+        return State(stop, seconds, join(" AND ", conditions), costly=False)
     begin, end = query.window.start, query.window.stop
-    overlap = _MICROSECONDS.format(f"least({stop.sql}, %s) - greatest(start_time, %s)")
+    exact = _MICROSECONDS if end - begin > _EXACT_IN_FLOATS else _MICROSECONDS_IN_FLOATS
+    overlap = exact.format(f"least({stop.sql}, %s) - greatest(start_time, %s)")
     overlaps = Sql(
         f"{stop.sql} >= %s AND start_time < %s AND ({stop.sql} > %s OR start_time >= %s)",
         (*stop.parameters, begin, end, *stop.parameters, begin, begin),
     )
     runtime = Sql(f"({overlap})::bigint", (*stop.parameters, end, begin))
-    return State(stop, runtime, join(" AND ", [overlaps, *conditions]))
+    return State(stop, runtime, join(" AND ", [overlaps, *conditions]), costly=True)

@@ -1,18 +1,16 @@
 """Queries compiled to PostgreSQL's SQL: pure, everything that a user says is a parameter."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Final, LiteralString, TypeAlias
+from typing import Final, LiteralString
 
 import msgspec
 
-from auditord.store.rows import AMOUNT_COLUMNS, OLDER_KEYS, can_be_there
+from auditord.store.rows import AMOUNT_COLUMNS, META_COLUMNS, OLDER_KEYS, can_be_there
+from auditord.store.sql import FALSE, OPERATORS, TRUE, Columns, Sql, all_of, any_of, told
 from auditord_hookspecs import RecordQuery
 from auditord_hookspecs.query import (
     AllOf,
     AnyOf,
-    Comparison,
     ComponentCompares,
     Condition,
     IdEquals,
@@ -27,25 +25,6 @@ from auditord_hookspecs.query import (
     TimeCompares,
     TimeField,
 )
-
-Parameter: TypeAlias = str | int | datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """A piece of SQL with placeholders, and what they stand for."""
-
-    sql: LiteralString
-    parameters: tuple[Parameter, ...] = ()
-
-
-_OPERATORS: Final[dict[Comparison, LiteralString]] = {
-    Comparison.GT: ">",
-    Comparison.GTE: ">=",
-    Comparison.LT: "<",
-    Comparison.LTE: "<=",
-    Comparison.EQUALS: "=",
-}
 
 _TIMES: Final[dict[TimeField, LiteralString]] = {TimeField.START: "start_time", TimeField.STOP: "stop_time"}
 _TIME_ORDERS: Final = {TimeField.START: SortField.START, TimeField.STOP: SortField.STOP}
@@ -62,19 +41,18 @@ _ORDERS: Final[dict[tuple[SortField, bool], LiteralString]] = {
     (SortField.ID, True): "record_id DESC",
 }
 
-_NEVER: Final = Compiled("FALSE")
 HAS_KEY: Final = "coalesce(meta ? %s, FALSE)"
 _CONTAINS: Final = "coalesce(meta @> %s::jsonb, FALSE)"
 
 
-def compile_query(query: RecordQuery) -> Compiled:
+def compile_query(query: RecordQuery) -> Sql:
     """A statement whose rows have one column, the wire text."""
-    where = compile_condition(query.where)
+    where = compile_condition(query.where, Columns.MAY_TELL)
     by = _ORDERS[query.order.field, query.order.descending]
     sql: LiteralString = f"SELECT document FROM auditord.records WHERE {where.sql} ORDER BY {by}"  # noqa: S608 literals
     if query.limit is None:
-        return Compiled(sql, where.parameters)
-    return Compiled(f"{sql} LIMIT %s", (*where.parameters, query.limit))
+        return Sql(sql, where.parameters)
+    return Sql(f"{sql} LIMIT %s", (*where.parameters, query.limit))
 
 
 def follows_an_index(query: RecordQuery) -> bool:
@@ -104,81 +82,82 @@ def _is_selective(condition: Condition, order: SortField) -> bool:  # noqa: PLR0
             return False
 
 
-def compile_condition(condition: Condition) -> Compiled:  # noqa: C901,PLR0911 one branch for each type of node
+def compile_condition(condition: Condition, columns: Columns) -> Sql:  # noqa: C901,PLR0911 one branch for each type of node
     """What is true of the rows of ``auditord.records`` that match."""
     match condition:
         case AllOf(conditions):
-            return _joined(" AND ", "TRUE", [compile_condition(part) for part in conditions])
+            return all_of([compile_condition(part, columns) for part in conditions])
         case AnyOf(conditions):
-            return _joined(" OR ", "FALSE", [compile_condition(part) for part in conditions])
+            return any_of([compile_condition(part, columns) for part in conditions])
         case IdEquals(record_id):
-            return Compiled("record_id = %s", (record_id,)) if can_be_there(record_id) else _NEVER
+            return Sql("record_id = %s", (record_id,)) if can_be_there(record_id) else FALSE
         case IsOpen():
-            return Compiled("stop_time IS NULL")
+            return Sql("stop_time IS NULL")
         case TimeCompares(field, comparison, moment):
-            return Compiled(f"{_TIMES[field]} {_OPERATORS[comparison]} %s", (moment,))
+            return Sql(f"{_TIMES[field]} {OPERATORS[comparison]} %s", (moment,))
         case RuntimeCompares(comparison, seconds):
-            return Compiled(f"runtime {_OPERATORS[comparison]} %s", (seconds,))
+            return Sql(f"runtime {OPERATORS[comparison]} %s", (seconds,))
         case MetaContains(key, value):
-            return _meta_contains_any(key, (value,))
+            return _meta_contains_any(key, (value,), columns)
         case MetaLacks(key, value):
             return _meta_lacks(key, value)
         case MetaContainsAny(key, values):
-            return _meta_contains_any(key, values)
+            return _meta_contains_any(key, values, columns)
         case MetaAbsent(key):
-            return Compiled(f"NOT {HAS_KEY}", (key,)) if can_be_there(key) else Compiled("TRUE")
+            return _meta_absent(key, columns)
         case ComponentCompares(name, comparison, amount):
-            return _component(name, _OPERATORS[comparison], amount)
+            return _component(name, OPERATORS[comparison], amount, columns)
         case PlaceCompares(comparison, moment, record_id):
             place = (moment, record_id.replace("\0", "").encode(errors="replace").decode())
-            return Compiled(f"(start_time, record_id) {_OPERATORS[comparison]} (%s, %s)", place)
+            return Sql(f"(start_time, record_id) {OPERATORS[comparison]} (%s, %s)", place)
 
 
-def _joined(word: LiteralString, of_none: LiteralString, parts: list[Compiled]) -> Compiled:
-    if not parts:
-        return Compiled(of_none)
-    sql = word.join([part.sql for part in parts])
-    return Compiled(f"({sql})", tuple(parameter for part in parts for parameter in part.parameters))
-
-
-def _meta_contains_any(key: str, values: Sequence[str]) -> Compiled:
+def _meta_contains_any(key: str, values: Sequence[str], columns: Columns) -> Sql:
     wanted = [value for value in values if can_be_there(key) and can_be_there(value)]
-    if not wanted:
-        return _NEVER
+    if not wanted or (key in OLDER_KEYS and columns is Columns.TELL_ALL):
+        return FALSE
     each: list[LiteralString] = ["meta @> %s::jsonb" for _ in wanted]
-    contains = Compiled(f"({' OR '.join(each)})", tuple(_one_value(key, value) for value in wanted))
-    if key not in OLDER_KEYS:
-        return contains
-    return Compiled(f"(more AND {contains.sql})", contains.parameters)  # few records have one, and an index has these
+    contains = Sql(f"({' OR '.join(each)})", tuple(_one_value(key, value) for value in wanted))
+    if key in OLDER_KEYS:
+        return all_of([Sql("more"), contains])  # few records have one, and an index has these
+    if key in META_COLUMNS and columns is Columns.TELL_ALL:
+        # The column dismisses a record at once, the rest is for the index on meta.
+        return all_of([Sql(f"{META_COLUMNS[key]} = ANY (%s::text[])", (wanted,)), contains])
+    return contains
 
 
-def _meta_lacks(key: str, value: str) -> Compiled:
+def _meta_lacks(key: str, value: str) -> Sql:
     if not can_be_there(key):
-        return _NEVER
+        return FALSE
     if not can_be_there(value):
-        return Compiled(HAS_KEY, (key,))
-    return Compiled(f"({HAS_KEY} AND NOT {_CONTAINS})", (key, _one_value(key, value)))
+        return Sql(HAS_KEY, (key,))
+    return Sql(f"({HAS_KEY} AND NOT {_CONTAINS})", (key, _one_value(key, value)))
+
+
+def _meta_absent(key: str, columns: Columns) -> Sql:
+    if not can_be_there(key) or (key in OLDER_KEYS and columns is Columns.TELL_ALL):
+        return TRUE
+    if key in META_COLUMNS and columns is Columns.TELL_ALL:
+        return Sql(f"{META_COLUMNS[key]} IS NULL")
+    return Sql(f"NOT {HAS_KEY}", (key,))
 
 
 def _one_value(key: str, value: str) -> str:
     return msgspec.json.encode({key: [value]}).decode()
 
 
-def _component(name: str, operator: LiteralString, amount: int) -> Compiled:
+def _component(name: str, operator: LiteralString, amount: int, columns: Columns) -> Sql:
     if not can_be_there(name):
-        return _NEVER
+        return FALSE
     # The name as it stands in the text is searched for before the text is taken apart.
-    compares = Compiled(
+    compares = Sql(
         "(strpos(document, %s) > 0 AND EXISTS (SELECT 1 FROM jsonb_array_elements(document::jsonb -> 'components') AS"  # noqa: S608 literals only
         f" component WHERE component ->> 'name' = %s AND (component ->> 'amount')::numeric {operator} %s))",
         (as_written(name), name, amount),
     )
     if name not in AMOUNT_COLUMNS:
         return compares
-    return Compiled(
-        f"CASE WHEN more THEN {compares.sql} ELSE {AMOUNT_COLUMNS[name]} {operator} %s END",
-        (*compares.parameters, amount),
-    )
+    return told(columns, Sql(f"{AMOUNT_COLUMNS[name]} {operator} %s", (amount,)), compares)
 
 
 def as_written(name: str) -> str:

@@ -207,7 +207,7 @@ class PostgresRecordStore:
     async def aggregate(self, query: AggregateQuery) -> Aggregates:
         """See :class:`RecordStore`."""
         try:
-            return await self._sums(query, Products.PLAIN)
+            return await self._sums(query, Products.LIKELY)
         except NumericValueOutOfRange:
             return await self._sums(query, Products.LARGE)
 
@@ -226,7 +226,7 @@ class PostgresRecordStore:
         await self._server.close()
 
     async def _sums(self, query: AggregateQuery, products: Products) -> Aggregates:
-        compiled = compile_aggregate(query, PostgresDialect(products))
+        compiled = compile_aggregate(query, PostgresDialect(products, windowed=query.window is not None))
         async with self._server.reader() as connection:
             await connection.execute("SELECT set_config('enable_sort', 'on', false)")
             rows = await (await connection.execute(compiled.statement.sql, compiled.statement.parameters)).fetchall()

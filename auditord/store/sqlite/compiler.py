@@ -6,17 +6,16 @@ Documents and parameters are encoded by one encoder, so a cheap search for the e
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, LiteralString, TypeAlias
+from typing import Final, LiteralString
 
 import msgspec
 
 from auditord.store.rows import AMOUNT_COLUMNS, META_COLUMNS, OLDER_KEYS, to_micros
+from auditord.store.sql import FALSE, OPERATORS, TRUE, Columns, Sql, all_of, any_of, told
 from auditord_hookspecs import RecordQuery
 from auditord_hookspecs.query import (
     AllOf,
     AnyOf,
-    Comparison,
     ComponentCompares,
     Condition,
     IdEquals,
@@ -32,25 +31,6 @@ from auditord_hookspecs.query import (
     TimeCompares,
     TimeField,
 )
-
-Parameter: TypeAlias = str | int
-
-
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """A piece of SQL with question marks, and what they stand for."""
-
-    sql: LiteralString
-    parameters: tuple[Parameter, ...] = ()
-
-
-_OPERATORS: Final[dict[Comparison, LiteralString]] = {
-    Comparison.GT: ">",
-    Comparison.GTE: ">=",
-    Comparison.LT: "<",
-    Comparison.LTE: "<=",
-    Comparison.EQUALS: "=",
-}
 
 # A plus sign keeps a condition away from the index that it would choose: an answer streams from the index of its order,
 # since sorting whole records costs more than passing over index entries (0.1 µs each).
@@ -86,11 +66,11 @@ _ORDERS: Final[dict[tuple[SortField, bool], LiteralString]] = {
 _NO_LIMIT: Final = -1
 
 
-def compile_query(query: RecordQuery) -> Compiled:
+def compile_query(query: RecordQuery) -> Sql:
     """A statement whose rows have one column, the wire text as bytes."""
-    where = _condition(query.where, query.order.field)
+    where = _condition(query.where, query.order.field, Columns.MAY_TELL)
     limit = _NO_LIMIT if query.limit is None else query.limit
-    return Compiled(_select(where.sql, query.order), (*where.parameters, limit))
+    return Sql(_select(where.sql, query.order), (*where.parameters, limit))
 
 
 def _select(where: LiteralString, order: Order) -> LiteralString:
@@ -105,80 +85,77 @@ def _select(where: LiteralString, order: Order) -> LiteralString:
     )
 
 
-def compile_condition(condition: Condition) -> Compiled:
+def compile_condition(condition: Condition, columns: Columns) -> Sql:
     """What is true of the rows of ``records`` that match, whatever index serves it best."""
-    return _condition(condition, SortField.RUNTIME)
+    return _condition(condition, SortField.RUNTIME, columns)
 
 
-def _condition(condition: Condition, order: SortField) -> Compiled:  # noqa: C901,PLR0911 one branch per type of node
+def _condition(condition: Condition, order: SortField, columns: Columns) -> Sql:  # noqa: C901,PLR0911 one branch per type of node
     match condition:
         case AllOf(conditions):
-            return _joined(" AND ", "TRUE", [_condition(part, order) for part in conditions])
+            return all_of([_condition(part, order, columns) for part in conditions])
         case AnyOf(conditions):
-            return _joined(" OR ", "FALSE", [_condition(part, order) for part in conditions])
+            return any_of([_condition(part, order, columns) for part in conditions])
         case IdEquals(record_id):
-            return Compiled("record_id = ?", (record_id,))
+            return Sql("record_id = ?", (record_id,))
         case IsOpen():
-            return Compiled("stop_time IS NULL")
+            return Sql("stop_time IS NULL")
         case TimeCompares(field, comparison, moment):
             column = _TIME_COLUMNS.get((field, order), _TIMES_BESIDE_THE_ORDER[field])
-            return Compiled(f"{column} {_OPERATORS[comparison]} ?", (to_micros(moment),))
+            return Sql(f"{column} {OPERATORS[comparison]} ?", (to_micros(moment),))
         case RuntimeCompares(comparison, seconds):
-            return Compiled(f"runtime {_OPERATORS[comparison]} ?", (seconds,))
+            return Sql(f"runtime {OPERATORS[comparison]} ?", (seconds,))
         case MetaContains(key, value):
-            return _meta_contains(key, value)
+            return _meta_contains(key, value, columns)
         case MetaLacks(key, value):
-            return _meta_lacks(key, value)
+            return _meta_lacks(key, value, columns)
         case MetaContainsAny(key, values):
-            return _meta_contains_any(key, values)
+            return _meta_contains_any(key, values, columns)
         case MetaAbsent(key):
-            return _meta_absent(key)
+            return _meta_absent(key, columns)
         case ComponentCompares(name, comparison, amount):
-            return _component(name, _OPERATORS[comparison], amount)
+            return _component(name, OPERATORS[comparison], amount, columns)
         case PlaceCompares(comparison, moment, record_id):
             start = "start_time" if order is SortField.START else "+start_time"
-            return Compiled(f"({start}, record_id) {_OPERATORS[comparison]} (?, ?)", (to_micros(moment), record_id))
+            return Sql(f"({start}, record_id) {OPERATORS[comparison]} (?, ?)", (to_micros(moment), record_id))
 
 
-def _joined(word: LiteralString, of_none: LiteralString, parts: list[Compiled]) -> Compiled:
-    if not parts:
-        return Compiled(of_none)
-    sql = word.join([part.sql for part in parts])
-    return Compiled(f"({sql})", tuple(parameter for part in parts for parameter in part.parameters))
-
-
-def _meta_contains(key: str, value: str) -> Compiled:
-    contains = Compiled(_CONTAINS, (encoded(value), key, value))
+def _meta_contains(key: str, value: str, columns: Columns) -> Sql:
+    contains = Sql(_CONTAINS, (encoded(value), key, value))
     if key not in META_COLUMNS:
-        return _if_there(key, contains)
-    return _from_column(Compiled(f"{META_COLUMNS[key]} = ?", (value,)), contains)
+        return _if_there(key, contains, columns)
+    return told(columns, Sql(f"{META_COLUMNS[key]} = ?", (value,)), contains)
 
 
-def _meta_lacks(key: str, value: str) -> Compiled:
-    lacks = Compiled(f"({HAS_KEY} AND NOT {_CONTAINS})", (key, encoded(value), key, value))
+def _meta_lacks(key: str, value: str, columns: Columns) -> Sql:
+    lacks = Sql(f"({HAS_KEY} AND NOT {_CONTAINS})", (key, encoded(value), key, value))
     if key not in META_COLUMNS:
         return lacks
-    return _from_column(Compiled(f"{META_COLUMNS[key]} <> ?", (value,)), lacks)
+    return told(columns, Sql(f"{META_COLUMNS[key]} <> ?", (value,)), lacks)
 
 
-def _meta_contains_any(key: str, values: Sequence[str]) -> Compiled:
+def _meta_contains_any(key: str, values: Sequence[str], columns: Columns) -> Sql:
     if not values:
-        return Compiled("FALSE")
+        return FALSE
     marks = _repeated("?", ", ", len(values))
     likely = _repeated("instr(document, ?) > 0", " OR ", len(values))
-    contains = Compiled(
+    contains = Sql(
         f"(({likely}) AND EXISTS (SELECT 1 FROM json_each(document, '$.meta') AS meta,"  # noqa: S608 literals only
         f" json_each(meta.value) AS entry WHERE meta.key = ? AND entry.value IN ({marks})))",
         (*map(encoded, values), key, *values),
     )
     if key not in META_COLUMNS:
-        return _if_there(key, contains)
-    return _from_column(Compiled(f"{META_COLUMNS[key]} IN ({marks})", tuple(values)), contains)
+        return _if_there(key, contains, columns)
+    return told(columns, Sql(f"{META_COLUMNS[key]} IN ({marks})", tuple(values)), contains)
 
 
-def _if_there(key: str, document: Compiled) -> Compiled:
+def _if_there(key: str, document: Sql, columns: Columns) -> Sql:
     """Few records have an older key, and an index has these."""
-    return Compiled(f"(more IS NOT NULL AND {document.sql})", document.parameters) if key in OLDER_KEYS else document
+    if key not in OLDER_KEYS:
+        return document
+    if columns is Columns.TELL_ALL:
+        return FALSE
+    return Sql(f"(more IS NOT NULL AND {document.sql})", document.parameters)
 
 
 def _repeated(part: LiteralString, separator: LiteralString, count: int) -> LiteralString:
@@ -186,15 +163,15 @@ def _repeated(part: LiteralString, separator: LiteralString, count: int) -> Lite
     return separator.join(parts)
 
 
-def _meta_absent(key: str) -> Compiled:
-    absent = Compiled(f"NOT {HAS_KEY}", (key,))
+def _meta_absent(key: str, columns: Columns) -> Sql:
+    absent = Sql(f"NOT {HAS_KEY}", (key,))
     if key not in META_COLUMNS:
-        return absent
-    return _from_column(Compiled(f"{META_COLUMNS[key]} IS NULL"), absent)
+        return told(columns, TRUE, absent) if key in OLDER_KEYS else absent
+    return told(columns, Sql(f"{META_COLUMNS[key]} IS NULL"), absent)
 
 
-def _component(name: str, operator: LiteralString, amount: int) -> Compiled:
-    compares = Compiled(
+def _component(name: str, operator: LiteralString, amount: int, columns: Columns) -> Sql:
+    compares = Sql(
         "(instr(document, ?) > 0 AND EXISTS (SELECT 1 FROM json_each(document, '$.components') AS component"  # noqa: S608 same
         " WHERE json_extract(component.value, '$.name') = ?"
         f" AND json_extract(component.value, '$.amount') {operator} ?))",
@@ -202,14 +179,7 @@ def _component(name: str, operator: LiteralString, amount: int) -> Compiled:
     )
     if name not in AMOUNT_COLUMNS:
         return compares
-    return _from_column(Compiled(f"{AMOUNT_COLUMNS[name]} {operator} ?", (amount,)), compares)
-
-
-def _from_column(column: Compiled, document: Compiled) -> Compiled:
-    return Compiled(
-        f"CASE WHEN more IS NULL THEN {column.sql} ELSE {document.sql} END",
-        (*column.parameters, *document.parameters),
-    )
+    return told(columns, Sql(f"{AMOUNT_COLUMNS[name]} {operator} ?", (amount,)), compares)
 
 
 def encoded(text: str) -> str:

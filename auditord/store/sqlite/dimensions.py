@@ -7,9 +7,10 @@ path as in the document, otherwise key by key, since paths know no escapes.
 import re
 from typing import Final, LiteralString
 
-from auditord.store.aggregates_sql import Sql, column_of_keys
+from auditord.store.dialects import Key, key_of_meta
 from auditord.store.rows import AMOUNT_COLUMNS
-from auditord.store.sqlite.compiler import HAS_KEY, compile_condition
+from auditord.store.sql import Columns, Sql
+from auditord.store.sqlite.compiler import HAS_KEY, compile_condition, encoded
 from auditord_hookspecs import (
     CalendarPeriod,
     CalendarUnit,
@@ -30,25 +31,45 @@ _FORMATS: Final[dict[CalendarUnit, LiteralString]] = {
 }
 
 
-def compile_dimension(dimension: Dimension, stop: Sql) -> Sql:
+def compile_dimension(dimension: Dimension, stop: Sql, columns: Columns) -> Key:
     """A column of ``records``, as :class:`auditord.store.aggregates.Folding` wants it.
 
     Args:
         dimension: what is asked for.
         stop: the stop time of the records; for open ones it is a parameter.
+        columns: what they tell of the records.
     """
     match dimension:
         case MetaValue(keys):
-            plain = all(map(_PLAIN_KEY.fullmatch, keys))
-            return column_of_keys(keys, _by_path(keys) if plain else _by_key(keys))
+            return key_of_meta(keys, columns, _looked_up)
         case ComponentAmount(component):
-            return _component_amount(component)
+            return _component_amount(component, columns)
         case ComponentPresent(component):
             return _is_present(component)
         case ScoreValue(component):
-            return _scores_of_several(component)
+            return _scores_of_several(component, columns)
         case CalendarPeriod(unit, field):
             return _first_day(Sql("start_time") if field is TimeField.START else stop, unit)
+
+
+def key_of_amount(dimension: ComponentAmount | ComponentPresent, amount: LiteralString) -> Key:
+    """The same of the name of an amount."""
+    if isinstance(dimension, ComponentAmount):
+        return Key(Sql(amount), over_amounts=amount)
+    return Key(Sql(amount), over_amounts=f"CASE WHEN {amount} IS NULL THEN 0 ELSE 1 END")
+
+
+def amount_of_one(component: str) -> Sql:
+    """The amount of a component in the document of a record that has no two of one name; NULL if it has none."""
+    return Sql(
+        "CASE WHEN instr(document, ?) > 0 THEN (SELECT json_extract(each.value, '$.amount')"
+        " FROM json_each(document, '$.components') AS each WHERE json_extract(each.value, '$.name') = ?) END",
+        (encoded(component), component),
+    )
+
+
+def _looked_up(keys: tuple[str, ...]) -> Sql:
+    return _by_path(keys) if all(map(_PLAIN_KEY.fullmatch, keys)) else _by_key(keys)
 
 
 def _by_path(keys: tuple[str, ...]) -> Sql:
@@ -73,37 +94,41 @@ def _first_of(has: Sql, first: Sql, others: Sql) -> Sql:
     )
 
 
-def _component_amount(component: str) -> Sql:
+def _component_amount(component: str, columns: Columns) -> Key:
+    if component in AMOUNT_COLUMNS and columns is Columns.TELL_ALL:
+        return Key(Sql(AMOUNT_COLUMNS[component]))
     # A sum might not fit 64 bits: several amounts stay apart, as text.
-    document = Sql(
+    listed = Sql(
         "(SELECT group_concat(json_extract(each.value, '$.amount')) FROM json_each(document, '$.components') AS each"
         " WHERE json_extract(each.value, '$.name') = ?)",
         (component,),
     )
-    if component not in AMOUNT_COLUMNS:
-        return document
-    column = AMOUNT_COLUMNS[component]
-    return Sql(f"CASE WHEN more IS NULL THEN {column} ELSE {document.sql} END", document.parameters)
+    return Key(listed, costly=True)
 
 
-def _is_present(component: str) -> Sql:
+def _is_present(component: str) -> Key:
     if component in AMOUNT_COLUMNS:  # these tell even where a name occurs more than once
-        return Sql(f"CASE WHEN {AMOUNT_COLUMNS[component]} IS NULL THEN 0 ELSE 1 END")
-    compiled = compile_condition(ComponentCompares(component, Comparison.GTE, 0))
-    return Sql(f"CASE WHEN {compiled.sql} THEN 1 ELSE 0 END", compiled.parameters)
+        return Key(Sql(f"CASE WHEN {AMOUNT_COLUMNS[component]} IS NULL THEN 0 ELSE 1 END"))
+    compiled = compile_condition(ComponentCompares(component, Comparison.GTE, 0), Columns.MAY_TELL)
+    return Key(Sql(f"CASE WHEN {compiled.sql} THEN 1 ELSE 0 END", compiled.parameters), costly=True)
 
 
-def _scores_of_several(component: str) -> Sql:
-    # Unless several components may have one name, the set of scores tells.
-    return Sql(
-        "CASE WHEN more IS NOT NULL THEN (SELECT json_extract(each.value, '$.scores')"
+def _scores_of_several(component: str, columns: Columns) -> Key:
+    if columns is Columns.TELL_ALL:  # the set of scores tells
+        return Key(Sql("NULL"))
+    first = Sql(
+        "(SELECT json_extract(each.value, '$.scores')"
         " FROM json_each(document, '$.components') AS each WHERE json_extract(each.value, '$.name') = ?"
-        " ORDER BY each.key LIMIT 1) END",
+        " ORDER BY each.key LIMIT 1)",
         (component,),
     )
+    return Key(first, costly=True)
 
 
-def _first_day(moment: Sql, unit: CalendarUnit) -> Sql:
+def _first_day(moment: Sql, unit: CalendarUnit) -> Key:
     # Division truncates toward zero; before 1970 that would be the next second.
+    if unit is CalendarUnit.DAY:  # a number is quicker to group by, and days have one length
+        day = f"({moment.sql} - 86399999999 * ({moment.sql} < 0)) / 86400000000"
+        return Key(Sql(day, moment.parameters * 2), f"strftime('{_FORMATS[unit]}', {{}} * 86400, 'unixepoch')")
     seconds = f"({moment.sql} - 999999 * ({moment.sql} < 0)) / 1000000"
-    return Sql(f"strftime('{_FORMATS[unit]}', {seconds}, 'unixepoch')", moment.parameters * 2)
+    return Key(Sql(f"strftime('{_FORMATS[unit]}', {seconds}, 'unixepoch')", moment.parameters * 2))

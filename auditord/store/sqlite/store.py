@@ -183,7 +183,7 @@ class SqliteRecordStore:
         """See :class:`RecordStore`."""
         try:
             with noticing_overflow():
-                return await self._sums(query, Arithmetic.PLAIN)
+                return await self._sums(query, Arithmetic.LIKELY)
         except Overflow:
             return await self._sums(query, Arithmetic.SPLIT)
 
@@ -231,7 +231,7 @@ class SqliteRecordStore:
         return self._has_outbox and is_carried_on(provenance)
 
     async def _sums(self, query: AggregateQuery, arithmetic: Arithmetic) -> Aggregates:
-        compiled = compile_aggregate(query, SqliteDialect(arithmetic))
+        compiled = compile_aggregate(query, SqliteDialect(arithmetic, windowed=query.window is not None))
         folding = Folding(query, compiled.parts)
 
         def fold(cursor: sqlite3.Cursor) -> list[Row]:  # in a reader's thread: thousands of groups take their time

@@ -8,16 +8,20 @@ import sqlite3
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from enum import Enum
-from typing import LiteralString
+from typing import LiteralString, TypeAlias
 
 from auditord.store.aggregates import WHOLE, Limbs
+
+Pieces: TypeAlias = Sequence[tuple[LiteralString, int]]
+"""What a number is multiplied as: columns, and for each by how many bits it is shifted."""
 
 
 class Arithmetic(Enum):
     """How numbers are summed up."""
 
-    PLAIN = "plain"
-    """As they are: fast, and enough unless amounts are bytes."""
+    LIKELY = "likely"
+    """As they are, but bytes and microseconds are multiplied in pieces of 20 bits and the rest: fast, and enough unless
+    amounts are out of the ordinary."""
     SPLIT = "split"
     """In limbs of at most 32 bits: enough for the sum of two billion numbers of any size."""
 
@@ -39,21 +43,37 @@ def noticing_overflow() -> Generator[None, None, None]:
 
 def sum_of(number: LiteralString, arithmetic: Arithmetic) -> tuple[Sequence[LiteralString], Limbs]:
     """Columns that sum up a column of whole numbers that are not negative, and what they stand for."""
-    if arithmetic is Arithmetic.PLAIN:
+    if arithmetic is Arithmetic.LIKELY:
         return [f"sum({number})"], WHOLE
     return _split(number), (31, 0)
 
 
-def product_sum(
-    amount: LiteralString, runtime: LiteralString, arithmetic: Arithmetic
-) -> tuple[Sequence[LiteralString], Limbs]:
-    """The same for the product of an amount of up to 63 bits and a runtime.
+def whole(number: LiteralString) -> Pieces:
+    """A column that is multiplied as it is."""
+    return ((number, 0),)
+
+
+def pieces(number: LiteralString) -> Pieces:
+    """A column that is multiplied in pieces: the last 20 bits, and all above them.
+
+    Where an amount of up to 4 TB and a runtime of up to 50 days in microseconds both are, 500,000 products fit a sum.
+    """
+    return ((f"({number} >> 20)", 20), (f"({number} & 1048575)", 0))
+
+
+def product_sum(amount: Pieces, runtime: Pieces) -> tuple[Sequence[LiteralString], Limbs]:
+    """Columns that sum up the product of both, and what they stand for."""
+    products = [(left, right) for left in amount for right in runtime]
+    columns: list[LiteralString] = [f"sum({left} * {right})" for (left, _), (right, _) in products]
+    return columns, tuple([shift + other for (_, shift), (_, other) in products])
+
+
+def split_product_sum(amount: LiteralString, runtime: LiteralString) -> tuple[Sequence[LiteralString], Limbs]:
+    """The same for an amount of up to 63 bits and any runtime.
 
     Runtimes have 59 bits at most (microseconds between the years 1 and 9999), products of halves 62 bits; those are
     split once more, so that what is summed up has 32 bits at most.
     """
-    if arithmetic is Arithmetic.PLAIN:
-        return [f"sum({amount} * {runtime})"], WHOLE
     halves: tuple[tuple[LiteralString, int], ...] = (
         (f"({amount} >> 31) * ({runtime} >> 30)", 61),
         (f"({amount} >> 31) * ({runtime} & 1073741823)", 31),

@@ -11,7 +11,16 @@ from auditord.database.migrations import load_migrations, migrate
 from auditord.store.aggregates_sql import compile_aggregate
 from auditord.store.sqlite.aggregates import SqliteDialect, take_rows
 from auditord.store.sqlite.store import MIGRATIONS
-from auditord.store.sqlite.sums import Arithmetic, Overflow, noticing_overflow, product_sum, sum_of
+from auditord.store.sqlite.sums import (
+    Arithmetic,
+    Overflow,
+    noticing_overflow,
+    pieces,
+    product_sum,
+    split_product_sum,
+    sum_of,
+    whole,
+)
 from auditord_hookspecs import (
     AggregateQuery,
     CalendarPeriod,
@@ -51,7 +60,7 @@ def connection() -> Iterator[sqlite3.Connection]:
 
 
 def plan(connection: sqlite3.Connection, query: AggregateQuery) -> list[str]:
-    statement = compile_aggregate(query, SqliteDialect(Arithmetic.PLAIN)).statement
+    statement = compile_aggregate(query, SqliteDialect(Arithmetic.LIKELY, windowed=query.window is not None)).statement
     steps = connection.execute(f"EXPLAIN QUERY PLAN {statement.sql}", statement.parameters)
     return [step for *_, step in steps if " records " in step]
 
@@ -60,7 +69,7 @@ def test_everything_that_is_asked_for_is_a_parameter() -> None:
     by = (MetaValue("o'key"), MetaValue('o"key'), ComponentAmount("o'name"), ComponentPresent("o'name"), SCORE)
     query = AggregateQuery(MetaContains("o'key", "o'value"), by, (ComponentUsage("o'name", ("o'score",)),), DAY, START)
     for arithmetic in Arithmetic:
-        statement = compile_aggregate(query, SqliteDialect(arithmetic)).statement
+        statement = compile_aggregate(query, SqliteDialect(arithmetic, windowed=True)).statement
         assert "o'" not in statement.sql
         assert 'o"' not in statement.sql
         assert statement.sql.count("?") == len(statement.parameters)
@@ -72,21 +81,23 @@ FEW = "SEARCH records USING INDEX records_with_more (stop_time>? AND stop_time<?
 
 def test_a_period_by_columns_is_read_from_one_index_alone(connection: sqlite3.Connection) -> None:
     where = during(TimeField.STOP)
-    assert plan(connection, AggregateQuery(where, (SITE, GROUP), CORES)) == [BY_STOP, FEW]
+    assert plan(connection, AggregateQuery(where, (SITE, GROUP), CORES)) == [BY_STOP, FEW, FEW]
     known = (GROUP, ComponentPresent("TotalCPU"))
-    assert plan(connection, AggregateQuery(where, known, CORES)) == [BY_STOP, FEW]
+    assert plan(connection, AggregateQuery(where, known, CORES)) == [BY_STOP, FEW, FEW]
     months = (GROUP, CalendarPeriod(CalendarUnit.MONTH))
-    assert plan(connection, AggregateQuery(where, months)) == [BY_STOP]
+    assert plan(connection, AggregateQuery(where, months)) == [BY_STOP, FEW]
 
 
 def test_started_in_a_period_is_found_by_the_index_on_starts(connection: sqlite3.Connection) -> None:
-    (steps,) = plan(connection, AggregateQuery(during(TimeField.START), (GROUP,)))
+    steps, _ = plan(connection, AggregateQuery(during(TimeField.START), (GROUP,)))
     assert steps == "SEARCH records USING INDEX records_by_start (start_time>? AND start_time<?)"
 
 
 def test_a_window_begins_where_the_first_overlaps(connection: sqlite3.Connection) -> None:
     assert plan(connection, AggregateQuery(by=(SITE, GROUP), usage=CORES, window=DAY, as_of=DAY.stop)) == [
         "SEARCH records USING COVERING INDEX records_by_stop (stop_time>?)",
+        "SEARCH records USING COVERING INDEX records_by_stop (stop_time=?)",
+        "SEARCH records USING INDEX records_with_more (stop_time>?)",
         "SEARCH records USING COVERING INDEX records_by_stop (stop_time=?)",
         "SEARCH records USING INDEX records_with_more (stop_time>?)",
         "SEARCH records USING INDEX records_with_more (stop_time=?)",
@@ -103,7 +114,7 @@ def test_split_sums_are_exact_and_their_limbs_leave_room_for_two_billion(
 ) -> None:
     for (columns, limbs), expected in (
         (sum_of("column1", Arithmetic.SPLIT), amount),
-        (product_sum("column1", "column2", Arithmetic.SPLIT), amount * runtime),
+        (split_product_sum("column1", "column2"), amount * runtime),
     ):
         rows = ROWS.format(amount=amount, runtime=runtime)
         found = connection.execute(f"SELECT {', '.join(columns)} FROM {rows}").fetchone()  # noqa: S608 our own
@@ -111,9 +122,19 @@ def test_split_sums_are_exact_and_their_limbs_leave_room_for_two_billion(
         assert sum(limb << shift for limb, shift in zip(found, limbs, strict=True)) == 3 * expected
 
 
+@pytest.mark.parametrize("amount", [0, 2**20 - 1, 2**20, 4 * 10**12])
+@pytest.mark.parametrize("runtime", [0, 1, 2**20, 50 * 86_400 * 10**6])
+def test_bytes_times_microseconds_fit_in_pieces(connection: sqlite3.Connection, amount: int, runtime: int) -> None:
+    columns, limbs = product_sum(pieces("column1"), pieces("column2"))
+    rows = ROWS.format(amount=amount, runtime=runtime)
+    found = connection.execute(f"SELECT {', '.join(columns)} FROM {rows}").fetchone()  # noqa: S608 our own
+    assert all(isinstance(limb, int) and limb * 500_000 < 3 * 2**63 for limb in found)
+    assert sum(limb << shift for limb, shift in zip(found, limbs, strict=True)) == 3 * amount * runtime
+
+
 @pytest.mark.parametrize(("amount", "runtime"), [(2**61, 2), (2**32, 2**32), (MAX_AMOUNT, 1)])
 def test_plain_sums_that_do_not_fit_are_noticed(connection: sqlite3.Connection, amount: int, runtime: int) -> None:
-    columns, _ = product_sum("column1", "column2", Arithmetic.PLAIN)
+    columns, _ = product_sum(whole("column1"), whole("column2"))
     rows = ROWS.format(amount=amount, runtime=runtime)
     with pytest.raises(Overflow), noticing_overflow():
         take_rows(connection.execute(f"SELECT {columns[0]} FROM {rows}"))  # noqa: S608 our own

@@ -26,7 +26,7 @@ DAY = Window(START, START + timedelta(1))
 def test_everything_that_is_asked_for_is_a_parameter(products: Products) -> None:
     by = (MetaValue("o'key"), MetaValue("%key"), ComponentAmount("o'name"), ComponentPresent("o'name"), SCORE)
     query = AggregateQuery(MetaContains("o'key", "o'value"), by, (ComponentUsage("o'name", ("o'score",)),), DAY, START)
-    statement = compile_aggregate(query, PostgresDialect(products)).statement
+    statement = compile_aggregate(query, PostgresDialect(products, windowed=True)).statement
     assert "o'" not in statement.sql
     assert statement.sql.count("%") == statement.sql.count("%s") == len(statement.parameters)
 
@@ -41,5 +41,5 @@ def test_names_that_no_record_can_have_are_not_asked_for(text: str) -> None:
         ScoreValue(text, "score"),
     )
     query = AggregateQuery(by=by, usage=(ComponentUsage(text, ("score",)),))
-    parameters = compile_aggregate(query, PostgresDialect(Products.PLAIN)).statement.parameters
+    parameters = compile_aggregate(query, PostgresDialect(Products.LIKELY, windowed=False)).statement.parameters
     assert text not in parameters
