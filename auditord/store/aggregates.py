@@ -7,7 +7,7 @@ Their columns are: the number of the part; one for each dimension; the scores of
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
@@ -63,18 +63,16 @@ class _Usage:
     """The sums for the components of one name, as they grow."""
 
     query: ComponentUsage
+    by_score: Mapping[str, defaultdict[Decimal | None, AmountSums]]
     sums: AmountSums = field(default_factory=AmountSums)
-    by_score: dict[str, defaultdict[Decimal | None, AmountSums]] = field(
-        default_factory=lambda: defaultdict(lambda: defaultdict(AmountSums))
-    )
 
     def add(self, sums: AmountSums, scores: _Scores) -> None:
         self.sums += sums
-        for score in self.query.scores:
-            self.by_score[score][scores.get((self.query.component, score))] += sums
+        for score, by_value in self.by_score.items():
+            by_value[scores.get((self.query.component, score))] += sums
 
     def result(self) -> UsageSums:
-        return UsageSums(self.sums, {score: ScoreSums(self.by_score[score]) for score in self.query.scores})
+        return UsageSums(self.sums, {score: ScoreSums(by_value) for score, by_value in self.by_score.items()})
 
 
 @dataclass(slots=True, eq=False)
@@ -102,6 +100,7 @@ class Folding:
     def __init__(self, query: AggregateQuery, parts: Sequence[Part]) -> None:
         self._query = query
         self._parts = parts
+        self._readers = [_reader(dimension) for dimension in query.by]
         self._groups: dict[_Key, _Group] = {}
         self._known_scores: dict[str, _Scores] = {}
 
@@ -113,38 +112,39 @@ class Folding:
 
     def result(self) -> Aggregates:
         """The answer, once all rows have been taken up."""
-        keys = sorted(self._groups, key=_in_order)
+        keys = _ordered(self._groups)
         return Aggregates(tuple([self._groups[key].result(key) for key in keys]), self._query.ticks_per_second)
 
     def _add(self, part: Part, columns: Sequence[Any]) -> None:  # Any: see Row
-        dimensions = len(self._query.by)
+        dimensions = len(self._readers)
         scores = self._scores(columns[dimensions])
         numbers: Iterator[Any] = iter(columns[dimensions + 2 :])  # Any: see Row
-        counted = None if part.runtime is None else [next(numbers) for _ in range(3)]
+        counted = None if part.runtime is None else (next(numbers), next(numbers), next(numbers))
         if counted is not None and not counted[0]:
             return  # sums over nothing
-        values = [self._key_value(by, value, scores) for by, value in zip(self._query.by, columns, strict=False)]
-        group = self._group(tuple(values))
+        group = self._group(tuple([read(value, scores) for read, value in zip(self._readers, columns, strict=False)]))
         if counted is not None and part.runtime is not None:
-            group.records += int(counted[0])
-            group.stops += [int(stop) for stop in counted[1:]]
+            records, first, last = counted
+            group.records += int(records)
+            group.stops += (int(first), int(last))
             group.runtime += _number(numbers, part.runtime) or 0
         self._add_usage(group, part, numbers, scores, columns[dimensions + 1])
 
     def _add_usage(
         self, group: _Group, part: Part, numbers: Iterator[int | None], scores: _Scores, component: str | None
     ) -> None:
-        for position, *limbs in part.usage:
-            amount, product = [_number(numbers, each) for each in limbs]
+        for position, of_amount, of_product in part.usage:
+            amount, product = _number(numbers, of_amount), _number(numbers, of_product)
             usage = group.usage[position]
             if amount is not None and product is not None:
                 found = scores if component is None else _component_scores(usage.query.component, component)
                 usage.add(AmountSums(amount, product), found)
 
     def _group(self, key: _Key) -> _Group:
-        if key not in self._groups:
-            self._groups[key] = _Group(tuple([_Usage(usage) for usage in self._query.usage]))
-        return self._groups[key]
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = _Group(tuple([_usage(each) for each in self._query.usage]))
+        return group
 
     def _scores(self, text: str | None) -> _Scores:
         if text is None:
@@ -152,20 +152,6 @@ class Folding:
         if text not in self._known_scores:
             self._known_scores[text] = _set_of_scores(text)
         return self._known_scores[text]
-
-    def _key_value(self, dimension: Dimension, value: Any, scores: _Scores) -> KeyValue:  # Any: see Row
-        match dimension:
-            case ScoreValue(component, score):
-                found = scores if value is None else _component_scores(component, value)
-                return found.get((component, score))
-            case ComponentAmount():
-                return None if value is None else sum(map(int, str(value).split(",")))
-            case ComponentPresent():
-                return bool(int(value or 0))  # SQL NULL: no record can have it
-            case CalendarPeriod():
-                return date.fromisoformat(value)
-            case MetaValue():
-                return None if value is None else str(value)
 
 
 def folded(query: AggregateQuery, parts: Sequence[Part], rows: Iterable[Row]) -> Aggregates:
@@ -196,6 +182,34 @@ def _set_of_scores(text: str) -> _Scores:
 def _component_scores(component: str, text: str) -> _Scores:
     scores = msgspec.json.decode(text, type=tuple[Score, ...])
     return {(component, score.name): exact_score(score.value) for score in reversed(scores)}
+
+
+def _usage(query: ComponentUsage) -> _Usage:
+    return _Usage(query, {score: defaultdict(AmountSums) for score in query.scores})
+
+
+def _reader(dimension: Dimension) -> Callable[[Any, _Scores], KeyValue]:  # Any: see Row
+    """What makes the value of a key from its column and the scores of its record."""
+    match dimension:
+        case ScoreValue(component, score):
+            return lambda value, scores: (scores if value is None else _component_scores(component, value)).get(
+                (component, score)
+            )
+        case ComponentAmount():
+            return lambda value, _: None if value is None else sum(map(int, str(value).split(",")))
+        case ComponentPresent():
+            return lambda value, _: bool(int(value or 0))  # SQL NULL: no record can have it
+        case CalendarPeriod():
+            return lambda value, _: date.fromisoformat(value)
+        case MetaValue():
+            return lambda value, _: None if value is None else str(value)
+
+
+def _ordered(keys: Collection[_Key]) -> list[_Key]:
+    try:
+        return sorted(keys)  # each place has one type, unless there is a None
+    except TypeError:
+        return sorted(keys, key=_in_order)
 
 
 def _in_order(key: _Key) -> list[tuple[bool, KeyValue]]:
