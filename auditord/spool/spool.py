@@ -3,7 +3,7 @@
 import hashlib
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -100,6 +100,7 @@ class Spool:
         Raises:
             SchemaMismatch: it is of another version.
         """
+        _make(state_dir)
         if (state_dir / FILE).exists():
             await Database.open_read_only(state_dir / FILE, MIGRATIONS).close()
         async with cls.opened(state_dir, now) as spool:
@@ -326,3 +327,8 @@ def _figures(connection: sqlite3.Connection) -> Figures:
         refused_bodies=counters.get("refused_bodies", 0),
         dropped_bodies=counters.get("dropped_bodies", 0),
     )
+
+
+def _make(folder: Path) -> None:
+    with suppress(OSError):  # opening a file in it says better what is wrong
+        folder.mkdir(mode=0o750, parents=True, exist_ok=True)

@@ -225,7 +225,6 @@ def test_records_elsewhere_need_no_store_here(run: Run, tmp_path: Path) -> None:
     with fake_auditor() as auditor:
         auditor.add([make_record("a"), make_record("b")])
         mine = {"kind": "count", "source": {"url": auditor.url}}
-        (tmp_path / "state").mkdir()
         (tmp_path / "a.json").write_text(json.dumps({"state_dir": str(tmp_path / "state"), "plugins": {"mine": mine}}))
         for words, shown in ((["count", "--dry-run"], 1), (["count"], 1), (["count", "--dry-run"], 2), (["count"], 2)):
             assert run(*words).output == f"2 records, run {shown}\n"
