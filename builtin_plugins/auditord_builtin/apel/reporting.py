@@ -135,6 +135,8 @@ class Reporter:
             messages=tuple([pack([message]) for message in messages]),
         )
         planned = msgspec.structs.replace(book, there=pack([*(there | will_be).values()]), outbox=outbox)
+        if not messages and self.context.dry_run:
+            self.context.show(f"{site} {month}: there is nothing to report")
         return planned if messages else self._closed(planned, outbox)
 
     def _messages(self, site: str, month: Month, gone: Sequence[SummaryRow], found: "Found") -> Sequence[Message]:

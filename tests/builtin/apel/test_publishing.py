@@ -309,6 +309,7 @@ async def test_a_dry_run_shows_each_message_and_does_nothing() -> None:
     context.dry_run = True
     await run_apel(settings(), context)
     state_of_dry_run, shown = context.state, context.shown
+    assert "SITE-B 2026-03: there is nothing to report" in shown
     context.dry_run, context.state = False, None
     await publish(settings(), context, broker)
     assert shown[0] == "Nothing could be sent: /none.pem: cannot be read: No such file or directory"
