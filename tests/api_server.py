@@ -155,6 +155,7 @@ class Api:
     spool: Spool
     registry: CollectorRegistry
     faults: Faults = field(default_factory=Faults)
+    url: str = ""
 
     async def ask(
         self, method: str, target: str, body: object = None, headers: Mapping[str, str] | None = None
@@ -222,7 +223,7 @@ async def api_server(
         ) as (url,),
         aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(ssl=client_tls)) as session,
     ):
-        yield Api(session, store, spool, registry, faults)
+        yield Api(session, store, spool, registry, faults, url)
 
 
 def record(record_id: str, **members: object) -> dict[str, object]:

@@ -110,7 +110,7 @@ async def test_large_bodies_take_turns_and_all_arrive(api: Api) -> None:
 
 
 async def test_small_ones_do_not_wait_for_a_body_that_does_not_come(api: Api) -> None:
-    port = int(str(api.session._base_url).rstrip("/").rpartition(":")[2])
+    port = int(api.url.rpartition(":")[2])
     named = {"Host": "localhost", "Content-Type": "application/json", "Content-Length": 1 << 20}
     head = "POST /records HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in named.items()) + "\r\n["
     stalled = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]

@@ -18,7 +18,7 @@ from auditord.errors import ConfigurationError
 from auditord.web.accepting import accepting
 from auditord.web.listeners import bound_sockets
 from auditord.web.tls import server_context
-from tests.api_server import Api, api_server, record
+from tests.api_server import api_server, record
 from tests.host_certificates import Authority, HostFiles
 
 pytestmark = pytest.mark.anyio
@@ -41,14 +41,10 @@ def client_side(authority: Authority, files: HostFiles | None = None) -> ssl.SSL
     return context
 
 
-def url_of(api: Api) -> str:
-    return str(api.session._base_url).rstrip("/")
-
-
 async def test_records_go_in_and_out(tmp_path: Path, authority: Authority) -> None:
     host = authority.issue("host", old_style_key=False)
     async with api_server(tmp_path, listen=tls(host), client_tls=client_side(authority)) as api:
-        assert url_of(api).startswith("https://127.0.0.1:")
+        assert api.url.startswith("https://127.0.0.1:")
         assert (await api.ask("POST", "/record", record("a"))).status == 200
         assert b'"a"' in (await api.get("/records")).body
 
@@ -61,7 +57,7 @@ async def test_without_a_certificate_nobody_gets_in_where_one_is_required(tmp_pa
     async with api_server(tmp_path, listen=listen, client_tls=client_side(authority, client)) as api:
         assert (await api.get("/health_check")).status == 200
         for shown in (Tls(authority.file), Tls(authority.file, stranger.certificate, stranger.key)):
-            async with AsyncClient(url_of(api), tls=shown, retry_waits=()) as refused:
+            async with AsyncClient(api.url, tls=shown, retry_waits=()) as refused:
                 with pytest.raises(ClientError):
                     await refused.get("a")
 
@@ -77,7 +73,7 @@ async def test_where_a_certificate_is_optional_a_wrong_one_is_still_refused(
         assert (await api.get("/health_check")).status == 200
         async with aiohttp.ClientSession() as other:
             with pytest.raises(aiohttp.ClientError):
-                await other.get(f"{url_of(api)}/health_check", ssl=client_side(authority, stranger))
+                await other.get(f"{api.url}/health_check", ssl=client_side(authority, stranger))
 
 
 async def test_plain_http_is_not_answered_and_old_versions_are_not_spoken(tmp_path: Path, authority: Authority) -> None:
@@ -85,8 +81,8 @@ async def test_plain_http_is_not_answered_and_old_versions_are_not_spoken(tmp_pa
     async with api_server(tmp_path, listen=tls(host), client_tls=client_side(authority)) as api:
         async with aiohttp.ClientSession() as plain:
             with pytest.raises(aiohttp.ClientError):
-                await plain.get(url_of(api).replace("https:", "http:") + "/health_check")
-        port = int(url_of(api).rpartition(":")[2])
+                await plain.get(api.url.replace("https:", "http:") + "/health_check")
+        port = int(api.url.rpartition(":")[2])
         with pytest.raises(ssl.SSLError):
             await asyncio.to_thread(old_handshake, port)
 
