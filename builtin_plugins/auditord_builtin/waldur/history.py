@@ -99,6 +99,7 @@ async def load_history(
             say(f"📅 Processing month {number + 1}/{len(months)}: {month.name}")
             await loading.load(month)
             if loading.hopeless:
+                loading.give_up(months[number + 1 :])
                 break
     if context.dry_run:
         say("This was a dry run: nothing was written")
@@ -179,6 +180,10 @@ class _Loading:
             self._say(f"❌ Failed to process {month.name}: {error}")
         if not problems:
             del self.failed[month.name]
+
+    def give_up(self, months: Sequence[BillingMonth]) -> None:
+        """Remember the months that are not tried: they are no better off than one that failed."""
+        self.failed |= {month.name: ["not tried, see above"] for month in months}
 
     async def _load(self, month: BillingMonth, problems: list[str]) -> None:
         if not self._offered.resources:

@@ -190,8 +190,9 @@ class _Planner:
         return self._held(
             account,
             "decrease",
-            f"{would}; see auditord waldur explain {account} --month {self._month.name}, and allow it with"
-            " auditord waldur report --once --allow-decrease if the records are right",
+            f"{would}; see auditord waldur explain {account} --month {self._month.name}, and if the records are right"
+            " allow it: with auditord waldur report --once --allow-decrease for the months that are reported, with"
+            " allow_decrease in the configuration for load-history",
         )
 
     def _held(self, account: str, anomaly: Anomaly, text: str) -> HeldBack:
