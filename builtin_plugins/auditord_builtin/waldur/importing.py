@@ -99,8 +99,10 @@ def import_agent(document: Document, environment: Mapping[str, str]) -> Imported
     if not isinstance(document.get("offerings"), list):
         return None
     offerings: list[Document] = document["offerings"]
-    if not any("waldur_offering_uuid" in each for each in offerings):
+    if not any(isinstance(each, Mapping) and "waldur_offering_uuid" in each for each in offerings):
         return None
+    for number, offering in enumerate(offerings):
+        _check_shape(offering, f"offerings[{number}]")
     result = _Import()
     names = _instance_names([str(each.get("name", "")) for each in offerings])
     for name, offering in zip(names, offerings, strict=True):
@@ -108,6 +110,25 @@ def import_agent(document: Document, environment: Mapping[str, str]) -> Imported
     _import_level(result, document, environment)
     result.drop("", document, _DROPPED, _TOP, "the agent does not know this option and ignored it; a typing error?")
     return ImportedConfig(result.sections, result.comments, result.dropped)
+
+
+def _check_shape(offering: Any, place: str) -> None:  # Any: an operator's YAML
+    """Return if there are mappings where the agent has some.
+
+    Raises:
+        ValueError: there is something else, or nothing.
+    """
+    _check_mapping(offering, place)
+    _check_mapping(offering.get("backend_settings") or {}, f"{place}.backend_settings")
+    components = offering.get("backend_components")
+    _check_mapping(components, f"{place}.backend_components")
+    for key, component in components.items():
+        _check_mapping(component, f"{place}.backend_components.{key}")
+
+
+def _check_mapping(given: Any, place: str) -> None:  # Any: an operator's YAML
+    if not isinstance(given, Mapping):
+        raise ValueError(f"{place}: expected options below it, got {'nothing' if given is None else repr(given)}")  # noqa: TRY004 callers tell of ValueErrors
 
 
 def _instance_names(names: list[str]) -> list[str]:

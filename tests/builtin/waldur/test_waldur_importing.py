@@ -119,3 +119,23 @@ def test_the_environment_of_import_counts(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("document", [{}, {"offerings": []}, {"offerings": 1}, {"offerings": [{"name": "x"}]}])
 def test_other_files_are_left_to_others(document: dict[str, Any]) -> None:
     assert import_agent(document, {}) is None
+
+
+@pytest.mark.parametrize(
+    ("offering", "words"),
+    [
+        ({}, r"offerings\[0\]\.backend_components: expected options below it, got nothing"),
+        ({"backend_components": ["cpu"]}, r"offerings\[0\]\.backend_components: .* got \['cpu'\]"),
+        ({"backend_components": {"cpu": None}}, r"offerings\[0\]\.backend_components\.cpu: .* got nothing"),
+        ({"backend_components": {}, "backend_settings": "x"}, r"offerings\[0\]\.backend_settings: .* got 'x'"),
+    ],
+)
+def test_what_the_agent_could_not_read_is_said_by_its_place(offering: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        import_agent({"offerings": [{"name": "x", "waldur_offering_uuid": "u", **offering}]}, {})
+
+
+def test_an_offering_that_is_none_is_said() -> None:
+    offerings = [{"waldur_offering_uuid": "u", "backend_components": {}}, "x"]
+    with pytest.raises(ValueError, match=r"offerings\[1\]: expected options below it, got 'x'"):
+        import_agent({"offerings": offerings}, {})
