@@ -71,7 +71,18 @@ class Writer:
             for record in records
             if record.record_id in stored
         ]
-        await self.store.amend(corrections, self.provenance)  # what is changed meanwhile shows when it is compared
+        # What is changed meanwhile, and what is refused, shows when it is compared.
+        try:
+            await self.store.amend(corrections, self.provenance)
+        except InvalidRecord:
+            for correction in corrections:
+                await self._correct_alone(correction)
+
+    async def _correct_alone(self, correction: Amendment) -> None:
+        try:
+            await self.store.amend([correction], self.provenance)
+        except InvalidRecord as error:
+            self.refused(str(error))
 
     async def _add(self, records: Sequence[Record]) -> Sequence[Verdict | None]:
         try:

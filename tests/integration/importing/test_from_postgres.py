@@ -102,6 +102,16 @@ def test_what_is_stored_otherwise_stays_is_listed_and_can_be_replaced(target: Ta
     assert target.history("bare") == [encode_record(other)]
 
 
+def test_names_that_become_one_do_not_end_the_corrections(sqlite_target: Target, empty_postgres_url: str) -> None:
+    twins = [make_record(name, cores=cores) for name, cores in (("a%2Fb", 2), ("a/b", 3), ("c", 4))]
+    make_auditor(empty_postgres_url, twins)
+    sqlite_target.add([make_record("a/b", cores=9), make_record("c", cores=9)])
+    done = sqlite_target.run(empty_postgres_url, "--unquote", "--replace")
+    assert done.exit_code == 1
+    assert "different: row with id " in done.stderr
+    assert sqlite_target.stored()["c"] == twins[2]
+
+
 def test_a_dry_run_changes_nothing_and_says_what_would_be(target: Target, auditor: str) -> None:
     target.add([make_record("open", runtime=None), make_record("bare", cores=7)])
     insert_raw(auditor, " ", None, "[]")
