@@ -11,6 +11,9 @@ from auditord_hookspecs.wire import decode_record
 LONGEST_REASON: Final = 1_000
 """Characters."""
 
+COLLECTED_AGAIN: Final = "collected again with --replace"
+"""The reason that is kept for what a replacement overwrites."""
+
 
 class Action(Enum):
     """What somebody does to a record."""

@@ -105,7 +105,7 @@ class RecordStore(Protocol):
         ...
 
     async def replace(self, record: Record, provenance: Provenance, alternate_id: str | None = None) -> Verdict:
-        """Insert or overwrite a record on purpose; ADDED, SAME or DIFFERENT says what was there.
+        """Insert or overwrite a record on purpose; ADDED, SAME or DIFFERENT says what was there, which is kept.
 
         With an alternate id, a record of another start is another run and stays: the new one gets the alternate id.
         """

@@ -5,9 +5,6 @@ at the same time look again.
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
-
-import msgspec
 
 from auditord.database.postgres import Connection
 from auditord.store.amendments import Action, Amended, Version
@@ -17,18 +14,11 @@ from auditord.store.postgres.counting import QUERIES as COUNTING
 from auditord.store.postgres.counting import Tally
 from auditord.store.postgres.rows import as_json, make_row
 from auditord.store.postgres.sources import QUERIES, Numbers, Sources
+from auditord.store.postgres.versions import Kept, keep_versions
 from auditord.store.prepared import Prepared
 from auditord.store.protocol import Provenance
 from auditord.store.rows import Offer
 from auditord_hookspecs.wire import decode_record
-
-
-class _Kept(msgspec.Struct, frozen=True, gc=False):
-    record_id: str
-    action: str
-    reason: str
-    changed_at: datetime
-    changed_by: int
 
 
 async def amend(
@@ -75,10 +65,10 @@ async def _keep_versions(
 ) -> None:
     by = numbers.source(provenance)
     kept = [
-        _Kept(each.record_id, each.amendment.action.value, each.amendment.reason, provenance.received_at, by)
+        Kept(each.record_id, each.amendment.action.value, each.amendment.reason, provenance.received_at, by)
         for each in done
     ]
-    await connection.execute(QUERIES["keep_versions"], (as_json(kept),))
+    await keep_versions(connection, kept)
 
 
 async def _write(

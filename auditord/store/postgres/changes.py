@@ -13,6 +13,7 @@ from psycopg import errors
 from auditord.database.postgres import Connection
 from auditord.database.postgres.faults import is_passing, is_permanent
 from auditord.errors import StoreUnavailable
+from auditord.store.amendments import COLLECTED_AGAIN, Action
 from auditord.store.postgres import outbox
 from auditord.store.postgres.counting import QUERIES as COUNTING
 from auditord.store.postgres.counting import Tally
@@ -30,6 +31,7 @@ from auditord.store.postgres.ledger import (
 )
 from auditord.store.postgres.rows import COPY_TYPES, as_json, copy_rows, make_move, make_row
 from auditord.store.postgres.sources import QUERIES, Numbers, Sources
+from auditord.store.postgres.versions import Kept, keep_versions
 from auditord.store.protocol import Verdict
 from auditord.store.rows import Offer
 from auditord.store.verdicts import Identity
@@ -149,6 +151,8 @@ class Transactions:
             await _insert(connection, new, numbers)
         if ledger.touched:
             await _lock(connection, ledger)
+        if ledger.replaced:
+            await keep_versions(connection, _kept(ledger, numbers))
         if overwritten:
             await connection.execute(QUERIES["overwrite_records"], (_rows(overwritten, numbers),))
         if moved := sorted(ledger.moved, key=_record_id):
@@ -204,6 +208,13 @@ async def again(work: Callable[[], Awaitable[T]]) -> T:
             if not is_passing(error):
                 raise
     raise StoreUnavailable(f"Other transactions were faster {_ATTEMPTS} times in a row: try again.")
+
+
+def _kept(ledger: Ledger, numbers: Numbers) -> Sequence[Kept]:
+    return [
+        Kept(record_id, Action.CORRECT.value, COLLECTED_AGAIN, by.received_at, numbers.source(by))
+        for record_id, by in sorted(ledger.replaced.items())
+    ]
 
 
 def _rows(offers: Sequence[Offer], numbers: Numbers) -> str:

@@ -118,6 +118,8 @@ class Ledger:
         """Ids whose differences are to be forgotten."""
         self.differences: dict[tuple[str, int], Offer] = {}
         """What is to be noted as a difference, in order, by id and content."""
+        self.replaced: dict[str, Provenance] = {}
+        """Stored records that are changed on purpose, and who wants it."""
         self._now: dict[str, Stored] = dict(before)
         self._moved: set[str] = set()  # of the stored ones, those of which nothing but the times changes
 
@@ -193,7 +195,11 @@ class Ledger:
         self._carry("insert" if stored is None else "replace", offer)
         if stored is None:
             return Verdict.ADDED
-        return Verdict.SAME if stored.identity == offer.identity else Verdict.DIFFERENT
+        if stored.identity == offer.identity:
+            return Verdict.SAME
+        if offer.record.record_id in self.before:
+            self.replaced[offer.record.record_id] = offer.provenance
+        return Verdict.DIFFERENT
 
     def _overwrite(self, offer: Offer) -> None:
         record_id = offer.record.record_id

@@ -8,6 +8,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from auditord.store.amendments import COLLECTED_AGAIN, Action
 from auditord.store.protocol import Provenance, Verdict
 from auditord.store.rows import Offer, document_text, to_micros
 from auditord.store.sqlite import outbox
@@ -98,9 +99,12 @@ def replace(connection: sqlite3.Connection, offer: Offer) -> Verdict:
         if stored is None:
             _insert(connection, [offer])
             return Verdict.ADDED
+        same = stored.identity == offer.identity
+        if not same:
+            _keep_version(connection, stored, offer.provenance)
         overwrite(connection, stored, offer)
         _carry(connection, offer, "replace")
-    return Verdict.SAME if stored.identity == offer.identity else Verdict.DIFFERENT
+    return Verdict.SAME if same else Verdict.DIFFERENT
 
 
 def replace_run(connection: sqlite3.Connection, offer: Offer, alternate: Offer) -> Verdict:
@@ -181,6 +185,12 @@ def overwrite(connection: sqlite3.Connection, stored: Stored, offer: Offer) -> N
     connection.execute(QUERIES["overwrite_record"], (*offer.row, score_set, updated_at, source, stored.seq))
     connection.execute(QUERIES["settle_differences"], (offer.record.record_id,))
     count_change(connection, stored.seq, stored.record, offer.record)
+
+
+def _keep_version(connection: sqlite3.Connection, stored: Stored, provenance: Provenance) -> None:
+    by = Sources(connection).number(provenance)
+    values = (Action.CORRECT.value, COLLECTED_AGAIN, to_micros(provenance.received_at), by, stored.seq)
+    connection.execute(QUERIES["keep_version"], values)
 
 
 def _move_times(connection: sqlite3.Connection, stored: Stored, record: Record, provenance: Provenance) -> None:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from auditord.store import Duplicates, Provenance, RecordStore, Verdict
+from auditord.store import Action, Duplicates, Provenance, RecordStore, Verdict
 from auditord.store.reading import StoredRecords
 from auditord.store.sink import StoreSink
 from auditord_hookspecs import Close, Component, Entry, Insert, Record, RecordQuery, RecordUpdate, Replace
@@ -75,6 +75,9 @@ async def test_replacing(store: RecordStore) -> None:
     assert await everything(store) == [other]
     async with store.differences() as differences:
         assert [each async for each in differences] == []
+    (before,) = await store.history("job-1")
+    assert (before.document, before.action) == (encode_record(finished()), Action.CORRECT)
+    assert (before.reason, before.changed_at) == ("collected again with --replace", BROUGHT.received_at)
 
 
 @pytest.fixture
