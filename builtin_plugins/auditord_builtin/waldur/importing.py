@@ -98,7 +98,7 @@ def import_agent(document: Document, environment: Mapping[str, str]) -> Imported
     """
     if not isinstance(document.get("offerings"), list):
         return None
-    offerings: list[Document] = document["offerings"]
+    offerings: list[Any] = document["offerings"]  # Any: an operator's YAML
     if not any(isinstance(each, Mapping) and "waldur_offering_uuid" in each for each in offerings):
         return None
     for number, offering in enumerate(offerings):
