@@ -93,6 +93,7 @@ def print_report(compared: Compared, stored: int | None, findings: Findings, *, 
 _IS: Final = {
     Finding.SAME: "are in the store, with equal times and content hashes",
     Finding.MISSING: "are missing in the store",
+    Finding.DELETED: "were deleted from the store, and are left out",
     Finding.STILL_OPEN: "are open in the store and closed in the source",
     Finding.DIFFERENT: "differ from what is stored",
     Finding.OTHER_RUN: "have an id that belongs to another run in the store",
@@ -102,6 +103,7 @@ _IS: Final = {
 _WOULD: Final = _IS | {
     Finding.SAME: "are in the store already",
     Finding.MISSING: "would be imported",
+    Finding.DELETED: "were deleted from the store, and would be left out",
     Finding.STILL_OPEN: "would close a record that is open in the store",
 }
 
@@ -118,7 +120,7 @@ def _print_verdict(findings: Findings, *, dry_run: bool) -> None:
         if not dry_run:
             click.echo(
                 "What AUDITOR has taken in meanwhile is imported by the same command once more; what is stored of the "
-                "same runs with other content is corrected with --replace.",
+                "same runs with other content is corrected with --replace, what was deleted here comes back with it.",
                 err=True,
             )
     elif not dry_run:

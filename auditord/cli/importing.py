@@ -1,7 +1,7 @@
 """``auditord import``: records from elsewhere into the record store."""
 
 import gc
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,7 +21,7 @@ from auditord.config.model import Configuration
 from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.config.transforming import configured_transform
 from auditord.errors import StateInUse
-from auditord.importing.comparing import Compared, Comparison, Find, Finding
+from auditord.importing.comparing import Compared, Comparison, Finding, Stored
 from auditord.importing.conversion import Conversion
 from auditord.importing.position import PositionFile
 from auditord.importing.source import Source
@@ -84,7 +84,8 @@ class _Wanted:
 @click.option(
     "--replace",
     is_flag=True,
-    help="Correct what is stored of the same runs with other content; it stays in their history.",
+    help="Correct what is stored of the same runs with other content, which stays in their history, and bring back what"
+    " was deleted here.",
 )
 @click.option("--restart", is_flag=True, help="Forget how far an earlier attempt came, and read from the beginning.")
 @click.option(
@@ -139,8 +140,8 @@ def auditor_command(  # Any: click's values
 
 async def _look(wanted: _Wanted, findings: Findings) -> tuple[Compared, int | None]:
     configuration = wanted.configuration
-    async with _finding(configuration) as find:
-        return await _compare(wanted, find, findings), None
+    async with _stored(configuration) as store:
+        return await _compare(wanted, store, findings), None
 
 
 async def _import(wanted: _Wanted, findings: Findings) -> tuple[Compared, int | None]:
@@ -153,7 +154,7 @@ async def _import(wanted: _Wanted, findings: Findings) -> tuple[Compared, int | 
         async with open_store(configuration.store, counted_keys=keys) as store:
             if not file.read().written:
                 await _write(wanted, store, file)
-            compared = await _compare(wanted, store.documents, findings)
+            compared = await _compare(wanted, store, findings)
             file.forget()
             return compared, (await store.counts()).total
 
@@ -165,8 +166,8 @@ async def _write(wanted: _Wanted, store: RecordStore, file: PositionFile) -> Non
         await writer.write_all(wanted.source, file, progress.advanced)
 
 
-async def _compare(wanted: _Wanted, find: Find, findings: Findings) -> Compared:
-    comparison = Comparison(find, wanted.conversion, wanted.cores)
+async def _compare(wanted: _Wanted, store: Stored, findings: Findings) -> Compared:
+    comparison = Comparison(store, wanted.conversion, wanted.cores)
     with ImportProgress("comparing") as progress, _without_gc():
         return await comparison.compare_all(wanted.source, findings.add, progress.advanced)
 
@@ -211,15 +212,23 @@ def _position_file(configuration: Configuration, wanted: _Wanted) -> PositionFil
 
 
 @asynccontextmanager
-async def _finding(configuration: Configuration) -> AsyncGenerator[Find, None]:
+async def _stored(configuration: Configuration) -> AsyncGenerator[Stored, None]:
     """What asks the store; one in SQLite that nobody has made yet has nothing."""
     url = configuration.store.url
     if not is_postgresql(url) and not sqlite_path(url).exists():
-        yield _nothing
+        yield _Nothing()
         return
     async with open_store_for_reading(configuration.store) as store:
-        yield store.documents
+        yield store
 
 
-async def _nothing(_: Sequence[str]) -> Mapping[str, bytes]:
-    return {}
+class _Nothing:
+    """Implements :class:`Stored` where there is no store yet."""
+
+    async def documents(self, record_ids: Sequence[str]) -> Mapping[str, bytes]:
+        del record_ids
+        return {}
+
+    async def deleted(self, record_ids: Sequence[str]) -> Collection[str]:
+        del record_ids
+        return ()

@@ -4,10 +4,11 @@ This is what an import is believed by, so it rests on nothing that the first rea
 does: what is missing then would be imported.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Protocol
 
 from auditord.importing.ahead import in_order
 from auditord.importing.conversion import BadRow, Conversion, Converted, convert_page
@@ -20,8 +21,17 @@ from auditord.store.verdicts import Identity, content_hash, judge
 from auditord_hookspecs import Record
 from auditord_hookspecs.wire import decode_record, encode_record
 
-Find = Callable[[Sequence[str]], Awaitable[Mapping[str, bytes]]]
-"""The wire texts of those of the records that the store has (:meth:`auditord.store.RecordStore.documents`)."""
+
+class Stored(Protocol):
+    """What a comparison asks of a :class:`auditord.store.RecordStore`."""
+
+    async def documents(self, record_ids: Sequence[str]) -> Mapping[str, bytes]:
+        """The wire texts of those of the records that the store has."""
+        ...
+
+    async def deleted(self, record_ids: Sequence[str]) -> Collection[str]:
+        """Those of the records that somebody deleted there on purpose."""
+        ...
 
 
 class Finding(Enum):
@@ -30,6 +40,8 @@ class Finding(Enum):
     SAME = "same"
     """There, with equal times and content; or closed there since."""
     MISSING = "missing"
+    DELETED = "deleted"
+    """Not there, since somebody deleted it on purpose."""
     STILL_OPEN = "still open"
     """There without its stop time."""
     DIFFERENT = "different"
@@ -87,12 +99,12 @@ class Comparison:
     """Holds records against a store.
 
     Args:
-        find: asks the store.
+        store: what the records are held against.
         conversion: as in the first reading.
         cores: components that say how many cores a job had, see :class:`Units`.
     """
 
-    find: Find
+    store: Stored
     conversion: Conversion
     cores: Sequence[str]
 
@@ -116,8 +128,11 @@ class Comparison:
 
     async def _compare(self, page: Page) -> tuple[list[Converted], list[Problem]]:
         good, bad = convert_page(page, self.conversion)
-        stored = await self.find([each.after.record_id for each in good])
-        found = (_problem(page, each, stored) for each in good)
+        ids = [each.after.record_id for each in good]
+        stored = await self.store.documents(ids)
+        absent = [name for name in ids if name not in stored]
+        deleted = await self.store.deleted(absent) if absent else ()
+        found = (_problem(page, each, stored, deleted) for each in good)
         return good, [*map(_unreadable, bad), *(problem for problem in found if problem)]
 
 
@@ -131,12 +146,15 @@ def _unreadable(row: BadRow) -> Problem:
     return Problem(Finding.UNREADABLE, row.where, row.reason, row.text)
 
 
-def _problem(page: Page, row: Converted, stored: Mapping[str, bytes]) -> Problem | None:
+def _problem(page: Page, row: Converted, stored: Mapping[str, bytes], deleted: Collection[str]) -> Problem | None:
     record = row.after
     expected, found = encode_record(record), stored.get(record.record_id)
     if found == expected:
         return None  # as nearly always
     where = page.places(row.place)
+    if record.record_id in deleted:
+        reason = f"{record.record_id} was deleted from the store (auditord records history says why)"
+        return Problem(Finding.DELETED, where, reason, expected)
     if found is None:
         return Problem(Finding.MISSING, where, f"{record.record_id} is not in the store", expected)
     finding, reason = _difference(record, decode_record(found))

@@ -29,8 +29,8 @@ class Writer:
         provenance: kept beside each record.
         conversion: what is done to records before.
         refused: told why the store refuses a record for good.
-        replacing: whether records that are stored with other content (of the same start) are corrected; what they were
-            is kept in their history.
+        replacing: whether records that are stored with other content (of the same start) are corrected, and what they
+            were is kept in their history; whether those come back that somebody deleted.
     """
 
     store: RecordStore
@@ -58,11 +58,18 @@ class Writer:
 
     async def _write(self, page: Page) -> None:
         good, _ = convert_page(page, self.conversion)
-        records = [each.after for each in good]
+        records = await self._wanted([each.after for each in good])
         verdicts = await self._add(records)
         if self.replacing and Verdict.DIFFERENT in verdicts:
             pairs = zip(records, verdicts, strict=True)
             await self._correct([record for record, verdict in pairs if verdict is Verdict.DIFFERENT])
+
+    async def _wanted(self, records: Sequence[Record]) -> Sequence[Record]:
+        """Without those that somebody deleted from the store; most likely they were in AUDITOR by mistake."""
+        if self.replacing:
+            return records
+        deleted = await self.store.deleted([record.record_id for record in records])
+        return [record for record in records if record.record_id not in deleted]
 
     async def _correct(self, records: Sequence[Record]) -> None:
         stored = await self.store.documents([record.record_id for record in records])

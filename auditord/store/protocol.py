@@ -150,6 +150,10 @@ class RecordStore(Protocol):
         """The wire texts of those of the records that are there, by id; meant for some thousands at a time."""
         ...
 
+    async def deleted(self, record_ids: Sequence[str]) -> Collection[str]:
+        """Those of the ids whose records somebody deleted on purpose, and that are not there again."""
+        ...
+
     def stream(self, query: RecordQuery) -> AbstractAsyncContextManager[AsyncIterator[Sequence[bytes]]]:
         """Pages of wire texts, one per record, in the query's order, with bounded memory.
 

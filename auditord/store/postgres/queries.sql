@@ -211,6 +211,15 @@ FOR UPDATE
 DELETE FROM auditord.differences
 WHERE record_id = %s AND content = %s
 
+-- name: find_deleted
+-- Which records were deleted on purpose, and are not there again.
+SELECT DISTINCT versions.record_id
+FROM auditord.versions
+WHERE
+    versions.action = 'delete'
+    AND versions.record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%s::jsonb)))
+    AND NOT EXISTS (SELECT 1 FROM auditord.records WHERE records.record_id = versions.record_id)
+
 -- name: delete_records
 -- Delete records.
 DELETE FROM auditord.records

@@ -163,6 +163,12 @@ class PostgresRecordStore:
             rows = await (await connection.execute(QUERIES["get_documents"], (as_json(record_ids),))).fetchall()
         return {record_id: document.encode() for record_id, document in rows}
 
+    async def deleted(self, record_ids: Sequence[str]) -> Collection[str]:
+        """See :class:`RecordStore`."""
+        async with self._server.connection() as connection:
+            rows = await (await connection.execute(QUERIES["find_deleted"], (as_json(record_ids),))).fetchall()
+        return {name for (name,) in rows}
+
     @asynccontextmanager
     async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Sequence[bytes]], None]:
         """See :class:`RecordStore`. The answer is as of the moment when the context is entered."""

@@ -128,6 +128,15 @@ WHERE instr(offered, ?) > 0
 DELETE FROM differences
 WHERE seq = ?
 
+-- name: find_deleted
+-- Which records were deleted on purpose, and are not there again.
+SELECT DISTINCT record_id
+FROM versions
+WHERE
+    action = 'delete'
+    AND record_id IN (SELECT value FROM json_each(?))
+    AND NOT EXISTS (SELECT 1 FROM records WHERE records.record_id = versions.record_id)
+
 -- name: delete_record
 -- Delete a record, with its differences.
 DELETE FROM records

@@ -172,6 +172,13 @@ class SqliteRecordStore:
             lambda connection: dict(connection.execute(QUERIES["get_documents"], (wanted,)))
         )
 
+    async def deleted(self, record_ids: Sequence[str]) -> Collection[str]:
+        """See :class:`RecordStore`."""
+        wanted = msgspec.json.encode(record_ids).decode()
+        return await self._database.read(
+            lambda connection: {name for (name,) in connection.execute(QUERIES["find_deleted"], (wanted,))}
+        )
+
     @asynccontextmanager
     async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Sequence[bytes]], None]:
         """See :class:`RecordStore`. The answer is as of the moment when the context is entered."""

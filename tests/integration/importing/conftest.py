@@ -11,11 +11,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from auditord.cli import auditord
-from auditord.store import Provenance
+from auditord.store import Action, Amended, Amendment, Provenance
 from auditord.store.opening import open_store, open_store_for_reading
 from auditord.testing.records import EPOCH
 from auditord_hookspecs import Record, RecordQuery
-from auditord_hookspecs.wire import decode_record
+from auditord_hookspecs.wire import decode_record, encode_record
 
 PROVENANCE = Provenance(EPOCH, "task:test")
 
@@ -59,6 +59,16 @@ class Target:
             async with open_store(self.url, counted_keys=()) as store:
                 for record in records:
                     await store.replace(record, PROVENANCE)
+
+        anyio.run(work)
+
+    def delete(self, record: Record) -> None:
+        """Delete a record on purpose."""
+
+        async def work() -> None:
+            async with open_store(self.url, counted_keys=()) as store:
+                amendment = Amendment(Action.DELETE, encode_record(record), None, "counted twice")
+                assert await store.amend([amendment], PROVENANCE) == [Amended.DONE]
 
         anyio.run(work)
 

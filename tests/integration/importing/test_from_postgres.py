@@ -102,6 +102,21 @@ def test_what_is_stored_otherwise_stays_is_listed_and_can_be_replaced(target: Ta
     assert target.history("bare") == [encode_record(other)]
 
 
+def test_what_was_deleted_here_stays_away_and_is_told(target: Target, auditor: str) -> None:
+    bare = msgspec.structs.replace(make_record("bare"), components=())
+    target.run(auditor)
+    target.delete(bare)
+    for words in ((), ("--dry-run",)):
+        done = target.run(auditor, *words)
+        assert done.exit_code == 1
+        assert "bare" not in target.stored()
+        assert "deleted: row with id 5: bare was deleted from the store" in done.stderr
+        assert "1 were deleted from the store" in done.stdout
+    assert target.run(auditor, "--replace").exit_code == 0
+    assert target.stored()["bare"] == bare
+    assert target.run(auditor).exit_code == 0, "it is there again"
+
+
 def test_names_that_become_one_do_not_end_the_corrections(sqlite_target: Target, empty_postgres_url: str) -> None:
     twins = [make_record(name, cores=cores) for name, cores in (("a%2Fb", 2), ("a/b", 3), ("c", 4))]
     make_auditor(empty_postgres_url, twins)

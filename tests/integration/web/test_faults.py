@@ -103,6 +103,9 @@ class FakeStore:
     async def documents(self, record_ids: Sequence[str]) -> Mapping[str, bytes]:
         raise NotImplementedError
 
+    async def deleted(self, record_ids: Sequence[str]) -> Collection[str]:
+        raise NotImplementedError
+
     @asynccontextmanager
     async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Sequence[bytes]], None]:
         del query
