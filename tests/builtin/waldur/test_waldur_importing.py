@@ -136,6 +136,6 @@ def test_what_the_agent_could_not_read_is_said_by_its_place(offering: dict[str, 
 
 
 def test_an_offering_that_is_none_is_said() -> None:
-    offerings = [{"waldur_offering_uuid": "u", "backend_components": {}}, "x"]
+    offerings: list[Any] = [{"waldur_offering_uuid": "u", "backend_components": {}}, "x"]
     with pytest.raises(ValueError, match=r"offerings\[1\]: expected options below it, got 'x'"):
         import_agent({"offerings": offerings}, {})
