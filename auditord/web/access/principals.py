@@ -20,7 +20,8 @@ def remember(request: web.BaseRequest, principal: Principal) -> None:
 
 def principal_of(request: web.BaseRequest) -> Principal | None:
     """Whose request it is; None if nobody is asked: there is no authenticator, or it is the control socket."""
-    return request.get(_PRINCIPAL)
+    # To look for what is not there raises inside of aiohttp: 1.4 µs, in each POST of a daemon that asks nobody.
+    return request.get(_PRINCIPAL) if len(request) else None
 
 
 def principal_name(request: web.BaseRequest) -> str | None:
