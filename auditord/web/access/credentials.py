@@ -45,7 +45,8 @@ def _proved(tls: Any) -> Certificate | None:  # Any: an SSLObject, of whatever l
     if tls.context.verify_mode == ssl.CERT_NONE:
         return None
     try:
-        return _certificate(tls.getpeercert(binary_form=True))
+        der: bytes | None = tls.getpeercert(binary_form=True)
+        return certificate_of(der) if der else None
     except ValueError as error:
         raise AccessRefused(f"the client's certificate cannot be read: {error}") from error
 
@@ -83,9 +84,12 @@ def _groups(sock: Any) -> frozenset[int]:  # Any: a socket, or what a loop lends
 
 
 @lru_cache(maxsize=256)  # one connection brings the same certificate for thousands of requests
-def _certificate(der: bytes | None) -> Certificate | None:
-    if not der:
-        return None
+def certificate_of(der: bytes) -> Certificate:
+    """What a certificate says about its owner.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
     certificate = x509.load_der_x509_certificate(der)
     subject = certificate.subject
     names = subject.get_attributes_for_oid(NameOID.COMMON_NAME)
