@@ -51,7 +51,8 @@ def _proved(tls: Any) -> Certificate | None:  # Any: an SSLObject, of whatever l
         raise AccessRefused(f"the client's certificate cannot be read: {error}") from error
 
 
-def _address(peer: Any) -> str | None:  # Any: a tuple, or of a unix socket a path
+def _address(peer: tuple[Any, ...] | str | bytes | None) -> str | None:  # Any: address and port, and more of IPv6
+    """Without the scope of an IPv6 address; None of a unix socket, which has a path."""
     return str(peer[0]).partition("%")[0] if isinstance(peer, tuple) else None
 
 

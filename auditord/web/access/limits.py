@@ -19,7 +19,8 @@ async def may_write(principal: Principal | None, records: Sequence[Record], stor
     roles = () if principal is None else principal.having(Permission.WRITE)
     if principal is None or any(role.sites is None and role.prefixes is None for role in roles):
         return [True] * len(records)
-    stored = await _stored(store, records) if any(_depends_on_stored(role) for role in roles) else {}
+    looked_at = records if any(_depends_on_stored(role) for role in roles) else ()
+    stored = await _stored(store, looked_at)
     return [any(_allows(role, record, stored.get(record.record_id)) for role in roles) for record in records]
 
 
@@ -32,7 +33,8 @@ def _allows(role: Role, record: Record, stored: Record | None) -> bool:
 
 
 async def _stored(store: RecordStore, records: Iterable[Record]) -> Mapping[str, Record]:
-    documents = await store.documents(list({record.record_id for record in records}))
+    ids = list({record.record_id for record in records})
+    documents = await store.documents(ids) if ids else dict[str, bytes]()
     return {record_id: decode_record(document) for record_id, document in documents.items()}
 
 

@@ -30,6 +30,11 @@ Described: TypeAlias = Mapping[str, Any]
 """A key as JSON (RFC 7517)."""
 
 
+class _Discovery(msgspec.Struct, frozen=True):
+    issuer: str
+    jwks_uri: str
+
+
 class _KeySet(msgspec.Struct, frozen=True):
     keys: list[dict[str, Any]]
 
@@ -141,10 +146,14 @@ async def _discovered(session: aiohttp.ClientSession, issuer: str) -> str:
         KeysUnavailable: it is another issuer's.
         ValueError: it names no place that can be trusted.
     """
-    document = await _get(session, issuer.rstrip("/") + "/.well-known/openid-configuration")
-    if not isinstance(document, dict) or document.get("issuer") != issuer:
+    found = await _get(session, issuer.rstrip("/") + "/.well-known/openid-configuration")
+    try:
+        document = msgspec.convert(found, type=_Discovery)
+    except msgspec.ValidationError as error:
+        raise KeysUnavailable(f"the discovery document of {issuer} is none: {error}") from error
+    if document.issuer != issuer:
         raise KeysUnavailable(f"the discovery document of {issuer} is another issuer's: compare the option issuer")
-    return checked_url(str(document.get("jwks_uri", "")))
+    return checked_url(document.jwks_uri)
 
 
 def _read(path: Path) -> Any:  # Any: JSON

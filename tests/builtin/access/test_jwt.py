@@ -29,7 +29,6 @@ KEY: Final = rsa.generate_private_key(65537, 2048)
 PUBLIC: Final[bytes] = KEY.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 OTHER: Final = rsa.generate_private_key(65537, 2048)
 CURVE: Final = ec.generate_private_key(ec.SECP256R1())
-NOW: Final = datetime.now(UTC)
 AUDIENCE: Final = "auditord.example.org"
 MEMBER: Final = "urn:mace:egi.eu:group:vo.example.org:role=member#aai.egi.eu"
 RULES: Final = [
@@ -37,6 +36,11 @@ RULES: Final = [
     {"group": "/cms/production", "roles": ["writer"]},
     {"subject": "collector-*", "roles": ["writer", "reader"]},
 ]
+
+
+def now() -> datetime:
+    """PyJWT looks at the clock itself."""
+    return datetime.now(UTC)
 
 
 def jwk(key_id: str, **changes: object) -> dict[str, Any]:
@@ -83,7 +87,7 @@ async def issuer() -> AsyncGenerator[str, None]:
 @asynccontextmanager
 async def asking(url: str, folder: Path, **options: object) -> AsyncGenerator[Callable[[str], Any], None]:
     config = JwtConfig.model_validate({"issuer": url, "audience": [AUDIENCE, "any"], "rules": RULES, **options})
-    context = HostAuthenticatorContext("idp", "jwt", lambda: NOW, folder)
+    context = HostAuthenticatorContext("idp", "jwt", now, folder)
     async with open_jwt(config, context) as authenticate:
 
         async def ask(token: str) -> Identity | None:
@@ -97,8 +101,8 @@ def claims(url: str, **changes: object) -> dict[str, Any]:
         "iss": url,
         "aud": AUDIENCE,
         "sub": "alice",
-        "exp": NOW + timedelta(hours=1),
-        "iat": NOW,
+        "exp": now() + timedelta(hours=1),
+        "iat": now(),
         "eduperson_entitlement": [MEMBER],
     } | changes
     return {name: value for name, value in given.items() if value is not None}
@@ -125,7 +129,7 @@ async def test_good_tokens_are_let_in_with_the_roles_of_their_groups(tmp_path: P
         assert await ask(signed(iam)) == Identity("bob", ("writer",))
         both = claims(url, sub="collector-1")
         assert await ask(signed(both, CURVE, "ES256", kid="curve")) == Identity("collector-1", ("reader", "writer"))
-        assert await ask(signed(claims(url, exp=NOW - timedelta(seconds=10)))) is not None  # within the leeway
+        assert await ask(signed(claims(url, exp=now() - timedelta(seconds=10)))) is not None  # within the leeway
 
 
 async def test_of_this_issuer_but_without_a_fitting_rule_nobody_is_known(tmp_path: Path) -> None:
@@ -141,9 +145,9 @@ async def test_tokens_of_others_are_left_to_others(tmp_path: Path) -> None:
 
 
 BAD: Final[dict[str, Callable[[str], str]]] = {
-    "expired": lambda url: signed(claims(url, exp=NOW - timedelta(minutes=2))),
-    "not yet valid": lambda url: signed(claims(url, nbf=NOW + timedelta(minutes=2))),
-    "issued in the future": lambda url: signed(claims(url, iat=NOW + timedelta(minutes=2))),
+    "expired": lambda url: signed(claims(url, exp=now() - timedelta(minutes=2))),
+    "not yet valid": lambda url: signed(claims(url, nbf=now() + timedelta(minutes=2))),
+    "issued in the future": lambda url: signed(claims(url, iat=now() + timedelta(minutes=2))),
     "wrong audience": lambda url: signed(claims(url, aud="another.example.org")),
     "no audience": lambda url: signed(claims(url, aud=None)),
     "no end": lambda url: signed(claims(url, exp=None)),
@@ -224,7 +228,7 @@ class Keys:
     def __init__(self) -> None:
         self.document: Any = key_set()
         self.fetched = 0
-        self.time = NOW
+        self.time = now()
         log = task_log("idp", "jwt")
         self.ring = KeyRing(self.fetch, timedelta(hours=1), lambda: self.time, log)
 

@@ -133,7 +133,7 @@ async def test_a_user_whom_the_host_does_not_know_stops_the_start(rule: dict[str
         (networks.KIND, {"network": "10.0.0.1/8"}),
         (networks.KIND, {"network": "127.0.0.0/8", "roles": []}),
     ],
-    ids=str,
+    ids=lambda each: str(getattr(each, "name", each)),
 )
 def test_a_rule_that_could_be_misread_is_refused(kind: AuthenticatorKind[Any], rule: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="rules"):
