@@ -10,16 +10,18 @@ from pydantic import BaseModel, SecretStr, ValidationError
 
 from auditord.config.auditor_environment import read_auditor_environment
 from auditord.config.consistency import inconsistencies
-from auditord.config.documents import Document
+from auditord.config.documents import Document, is_section
 from auditord.config.environment import read_environment
 from auditord.config.faults import describe, refusal
 from auditord.config.instances import InstanceModels, configuration_model, instance_models
 from auditord.config.kinds import InstalledKinds
+from auditord.config.listen import DEFAULT_LISTEN, UnixListen
 from auditord.config.model import Configuration, HooksSection, default_state_dir
 from auditord.config.yaml_files import parse, read_file
 from auditord.errors import ConfigurationError
 
 DEFAULT_FILE = Path("/etc/auditord/auditord.yml")
+SOCKET = "api.sock"
 _SUFFIXES = frozenset({".yml", ".yaml"})
 
 ResolveSecret: TypeAlias = Callable[[str], SecretStr | None]
@@ -78,7 +80,7 @@ def _validate(
     environ: Mapping[str, str],
     resolve_secret: ResolveSecret,
 ) -> Loaded:
-    values = _with_state_dir(document.values, environ)
+    values = _with_socket(_with_state_dir(document.values, environ), environ)
     try:
         context = {"resolve_secret": resolve_secret}
         configuration = configuration_model(models).model_validate(values, context=context)
@@ -123,6 +125,14 @@ def _with_state_dir(values: Mapping[str, Any], environ: Mapping[str, str]) -> Ma
         return {"state_dir": default_state_dir(environ, os.getuid()), **values}
     except KeyError as error:
         raise refusal(["state_dir: without HOME in the environment it must be written"]) from error
+
+
+def _with_socket(values: Mapping[str, Any], environ: Mapping[str, str]) -> Mapping[str, Any]:
+    """Where systemd made a ``RuntimeDirectory=``, the API listens there, too, unless somebody wrote a list."""
+    api, folder = values.get("api", {}), environ.get("RUNTIME_DIRECTORY", "").split(":")[0]
+    if not folder or not is_section(api) or "listen" in api:
+        return values
+    return {**values, "api": {**api, "listen": (*DEFAULT_LISTEN, UnixListen(Path(folder, SOCKET)))}}
 
 
 def read_files(paths: Sequence[Path] | None) -> Document:

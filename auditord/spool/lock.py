@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import pwd
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,8 +18,10 @@ def own(state_dir: Path) -> Generator[None, None, None]:
     """Own the state folder, which is made if it is missing.
 
     Raises:
-        StateInUse: another process owns it (its id is named), or the folder cannot be used.
+        StateInUse: another process owns it (its id is named), the folder cannot be used, or it is that of another user
+            and this one is root.
     """
+    _refuse_roots_files(state_dir)
     descriptor = _open(state_dir)
     try:
         _lock(descriptor, state_dir)
@@ -43,6 +46,27 @@ def owner(state_dir: Path) -> int | None:
     finally:
         os.close(descriptor)
     return None
+
+
+def _refuse_roots_files(state_dir: Path) -> None:
+    """Root may write anywhere, and would leave files in the service's folder that the service cannot write."""
+    try:
+        uid = state_dir.stat().st_uid
+    except OSError:
+        return  # it is made, or _open says what is wrong
+    if os.geteuid() != 0 or uid == 0:
+        return
+    raise StateInUse(
+        f"the state folder {state_dir} is that of user {_name(uid)}, who could not use what root leaves there: run this"
+        f" as that user, such as runuser -u {_name(uid)} -- auditord …"
+    )
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def _open(state_dir: Path) -> int:

@@ -1,6 +1,7 @@
 """The spool on a real file: one transaction per batch, order per record, nothing lost."""
 
 import json
+import os
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
@@ -491,6 +492,14 @@ async def test_one_owner_of_the_state_folder(state_dir: Path) -> None:
     with pytest.raises(StateInUse, match=r"in use by process \d+: stop that daemon first"), own(state_dir):
         raise AssertionError
     assert owner(state_dir) is not None
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root could leave such files")
+async def test_root_leaves_nothing_in_the_services_folder(tmp_path: Path) -> None:
+    os.chown(tmp_path, 65_534, -1)
+    with pytest.raises(StateInUse, match="runuser -u nobody -- auditord"), own(tmp_path):
+        raise AssertionError
+    assert list(tmp_path.iterdir()) == []
 
 
 async def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:

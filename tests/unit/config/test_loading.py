@@ -30,6 +30,15 @@ def test_without_any_file_the_daemon_has_a_configuration(
     assert configuration.store.url == "sqlite:////s/records.db"
 
 
+def test_the_folder_that_systemd_made_gets_a_socket_unless_a_list_was_written(load: Load) -> None:
+    def listen(text: str) -> list[str]:
+        return [str(each) for each in load(text, RUNTIME_DIRECTORY="/run/a:/run/b").configuration.api.listen]
+
+    assert listen("") == ["127.0.0.1:8000", "[::1]:8000", "unix:/run/a/api.sock"]
+    assert listen("api: {max_body: 1MiB}")[2:] == ["unix:/run/a/api.sock"]
+    assert listen('api: {listen: ["127.0.0.1:1"]}') == ["127.0.0.1:1"]
+
+
 def test_the_default_file_is_read_if_it_is_there(
     kinds: InstalledKinds, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
