@@ -495,7 +495,7 @@ async def test_one_owner_of_the_state_folder(state_dir: Path) -> None:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root could leave such files")
-async def test_root_leaves_nothing_in_the_services_folder(tmp_path: Path) -> None:
+def test_root_leaves_nothing_in_the_services_folder(tmp_path: Path) -> None:
     os.chown(tmp_path, 65_534, -1)
     with pytest.raises(StateInUse, match="runuser -u nobody -- auditord"), own(tmp_path):
         raise AssertionError
