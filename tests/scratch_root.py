@@ -21,6 +21,7 @@ mount -t proc proc "$1/root/proc"
 mount --rbind /dev "$1/root/dev"
 mount -t tmpfs -o mode=1777 tmpfs "$1/root/tmp"
 mount -t tmpfs -o mode=0755 tmpfs "$1/root/run"
+mount --bind "$2" "$1/root/mnt"
 echo ready
 exec cat
 """
@@ -35,7 +36,9 @@ class ScratchRoot:
 
     def command(self, *words: str, user: str | None = None) -> list[str]:
         """What to run outside, so that this is run inside."""
-        return [*self._enter, *(["runuser", "-u", user, "--"] if user else []), *words]
+        # Unlike runuser it becomes the program, so that a signal reaches that.
+        become = ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups"] if user else []
+        return [*self._enter, *become, *words]
 
     def run(
         self,
@@ -63,9 +66,14 @@ class ScratchRoot:
 
 
 @contextmanager
-def scratch_root(folder: Path) -> Generator[ScratchRoot | None, None, None]:
-    """The system's copy, made below an empty folder; None where the kernel does not let this process make one."""
-    command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _SET_UP, "sh", str(folder)]
+def scratch_root(folder: Path, shared: Path) -> Generator[ScratchRoot | None, None, None]:
+    """The system's copy, made below an empty folder; None where the kernel does not let this process make one.
+
+    Args:
+        folder: where it is mounted; empty.
+        shared: is /mnt in there.
+    """
+    command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _SET_UP, "sh", str(folder), str(shared)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as holder:
