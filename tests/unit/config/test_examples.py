@@ -45,7 +45,8 @@ def test_it_loads_and_has_no_secret_of_its_own(file: Path) -> None:
         ("slurm-site", {"slurm", "open_records", "utilisation"}),
         ("slurm-controller-forwarding", {"slurm_epilog", "local", "remote"}),
         ("htcondor-ce-apel", {"htcondor", "apel"}),
-        ("tardis-hub", {"open_records", "priority"}),
+        ("kubernetes", {"kubernetes"}),
+        ("tardis-hub", {"open_records", "priority", "certificates", "networks"}),
         ("waldur", {"slurm", "waldur"}),
     ],
 )
