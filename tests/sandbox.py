@@ -36,7 +36,7 @@ def calls(group: str) -> set[str]:
     done = subprocess.run(["systemd-analyze", "syscall-filter", group], capture_output=True, text=True, check=True)
     words = [line.strip() for line in done.stdout.splitlines()[1:]]
     named = [word for word in words if word and not word.startswith("#")]
-    return set().union(*(calls(word) if word.startswith("@") else {word} for word in named))
+    return set[str]().union(*(calls(word) if word.startswith("@") else {word} for word in named))
 
 
 def values(unit: str, key: str) -> list[str]:
@@ -46,7 +46,7 @@ def values(unit: str, key: str) -> list[str]:
 def allowed(unit: str) -> set[str]:
     """What ``SystemCallFilter=`` leaves: the first line allows, the others take away."""
     first, *others = values(unit, "SystemCallFilter")
-    kept = set().union(*map(calls, first.split()))
+    kept = set[str]().union(*map(calls, first.split()))
     for line in others:
         kept = kept.difference(*map(calls, line.removeprefix("~").split()))
     return kept

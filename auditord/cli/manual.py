@@ -14,7 +14,7 @@ from auditord.cli import auditord
 
 _ENTRY: Final = """\
 auditord collects finished jobs from batch systems, keeps them as records, serves them over the REST API of AUDITOR \
-and reports them. One daemon, auditord run, does all of it; the other commands look at its work or ask it for something."""
+and reports them. One daemon, auditord run, does all of it; the other commands look at its work or ask it for more."""
 
 _FILES: Final = (
     ("/etc/auditord/auditord.yml", "The configuration; all options are in it as comments."),
