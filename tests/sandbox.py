@@ -69,14 +69,16 @@ def load_filter(names: set[str], families: set[int]) -> None:
 
 
 def check(result: int) -> None:
+    """Raise what a call complained of: the C library by errno, libseccomp by the negative number itself."""
     if result:
-        raise OSError(abs(result), os.strerror(abs(result)))
+        number = ctypes.get_errno() if result == -1 else -result
+        raise OSError(number, os.strerror(number))
 
 
 def own_user_namespace() -> None:
     """What ``PrivateUsers=`` does: this user is itself, everybody else is nobody."""
     uid, gid = os.getuid(), os.getgid()
-    check(ctypes.CDLL(None).unshare(0x10000000))
+    check(ctypes.CDLL(None, use_errno=True).unshare(0x10000000))
     Path("/proc/self/setgroups").write_text("deny")
     Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
     Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
@@ -88,7 +90,7 @@ def main() -> None:
     names = allowed(unit)
     families = {FAMILIES[name] for name in values(unit, "RestrictAddressFamilies")[0].split()}
     own_user_namespace()
-    prctl = ctypes.CDLL(None).prctl
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
     check(prctl(NO_NEW_PRIVS, 1, 0, 0, 0))
     check(prctl(MDWE, 1, 0, 0, 0))
     load_filter(names, families)

@@ -22,6 +22,11 @@ mount --rbind /dev "$1/root/dev"
 mount -t tmpfs -o mode=1777 tmpfs "$1/root/tmp"
 mount -t tmpfs -o mode=0755 tmpfs "$1/root/run"
 mount --bind "$2" "$1/root/mnt"
+mkdir "$1/root/outside"
+cd "$1/root"
+pivot_root . outside # not chroot: there is no user namespace to be had in one
+cd /
+umount -l /outside
 echo ready
 exec cat
 """
@@ -30,8 +35,8 @@ exec cat
 class ScratchRoot:
     """Runs programs in there; use :func:`scratch_root`."""
 
-    def __init__(self, folder: Path, holder: int) -> None:
-        self._enter = ["nsenter", f"--target={holder}", "--mount", "chroot", str(folder / "root")]
+    def __init__(self, holder: int) -> None:
+        self._enter = ["nsenter", f"--target={holder}", "--mount"]
         self._environment = {"PATH": PATH, "LANG": "C.UTF-8"}
 
     def command(self, *words: str, user: str | None = None) -> list[str]:
@@ -81,6 +86,6 @@ def scratch_root(folder: Path, shared: Path) -> Generator[ScratchRoot | None, No
         assert holder.stdout is not None
         try:
             ready = os.getuid() == 0 and holder.stdout.readline() == "ready\n"
-            yield ScratchRoot(folder, holder.pid) if ready else None
+            yield ScratchRoot(holder.pid) if ready else None
         finally:
             holder.stdin.close()  # ends it, and with it all of its mounts
