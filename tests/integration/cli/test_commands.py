@@ -103,7 +103,8 @@ def test_check_says_what_there_is(run: Run, written: Callable[[str], Path]) -> N
     result = run("config", "check", "--config", path)
     assert (result.exit_code, result.output) == (
         0,
-        "the configuration is fine: 1 collectors, 0 plugins, 0 senders, 0 authenticators, 0 transforms; state in /srv/a\n",
+        "the configuration is fine: 1 collectors, 0 plugins, 0 senders, 0 authenticators, 0 transforms; "
+        "state in /srv/a\n",
     )
 
 
