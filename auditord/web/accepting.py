@@ -78,16 +78,22 @@ class _Door:
         that nobody finds the door closed, and what was accepted goes on as it began.
         """
         before, own = self._server, self._bound.socket.dup()
-        loop = asyncio.get_running_loop()
-        if own.family == socket.AF_UNIX:
-            self._server = await loop.create_unix_server(self._protocols, sock=own, backlog=_BACKLOG)
-        else:
-            limit = None if context is None else _HANDSHAKE_SECONDS
-            self._server = await loop.create_server(
-                self._protocols, sock=own, backlog=_BACKLOG, ssl=context, ssl_handshake_timeout=limit
-            )
+        try:
+            self._server = await self._served(own, context)
+        except BaseException:
+            own.close()
+            raise
         if before is not None:
             before.close()
+
+    async def _served(self, own: socket.socket, context: ssl.SSLContext | None) -> asyncio.Server:
+        loop = asyncio.get_running_loop()
+        if own.family == socket.AF_UNIX:
+            return await loop.create_unix_server(self._protocols, sock=own, backlog=_BACKLOG)
+        limit = None if context is None else _HANDSHAKE_SECONDS
+        return await loop.create_server(
+            self._protocols, sock=own, backlog=_BACKLOG, ssl=context, ssl_handshake_timeout=limit
+        )
 
     def close(self) -> None:
         """Let nobody else in."""
