@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Final
 
+from anyio import CancelScope
+
 from auditord.config.listen import ListenTls
 from auditord.errors import ConfigurationError
 from auditord.web.listeners import Bound
@@ -42,8 +44,9 @@ async def accepting(
     doors = [_door(each, protocols) for each in bound]
     renewing = list[asyncio.Task[None]]()
     try:
-        for door in doors:
-            await door.open()
+        with CancelScope(shield=True):  # cancelled in between, a server would be open that nobody knows
+            for door in doors:
+                await door.open()
         renewing += [asyncio.create_task(_keep_renewed(door, renewal)) for door in doors if isinstance(door, _TlsDoor)]
         yield
     finally:
