@@ -4,7 +4,7 @@ By hand, with the figures shown: ``pytest -m benchmark -s tests/benchmark/test_a
 """
 
 import time
-from statistics import median
+from functools import partial
 from typing import Final
 
 import pytest
@@ -16,7 +16,8 @@ from auditord_builtin.apel.config import ApelConfig
 from auditord_builtin.apel.messages import Summaries, render, sync_message
 from auditord_builtin.apel.months import Month
 from auditord_builtin.apel.summing import summaries
-from tests.benchmark.test_aggregates import ROUNDS, fill, job, seconds_of_bare_sql, store, url
+from tests.benchmark.in_turns import in_turns
+from tests.benchmark.test_aggregates import ROUNDS, bare_connection, fill, job, seconds_of_bare_sql, store, url
 
 __all__ = ["store", "url"]  # fixtures
 
@@ -62,21 +63,15 @@ async def test_twenty_thousand_records_give_the_messages_of_a_plain_evaluation(s
 @pytest.mark.anyio
 async def test_two_million_records_beside_bare_sql(store: RecordStore, url: str) -> None:
     await fill(store, range(2_000_000))
-    asking: list[float] = []
-    bare: list[float] = []
-    answer = Summaries()
-    for _ in range(ROUNDS):  # in turns, so that whatever else the machine does weighs on both
-        began = time.perf_counter()
-        answer = await asked(store)
-        asking.append(time.perf_counter() - began)
-        bare.append(seconds_of_bare_sql(url, BARE))
+    with bare_connection(url) as run:
+        turns = await in_turns(url, ROUNDS, partial(asked, store), partial(run, BARE))
+    answer = await asked(store)
     began = time.perf_counter()
     written = [*sync_message(answer.rows), *render(answer.rows)]
     writing = time.perf_counter() - began
     jobs = sum(row.jobs for row in answer.rows)
     print(  # noqa: T201 the figures are what it is for
         f"\n{url.partition(':')[0]}: {jobs} jobs in {len(answer.rows)} rows and {len(written)} messages, "
-        f"{median(asking) * 1000:.0f} ms (and {writing * 1000:.0f} ms to write them), "
-        f"bare SQL {median(bare) * 1000:.0f} ms, ratio {median(asking) / median(bare):.2f}"
+        f"{turns} (and {writing * 1000:.0f} ms to write them)"
     )
     assert jobs > 0

@@ -4,11 +4,10 @@ By hand, with the figures shown: ``pytest -m benchmark -s tests/benchmark/test_p
 """
 
 import sqlite3
-import time
 from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
-from statistics import median
+from functools import partial
 from typing import Final
 
 import psycopg
@@ -21,6 +20,7 @@ from auditord.testing import FakePluginContext
 from auditord_builtin.priority.config import PriorityConfig
 from auditord_builtin.priority.running import set_priorities
 from auditord_hookspecs import AggregateQuery, Aggregates, Component, Record, Records, Score
+from tests.benchmark.in_turns import Turns, in_turns
 
 BEGIN: Final = datetime(2024, 1, 1, tzinfo=UTC)
 SPACING: Final = timedelta(seconds=3.9)
@@ -84,15 +84,12 @@ def config(**options: object) -> PriorityConfig:
     )
 
 
-async def cycle(store: RecordStore, chosen: PriorityConfig) -> float:
-    """Seconds of one run."""
+async def cycle(store: RecordStore, chosen: PriorityConfig) -> None:
+    """One run."""
     context = OnStore(moment=END, commands=lambda _: b"")
     context.kept = StoredRecords(store)
-    began = time.perf_counter()
     await set_priorities(chosen, context)
-    took = time.perf_counter() - began
     assert len(context.ran) == GROUPS
-    return took
 
 
 @contextmanager
@@ -125,28 +122,18 @@ def bare_sql(url: str, chosen: PriorityConfig) -> str:
     return f"SELECT user_group, score_set, count(*), sum(cores * ({runtime})) FROM {table} {where} GROUP BY 1, 2"  # noqa: S608 ours
 
 
-def seconds_of_bare_sql(url: str, sql: str) -> float:
+async def side_by_side(store: RecordStore, url: str, chosen: PriorityConfig, rounds: int) -> Turns:
+    """Cycles and the bare SQL."""
     with bare_connection(url) as run:
-        began = time.perf_counter()
-        run(sql)
-        return time.perf_counter() - began
-
-
-async def side_by_side(store: RecordStore, url: str, chosen: PriorityConfig) -> tuple[list[float], list[float]]:
-    """Seconds of cycles and of the bare SQL, in turns, so that whatever else the machine does slows down both."""
-    cycles, bare = list[float](), list[float]()
-    for _ in range(ROUNDS):
-        cycles.append(await cycle(store, chosen))
-        bare.append(seconds_of_bare_sql(url, bare_sql(url, chosen)))
-    return cycles, bare
+        return await in_turns(url, rounds, partial(cycle, store, chosen), partial(run, bare_sql(url, chosen)))
 
 
 @pytest.mark.anyio
 async def test_a_cycle_over_twenty_thousand_records(store: RecordStore, url: str) -> None:
     await fill(store, range(0, 2_000_000, 100))
     for options in CYCLES.values():
-        cycles, bare = await side_by_side(store, url, config(**options))
-        assert min(*cycles, *bare) > 0
+        (turn,) = (await side_by_side(store, url, config(**options), 1)).turns
+        assert min(turn.ours, turn.bare) > 0
 
 
 @pytest.mark.benchmark
@@ -155,9 +142,4 @@ async def test_a_cycle_over_two_million_records_beside_bare_sql(store: RecordSto
     await fill(store, range(2_000_000))
     print(f"\n{url.partition(':')[0]}")  # noqa: T201 the figures are what it is for
     for name, options in CYCLES.items():
-        cycles, bare = await side_by_side(store, url, config(**options))
-        print(  # noqa: T201 the same
-            f"{name}: a cycle {median(cycles) * 1000:.0f} ms ({min(cycles) * 1000:.0f} to {max(cycles) * 1000:.0f}),"
-            f" bare SQL {median(bare) * 1000:.0f} ms ({min(bare) * 1000:.0f} to {max(bare) * 1000:.0f}),"
-            f" ratio {median(cycles) / median(bare):.2f}"
-        )
+        print(f"{name}: a cycle {await side_by_side(store, url, config(**options), ROUNDS)}")  # noqa: T201 the same

@@ -3,9 +3,8 @@
 By hand, with the figures shown: ``pytest -m benchmark -s tests/benchmark/test_utilisation.py``.
 """
 
-import time
 from collections.abc import Sequence
-from statistics import median
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -19,7 +18,8 @@ from auditord_builtin.utilisation.periods import parse_period
 from auditord_builtin.utilisation.report import ask, report_on
 from auditord_builtin.utilisation.tables import as_csv
 from auditord_hookspecs import Component, Record, Records
-from tests.benchmark.test_aggregates import BATCH, BEGIN, HEP, ROUNDS, seconds_of_bare_sql, store, url
+from tests.benchmark.in_turns import in_turns
+from tests.benchmark.test_aggregates import BATCH, BEGIN, HEP, ROUNDS, bare_connection, seconds_of_bare_sql, store, url
 from tests.benchmark.test_aggregates import job as plain_job
 
 __all__ = ["store", "url"]  # fixtures
@@ -92,14 +92,8 @@ async def test_a_month_of_two_million_records_beside_bare_sql(store: RecordStore
     await fill(store, range(2_000_000))
     print(f"\n{url.partition(':')[0]}")  # noqa: T201 the figures are what it is for
     for name, config in CONFIGS.items():
-        lines, reports, bare = 0, list[float](), list[float]()
-        for _ in range(ROUNDS):  # in turns, so that whatever else the machine does slows down both
-            began = time.perf_counter()
-            lines = (await made(StoredRecords(store), config)).count("\n")
-            reports.append(time.perf_counter() - began)
-            bare.append(seconds_of_bare_sql(url, bare_sql(url, config)))
-        ratio = median(reports) / median(bare)
-        print(  # noqa: T201 the same
-            f"{name}: a report of {lines} lines {median(reports) * 1000:.0f} ms, bare SQL {median(bare) * 1000:.0f} ms,"
-            f" ratio {ratio:.2f}"
-        )
+        lines = (await made(StoredRecords(store), config)).count("\n")
+        with bare_connection(url) as run:
+            ours, bare = partial(made, StoredRecords(store), config), partial(run, bare_sql(url, config))
+            turns = await in_turns(url, ROUNDS, ours, bare)
+        print(f"{name}: a report of {lines} lines {turns}")  # noqa: T201 the same
