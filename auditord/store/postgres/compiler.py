@@ -121,8 +121,9 @@ def _meta_contains_any(key: str, values: Sequence[str], columns: Columns) -> Sql
     if key in OLDER_KEYS:
         return all_of([Sql("more"), contains])  # few records have one, and an index has these
     if key in META_COLUMNS and columns is Columns.TELL_ALL:
-        # The column dismisses a record at once, the rest is for the index on meta.
-        return all_of([Sql(f"{META_COLUMNS[key]} = ANY (%s::text[])", (wanted,)), contains])
+        column = Sql(f"{META_COLUMNS[key]} = ANY (%s::text[])", (wanted,))
+        # There are few sites. Of many groups and users, the index on meta finds one; the column dismisses the others.
+        return column if META_COLUMNS[key] == "site" else all_of([column, contains])
     return contains
 
 

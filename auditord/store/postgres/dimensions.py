@@ -35,7 +35,7 @@ def compile_dimension(dimension: Dimension, stop: Sql, columns: Columns) -> Key:
     """
     match dimension:
         case MetaValue(keys):
-            return replace(key_of_meta(keys, columns, _first_of), shown=_TEXT)
+            return replace(key_of_meta(keys, columns, _first_of), shown=_TEXT, costly=False)  # meta is short
         case ComponentAmount(component):
             return _component_amount(component, columns)
         case ComponentPresent(component):

@@ -263,3 +263,11 @@ WHERE number = ANY (ARRAY(SELECT jsonb_array_elements_text(%s::jsonb)::bigint))
 -- Which store is being copied here.
 SELECT source
 FROM auditord.unfinished_copy
+
+-- name: prepare_sums
+-- Let groups be found by hashing: without room for as many as there might be, all records would be sorted on disk.
+SELECT
+    set_config('enable_sort', 'on', false),
+    set_config(
+        'work_mem', greatest(pg_size_bytes(current_setting('work_mem')), pg_size_bytes('64MB')) / 1024 || 'kB', false
+    )

@@ -234,7 +234,7 @@ class PostgresRecordStore:
     async def _sums(self, query: AggregateQuery, products: Products) -> Aggregates:
         compiled = compile_aggregate(query, PostgresDialect(products, windowed=query.window is not None))
         async with self._server.reader() as connection:
-            await connection.execute("SELECT set_config('enable_sort', 'on', false)")
+            await connection.execute(QUERIES["prepare_sums"])
             rows = await (await connection.execute(compiled.statement.sql, compiled.statement.parameters)).fetchall()
         return await asyncio.to_thread(folded, query, compiled.parts, rows)
 
