@@ -13,6 +13,7 @@ import pytest
 
 from auditord.config.model import StoreSection
 from auditord.database.postgres import server as server_module
+from auditord.database.postgres.streaming import copied
 from auditord.errors import SchemaMismatch, StoreUnavailable
 from auditord.store import Duplicates, Provenance, RecordStore, Verdict
 from auditord.store.opening import open_store, open_store_for_reading
@@ -180,6 +181,24 @@ async def test_a_fault_in_the_middle_of_an_answer_is_no_end(postgres_url: str) -
         with pytest.raises(StoreUnavailable):
             await read_all()
         assert len(await stored(store)) == 5_000
+
+
+async def test_a_statement_that_fails_behind_its_first_rows_fails_the_answer(postgres_url: str) -> None:
+    failing = "SELECT 1 / (20000 - n) || repeat('x', 100) FROM generate_series(1, 30000) AS n"
+    seen: list[bytes] = []
+
+    async def read_all() -> None:
+        async with copied(connection, failing, ()) as pages:
+            async for page in pages:
+                seen.extend(page)
+
+    async with await psycopg.AsyncConnection.connect(postgres_url, autocommit=True) as connection:
+        for _ in range(2):  # the connection serves further answers
+            with pytest.raises(psycopg.errors.DivisionByZero):
+                await read_all()
+            assert seen
+            async with copied(connection, "SELECT 'x' FROM generate_series(1, 3)", ()) as pages:
+                assert [page async for page in pages] == [[b"x"] * 3]
 
 
 async def test_an_answer_that_is_left_is_no_more_work_for_the_server(postgres_url: str) -> None:

@@ -39,13 +39,17 @@ class Database:
         self.going.set()
         self.fault: Exception | None = None
         self.away: Exception | None = None
+        self.lent = 0
+        self.given_back = asyncio.Event()
 
     @asynccontextmanager
     async def lend(self) -> AsyncGenerator[Connection, None]:
         await asyncio.sleep(0)
         if self.away is not None:
             raise self.away
+        self.lent += 1
         yield cast("Connection", None)
+        self.given_back.set()
 
     async def make(self, _: Connection, changes: Sequence[Change] | Bulk) -> Sequence[Outcome]:
         together = [changes] if isinstance(changes, Bulk) else changes
@@ -80,6 +84,25 @@ async def test_while_one_transaction_is_made_the_next_one_gathers() -> None:
     database.going.set()
     assert await asyncio.gather(first, *others) == [True] * 4
     assert database.transactions == [["a"], ["b", "c", "d"]]
+
+
+async def test_what_follows_at_once_needs_no_new_connection() -> None:
+    database = Database()
+    batches = Batches(database.lend, database.make, 1)
+    for name in "abc":
+        assert await batches.submit(stop(name)) is True
+        await turns()
+    assert (database.transactions, database.lent) == ([["a"], ["b"], ["c"]], 1)
+
+
+async def test_a_connection_is_not_kept_for_nothing() -> None:
+    database = Database()
+    batches = Batches(database.lend, database.make, 1)
+    assert await batches.submit(stop("a")) is True
+    async with asyncio.timeout(10):
+        await database.given_back.wait()
+    assert await batches.submit(stop("b")) is True
+    assert database.lent == 2
 
 
 async def test_changes_of_one_record_wait_for_each_other_and_others_pass_them() -> None:
