@@ -192,6 +192,7 @@ async def test_one_entry_that_breaks_every_batch_blocks_nobody(spool: Spool) -> 
         group.start_soon(loop.run)
         await wait_until(lambda: len(destination.arrived) >= 40)
         assert sorted(destination.arrived) == names
+        await wait_until(lambda: heard.delivered == 40)
         assert await depth(spool) == 1  # it waits, and is not lost
         destination.fault = lambda _: None
         await wait_until(lambda: "poison" in destination.arrived)

@@ -248,11 +248,11 @@ class PostgresRecordStore:
         self, records: Sequence[Record], provenance: Provenance, duplicates: Duplicates
     ) -> Sequence[Offer]:
         # Encoding thousands of records must not hold up everybody else's requests.
-        carried = self._is_carried(provenance)
+        transform, carried = self._transform, self._is_carried(provenance)
         offers: list[Offer] = []
         for first in range(0, len(records), _RECORDS_BETWEEN_PAUSES):
             part = records[first : first + _RECORDS_BETWEEN_PAUSES]
-            offers += [make_offer(record, provenance, duplicates, carried=carried) for record in part]
+            offers += [make_offer(transform(record), provenance, duplicates, carried=carried) for record in part]
             await asyncio.sleep(0)
         return offers
 

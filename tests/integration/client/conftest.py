@@ -127,7 +127,7 @@ def auditor() -> Generator[FakeAuditor, None, None]:
 @contextmanager
 def auditord_process(folder: Path) -> Generator[str, None, None]:
     """An auditord in another process; its URL."""
-    command = [sys.executable, str(SERVER), str(folder), "same-run", "127.0.0.1:0"]
+    command = [sys.executable, str(SERVER), str(folder), f"sqlite:///{folder}/records.db", "same-run", "127.0.0.1:0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
