@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
@@ -84,8 +84,10 @@ def server(place: Place) -> Generator[Running, None, None]:
     command = [sys.executable, str(HERE / "http_server.py"), str(place.folder), place.url]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        yield Running(place, process.pid, json.loads(process.stdout.readline()))
-        process.terminate()
+        try:
+            yield Running(place, process.pid, json.loads(process.stdout.readline()))
+        finally:
+            process.terminate()
         assert process.wait(30) == 0
 
 
@@ -196,6 +198,12 @@ def cpu_seconds(pid: int) -> float:
 
 def family_cpu_seconds(pid: int) -> float:
     """The same of a process and its children, those that have ended and those that live."""
+    while True:
+        with suppress(FileNotFoundError, ProcessLookupError):  # a child has just ended: then it is in the parent's sum
+            return _family_cpu_seconds(pid)
+
+
+def _family_cpu_seconds(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     ended = (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
