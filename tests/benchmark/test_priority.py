@@ -3,12 +3,16 @@
 By hand, with the figures shown: ``pytest -m benchmark -s tests/benchmark/test_priority.py``.
 """
 
+import json
 import sqlite3
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 import psycopg
 import pytest
@@ -30,6 +34,8 @@ END: Final = BEGIN + 2_000_000 * SPACING
 BATCH: Final = 5_000
 ROUNDS: Final = 5
 GROUPS: Final = 60
+SERVER: Final = Path(__file__).parents[1] / "integration" / "web" / "server_process.py"
+CHILD: Final = Path(__file__).with_name("pulling_child.py")
 CYCLES: Final = {
     "14 days": {"duration": "14d"},
     "14 days, overlap": {"duration": "14d", "window": "overlap"},
@@ -128,18 +134,38 @@ async def side_by_side(store: RecordStore, url: str, chosen: PriorityConfig, rou
         return await in_turns(url, rounds, partial(cycle, store, chosen), partial(run, bare_sql(url, chosen)))
 
 
+def pull(url: str, folder: Path) -> Any:  # Any: JSON
+    """The same fourteen days as AUDITOR's plugins get them: its released client pulls the records from a server."""
+    command = [sys.executable, str(SERVER), str(folder), url, "same-run", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            port = json.loads(server.stdout.readline())[0].rpartition(":")[2]
+            since = (END - timedelta(days=14)).isoformat()
+            done = subprocess.run([sys.executable, str(CHILD), port, since], capture_output=True, check=True)
+            return json.loads(done.stdout)
+        finally:
+            server.terminate()
+
+
 @pytest.mark.anyio
-async def test_a_cycle_over_twenty_thousand_records(store: RecordStore, url: str) -> None:
+async def test_a_cycle_over_twenty_thousand_records(store: RecordStore, url: str, tmp_path: Path) -> None:
     await fill(store, range(0, 2_000_000, 100))
     for options in CYCLES.values():
         (turn,) = (await side_by_side(store, url, config(**options), 1)).turns
         assert min(turn.ours, turn.bare) > 0
+    assert pull(url, tmp_path)["records"] > 1_000
 
 
 @pytest.mark.benchmark
 @pytest.mark.anyio
-async def test_a_cycle_over_two_million_records_beside_bare_sql(store: RecordStore, url: str) -> None:
+async def test_a_cycle_over_two_million_records_beside_bare_sql(store: RecordStore, url: str, tmp_path: Path) -> None:
     await fill(store, range(2_000_000))
     print(f"\n{url.partition(':')[0]}")  # noqa: T201 the figures are what it is for
     for name, options in CYCLES.items():
         print(f"{name}: a cycle {await side_by_side(store, url, config(**options), ROUNDS)}")  # noqa: T201 the same
+    pulled = pull(url, tmp_path)
+    print(  # noqa: T201 for information
+        f"14 days, AUDITOR's blocking client pulls {pulled['records']:,} records in {pulled['seconds']:.1f} s, "
+        f"{pulled['memory']:.0f} MiB"
+    )
