@@ -53,14 +53,20 @@ async def test_what_is_no_json_is_refused(two: tuple[RecordStore, RecordStore]) 
 
 
 async def test_one_at_a_time_has_the_turn(two: tuple[RecordStore, RecordStore]) -> None:
-    inside, most, waited = 0, 0, list[str]()
+    inside, most, waited, all_wait = 0, 0, list[str](), anyio.Event()
+
+    def wait_for(task: str) -> None:
+        waited.append(task)
+        if len(waited) == 3:
+            all_wait.set()
 
     async def work(store: RecordStore, task: str) -> None:
         nonlocal inside, most
-        async with store.memory(task, lambda: waited.append(task)) as memory:
+        async with store.memory(task, lambda: wait_for(task)) as memory:
             inside += 1
             most = max(most, inside)
             count = (await memory.load() or 0) + 1
+            await all_wait.wait()  # the others may be slow to come
             await anyio.sleep(0.01)
             await memory.save(count, EPOCH)
             inside -= 1
