@@ -10,7 +10,7 @@ import msgspec
 from auditord_builtin.kubernetes.config import KubernetesConfig
 from auditord_builtin.kubernetes.pods import Pod, as_json, restore_pod
 from auditord_builtin.kubernetes.rows import row_of
-from auditord_builtin.kubernetes.runs import Runs, ended_at, known, removed_at, runs_of
+from auditord_builtin.kubernetes.runs import Runs, ended_at, known, runs_of
 from auditord_hookspecs import InvalidRecord, Quarantined, Record
 from auditord_hookspecs.mapping import build_components, build_meta, find_site
 from auditord_hookspecs.records import MAX_NAME_GRAPHEMES
@@ -76,8 +76,7 @@ def conclude(config: KubernetesConfig, pod: Pod, runs: Runs, seen: datetime) -> 
     status = pod.status.phase if pod.terminal else DELETED
     if config.job_filter.status and status not in config.job_filter.status:
         return Skipped(_FILTERED)
-    stop = (ended_at if pod.terminal else removed_at)(pod, runs, seen)
-    return Finished(pod, runs, max(start, stop), status)
+    return Finished(pod, runs, max(start, ended_at(pod, runs, seen)), status)
 
 
 def convert_finished(config: KubernetesConfig, finished: Finished) -> Converted | Quarantined:

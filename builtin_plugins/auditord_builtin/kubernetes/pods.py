@@ -85,6 +85,7 @@ class Span(_Member, frozen=True):
 
     started_at: datetime | None = None
     finished_at: datetime | None = None
+    exit_code: int = 0
 
 
 class State(_Member, frozen=True):
@@ -102,6 +103,11 @@ class ContainerStatus(_Member, frozen=True):
     last_state: State | None = None
     restart_count: int = 0
     resources: Resources | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is to run, or to run again; Kubernetes' default where nothing is said."""
+        return self.state is None or (self.state.running is None and self.state.terminated is None)
 
 
 class Condition(_Member, frozen=True):

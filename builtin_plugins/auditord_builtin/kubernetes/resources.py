@@ -79,20 +79,29 @@ class _Orders:
 def core_seconds(pod: Pod, side: Side, runs: Runs, start: datetime, stop: datetime) -> Decimal | None:
     """CPU limits or requests times the time for which they were held, over all runs of all containers.
 
-    If nothing is known of any run, every container counts for the pod's whole time. None if it has no limit (a
-    container is without one) or no request.
+    None if it has no limit (a container is without one) or no request.
 
     Raises:
         InvalidRecord: a quantity cannot be read.
     """
     if granted(pod, side).get(_CPU) is None:
         return None
-    orders = _Orders(pod, side)
-    whole = max(0, int((stop - start).total_seconds()))
+    orders, whole = _Orders(pod, side), max(0, int((stop - start).total_seconds()))
+    seconds = seconds_by_container(runs, stop) or dict.fromkeys(_unseen(pod), whole)
     if _CPU in orders.whole:
-        return orders.whole[_CPU] * whole
-    seconds = seconds_by_container(runs, stop) or {each.name: whole for each in pod.spec.containers}
+        return orders.whole[_CPU] * (whole if seconds else 0)
     return sum((orders.of_container(name).get(_CPU, _NONE) * ran for name, ran in seconds.items()), _NONE)
+
+
+def _unseen(pod: Pod) -> Iterable[str]:
+    """Containers that may have run although nothing is known of it: they count for the pod's whole time.
+
+    Statuses get lost when a pod is evicted. One that says that a container waits (for its image) is none of these.
+    """
+    if pod.status.phase == "Pending":
+        return ()
+    waiting = {status.name for status in pod.status.container_statuses or () if status.waits}
+    return [each.name for each in pod.spec.containers if each.name not in waiting]
 
 
 def _is_sidecar(container: Container) -> bool:

@@ -1,6 +1,6 @@
 """When the containers of a pod ran, and when the pod was over."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, TypeAlias
 
@@ -44,43 +44,71 @@ def _spans(status: ContainerStatus) -> Iterable[Span]:
 
 
 def seconds_by_container(runs: Runs, stop: datetime) -> Mapping[str, int]:
-    """How long each container ran in whole seconds, all its runs together; what goes on ends with the pod."""
-    return {name: sum(_seconds(start, end, stop) for start, end in spans.items()) for name, spans in runs.items()}
+    """How long each container ran in whole seconds, all its runs together."""
+    return {name: sum(_seconds(start, end) for start, end in _bounded(spans, stop)) for name, spans in runs.items()}
 
 
-def _seconds(start: str, end: str | None, stop: datetime) -> int:
-    finish = stop if end is None else datetime.fromisoformat(end)
-    return max(0, int((finish - datetime.fromisoformat(start)).total_seconds()))
+def _bounded(spans: Mapping[str, str | None], stop: datetime) -> Iterable[tuple[datetime, datetime]]:
+    """The runs of one container: each ends at the latest when the next one starts, and the last one with the pod.
+
+    Ends are lost: a kubelet's status names two runs, and nobody may have looked at the ones before.
+    """
+    known_ends = {datetime.fromisoformat(start): _instant(end) for start, end in spans.items()}
+    starts = sorted(known_ends)
+    for start, latest in zip(starts, [*starts[1:], stop], strict=True):
+        yield start, min(known_ends[start] or latest, latest)
+
+
+def _seconds(start: datetime, end: datetime) -> int:
+    return max(0, int((end - start).total_seconds()))
+
+
+def _instant(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
 
 
 def ended_at(pod: Pod, runs: Runs, seen: datetime) -> datetime:
-    """When a pod that is over was over.
+    """When a pod that is over, or was deleted, was over.
 
-    The last end of its containers, as with AUDITOR. An evicted pod may have lost their statuses, or have kept some as
-    running: then the time at which its conditions changed or the kubelet last wrote its status.
+    The last end of its containers, as with AUDITOR, if all of them have ended. Otherwise a deletion ended it, whose
+    time Kubernetes notes as a latest one. In a terminal phase the statuses of containers may be lost (an eviction), or
+    say that they still run or wait for their image: then its conditions changed, or the kubelet last wrote its status.
 
     Args:
-        pod: in a terminal phase.
+        pod: in a terminal phase, or deleted.
         runs: of its containers.
         seen: when we learned of it; the end if nothing says anything.
     """
-    ends = [datetime.fromisoformat(end) for spans in runs.values() for end in spans.values() if end is not None]
-    whole = bool(ends) and all(end is not None for spans in runs.values() for end in spans.values())
-    if whole:
+    ends = [end for end in _last_ends(runs) if end is not None]
+    if _all_ended(pod, runs):
         return max(ends)
-    changed = [moment for moment in (*_changes(pod), *_writes(pod)) if moment <= seen]
-    return max([*ends, *changed]) if changed else max([*ends, _gone_at(pod, seen)])
+    changed = [moment for moment in (*_changes(pod), *_writes(pod)) if moment <= seen] if pod.terminal else []
+    return max([*ends, *(changed or [_gone_at(pod, seen)])])
 
 
-def removed_at(pod: Pod, runs: Runs, seen: datetime) -> datetime:
-    """When a pod that was deleted before its end was over.
+def _last_ends(runs: Runs) -> Sequence[datetime | None]:
+    """By container the end of its last run; ends of earlier ones say nothing of the pod's."""
+    return [_instant(spans[max(spans, key=datetime.fromisoformat)]) for spans in runs.values()]
 
-    Its containers may have stopped already; else the deletion ended it, whose time Kubernetes notes as a latest one.
-    """
-    every = [end for spans in runs.values() for end in spans.values()]
-    if every and None not in every:
-        return max(datetime.fromisoformat(end) for end in every if end is not None)
-    return _gone_at(pod, seen)
+
+def _all_ended(pod: Pod, runs: Runs) -> bool:
+    if not runs or None in _last_ends(runs):
+        return False
+    initial = {each.name for each in pod.spec.init_containers or ()}
+    over = all(_says_its_end(status) for status in pod.status.container_statuses or ())
+    return _failed_at_start(pod) or (over and not initial.issuperset(runs))
+
+
+def _says_its_end(status: ContainerStatus) -> bool:
+    """Whether it ended and waits for no other try; one that was lost with its node is terminated without times."""
+    ended = status.state.terminated if status.state is not None else None
+    return ended is not None and known(ended.finished_at) is not None
+
+
+def _failed_at_start(pod: Pod) -> bool:
+    """Whether an init container ended the pod, so that the others never ran."""
+    states = [status.state for status in pod.status.init_container_statuses or () if status.state is not None]
+    return pod.terminal and any(state.terminated and state.terminated.exit_code for state in states)
 
 
 def _gone_at(pod: Pod, seen: datetime) -> datetime:

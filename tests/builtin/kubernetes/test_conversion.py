@@ -1,7 +1,7 @@
 """What a pod's JSON means: runs, amounts, ends, labels."""
 
 import copy
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -86,6 +86,121 @@ def test_restarted_containers_count_with_all_runs_that_were_seen() -> None:
     assert amounts(record)["naive_cpu_time"] == 2 * (60 + 80 + 3300)
     assert (record.meta or {})["restarts"] == ("2",)
     assert amounts(record_of(third))["naive_cpu_time"] == 2 * (80 + 3300)  # the first is known to nobody any more
+
+
+def restarted(pod: Pod, *spans: tuple[datetime, datetime | None], seen: int = 2) -> Pod:
+    """The pod when its container is in the last of these runs; a status names as many as were ``seen``."""
+    changed = running(pod)
+    now, before = ran("main", *spans[-1], restartCount=len(spans) - 1), spans[-2:-1][: seen - 1]
+    changed["status"]["containerStatuses"] = [{**now, "lastState": ran("main", *before[0])["state"] if before else {}}]
+    return changed
+
+
+def waiting(name: str, *, last: tuple[datetime, datetime] | None = None) -> dict[str, Any]:
+    """The status of a container that is to run: its image is fetched, or it waits for another try."""
+    state = {"waiting": {"reason": "CrashLoopBackOff" if last else "ContainerCreating"}}
+    return {"name": name, "state": state, "lastState": ran(name, *last)["state"] if last else {}, "restartCount": 0}
+
+
+def deleted(pod: Pod, at_time: datetime) -> Pod:
+    changed = copy.deepcopy(pod)
+    changed["metadata"]["deletionTimestamp"] = at(at_time)
+    return changed
+
+
+def test_a_run_whose_end_was_not_seen_ends_when_the_next_one_starts() -> None:
+    first, second, third = (START, START + 40 * S), (START + 50 * S, START + 60 * S), (START + 61 * S, START + 85 * S)
+    seen = restarted(make_pod(), (first[0], None))
+    ended = restarted(make_pod(), first, second, third)  # two restarts between two of the kubelet's writes
+    ended["status"]["phase"] = "Succeeded"
+    record = record_of(seen, ended)
+    assert (record.stop_time, amounts(record)["naive_cpu_time"]) == (START + 85 * S, 2 * (50 + 10 + 24))
+
+
+def test_one_lost_end_does_not_make_the_known_ends_distrusted() -> None:
+    seen = restarted(make_pod(), (START, None))
+    ended = restarted(make_pod(), (START, None), (START + 50 * S, START + 60 * S), (START + 61 * S, START + 85 * S))
+    ended["status"]["phase"] = "Failed"
+    ended["metadata"]["managedFields"] = [{"manager": "kubelet", "operation": "Update", "time": at(START + 90 * S)}]
+    assert record_of(seen, ended).stop_time == START + 85 * S
+
+
+def test_a_crash_looping_pod_never_counts_for_longer_than_it_was_there() -> None:
+    runs = [(NOW - (100_000 - 10 * number) * S, NOW - (100_000 - 10 * number - 9) * S) for number in range(10_000)]
+    looks = [restarted(make_pod(), *runs[:number], (runs[number][0], None)) for number in range(0, 10_000, 999)]
+    last = deleted(restarted(make_pod(), *runs[:-1], (runs[-1][0], None)), NOW)
+    for each in (*looks, last):
+        each["status"]["startTime"] = at(runs[0][0])
+    assert amounts(record_of(*looks, last))["naive_cpu_time"] <= 2 * 100_000
+
+
+def test_clocks_that_step_back_make_no_time_of_nothing() -> None:
+    ended = restarted(make_pod(), (START, START + 60 * S), (START + 50 * S, START + 100 * S))
+    ended["status"]["phase"] = "Succeeded"
+    assert amounts(record_of(ended))["naive_cpu_time"] == 2 * 100
+
+
+def test_a_deleted_pod_whose_container_never_ran_held_no_cpu_and_ends_with_the_deletion() -> None:
+    pod = deleted(running(make_pod()), NOW - 60 * S)
+    pod["status"] |= {"phase": "Pending", "containerStatuses": [waiting("main")]}
+    record = record_of(pod)
+    assert (record.stop_time, amounts(record)["naive_cpu_time"]) == (NOW - 60 * S, 0)
+    assert amounts(record)["memory_limit"] == 2**30
+    pod["spec"]["resources"] = {"limits": {"cpu": "3"}}
+    assert amounts(record_of(pod))["naive_cpu_time"] == 0
+
+
+def test_a_deleted_pod_that_came_no_further_than_its_init_container_counts_it_alone() -> None:
+    main = container("main", limits={"cpu": "1"})
+    pod = with_containers(make_pod(), main, init=(container("prepare", limits={"cpu": "4"}),))
+    pod = deleted(running(pod), NOW - 60 * S)
+    prepared = ran("prepare", START, START + 10 * S)
+    pod["status"] |= {"containerStatuses": [waiting("main")], "initContainerStatuses": [prepared]}
+    record = record_of(pod)
+    assert (record.stop_time, amounts(record)["naive_cpu_time"]) == (NOW - 60 * S, 4 * 10)
+
+
+def test_a_pod_whose_time_was_over_before_its_image_came_ends_when_the_kubelet_said_so() -> None:
+    main = container("main", limits={"cpu": "1"})
+    pod = running(with_containers(make_pod(), main, init=(container("prepare", limits={"cpu": "4"}),)))
+    pod["metadata"]["managedFields"] = [{"manager": "kubelet", "operation": "Update", "time": at(NOW - 30 * S)}]
+    pod["status"] |= {"phase": "Failed", "reason": "DeadlineExceeded", "containerStatuses": [waiting("main")]}
+    pod["status"]["initContainerStatuses"] = [ran("prepare", START, START + 10 * S)]
+    record = record_of(pod)
+    assert (record.stop_time, amounts(record)["naive_cpu_time"]) == (NOW - 30 * S, 40)
+
+
+def test_a_pod_whose_init_container_failed_ends_with_it() -> None:
+    main = container("main", limits={"cpu": "1"})
+    pod = running(with_containers(make_pod(), main, init=(container("prepare", limits={"cpu": "4"}),)))
+    failed = ran("prepare", START, START + 10 * S)
+    failed["state"]["terminated"]["exitCode"] = 1
+    pod["metadata"]["managedFields"] = [{"manager": "kubelet", "operation": "Update", "time": at(START + 12 * S)}]
+    pod["status"] |= {"phase": "Failed", "containerStatuses": [waiting("main")], "initContainerStatuses": [failed]}
+    assert record_of(pod).stop_time == START + 10 * S
+
+
+def test_a_pod_that_is_deleted_while_it_waits_for_another_try_ends_with_the_deletion() -> None:
+    pod = deleted(running(make_pod()), NOW - 60 * S)
+    pod["status"]["containerStatuses"] = [waiting("main", last=(START, START + 100 * S))]
+    record = record_of(pod)
+    assert (record.stop_time, amounts(record)["naive_cpu_time"]) == (NOW - 60 * S, 2 * 100)
+
+
+def test_a_second_run_that_was_lost_with_its_node_ends_after_the_first() -> None:
+    lost = running(make_pod())
+    state = {"terminated": {"startedAt": None, "finishedAt": None, "exitCode": 137, "reason": "ContainerStatusUnknown"}}
+    before = ran("main", START, START + 60 * S)["state"]
+    lost["status"] |= {"phase": "Failed", "containerStatuses": [{**ran("main", START, NOW), "state": state}]}
+    lost["status"]["containerStatuses"][0]["lastState"] = before
+    assert record_of(lost).stop_time == NOW
+
+
+def test_a_container_that_outlived_the_planned_deletion_counts_whole() -> None:
+    pod = with_containers(make_pod(), container("a", limits={"cpu": "1"}), container("b", limits={"cpu": "1"}))
+    pod = deleted(running(pod), NOW - 60 * S)
+    pod["status"]["containerStatuses"][0] = ran("a", START, NOW - 50 * S)
+    assert record_of(pod).stop_time == NOW - 50 * S
 
 
 def test_init_and_sidecar_containers_count_as_the_scheduler_counts_them() -> None:
