@@ -29,6 +29,7 @@ class Answer(web.StreamResponse):
         allow: the methods that a 405 names.
         challenge: how a 401 says that one proves who one is.
         close: whether the connection ends behind this answer.
+        missing: bytes that are announced and do not come: a fault to a client that reads all of the answer.
     """
 
     def __init__(
@@ -40,9 +41,11 @@ class Answer(web.StreamResponse):
         allow: str | None = None,
         challenge: str | None = None,
         close: bool = False,
+        missing: int = 0,
     ) -> None:
         super().__init__(status=status)
         self._parts = (status, body, content_type, allow, challenge)
+        self._missing = missing
         self._closes = close
         self._status_line = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n".encode()
         named = {
@@ -51,24 +54,22 @@ class Answer(web.StreamResponse):
             "WWW-Authenticate": challenge,
             "Connection": "close" if close else None,
         }
-        self._headers_text = "".join(f"{name}: {value}\r\n" for name, value in named.items() if value)
-        self._remainder = self._announcing(len(body))
+        headers = "".join(f"{name}: {value}\r\n" for name, value in named.items() if value)
+        self._remainder = f"Content-Length: {len(body) + missing}\r\n{headers}\r\n".encode() + body
 
     def closing(self) -> "Answer":
         """The same answer, behind which the connection ends."""
         if self._closes:
             return self
-        status, body, content_type, allow, challenge = self._parts
-        return Answer(status, body, content_type, allow=allow, challenge=challenge, close=True)
+        return self._closing(self._missing)
 
     def cut_short(self) -> "Answer":
-        """The same answer, which announces a byte more than it has: a fault to whoever reads all of it."""
-        answer = self.closing()
-        answer._remainder = answer._announcing(answer.body_length + 1)  # noqa: SLF001 its own
-        return answer
+        """The same answer, closing, which announces one byte more than it has."""
+        return self._closing(1)
 
-    def _announcing(self, length: int) -> bytes:
-        return f"Content-Length: {length}\r\n{self._headers_text}\r\n".encode() + self._parts[1]
+    def _closing(self, missing: int) -> "Answer":
+        status, body, content_type, allow, challenge = self._parts
+        return Answer(status, body, content_type, allow=allow, challenge=challenge, close=True, missing=missing)
 
     @property
     def keep_alive(self) -> bool | None:

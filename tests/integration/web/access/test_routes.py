@@ -141,6 +141,17 @@ def test_a_refused_post_never_looks_like_success_to_the_released_clients(
     assert not got.whole
 
 
+@pytest.mark.parametrize("principal", MAY, ids=str)
+def test_only_a_refused_post_of_auditors_protocol_is_cut_short(site: Site, principal: str | None) -> None:
+    caller = Caller(site, principal)
+    for method, target in [*ROUTES, *NOWHERE]:
+        if method == "HEAD":  # without a body there is nothing to cut
+            continue
+        got = caller.ask(method, target, a_body(method, target))
+        cut = got.status in {401, 403} and method == "POST" and not target.startswith("/api/")
+        assert (method, target, got.status, got.whole) == (method, target, got.status, not cut)
+
+
 def test_nobody_is_told_how_to_log_in(site: Site) -> None:
     assert Caller(site, None).ask("GET", "/records").headers["WWW-Authenticate"] == 'Bearer realm="auditord"'
     problem = Caller(site, None).ask("GET", "/api/v1/records")
