@@ -8,7 +8,7 @@ from decimal import Decimal
 from auditord_builtin.waldur.config import WaldurConfig
 from auditord_builtin.waldur.figures import AccountUsage, converted, month_figures
 from auditord_builtin.waldur.months import BillingMonth
-from auditord_builtin.waldur.planning import NOTHING
+from auditord_builtin.waldur.plans import NOTHING
 from auditord_builtin.waldur.sacct_figures import SacctQuery, sacct_usage
 from auditord_hookspecs import PluginContext
 

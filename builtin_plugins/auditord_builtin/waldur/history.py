@@ -14,10 +14,12 @@ from auditord_builtin.waldur.client import AccessDenied, Clock, DateIgnored, Wal
 from auditord_builtin.waldur.config import WaldurConfig
 from auditord_builtin.waldur.figures import AccountUsage, month_figures
 from auditord_builtin.waldur.freshness import staleness
-from auditord_builtin.waldur.months import BillingMonth
-from auditord_builtin.waldur.planning import Offered, PlannedMonth, Reported, folded, plan_month
-from auditord_builtin.waldur.reporting_month import MonthOutcome, ResourceOutcome, moment_of, report_month
+from auditord_builtin.waldur.months import BillingMonth, moment_of
+from auditord_builtin.waldur.outcomes import MonthOutcome, ResourceOutcome
+from auditord_builtin.waldur.planning import folded, plan_month
+from auditord_builtin.waldur.plans import Offered, PlannedMonth, Reported
 from auditord_builtin.waldur.sacct_figures import sacct_month_figures
+from auditord_builtin.waldur.writing import report_month
 from auditord_hookspecs import AuditordError, PluginContext
 
 Say = Callable[[str], None]

@@ -9,7 +9,7 @@ from typing import Final
 from prometheus_client import Counter, Gauge
 from prometheus_client.registry import Collector
 
-from auditord_builtin.waldur.planning import ANOMALIES, NOTHING, PlannedMonth
+from auditord_builtin.waldur.plans import ANOMALIES, NOTHING, PlannedMonth
 
 
 def _gauge(name: str, text: str, *labels: str) -> Gauge:

@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -10,6 +10,9 @@ from auditord_hookspecs import Window
 
 _WRITTEN: Final = re.compile(r"([0-9]{4})-(0[1-9]|1[0-2])")
 _MONTHS: Final = 12
+
+CLOCKS_APART: Final = timedelta(minutes=5)
+"""So far may the server's clock be behind ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,3 +92,16 @@ def reported_months(now: datetime, zone: ZoneInfo, periods: int) -> list[Billing
     while len(months) < periods:
         months.insert(0, months[0].previous())
     return months
+
+
+def moment_of(month: BillingMonth, now: datetime) -> datetime | None:
+    """The instant to send with a month's amounts; None while it cannot be told to the server.
+
+    The server finds the month in a zone of its own, and refuses instants that its clock has not reached. Noon of the
+    first day is in the same month everywhere. For the month that is going on only the present will do, and for some
+    hours of its first or last day that is another month in UTC: a later run will do.
+    """
+    if now >= month.window.stop:
+        return datetime(month.year, month.month, 1, 12, tzinfo=UTC)
+    present = (now - CLOCKS_APART).astimezone(UTC)
+    return present if (present.year, present.month) == (month.year, month.month) else None

@@ -9,70 +9,26 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import Final, Literal, TypeAlias
+from typing import Final, TypeAlias
 from uuid import UUID
 
-from auditord_builtin.waldur.client import ComponentUsage, ComponentUserUsage, Offering, OfferingUser, Resource
+from auditord_builtin.waldur.client import ComponentUsage, Resource
 from auditord_builtin.waldur.config import WaldurConfig
 from auditord_builtin.waldur.figures import AccountUsage
 from auditord_builtin.waldur.months import BillingMonth
-from auditord_builtin.waldur.reporting_month import MonthPlan, ResourcePlan
+from auditord_builtin.waldur.plans import (
+    NOTHING,
+    Anomaly,
+    HeldBack,
+    MonthPlan,
+    Offered,
+    PlannedMonth,
+    Reported,
+    ResourcePlan,
+)
 
-Anomaly: TypeAlias = Literal["decrease", "stale", "ambiguous"]
-ANOMALIES: Final[tuple[Anomaly, ...]] = ("decrease", "stale", "ambiguous")
-
-NOTHING: Final = Decimal("0.00")
 NAMED: Final = 5
 """How many users an explanation names."""
-
-
-@dataclass(frozen=True, slots=True)
-class Offered:
-    """What Waldur says of the offering.
-
-    Args:
-        offering: with its components.
-        resources: its allocations.
-        users: its users' logins.
-    """
-
-    offering: Offering
-    resources: Sequence[Resource]
-    users: Sequence[OfferingUser]
-
-
-@dataclass(frozen=True, slots=True)
-class Reported:
-    """What Waldur has of a month: the totals, and the amounts of users below them."""
-
-    totals: Sequence[ComponentUsage]
-    users: Sequence[ComponentUserUsage]
-
-
-@dataclass(frozen=True, slots=True)
-class HeldBack:
-    """A resource of which nothing is written, and why."""
-
-    account: str
-    anomaly: Anomaly
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedMonth:
-    """What is written, and what is not.
-
-    Args:
-        plan: what is written.
-        held_back: what is not.
-        accounts: names of accounts with usage that no resource has.
-        users: names of users with usage that are no users of the offering.
-    """
-
-    plan: MonthPlan
-    held_back: Sequence[HeldBack]
-    accounts: Sequence[str]
-    users: Sequence[str]
 
 
 def folded(name: str | None) -> str:

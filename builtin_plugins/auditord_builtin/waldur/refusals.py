@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from auditord_builtin.waldur.reporting_month import ResourcePlan
+from auditord_builtin.waldur.plans import ResourcePlan
 
 AGAIN_AFTER: Final = timedelta(days=1)
 """After so long the same amounts are tried again: the token may be one of staff by then."""

@@ -11,10 +11,12 @@ from auditord_builtin.waldur.client import DateIgnored, WaldurClient, WaldurErro
 from auditord_builtin.waldur.config import WaldurConfig
 from auditord_builtin.waldur.figures import month_figures
 from auditord_builtin.waldur.freshness import staleness
-from auditord_builtin.waldur.months import BillingMonth, reported_months
-from auditord_builtin.waldur.planning import Offered, PlannedMonth, Reported, plan_month
+from auditord_builtin.waldur.months import BillingMonth, moment_of, reported_months
+from auditord_builtin.waldur.outcomes import MonthOutcome
+from auditord_builtin.waldur.planning import plan_month
+from auditord_builtin.waldur.plans import MonthPlan, Offered, PlannedMonth, Reported
 from auditord_builtin.waldur.refusals import Refusals
-from auditord_builtin.waldur.reporting_month import MonthOutcome, MonthPlan, moment_of, report_month
+from auditord_builtin.waldur.writing import report_month
 from auditord_hookspecs import PluginContext
 
 _IGNORES_DATES: Final = "ignores_dates"

@@ -9,8 +9,10 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from auditord_builtin.waldur.client import AccessDenied, Clock, DateIgnored, Unreachable, open_client
-from auditord_builtin.waldur.months import BillingMonth
-from auditord_builtin.waldur.reporting_month import MonthOutcome, MonthPlan, ResourcePlan, moment_of, report_month
+from auditord_builtin.waldur.months import BillingMonth, moment_of
+from auditord_builtin.waldur.outcomes import MonthOutcome
+from auditord_builtin.waldur.plans import MonthPlan, ResourcePlan
+from auditord_builtin.waldur.writing import report_month
 from tests.waldur_server import (
     BROKEN,
     CUT,

@@ -1,0 +1,104 @@
+"""The plan of a billing month: the figures that are written to Waldur, and those that are held back."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Final, Literal, TypeAlias
+from uuid import UUID
+
+from auditord_builtin.waldur.client import ComponentUsage, ComponentUserUsage, Offering, OfferingUser, Resource
+
+Anomaly: TypeAlias = Literal["decrease", "stale", "ambiguous"]
+ANOMALIES: Final[tuple[Anomaly, ...]] = ("decrease", "stale", "ambiguous")
+
+NOTHING: Final = Decimal("0.00")
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """What Waldur says of the offering.
+
+    Args:
+        offering: with its components.
+        resources: its allocations.
+        users: its users' logins.
+    """
+
+    offering: Offering
+    resources: Sequence[Resource]
+    users: Sequence[OfferingUser]
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """What Waldur has of a month: the totals, and the amounts of users below them."""
+
+    totals: Sequence[ComponentUsage]
+    users: Sequence[ComponentUserUsage]
+
+
+@dataclass(frozen=True, slots=True)
+class ResourcePlan:
+    """What is to be reported of a resource, rounded to two decimals.
+
+    Args:
+        uuid: Waldur's name of it.
+        backend_id: the account, for messages.
+        totals: by component; what is not named stays as it is.
+        users: by username and component.
+    """
+
+    uuid: UUID
+    backend_id: str
+    totals: Mapping[str, Decimal]
+    users: Mapping[str, Mapping[str, Decimal]] = field(default_factory=dict[str, Mapping[str, Decimal]])
+
+
+@dataclass(frozen=True, slots=True)
+class MonthPlan:
+    """What is to be reported of a month.
+
+    Args:
+        month: its first day.
+        moment: the instant that goes with each amount, see :func:`auditord_builtin.waldur.months.moment_of`.
+        closed: the month is over: whether the server knows dates is verified after the first write.
+        resources: what is reported, in this order.
+        links: the URLs of the offering's users by username; others are reported without.
+        rows: the totals that are there, if they have been read.
+        user_rows: the amounts of users that are there, if they have been read.
+    """
+
+    month: date
+    moment: datetime
+    closed: bool
+    resources: Sequence[ResourcePlan]
+    links: Mapping[str, str] = field(default_factory=dict[str, str])
+    rows: Sequence[ComponentUsage] | None = None
+    user_rows: Sequence[ComponentUserUsage] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """A resource of which nothing is written, and why."""
+
+    account: str
+    anomaly: Anomaly
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedMonth:
+    """What is written, and what is not.
+
+    Args:
+        plan: what is written.
+        held_back: what is not.
+        accounts: names of accounts with usage that no resource has.
+        users: names of users with usage that are no users of the offering.
+    """
+
+    plan: MonthPlan
+    held_back: Sequence[HeldBack]
+    accounts: Sequence[str]
+    users: Sequence[str]

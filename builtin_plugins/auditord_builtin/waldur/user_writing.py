@@ -1,0 +1,88 @@
+"""Writing the amounts of users below the totals of a billing month."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import TypeAlias
+from uuid import UUID
+
+from auditord_builtin.waldur.client import ComponentUsage, ComponentUserUsage, WaldurClient
+from auditord_builtin.waldur.client.payloads import MAX_USERNAME, UserUsage, user_usage
+from auditord_builtin.waldur.isolation import Isolation
+from auditord_builtin.waldur.outcomes import ResourceProgress
+from auditord_builtin.waldur.plans import MonthPlan
+
+Rows: TypeAlias = Mapping[tuple[UUID, str], Sequence[ComponentUsage]]
+"""Totals by resource and component: more than one after a change of plan."""
+
+UserRows: TypeAlias = Mapping[tuple[UUID, str], ComponentUserUsage]
+
+
+class UserWriting:
+    """The amounts of users of a month that are being written.
+
+    Args:
+        client: of the offering.
+        plan: the month.
+        rows: the totals that are there.
+    """
+
+    def __init__(self, client: WaldurClient, plan: MonthPlan, rows: Rows) -> None:
+        self._client, self._plan, self._rows = client, plan, rows
+        self._there: UserRows = {}
+
+    async def write(self, resources: Sequence[ResourceProgress], isolation: Isolation) -> None:
+        """Write the amounts that differ, of resources whose totals are there."""
+        able = [each for each in resources if each.plan.users and each.tried and not each.problems]
+        if not able or isolation.stopped is not None:
+            return
+        rows = self._plan.user_rows
+        found = await self._client.user_usages(self._plan.month) if rows is None else rows
+        self._there = {(row.row, row.username): row for row in found}
+        await isolation.each(iter(able), self._users)
+
+    async def _users(self, resource: ResourceProgress) -> None:
+        for component, amounts in _by_component_then_user(resource.plan.users).items():
+            row = self._row(resource, component)
+            if row is not None:
+                await self._users_below(resource, row, [
+                    user_usage(name, self._plan.moment, amount, self._plan.links.get(name))
+                    for name, amount in _acceptable(resource, amounts)
+                    if self._differs(row, name, amount)
+                ])  # fmt: skip
+
+    async def _users_below(self, resource: ResourceProgress, row: UUID | str, usages: Sequence[UserUsage]) -> None:
+        reasons = await self._client.set_user_usages(row, usages)
+        resource.users += len(usages) - len(reasons)
+        resource.problems += [f"user {name}: {reason}" for name, reason in reasons.items()]
+
+    def _row(self, resource: ResourceProgress, component: str) -> UUID | str | None:
+        rows = self._rows.get((resource.plan.uuid, component), ())
+        if len(rows) == 1:
+            return rows[0].uuid
+        if not rows and self._client.dry_run:
+            return f"<the new total of {component}>"
+        if rows or component in resource.plan.totals:
+            many = "several totals" if rows else "no total"
+            resource.problems.append(f"{component}: Waldur has {many} of this month, so its users were not reported")
+        return None
+
+    def _differs(self, row: UUID | str, name: str, amount: Decimal) -> bool:
+        found = self._there.get((row, name)) if isinstance(row, UUID) else None
+        return found is None or found.usage != amount or (found.user is None and name in self._plan.links)
+
+
+def _acceptable(resource: ResourceProgress, amounts: Mapping[str, Decimal]) -> Iterator[tuple[str, Decimal]]:
+    for name, amount in amounts.items():
+        if 0 < len(name) <= MAX_USERNAME:
+            yield name, amount
+        else:
+            resource.problems.append(f"user {name!r}: Waldur takes names of 1 to {MAX_USERNAME} characters")
+
+
+def _by_component_then_user(users: Mapping[str, Mapping[str, Decimal]]) -> Mapping[str, Mapping[str, Decimal]]:
+    turned: defaultdict[str, dict[str, Decimal]] = defaultdict(dict)
+    for name, amounts in users.items():
+        for component, amount in amounts.items():
+            turned[component][name] = amount
+    return turned

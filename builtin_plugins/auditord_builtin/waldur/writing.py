@@ -1,0 +1,100 @@
+"""Writing the figures of one billing month to Waldur.
+
+Amounts are absolute, so writing them again changes nothing, and what is there already is not written. Totals come
+first, since the amounts of users hang below them. Faults of one resource or user stay with it.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal
+from uuid import UUID
+
+from auditord_builtin.waldur.client import ComponentUsage, DateIgnored, Refused, WaldurClient, WaldurError
+from auditord_builtin.waldur.isolation import Isolation
+from auditord_builtin.waldur.outcomes import MonthOutcome, ResourceProgress
+from auditord_builtin.waldur.plans import MonthPlan
+from auditord_builtin.waldur.user_writing import Rows, UserWriting
+
+
+async def report_month(client: WaldurClient, plan: MonthPlan) -> MonthOutcome:
+    """Write what differs from what is there; with a client for a dry run, only show it. Faults are in the outcome."""
+    isolation = Isolation(client.concurrency)
+    resources = [ResourceProgress(each) for each in plan.resources]
+    writing = _TotalWriting(client, plan, isolation)
+    try:
+        rows = await writing.write(resources)
+        await UserWriting(client, plan, rows).write(resources, isolation)
+    except WaldurError as error:
+        isolation.stopped = isolation.stopped or error
+    return MonthOutcome(plan, tuple(each.outcome() for each in resources if each.tried), isolation.stopped)
+
+
+class _TotalWriting:
+    """The totals of a month that are being written."""
+
+    def __init__(self, client: WaldurClient, plan: MonthPlan, isolation: Isolation) -> None:
+        self._client, self._plan, self._isolation = client, plan, isolation
+        self._rows: Rows = {}
+
+    async def write(self, resources: Sequence[ResourceProgress]) -> Rows:
+        """Write the totals that differ; returns those that are there afterwards."""
+        self._rows = _by_component(await self._read_rows() if self._plan.rows is None else self._plan.rows)
+        waiting = iter(resources)
+        if self._plan.closed and not self._client.dry_run:
+            await self._first_of_a_closed_month(waiting)
+        await self._isolation.each(waiting, self._total)
+        if any(each.written for each in resources) and not self._client.dry_run:
+            return _by_component(await self._read_rows())
+        return self._rows
+
+    async def _read_rows(self) -> Sequence[ComponentUsage]:
+        return await self._client.component_usages(self._plan.month)
+
+    async def _first_of_a_closed_month(self, waiting: Iterator[ResourceProgress]) -> None:
+        """Go on until one has been written, and see that it is where it belongs before the others follow.
+
+        Raises:
+            DateIgnored: it is not.
+        """
+        for resource in waiting:
+            await self._isolation.one(resource, self._total)
+            if self._isolation.stopped is not None:
+                return
+            if resource.written:
+                await self._verify(resource)
+                return
+
+    async def _verify(self, resource: ResourceProgress) -> None:
+        # The amount and not just a row: the month may have had one before, and an old server would not have touched it.
+        rows = await self._client.component_usages(self._plan.month, resource.plan.uuid)
+        there = {(row.type, row.usage) for row in rows if row.billing_period in {None, self._plan.month}}
+        if not there.issuperset(resource.written.items()):
+            raise DateIgnored(
+                f"{resource.plan.backend_id}: Waldur took the usage of {self._plan.month:%Y-%m} and does not have it"
+                f" there: it does not know dates, and has it in the present month now, until that is reported again."
+                f" Nothing else of months that are over was sent; they need a newer Waldur"
+            )
+
+    async def _total(self, resource: ResourceProgress) -> None:
+        amounts = {
+            name: amount for name, amount in resource.plan.totals.items() if self._differs(resource, name, amount)
+        }
+        if not amounts:
+            return
+        try:
+            await self._client.set_usage(resource.plan.uuid, self._plan.moment, amounts)
+        except Refused as error:
+            if error.about_a_closed_month:
+                resource.lost = amounts
+            raise
+        resource.written = amounts
+
+    def _differs(self, resource: ResourceProgress, component: str, amount: Decimal) -> bool:
+        return [row.usage for row in self._rows.get((resource.plan.uuid, component), ())] != [amount]
+
+
+def _by_component(rows: Iterable[ComponentUsage]) -> Rows:
+    found: defaultdict[tuple[UUID, str], list[ComponentUsage]] = defaultdict(list)
+    for row in rows:
+        found[row.resource_uuid, row.type].append(row)
+    return found
