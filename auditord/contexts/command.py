@@ -14,8 +14,13 @@ import anyio
 
 from auditord_hookspecs import CommandFailed, CommandResult
 
-INHERITED: Final = ("PATH", "HOME", "LANG")
-"""What a child sees of the daemon's environment; secrets live in the rest of it."""
+INHERITED: Final = (
+    *("PATH", "HOME", "LANG", "LD_LIBRARY_PATH"),
+    *("CONDOR_CONFIG", "SLURM_CONF", "KUBECONFIG"),
+    *("KRB5_CONFIG", "KRB5CCNAME", "SSH_AUTH_SOCK", "BEARER_TOKEN_FILE"),
+    *("X509_CERT_DIR", "X509_USER_CERT", "X509_USER_KEY", "X509_USER_PROXY"),
+)
+"""The variables of the daemon that a child sees: they say where things are; secrets live in the rest of them."""
 
 _TERM_GRACE: Final = 2.0
 _STDOUT: Final = 1
@@ -41,7 +46,10 @@ async def run_command(
         with anyio.move_on_after(timeout.total_seconds()) as scope:
             await child.finished()
         if scope.cancelled_caught:
-            raise child.failed(f"was killed after {timeout.total_seconds():g} s, {len(child.stdout)} bytes printed")
+            printed = len(child.stdout)
+            raise child.failed(
+                f"was killed after {timeout.total_seconds():g} s, {printed} bytes printed", timed_out=True
+            )
     finally:
         await _release(child, transport)
     return child.result(transport.get_returncode())
@@ -137,14 +145,15 @@ class _Child(asyncio.SubprocessProtocol):
 
     def result(self, returncode: int | None) -> CommandResult:
         if returncode != 0:
-            raise self.failed(_exit_text(returncode))
+            raise self.failed(_exit_text(returncode), exit_code=returncode)
         return CommandResult(bytes(self.stdout), bytes(self.stderr))
 
-    def failed(self, what: str) -> CommandFailed:
+    def failed(self, what: str, *, exit_code: int | None = None, timed_out: bool = False) -> CommandFailed:
         command = shlex.join(self.argv)
         command = command if len(command) <= _SHOWN_COMMAND else f"{command[:_SHOWN_COMMAND]}…"
         last_words = self.stderr.decode(errors="replace").strip()
-        return CommandFailed(f"`{command}` {what}" + (f": {last_words}" if last_words else ""))
+        text = f"`{command}` {what}" + (f": {last_words}" if last_words else "")
+        return CommandFailed(text, exit_code=exit_code, timed_out=timed_out)
 
 
 def _exit_text(returncode: int | None) -> str:

@@ -9,7 +9,17 @@ from typing import Any
 from auditord.contexts.command import run_command
 from auditord.database.memory import PluginMemory
 from auditord.spool import Spool
-from auditord_hookspecs import AuditordError, CommandResult, JobChoice, Records, RecordSink, Redactor, Window
+from auditord_hookspecs import (
+    AuditordError,
+    CommandResult,
+    InstanceConfig,
+    JobChoice,
+    Records,
+    RecordSink,
+    Redactor,
+    RunConfig,
+    Window,
+)
 
 
 def task_log(task: str, kind: str) -> "logging.LoggerAdapter[logging.Logger]":
@@ -36,6 +46,11 @@ class OverheardLog(logging.LoggerAdapter[logging.Logger]):
             self._hear(str(msg) % args if args else str(msg))
 
 
+def environment_of(config: InstanceConfig) -> Mapping[str, str]:
+    """The variables that an instance's section gives to its child processes."""
+    return config.environment if isinstance(config, RunConfig) else {}
+
+
 class InstanceContext:
     """What every instance is lent.
 
@@ -43,12 +58,16 @@ class InstanceContext:
         instance: the instance's name.
         kind: the kind's name.
         now: the present instant.
+        environment: what its child processes get besides, as configured.
     """
 
-    def __init__(self, instance: str, kind: str, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, instance: str, kind: str, now: Callable[[], datetime], environment: Mapping[str, str] | None = None
+    ) -> None:
         self._instance = instance
         self._log = task_log(instance, kind)
         self._now = now
+        self._environment = environment or {}
 
     @property
     def instance(self) -> str:
@@ -74,7 +93,8 @@ class InstanceContext:
         max_output: int = 256 * 1024 * 1024,
     ) -> CommandResult:
         """Run a child process (:func:`auditord.contexts.command.run_command`)."""
-        return await run_command(argv, timeout=timeout, environment=environment, through=through, max_output=max_output)
+        variables = {**self._environment, **(environment or {})}
+        return await run_command(argv, timeout=timeout, environment=variables, through=through, max_output=max_output)
 
 
 class SpoolCollectorContext(InstanceContext):
@@ -90,6 +110,7 @@ class SpoolCollectorContext(InstanceContext):
         job: the one job to collect again, if that is asked for.
         dry_run: whether the batches are only shown.
         on_progress: hears which fraction of the run is done.
+        environment: what its child processes get besides, as configured.
     """
 
     def __init__(
@@ -104,8 +125,9 @@ class SpoolCollectorContext(InstanceContext):
         job: JobChoice | None = None,
         dry_run: bool = False,
         on_progress: Callable[[float], None] = lambda _: None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(instance, kind, now)
+        super().__init__(instance, kind, now, environment)
         self._spool = spool
         self._checkpoint = checkpoint
         self._window = window
@@ -172,6 +194,7 @@ class LentPluginContext(InstanceContext):
         redactor: of the records, if they are this daemon's own.
         dry_run: whether effects are only shown; state is not saved then.
         watching: who sees what it logs and shows; what it shows to nobody is logged.
+        environment: what its child processes get besides, as configured.
     """
 
     def __init__(
@@ -186,8 +209,9 @@ class LentPluginContext(InstanceContext):
         redactor: Redactor | None,
         dry_run: bool = False,
         watching: Watching | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(instance, kind, now)
+        super().__init__(instance, kind, now, environment)
         self._show = self._log.info if watching is None else watching.shown
         if watching is not None:
             self._log = OverheardLog(self._log, watching.said)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from auditord.contexts.lent import LentPluginContext, Watching, task_log
+from auditord.contexts.lent import LentPluginContext, Watching, environment_of, task_log
 from auditord.contexts.sources import opened_records, remote_source
 from auditord.database.memory import PluginMemory
 from auditord.store.reading import StoredRecords
@@ -71,6 +71,7 @@ async def opened_plugin(
             redactor=place.local if remote_source(config) is None else None,
             dry_run=dry_run,
             watching=watching,
+            environment=environment_of(config),
         )
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from auditord.contexts.lent import SpoolCollectorContext, Watching
+from auditord.contexts.lent import SpoolCollectorContext, Watching, environment_of
 from auditord.contexts.plugins import Place, opened_plugin
 from auditord.contexts.sources import remote_source
 from auditord.metrics import TaskFigures
@@ -46,7 +46,14 @@ def collector(task: str, kind: CollectorKind[Any], config: InstanceConfig, aroun
 
     async def execute(tally: Tally) -> None:
         checkpoint = await around.spool.checkpoint(task)
-        context = SpoolCollectorContext(task, kind.name, around.now, spool=around.spool, checkpoint=checkpoint)
+        context = SpoolCollectorContext(
+            task,
+            kind.name,
+            around.now,
+            spool=around.spool,
+            checkpoint=checkpoint,
+            environment=environment_of(config),
+        )
         await collect(kind, config, context, keep, tally)
 
     return Runnable(task, kind.name, execute, None if kind.continuous else _timeout(config, kind.timeout))

@@ -8,7 +8,7 @@ from typing import Final
 from auditord.actions import Observer, RecordActions, Retried, RunRequest, Section
 from auditord.config.kinds import InstalledKinds
 from auditord.config.model import Configuration, kind_of
-from auditord.contexts.lent import SpoolCollectorContext, Watching
+from auditord.contexts.lent import SpoolCollectorContext, Watching, environment_of
 from auditord.errors import UnknownInstance, UnsuitableRequest
 from auditord.spool import Enqueued, Stage, retry
 from auditord.spool.encoding import Operation
@@ -93,6 +93,7 @@ class OnDemand:
                 job=request.job,
                 dry_run=request.dry_run,
                 on_progress=observer.progressed,
+                environment=environment_of(config),
             )
             await collect(kind, config, context, self._keep(request, observer), tally)
 

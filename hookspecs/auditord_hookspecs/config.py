@@ -1,6 +1,7 @@
 """The building blocks of configuration models: strict sections and durations."""
 
 import re
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -54,6 +55,10 @@ Duration = Annotated[
 ]
 
 
+VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+VariableValue = Annotated[str, Field(pattern=r"^[^\x00]*$")]
+
+
 def _resolve_secret(value: Any, info: ValidationInfo) -> Any:  # Any: whatever stood in the file
     context: Any = info.context  # Any: the host passes {"resolve_secret": a function}, others what they like
     if not context or "resolve_secret" not in context or not isinstance(value, str):
@@ -91,6 +96,10 @@ class RunConfig(InstanceConfig):
     schedule: Schedule | None = Field(default=None, description="When it runs: five fields as in cron, in UTC.")
     jitter: Duration = Field(default=timedelta(0), description="Each start is late by up to this; spreads many hosts.")
     timeout: Duration | None = Field(default=None, description="A run that takes longer is cancelled.")
+    environment: Mapping[VariableName, VariableValue] = Field(
+        default_factory=dict[str, str],
+        description="Variables for the programs that it runs, such as {CONDOR_CONFIG: /etc/condor-ce/condor_config}.",
+    )
 
     @field_validator("interval", "timeout")
     @classmethod

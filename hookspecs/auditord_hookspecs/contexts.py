@@ -65,7 +65,9 @@ class Context(Protocol):
         Args:
             argv: the program and its arguments.
             timeout: after this long it is killed, with its process group.
-            environment: added to the daemon's own environment (``PATH``, ``HOME``, ``LANG`` only).
+            environment: added to what every child gets: ``environment`` of the instance's section, and of the daemon's
+                own variables those that say where things are (``PATH``, ``HOME``, ``LANG``, ``CONDOR_CONFIG``,
+                ``SLURM_CONF``, ``KUBECONFIG`` and the like); of one name in several of them, this one counts.
             through: a program that runs a command line elsewhere, such as ``["ssh", "head1"]``: it gets one argument,
                 ``env NAME=value … argv`` quoted for a shell, since ssh forwards no environment.
             max_output: bytes of standard output above which it is killed.

@@ -22,4 +22,16 @@ class RecordsRejected(AuditordError):
 
 
 class CommandFailed(AuditordError):
-    """A child process could not start, ran out of time, printed too much or ended with a non-zero exit code."""
+    """A child process could not start, ran out of time, printed too much or ended with a non-zero exit code.
+
+    Args:
+        text: which one, and what happened.
+        exit_code: what it ended with by itself, negative the signal that ended it; None if it never started or was
+            killed by us.
+        timed_out: whether it was killed since it took too long.
+    """
+
+    def __init__(self, text: str, *, exit_code: int | None = None, timed_out: bool = False) -> None:
+        super().__init__(text)
+        self.exit_code = exit_code
+        self.timed_out = timed_out

@@ -1,9 +1,10 @@
 """Child processes: what comes back, what kills them, and that nothing stays behind."""
 
 import os
+import signal
 import time
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import anyio
 import pytest
 import uvloop
 
-from auditord.contexts.command import child_environment, command_line, run_command
+from auditord.contexts.command import INHERITED, child_environment, command_line, run_command
+from auditord.contexts.lent import InstanceContext
 from auditord_hookspecs import CommandFailed
 
 MINUTE = timedelta(minutes=1)
@@ -63,13 +65,38 @@ async def test_the_environment_is_minimal(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("AUDITORD_STORE__URL", "secret")
     result = await run_command(["env"], timeout=MINUTE, environment={"TZ": "UTC"})
     names = {line.split("=")[0] for line in result.stdout.decode().splitlines()}
-    assert names - {"PATH", "HOME", "LANG"} == {"TZ"}
+    assert names - set(INHERITED) == {"TZ"}
+
+
+@pytest.mark.anyio
+async def test_variables_that_say_where_things_are_reach_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CONDOR_CONFIG", "SLURM_CONF", "KUBECONFIG"):
+        monkeypatch.setenv(name, f"/etc/{name}")
+    result = await run_command(["env"], timeout=MINUTE)
+    variables = dict(line.split("=", 1) for line in result.stdout.decode().splitlines())
+    assert (variables["CONDOR_CONFIG"], variables["KUBECONFIG"]) == ("/etc/CONDOR_CONFIG", "/etc/KUBECONFIG")
+    assert variables["SLURM_CONF"] == "/etc/SLURM_CONF"
+
+
+@pytest.mark.anyio
+async def test_an_instances_variables_come_before_the_daemons_and_after_the_collectors_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CONDOR_CONFIG", "/etc/condor/condor_config")
+    variables = {"CONDOR_CONFIG": "/etc/condor-ce/condor_config", "TZ": "Europe/Berlin"}
+    context = InstanceContext("ce", "htcondor", datetime.now, variables)
+    result = await context.run_command(["env"], timeout=MINUTE, environment={"TZ": "UTC"})
+    lines = set(result.stdout.decode().splitlines())
+    assert {"CONDOR_CONFIG=/etc/condor-ce/condor_config", "TZ=UTC"} <= lines
+    far = await context.run_command(["env"], timeout=MINUTE, through=["sh", "-c"])
+    assert "CONDOR_CONFIG=/etc/condor-ce/condor_config" in far.stdout.decode().splitlines()
 
 
 @pytest.mark.anyio
 async def test_a_failure_carries_the_exit_code_and_the_last_words() -> None:
-    with pytest.raises(CommandFailed, match=r"`sh -c .*exit code 3: no such cluster"):
+    with pytest.raises(CommandFailed, match=r"`sh -c .*exit code 3: no such cluster") as caught:
         await run_command(["sh", "-c", "echo no such cluster >&2; exit 3"], timeout=MINUTE)
+    assert caught.value.exit_code == 3
 
 
 @pytest.mark.anyio
@@ -82,8 +109,9 @@ async def test_only_the_tail_of_endless_stderr_is_kept() -> None:
 
 @pytest.mark.anyio
 async def test_a_signal_is_named() -> None:
-    with pytest.raises(CommandFailed, match="SIGSEGV"):
+    with pytest.raises(CommandFailed, match="SIGSEGV") as caught:
         await run_command(["sh", "-c", "kill -SEGV $$"], timeout=MINUTE)
+    assert caught.value.exit_code == -signal.SIGSEGV
 
 
 @pytest.mark.anyio
@@ -106,8 +134,9 @@ async def test_the_time_limit_kills_the_whole_group(tmp_path: Path) -> None:
 @pytest.mark.anyio
 async def test_a_child_that_ignores_term_is_killed(tmp_path: Path) -> None:
     script = f"trap '' TERM; echo $$ > {tmp_path}/pid; while :; do sleep 0.1; done"
-    with pytest.raises(CommandFailed, match="killed after"):
+    with pytest.raises(CommandFailed, match="killed after") as caught:
         await run_command(["sh", "-c", script], timeout=timedelta(seconds=0.5))
+    assert (caught.value.exit_code, caught.value.timed_out) == (None, True)
     assert not alive(pid_in(tmp_path / "pid"))
 
 
