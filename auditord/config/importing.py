@@ -15,6 +15,7 @@ from auditord.errors import ConfigurationError
 from auditord_hookspecs import ImportedConfig
 
 _HEAD = "Made by auditord config import from {files}.\nAUDITOR's environment variables were not looked at."
+_LEVEL = "logging.level"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ def _import_file(file: Path, kinds: InstalledKinds) -> ImportedConfig:
         except (AttributeError, KeyError, TypeError, ValueError) as error:  # the file has another shape than AUDITOR's
             raise ConfigurationError(f"{file} cannot be imported, AUDITOR would refuse it: {error}") from error
         if imported is not None:
-            return imported
+            return imported if importer is import_server_config else _without_level(imported)
     known = ", ".join(
         [
             "AUDITOR's server",
@@ -61,8 +62,18 @@ def _import_file(file: Path, kinds: InstalledKinds) -> ImportedConfig:
     raise ConfigurationError(f"{file} is not a configuration file of {known}; are all its options spelt right?")
 
 
+def _without_level(imported: ImportedConfig) -> ImportedConfig:
+    """The same without the log level of one component: the daemon has one for everything in it."""
+    if _LEVEL not in imported.sections:
+        return imported
+    sections = {path: value for path, value in imported.sections.items() if path != _LEVEL}
+    comments = {path: text for path, text in imported.comments.items() if path != _LEVEL}
+    reason = f"{imported.sections[_LEVEL]} was that of one program; {_LEVEL} is that of the whole daemon"
+    return ImportedConfig(sections, comments, {**imported.dropped, "log_level": reason})
+
+
 def _refuse_collisions(sources: Sequence[_Source]) -> None:
-    """Raise if two files say one option differently; a log level, which each file has, is no reason."""
+    """Raise if two files say one option of an instance differently."""
     first: dict[str, _Source] = {}
     faults: list[str] = []
     for source in sources:
@@ -85,15 +96,28 @@ def _put(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
 
 
 def _remarks(sources: Sequence[_Source]) -> Mapping[OptionPath, str]:
-    return {_split(path): text for source in reversed(sources) for path, text in source.imported.comments.items()}
+    """The remarks by path; of the same text, all but the first one name the option that has it."""
+    texts = {path: text for source in reversed(sources) for path, text in source.imported.comments.items()}
+    first: dict[str, str] = {}
+    for path in (path for source in sources for path in source.imported.comments):
+        first.setdefault(texts[path], path)
+    return {_split(path): text if first[text] == path else f"as {first[text]}" for path, text in texts.items()}
 
 
 def _head(sources: Sequence[_Source]) -> str:
     lines = [_HEAD.format(files=", ".join(str(source.file) for source in sources))]
     for source in sources:
         lines += [f"Not taken from {source.file}:"] if source.imported.dropped else []
-        lines += [f"  {option}: {reason}" for option, reason in source.imported.dropped.items()]
+        lines += [f"  {', '.join(options)}: {reason}" for reason, options in _by_reason(source).items()]
     return "\n".join(lines)
+
+
+def _by_reason(source: _Source) -> Mapping[str, Sequence[str]]:
+    """The dropped options, once for each reason."""
+    found: dict[str, list[str]] = {}
+    for option, reason in source.imported.dropped.items():
+        found.setdefault(reason, []).append(option)
+    return found
 
 
 def _comment_lines(text: str) -> str:

@@ -108,7 +108,8 @@ class ImportedConfig:
     """One of AUDITOR's files in our words.
 
     Args:
-        sections: what to put into the configuration, by dotted path (``collectors.slurm.interval``).
+        sections: what to put into the configuration, by dotted path (``collectors.slurm.interval``). A
+            ``logging.level`` is not taken over, since it is that of the whole daemon: the command says so.
         comments: remarks by the same paths, for every value that means something else than it did.
         dropped: AUDITOR's options that have no counterpart, with the reason.
     """

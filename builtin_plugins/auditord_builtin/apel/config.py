@@ -92,6 +92,22 @@ class SiteConfig(Section):
     benchmark_type: BenchmarkType = Field(
         default="HEPscore23", description="What a score that is named in summary_fields is; else see benchmarks."
     )
+    ce: Name | None = Field(
+        default="UNKNOWN",
+        max_length=40,
+        description="The type of compute element, ARC for example: InfrastructureDescription is "
+        "AUDITORD-CE-BATCHSYSTEM unless a field gives one. null leaves it out, for an APEL server before 2.5.0.",
+    )
+    batch_system: Name | None = Field(
+        default=None, max_length=40, description="The batch system; default: the one that records name."
+    )
+    batch_system_meta_field: Names = Field(
+        default=("collector_type",), description="Meta keys with the batch system; the first that a record has counts."
+    )
+    zero_length_jobs: bool = Field(
+        default=True,
+        description="Whether jobs that ran for less than a second are reported; AUDITOR's plugin leaves them out.",
+    )
 
     @field_validator("sites_to_report")
     @classmethod
@@ -146,13 +162,13 @@ class MandatorySummaryFields(Section):
 
 
 class OptionalSummaryFields(Section):
-    """What a summary may have; everything but InfrastructureDescription splits it up."""
+    """The other fields of a summary; everything but InfrastructureDescription splits it up."""
 
     GlobalUserName: KeyField | None = None
     VOGroup: KeyField | None = None
     VORole: KeyField | None = None
     Infrastructure: KeyField | None = Field(default=None, description="grid or local.")
-    InfrastructureDescription: ConstantField | None = None
+    InfrastructureDescription: ConstantField | None = Field(default=None, description="Instead of what site.ce makes.")
     NodeCount: KeyField = ConstantField(value=1)
 
 
@@ -189,7 +205,7 @@ class OptionalJobFields(Section):
     VO: JobField | None = None
     VOGroup: JobField | None = None
     VORole: JobField | None = None
-    InfrastructureDescription: JobField | None = None
+    InfrastructureDescription: JobField | None = Field(default=None, description="Instead of what site.ce makes.")
     InfrastructureType: JobField | None = None
     MemoryReal: JobField | None = Field(default=None, description="kB.")
     MemoryVirtual: JobField | None = Field(default=None, description="kB.")

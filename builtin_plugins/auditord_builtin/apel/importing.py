@@ -41,6 +41,14 @@ _PUBLISH_SINCE: Final = (
     "publish_since is missing: set it to the first instant of the first month that this daemon is to publish; months "
     "before are those that AUDITOR's plugin has published"
 )
+_CE: Final = (
+    "InfrastructureDescription is AUDITORD-CE-BATCHSYSTEM, without the version that AUDITOR adds; the batch system is "
+    "what records have under collector_type, as with AUDITOR, unless batch_system names it"
+)
+_ZERO_LENGTH: Final = (
+    "AUDITOR's plugin leaves out jobs that ran for less than a second, so this does, too; without this line they are "
+    "counted"
+)
 
 
 @dataclass
@@ -100,7 +108,7 @@ def _plugin(result: _Import) -> dict[str, Any]:  # Any: YAML
 
 
 def _site(result: _Import) -> dict[str, Any]:  # Any: YAML
-    names = ("publish_since", "sites_to_report", "benchmark_type", "message_type")
+    names = ("publish_since", "sites_to_report", "benchmark_type", "ce", "message_type")
     site = result.take("site", names)
     site |= result.take("auditor", ("site_meta_field",))
     made = {"message_type": site.pop("message_type")} if "message_type" in site else {}
@@ -108,7 +116,10 @@ def _site(result: _Import) -> dict[str, Any]:  # Any: YAML
         site["publish_since"] = _instant(str(site["publish_since"]))
     else:
         result.remark("site", _PUBLISH_SINCE)
-    return {**made, "site": site}
+    if "ce" in site:
+        result.remark("site.ce", _CE)
+    result.remark("site.zero_length_jobs", _ZERO_LENGTH)
+    return {**made, "site": {**site, "zero_length_jobs": False}}
 
 
 def _instant(text: str) -> str:

@@ -17,6 +17,7 @@ from auditord_builtin.apel.fields import (
     RecordField,
     ScoreField,
 )
+from auditord_builtin.apel.infrastructure import batch_system_field, describe
 from auditord_builtin.apel.messages.jobs import render_jobs
 from auditord_builtin.apel.messages.rows import JobRow, Problem
 from auditord_builtin.apel.messages.text import LONGEST, clean
@@ -78,6 +79,7 @@ def _row(config: ApelConfig, record: Record, site: str) -> JobRow:
     if stop is None or runtime is None or stop < record.start_time:
         raise LeftOut("it stops before it starts: left out")
     values = {
+        **_infrastructure(config, record),
         "Site": clean(site),
         **_values(config.individual_job_fields, record),
         "WallDuration": str(runtime),
@@ -99,6 +101,13 @@ def _values(fields: JobFields, record: Record) -> Mapping[str, str]:
     optional: Iterable[tuple[str, JobField | None]] = fields.optional
     given |= {name: field for name, field in optional if not name.startswith("ServiceLevel")}
     return {name: _value(name, field, record) for name, field in given.items() if field is not None}
+
+
+def _infrastructure(config: ApelConfig, record: Record) -> Mapping[str, str]:
+    """The description where no field gives one; none where ``site.ce`` is null."""
+    field = batch_system_field(config)
+    text = describe(config, () if field is None else (field.text(_first(record, field.name)),))
+    return {} if text is None else {"InfrastructureDescription": text}
 
 
 def _value(name: str, field: JobField, record: Record) -> str:

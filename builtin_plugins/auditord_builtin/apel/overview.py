@@ -25,9 +25,9 @@ async def overview(context: PluginContext, sites: Sequence[str]) -> AsyncIterato
         for line in _lines(site, books.get(site, SiteBook())):
             yield line
     for site in sites:
-        for month, book in books.get(site, SiteBook()).months.items():
-            for problem in book.problems:
-                yield f"! {site} {month}: {problem}"
+        for book in books.get(site, SiteBook()).months.values():
+            for problem in book.problems:  # which name site and month
+                yield f"! {problem}"
 
 
 def _lines(site: str, book: SiteBook) -> Iterator[str]:

@@ -34,6 +34,7 @@ from auditord_hookspecs.query import (
     Condition,
     MetaAbsent,
     MetaContainsAny,
+    RuntimeCompares,
     TimeCompares,
     TimeField,
 )
@@ -57,9 +58,10 @@ def conditions(config: ApelConfig, sites: Sequence[str], window: Window) -> Iter
     ids = tuple([site_id for site in sites for site_id in config.site.sites_to_report[site]])
     after = TimeCompares(TimeField.STOP, Comparison.GTE, window.start)
     before = TimeCompares(TimeField.STOP, Comparison.LT, window.stop)
+    long_enough = () if config.site.zero_length_jobs else (RuntimeCompares(Comparison.GT, 0),)
     for number, key in enumerate(config.site.site_meta_field):
         others: list[Condition] = [MetaAbsent(other) for other in config.site.site_meta_field[:number]]
-        yield AllOf((after, before, *others, MetaContainsAny(key, ids)))
+        yield AllOf((after, before, *long_enough, *others, MetaContainsAny(key, ids)))
 
 
 def site_of(config: ApelConfig, site_id: KeyValue) -> str | None:

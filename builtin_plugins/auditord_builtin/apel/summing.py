@@ -14,9 +14,11 @@ from typing import Final
 
 from auditord_builtin.apel.config import ApelConfig, Benchmark, SummaryFields
 from auditord_builtin.apel.fields import AmountField, KeyField, NormalisedAmountField, NormalisedField
+from auditord_builtin.apel.infrastructure import LONGEST, batch_system_field, describe
 from auditord_builtin.apel.messages.rows import Problem, Summaries, SummaryRow
 from auditord_builtin.apel.messages.summaries import render
-from auditord_builtin.apel.messages.text import LONGEST, clean, clean_name
+from auditord_builtin.apel.messages.text import LONGEST as LONGEST_NAME
+from auditord_builtin.apel.messages.text import clean, clean_name
 from auditord_builtin.apel.months import Month
 from auditord_builtin.apel.questions import LeftOut, Number, Question, conditions, kept_level, site_of
 from auditord_builtin.apel.validation import judge
@@ -24,7 +26,6 @@ from auditord_hookspecs import Group, Records
 
 _THOUSANDTH: Final = Decimal("0.001")
 _INFRASTRUCTURE: Final = 20
-_DESCRIPTION: Final = 100
 
 
 @dataclass(slots=True, eq=False)
@@ -35,6 +36,7 @@ class _Sums:
         row: its texts and numbers that are not sums.
         wall_by_score: what is to be normalised, by the value of the benchmark.
         cpu_by_score: the same.
+        batch_systems: those of its jobs, by name.
     """
 
     row: SummaryRow
@@ -44,6 +46,7 @@ class _Sums:
     wall_by_score: defaultdict[Decimal, Number] = field(default_factory=lambda: defaultdict(int))
     cpu_by_score: defaultdict[Decimal, Number] = field(default_factory=lambda: defaultdict(int))
     stops: list[datetime] = field(default_factory=list[datetime])
+    batch_systems: set[str] = field(default_factory=set[str])
 
     def result(self) -> SummaryRow:
         return replace(
@@ -91,7 +94,8 @@ class _Summing:
         self._rows: dict[tuple[str, ...], _Sums] = {}
         self._known: dict[tuple[object, ...], _Sums] = {}  # by what groups tell
         self._left_out: Counter[str] = Counter()
-        self.question = _question(config, self._fields)
+        self._batch_system = batch_system_field(config)
+        self.question = _question(config, self._fields, self._batch_system)
 
     def add(self, groups: Iterator[Group]) -> None:
         for group in groups:
@@ -104,7 +108,7 @@ class _Summing:
         problems = [Problem(f"{self._site} {self._month}", *each) for each in sorted(self._left_out.items())]
         good: list[SummaryRow] = []
         held: list[SummaryRow] = []
-        rows = [self._rows[key].result() for key in sorted(self._rows)]
+        rows = [self._described(self._rows[key]) for key in sorted(self._rows)]
         refused = any(judge(message.text) for message in render(rows))
         for row in rows:
             faults = [fault.reason for message in render([row]) for fault in judge(message.text)] if refused else []
@@ -129,6 +133,7 @@ class _Summing:
         told = (*self.question.told(group), benchmark.type, None if self._normalised else value)
         if told not in self._known:
             self._known[told] = self._sums(self._row(group, benchmark, value))
+            self._known[told].batch_systems |= self._batch_systems(group)
         return self._known[told]
 
     def _sums(self, row: SummaryRow) -> _Sums:
@@ -136,6 +141,11 @@ class _Summing:
         if _spelling(row) < _spelling(known.row):  # of several spellings always the same one
             known.row = row
         return known
+
+    def _described(self, sums: _Sums) -> SummaryRow:
+        row, given = sums.result(), self._fields.optional.InfrastructureDescription
+        text = describe(self._config, sums.batch_systems) if given is None else clean_name(str(given.value), LONGEST)
+        return replace(row, infrastructure_description=text)
 
     def _base(self, field: NormalisedAmountField, other: Number, group: Group) -> Number:
         if isinstance(field, NormalisedField):
@@ -168,20 +178,22 @@ class _Summing:
             vo_group=self._text(optional.VOGroup, group),
             vo_role=self._text(optional.VORole, group),
             infrastructure=self._name(optional.Infrastructure, group, _INFRASTRUCTURE),
-            infrastructure_description=self._name(optional.InfrastructureDescription, group, _DESCRIPTION),
         )
+
+    def _batch_systems(self, group: Group) -> set[str]:
+        return set() if self._batch_system is None else {self.question.text(self._batch_system, group)}
 
     def _text(self, field: KeyField | None, group: Group) -> str | None:
         return None if field is None else clean(self.question.text(field, group))
 
-    def _name(self, field: KeyField | None, group: Group, longest: int = LONGEST) -> str | None:
+    def _name(self, field: KeyField | None, group: Group, longest: int = LONGEST_NAME) -> str | None:
         return None if field is None else clean_name(self.question.text(field, group), longest)
 
 
-def _question(config: ApelConfig, fields: SummaryFields) -> Question:
+def _question(config: ApelConfig, fields: SummaryFields, batch_system: KeyField | None) -> Question:
     mandatory, optional = fields.mandatory, fields.optional
     keys = [mandatory.VO, mandatory.SubmitHost, mandatory.Processors, optional.NodeCount, optional.GlobalUserName]
-    keys += [optional.VOGroup, optional.VORole, optional.Infrastructure, optional.InfrastructureDescription]
+    keys += [optional.VOGroup, optional.VORole, optional.Infrastructure, batch_system]
     amounts: list[AmountField] = [mandatory.CpuDuration]
     normalised = [mandatory.NormalisedCpuDuration, mandatory.NormalisedWallDuration]
     bases = [field.base_value for field in normalised if isinstance(field, NormalisedField)]

@@ -88,3 +88,11 @@ def test_show_has_nothing_then_a_table_then_messages(host: FakeCommandContext) -
     month = run(host, "show", "--month", "2026-02").output
     assert month.count("Month: 2\n") == 2
     assert run(host, "show", "--month", "2026-02", "--site", "SITE-X").exit_code == 2
+
+
+def test_show_names_site_and_month_of_a_problem_once(host: FakeCommandContext) -> None:
+    bare = Record("bare", NOW - timedelta(days=1, hours=1), (), NOW - timedelta(days=1), {"site_id": ("a",)})
+    host.plugin_context.stored = [job("1", 1), bare]
+    run(host, "publish", "--dry-run")
+    problem = run(host, "show").output.splitlines()[-1]
+    assert problem == "! SITE-A 2026-03: no score HEPscore23: left out (1 jobs)"

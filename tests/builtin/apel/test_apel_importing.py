@@ -20,69 +20,8 @@ from auditord_builtin.apel.fields import (
 from auditord_builtin.apel.importing import import_config
 from auditord_hookspecs import ImportedConfig, PluginContext, PluginKind
 
-NEWER = """!Config
-plugin:
-  log_level: TRACE
-  log_file: /var/log/apel.log
-  time_json_path: /var/lib/time.json
-  report_interval: 86400
-site:
-  sites_to_report:
-    SITE.A: ["site_id_1", "site_id_2"]
-    SITE-B: ["site_id_3"]
-  benchmark_type: hepscore23
-auditor:
-  ip: 127.0.0.1
-  port: 8000
-  timeout: 60
-  site_meta_field: site_id
-  use_tls: false
-messaging:
-  host: msg.argo.grnet.gr
-  port: 8443
-  client_cert: /etc/grid-security/hostcert.pem
-  client_key: /etc/grid-security/hostkey.pem
-  project: accounting
-  topic: gLite-APEL
-  timeout: 10
-  retry: 3
-summary_fields:
-  mandatory:
-    NormalisedCpuDuration: !NormalisedField
-      score: !ScoreField
-        name: hepscore23
-        component_name: Cores
-      base_value: !ComponentField
-        name: TotalCPU
-        divide_by: 1000
-    NormalisedWallDuration: !NormalisedField
-      score: !ScoreField
-        name: hepscore23
-        component_name: Cores
-    CpuDuration: !ComponentField
-      name: TotalCPU
-      divide_by: 1000
-    SubmitHost: !MetaField
-      name: headnode
-    Processors: !ComponentField
-      name: Cores
-    VO: !MetaField
-      name: voms
-      regex: (?<=/).*?(?=/|$)
-  optional:
-    GlobalUserName: !MetaField
-      name: subject
-    VORole: !MetaField
-      name: user_id
-      regex: x
-      function: !Function
-        name: vo_mapping
-        parameters: {atl: atlas}
-    Infrastructure: !ConstantField
-      value: grid
-    NodeCount: !ComponentField
-      name: NNodes
-"""
+NEWER = (Path(__file__).parent / "auditor_apel.yml").read_text()
+"""A file of version 0.11."""
 
 OLDER = """!Config
 plugin:
@@ -157,11 +96,13 @@ def test_the_newer_layout(tmp_path: Path) -> None:
     assert config.summary_fields.mandatory.CpuDuration == ComponentField(name="TotalCPU")
     assert config.summary_fields.optional.NodeCount == ComponentField(name="NNodes")
     assert (config.interval and config.interval.total_seconds(), config.messaging.retry) == (86_400, 3)
-    assert result.sections["logging.level"] == "debug"
+    assert (config.site.ce, config.site.zero_length_jobs) == ("ARC", False)
     assert {path.removeprefix("plugins.apel.summary_fields.mandatory.") for path in result.comments} == {
         "CpuDuration",
         "NormalisedCpuDuration.base_value",
         "plugins.apel.site",
+        "plugins.apel.site.ce",
+        "plugins.apel.site.zero_length_jobs",
         "plugins.apel.summary_fields.optional.VORole",
     }
     assert set(result.dropped) == {

@@ -65,7 +65,8 @@ def test_a_job_as_it_is_written() -> None:
     assert message.text == (
         "APEL-individual-job-message: v0.4\nSite: SITE-A\nSubmitHost: ce1\nLocalJobId: slurm-1\nLocalUserId: alice\n"
         "FQAN: /atlas/Role=pilot\nWallDuration: 3600\nCpuDuration: 7000\nProcessors: 2\nNodeCount: 1\n"
-        "StartTime: 1710068400\nEndTime: 1710072000\nInfrastructureType: grid\nServiceLevel: {HEPscore23: 14.200}\n%%\n"
+        "StartTime: 1710068400\nEndTime: 1710072000\nInfrastructureDescription: AUDITORD-UNKNOWN-UNKNOWN\n"
+        "InfrastructureType: grid\nServiceLevel: {HEPscore23: 14.200}\n%%\n"
     )
     assert message.record_ids == ("slurm-1",)
 

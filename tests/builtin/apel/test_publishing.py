@@ -225,6 +225,31 @@ async def test_what_waits_goes_out_when_the_broker_is_back() -> None:
     assert (month.outbox, month.ids, month.jobs, month.acknowledged) == (None, ("id1", "id2"), 1, NOW)
 
 
+async def test_what_waits_of_a_month_that_did_not_change_is_not_planned_again() -> None:
+    context, broker = context_of(job("1", days_ago(65))), Recorder(refuses="normalised")
+    with pytest.raises(NotReported, match="not this one"):
+        await publish(settings(), context, broker)
+    assert [message.text.partition(":")[0] for message in broker.messages] == ["APEL-sync-message"]
+    broker.refuses = None
+    await publish(settings(), context, broker)
+    headers = [message.text.partition(":")[0] for message in broker.messages]
+    assert headers == ["APEL-sync-message", "APEL-normalised-summary-message"], "the sync message was acknowledged"
+
+
+async def test_what_waits_of_a_month_that_changed_is_planned_again() -> None:
+    context, broker = context_of(job("1", days_ago(65))), Recorder(away=True)
+    with pytest.raises(NotReported, match="nobody there"):
+        await publish(settings(), context, broker)
+    context.stored, broker.away = [job("1", days_ago(65)), job("late", days_ago(65))], False
+    await publish(settings(), context, broker)
+    assert broker.receiver.total("NumberOfJobs") == 2
+    month = read_books(context.state).sites["SITE-A"].months["2026-01"]
+    assert (month.outbox, month.jobs) == (None, 2)
+    broker.messages.clear()
+    await publish(settings(), context, broker, all_months=True)
+    assert broker.messages == [], "the digest that was acknowledged is that of what was sent"
+
+
 # -- what is not believed ---------------------------------------------------------------------------------------------
 
 

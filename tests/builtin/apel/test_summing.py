@@ -72,12 +72,56 @@ async def test_a_row_has_what_its_jobs_come_to() -> None:
     (message,) = render([row])
     assert message.text == (
         "APEL-normalised-summary-message: v0.4\nSite: SITE-A\nMonth: 3\nYear: 2024\nVO: atlas\n"
-        "SubmitHost: ce1.example.org\nNodeCount: 1\nProcessors: 8\nEarliestEndTime: 1709293600\n"
+        "SubmitHost: ce1.example.org\nInfrastructureDescription: AUDITORD-UNKNOWN-UNKNOWN\n"
+        "NodeCount: 1\nProcessors: 8\nEarliestEndTime: 1709293600\n"
         "LatestEndTime: 1709380000\nWallDuration: 7200\nCpuDuration: 56000\n"
         "NormalisedWallDuration: {HEPscore23: 108720}\nNormalisedCpuDuration: {HEPscore23: 845600}\n"
         "NumberOfJobs: 2\n%%\n"
     )
     assert (message.records, message.site, message.month) == (1, "SITE-A", MARCH)
+
+
+@pytest.mark.parametrize("raw", [("a:atlas", "b:Atlas"), ("a:Atlas", "b:atlas")])
+async def test_the_spelling_of_a_row_does_not_depend_on_what_comes_first(raw: tuple[str, str]) -> None:
+    vo = {"type": "MetaField", "name": "voms", "regex": "(?<=:).*"}
+    (row,) = await rows(configured(summary_fields__mandatory__VO=vo), *[job(each, voms=each) for each in raw])
+    assert (row.vo, row.jobs) == ("Atlas", 2)
+
+
+async def test_batch_systems_of_one_key_are_named_together() -> None:
+    named = [job("1", collector_type="slurm"), job("2", collector_type="htcondor"), job("3"), job("4", voms="/ops")]
+    atlas, ops = await rows(configured(site__ce="ARC"), *named)
+    assert (atlas.infrastructure_description, atlas.jobs) == ("AUDITORD-ARC-htcondor+slurm", 3)
+    assert ops.infrastructure_description == "AUDITORD-ARC-UNKNOWN"
+    (message,) = render([atlas, ops])
+    assert judge(message.text) == []
+    Receiver().take(message.text)
+
+
+@pytest.mark.parametrize(
+    ("changes", "described"),
+    [
+        ({"site__batch_system": "PBS"}, "AUDITORD-UNKNOWN-PBS"),
+        ({"site__batch_system_meta_field": ["lrms", "collector_type"]}, "AUDITORD-UNKNOWN-slurm"),
+        ({"site__ce": None}, None),
+        ({"summary_fields__optional__InfrastructureDescription": {"type": "ConstantField", "value": "mine"}}, "mine"),
+    ],
+)
+async def test_the_infrastructure_is_described_as_the_options_say(
+    changes: dict[str, Any], described: str | None
+) -> None:
+    (row,) = await rows(configured(**changes), job("1", collector_type="slurm"))
+    assert row.infrastructure_description == described
+    (message,) = render([row])
+    assert ("InfrastructureDescription" in message.text) is (described is not None)
+
+
+async def test_jobs_without_length_count_unless_the_option_says_no() -> None:
+    made = [job("1"), job("none", wall=0, cpu=0), job("short", wall=0.9, cpu=0)]
+    (row,) = await rows(configured(), *made)
+    assert row.jobs == 3
+    (row,) = await rows(configured(site__zero_length_jobs=False), *made)
+    assert row.jobs == 1
 
 
 async def test_only_the_month_and_the_site_count() -> None:

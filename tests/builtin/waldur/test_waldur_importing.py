@@ -78,7 +78,7 @@ def test_every_offering_becomes_an_instance_that_loads(tmp_path: Path) -> None:
     assert second.oidc_client_secret is not None
     assert not second.verify_ssl
     assert second.recorded["gpu"].component == ("GPU",)
-    assert configuration.logging.level == "error"
+    assert configuration.logging.level == "info", "that of the whole daemon is not the agent's"
 
 
 def test_what_is_dropped_is_named_and_what_changes_is_remarked(tmp_path: Path) -> None:

@@ -77,6 +77,15 @@ def test_what_means_something_else_or_is_dropped_is_said(import_texts: Import) -
     assert "hidden" not in output
 
 
+def test_a_reason_is_said_once(import_texts: Import) -> None:
+    apel = Path(__file__).parents[2] / "builtin" / "apel" / "auditor_apel.yml"
+    output = import_texts(apel.read_text()).output
+    assert output.count("the plugin reads this daemon's own records") == 1
+    assert "#   auditor.ip, auditor.port, auditor.timeout, auditor.use_tls: the plugin" in output
+    assert output.count("divide_by: 1000 is left out") == 1
+    assert "# as plugins.apel.summary_fields.mandatory.NormalisedCpuDuration.base_value\n" in output
+
+
 def test_the_server_and_a_collector_become_one_file(import_texts: Import) -> None:
     configuration = loaded(import_texts(SERVER, SLURM))
     slurm = configuration.collectors["slurm"]
@@ -105,6 +114,13 @@ def test_a_short_server_file_has_auditors_defaults(import_texts: Import) -> None
     assert [str(address) for address in configuration.api.listen] == ["127.0.0.1:8000"]
     assert configuration.metrics.database.metrics == ()
     assert configuration.api.duplicates.value == "same-run"
+
+
+def test_the_level_of_one_program_does_not_become_the_daemons(import_texts: Import) -> None:
+    result = import_texts(SLURM)
+    assert loaded(result).logging.level == "info"
+    assert "#   log_level: error was that of one program; logging.level is that of the whole daemon\n" in result.output
+    assert loaded(import_texts(SLURM, SERVER)).logging.level == "warning", "the server's file says it for all"
 
 
 @pytest.mark.parametrize("level", ["off", "error", "warn", "info", "debug", "trace", "WARN", "loud"])
