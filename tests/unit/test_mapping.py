@@ -13,6 +13,7 @@ from auditord_hookspecs.mapping import (
     SiteRule,
     build_components,
     build_meta,
+    build_owners,
     columns,
     find_site,
     parse_labels,
@@ -219,6 +220,26 @@ def test_a_text_becomes_a_label(options: dict[str, Any], text: str, expected: st
 def test_the_first_rule_with_a_value_counts_and_later_ones_may_append() -> None:
     rules = [meta(key="missing"), meta(), meta(key="k2"), meta(key="k3", append=True)]
     assert build_meta(rules, {"k": "1", "k2": "2", "k3": "3"}).meta == {"m": ("1", "3")}
+
+
+@pytest.mark.parametrize("text", ["x" * 1_025, "x" * 257, "nul\0", " ", "\ud800"])
+def test_a_text_that_is_no_label_costs_the_label_alone(text: str) -> None:
+    labels = build_owners({"user_id": ("Owner",), "group_id": ("VoName", "Account")}, {"Owner": "al", "VoName": text})
+    assert labels.meta == {"user_id": ("al",)}
+    assert [reason.split(":")[:2] for reason in labels.left_out] == [["group_id", " VoName"]]
+
+
+def test_of_several_columns_the_first_that_has_a_text_is_the_owner() -> None:
+    assert build_owners({"group_id": ("VoName", "Account")}, {"VoName": "", "Account": "a"}).meta == {
+        "group_id": ("a",)
+    }
+    assert build_owners({"group_id": ("VoName",)}, {}).meta == {}
+
+
+@pytest.mark.parametrize("text", ["x" * 1_025, "nul\0", " "])
+def test_a_site_is_never_named_by_a_text_that_is_no_label(text: str) -> None:
+    rules = [SiteRule(key="Note"), SiteRule(name="OTHER")]
+    assert find_site(rules, {"Note": text}) == "OTHER"
 
 
 def test_a_label_that_is_not_optional_must_be_there() -> None:

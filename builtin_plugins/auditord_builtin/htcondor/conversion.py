@@ -1,7 +1,7 @@
 """From one ad of the history to a record, or to the reason why there is none."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -12,7 +12,7 @@ from auditord_builtin.htcondor.config import HTCondorConfig
 from auditord_builtin.htcondor.identity import identity
 from auditord_builtin.htcondor.query import CHOSEN, wanted_columns
 from auditord_hookspecs import InvalidRecord, Quarantined, Record
-from auditord_hookspecs.mapping import Row, build_components, build_meta, find_site, parse_number
+from auditord_hookspecs.mapping import Row, build_components, build_meta, build_owners, find_site, parse_number
 
 _ON_SUBMIT_HOST: Final = frozenset({"7", "12"})
 """Universes scheduler (DAGMan) and local: such a job runs beside the schedd and holds no slot."""
@@ -98,8 +98,8 @@ def _converted(config: HTCondorConfig, row: Row) -> Converted:
     if start is None or stop is None or "GlobalJobId" not in row:
         missing = "GlobalJobId" if start and stop else " and ".join(config.stop_keys)
         raise InvalidRecord(f"the ad says nothing of {missing}")
-    owners = _owners(config, row)
-    labels = build_meta(config.meta, row, (*config.site_labels, *owners))
+    owners = build_owners({"user_id": config.user_keys, "group_id": config.group_keys}, row)
+    labels = build_meta(config.meta, row, (*config.site_labels, "user_id", "group_id"))
     site = (find_site(config.sites, row),) if config.site_labels else ()
     plain = f"{config.record_prefix}-{row['GlobalJobId']}"
     record = Record(
@@ -107,9 +107,9 @@ def _converted(config: HTCondorConfig, row: Row) -> Converted:
         start_time=start,
         stop_time=stop,
         components=build_components(config.components, _with_plain_numbers(config, row)),
-        meta={**labels.meta, **dict.fromkeys(config.site_labels, site), **owners},
+        meta={**labels.meta, **dict.fromkeys(config.site_labels, site), **owners.meta},
     )
-    return Converted(record, labels.left_out)
+    return Converted(record, [*owners.left_out, *labels.left_out])
 
 
 def _with_plain_numbers(config: HTCondorConfig, row: Row) -> Row:
@@ -128,12 +128,6 @@ def _plain(text: str) -> str:
     if text.lower().lstrip("+-") in {"nan", "inf", "infinity"}:
         return ""
     return f"{Decimal(text):f}" if _SCIENTIFIC.fullmatch(text) else text
-
-
-def _owners(config: HTCondorConfig, row: Row) -> Mapping[str, tuple[str]]:
-    keys = {"user_id": config.user_keys, "group_id": config.group_keys}
-    found = {name: next((row[key] for key in wanted if row.get(key)), None) for name, wanted in keys.items()}
-    return {name: (value,) for name, value in found.items() if value}
 
 
 def convert(config: HTCondorConfig, raw: Any) -> Record | None:  # Any: JSON from the quarantine

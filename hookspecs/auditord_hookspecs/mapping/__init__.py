@@ -14,7 +14,7 @@ to texts::
 from auditord_hookspecs.mapping.amounts import build_components
 from auditord_hookspecs.mapping.columns import columns
 from auditord_hookspecs.mapping.documents import parse_labels
-from auditord_hookspecs.mapping.labels import Labels, build_meta, find_site
+from auditord_hookspecs.mapping.labels import Labels, build_meta, build_owners, find_site
 from auditord_hookspecs.mapping.quantities import (
     is_missing,
     parse_duration,
@@ -38,6 +38,7 @@ __all__ = [
     "SiteRule",
     "build_components",
     "build_meta",
+    "build_owners",
     "columns",
     "find_site",
     "holds",

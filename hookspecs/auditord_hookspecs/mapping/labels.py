@@ -26,15 +26,35 @@ class Labels:
     left_out: Sequence[str] = field(default_factory=tuple[str, ...])
 
 
+def problem_of(text: str) -> str | None:
+    """Why the text can be no label; None if it can. Users write such texts: it must cost them no record."""
+    try:
+        check_name(text)
+    except InvalidRecord as error:
+        return str(error)
+    return None
+
+
+def build_owners(keys: Mapping[str, Sequence[str]], row: Row) -> Labels:
+    """The labels that a collector sets itself: for each name the first of its columns that has a text.
+
+    A text that can be no label is left out and not replaced by that of a later column.
+    """
+    columns = {name: next((key for key in wanted if row.get(key)), None) for name, wanted in keys.items()}
+    found = {name: (key, problem_of(row[key])) for name, key in columns.items() if key is not None}
+    meta = {name: (row[key],) for name, (key, problem) in found.items() if problem is None}
+    return Labels(meta, [f"{name}: {key}: {problem}" for name, (key, problem) in found.items() if problem is not None])
+
+
 def find_site(rules: Iterable[SiteRule], row: Row) -> str:
-    """The name of the first rule that holds.
+    """The name of the first rule that holds; one whose column holds no possible name is passed over.
 
     Raises:
         InvalidRecord: none does.
     """
     for rule in rules:
         name = rule.name or cut_out(rule, row.get(rule.key or "", ""))
-        if name and holds(rule.only_if, row):
+        if name and problem_of(name) is None and holds(rule.only_if, row):
             return name
     raise InvalidRecord("no entry of sites matches this job; add one without only_if as the last")
 
@@ -103,12 +123,8 @@ class _Collected:
         return bool(text.strip()) or rule.key_allow_empty
 
     def _problem(self, name: str, value: str) -> str | None:
-        try:
-            check_name(name)
-            check_name(value)
-        except InvalidRecord as error:
-            return str(error)
-        return "the name is taken by the configuration" if name in self._taken else None
+        taken = "the name is taken by the configuration" if name in self._taken else None
+        return problem_of(name) or problem_of(value) or taken
 
 
 def _written(rule: MetaRule, text: str) -> str | None:

@@ -207,6 +207,17 @@ async def test_users_texts_shift_no_columns(pool: Player) -> None:
         assert [(record.meta or {})["note"] for record in records] == [(text,) for text in texts]
 
 
+async def test_a_group_that_is_too_long_costs_the_label_and_not_the_record(
+    pool: Player, caplog: pytest.LogCaptureFixture
+) -> None:
+    pool.add("s1", 1, VoName="x" * 1_025, AcctGroup="physics", end=EPOCH - 60)
+    at = context(pool)
+    [record] = await at.keep(HTCONDOR.collect(config(), at))
+    assert {"group_id", "group"}.isdisjoint(record.meta or {})
+    assert (record.meta or {})["user_id"] == ("alice",)
+    assert "labels left out" in caplog.text
+
+
 async def test_numbers_are_matched_as_text_and_read_in_every_form(pool: Player) -> None:
     pool.add("s1", 1, end=EPOCH - 60, ExitCode=137, RemoteUserCpu=1.5e12, Factor=float("nan"))
     rules: dict[str, Any] = {
