@@ -21,8 +21,13 @@ _PRIORITIES: Final = (
     (logging.INFO, 6),
     (logging.NOTSET, 7),
 )
-_QUIET: Final = ("apscheduler", "asyncio", "aiohttp.access")
-"""Loggers of libraries that tell of their everyday work."""
+_QUIET: Final = {
+    "apscheduler": logging.WARNING,
+    "asyncio": logging.WARNING,
+    "aiohttp.access": logging.WARNING,
+    "stamina": logging.ERROR,
+}
+"""Loggers of libraries that tell of their everyday work. Whoever retries says itself what it gives up on."""
 
 
 def set_up(level: str, form: Literal["text", "json", "journal"], stream: TextIO = sys.stderr) -> None:
@@ -37,8 +42,8 @@ def set_up(level: str, form: Literal["text", "json", "journal"], stream: TextIO 
     if form != "journal":
         handler.setFormatter(TextFormatter() if form == "text" else JsonFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    for name in _QUIET:
-        logging.getLogger(name).setLevel(logging.DEBUG if level == "debug" else logging.WARNING)
+    for name, least in _QUIET.items():
+        logging.getLogger(name).setLevel(logging.DEBUG if level == "debug" else least)
 
 
 class TextFormatter(logging.Formatter):

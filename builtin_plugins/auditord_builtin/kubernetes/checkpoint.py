@@ -13,7 +13,7 @@ class Position(msgspec.Struct, frozen=True):
     """How far one scope has been read.
 
     Args:
-        at: when all that had happened was known.
+        at: all that had happened until then is known.
         version: the resource version from which a watch goes on; None: it is too old, and the scope must be listed.
         selector: what was selected; with another one the scope must be listed as well.
     """
@@ -44,10 +44,9 @@ class Checkpoint(msgspec.Struct, frozen=True):
         position = self.scopes.get(scope)
         return position.version if position is not None and position.selector == selector else None
 
-    def known_until(self, scope: str) -> datetime:
-        """When everything in a scope was known for the last time; one that is new was part of another one."""
-        position = self.scopes.get(scope)
-        return position.at if position else max((each.at for each in self.scopes.values()), default=self.since)
+    def known_until(self, *scopes: str) -> datetime:
+        """When everything in one of these scopes was known for the last time."""
+        return max((self.scopes[scope].at for scope in scopes if scope in self.scopes), default=self.since)
 
     def moved(self, scope: str, position: Position) -> "Checkpoint":
         """With a scope read so far."""

@@ -161,6 +161,7 @@ async def opened(config: KubernetesConfig) -> AsyncGenerator[Cluster]:
     settings = library.client.Configuration()
     try:
         await _load(library, settings, config)
+        settings.connection_pool_maxsize = 0  # no limit: every namespace is watched at the same time
         client = library.client.ApiClient(configuration=settings)
     except (library.config.ConfigException, OSError) as error:
         raise AuditordError(f"no way to reach a cluster: {error}; set kubeconfig?") from error

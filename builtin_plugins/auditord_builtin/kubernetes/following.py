@@ -18,11 +18,8 @@ from auditord_builtin.kubernetes.config import KubernetesConfig
 from auditord_builtin.kubernetes.connection import ALL, Cluster
 from auditord_builtin.kubernetes.judging import Draft, read_pods
 from auditord_builtin.kubernetes.ledger import Ledger, Running
-from auditord_builtin.kubernetes.reading import After, Happening, Page, Stretch, follow, pages
+from auditord_builtin.kubernetes.reading import After, Happening, Limits, Page, Stretch, follow, pages
 from auditord_hookspecs import AuditordError, Batch, CollectorContext, Window
-
-_AT_ONCE: Final = 16
-"""Namespaces that are watched at the same time."""
 
 _NO_END: Final = datetime.max.replace(tzinfo=UTC)
 
@@ -73,7 +70,7 @@ class Run:
             raise AuditordError("; ".join(str(error) for error in self._faults.values()))
 
     def _goes_on(self, stretch: Stretch, deadline: float) -> bool:
-        return stretch.after is not After.QUIET and anyio.current_time() < deadline
+        return stretch.after in {After.MORE, After.EXPIRED} and anyio.current_time() < deadline
 
     def _version(self, scope: str) -> str | None:
         return self._checkpoint.version(scope, self._config.selector)
@@ -86,14 +83,16 @@ class Run:
             self._ledger.forget(uid)
         return len(strangers)
 
-    async def _draft(self, happenings: Sequence[Happening]) -> tuple[Draft, Collection[str]]:
-        """A batch of what happened, and the uids that it is about."""
+    async def _draft(
+        self, happenings: Sequence[Happening], listed: datetime | None = None
+    ) -> tuple[Draft, Collection[str]]:
+        """A batch of what happened, or of what there was when it was listed, and the uids that it is about."""
         # In a thread: hundreds of pods take a while, in which the daemon has requests to answer.
         read = await to_thread.run_sync(read_pods, happenings)
         uids = {pod.uid for _, pod in read if pod is not None}
         done = await self._context.seen(uids)
         draft = Draft(self._config, self._ledger, done, self._context.now(), Window(self._checkpoint.since, _NO_END))
-        await to_thread.run_sync(draft.take, read)
+        await to_thread.run_sync(draft.take, read, listed)
         return draft, uids
 
     def _kept(self, draft: Draft, scope: str, position: Position | None) -> Batch:
@@ -112,22 +111,24 @@ class Run:
             text = f"{scope}: what the list says is too old to go on from; the next run tries again"
             self._faults[scope] = AuditordError(text)
             return
-        present = set[str]()
+        present, listed = set[str](), self._context.now()
         try:
             async for page in pages(self._cluster, scope, self._config.page_size):
-                yield await self._page(scope, page, present)
+                yield await self._page(scope, page, present, listed)
         except AuditordError as error:
             self._faults[scope] = error
 
-    async def _page(self, scope: str, page: Page, present: set[str]) -> Batch:
-        draft, uids = await self._draft(page.pods)
+    async def _page(self, scope: str, page: Page, present: set[str], listed: datetime) -> Batch:
+        """A page of a list, which shows all pages as of the instant at which it was begun."""
+        draft, uids = await self._draft(page.pods, listed)
         if page.first:
             present.clear()
         present.update(uids)
-        if not page.last:
+        if not page.last:  # the rest may never come, and so no checkpoint that says that these were there
+            self._ledger.keep_sightings(uids)
             return self._kept(draft, scope, None)
         await self._close_vanished(scope, draft, present)
-        return self._kept(draft, scope, Position(self._context.now(), page.version, self._config.selector))
+        return self._kept(draft, scope, Position(listed, page.version, self._config.selector))
 
     async def _close_vanished(self, scope: str, draft: Draft, present: Collection[str]) -> None:
         """Pods that ran when they were last seen and are not there now: nobody saw their end."""
@@ -137,11 +138,15 @@ class Run:
             if self._reselected(scope) and await self._is_there(running):
                 self._ledger.forget(running.pod.uid)
                 continue
-            draft.close(running, self._ledger.touched.get(running.pod.uid) or self._checkpoint.known_until(scope))
+            draft.close(running, self._known_until(running.pod.metadata.namespace))
             closed += 1
         if closed:
             text = "%d pods vanished while nobody watched; they count until they were last known to be there"
             self._context.log.warning(text, closed)
+
+    def _known_until(self, namespace: str) -> datetime:
+        """Also if the scope is new, and the namespace was a part of another one."""
+        return max(each.known_until(namespace, ALL) for each in (self._before, self._checkpoint))
 
     def _reselected(self, scope: str) -> bool:
         position = self._before.scopes.get(scope)
@@ -156,14 +161,13 @@ class Run:
 
     async def _stretches(self, scopes: Sequence[str]) -> Mapping[str, Stretch]:
         """A stretch of each watch, all at the same time; one that fails does not disturb the others."""
-        found, limiter = dict[str, Stretch](), anyio.CapacityLimiter(_AT_ONCE)
+        found = dict[str, Stretch]()
 
         async def read(scope: str, version: str) -> None:
-            async with limiter:
-                try:
-                    found[scope] = await self._follow(scope, version)
-                except AuditordError as error:
-                    self._faults[scope] = error
+            try:
+                found[scope] = await self._follow(scope, version)
+            except AuditordError as error:
+                self._faults[scope] = error
 
         async with anyio.create_task_group() as group:
             for scope in scopes:
@@ -171,15 +175,13 @@ class Run:
         return found
 
     async def _follow(self, scope: str, version: str) -> Stretch:
-        config = self._config
-        return await follow(
-            self._cluster, scope, version, limit=config.page_size, quiet=config.quiet, patience=config.watch_for
-        )
+        config, now = self._config, self._context.now
+        limits = Limits(config.page_size, config.quiet, config.watch_for)
+        return await follow(self._cluster, scope, version, limits, now)
 
     async def _taken(self, scope: str, stretch: Stretch) -> Batch:
         draft, _ = await self._draft(stretch.happenings)
-        current = stretch.after is After.QUIET
-        at = self._context.now() if current else self._checkpoint.known_until(scope)
+        at = max(self._checkpoint.known_until(scope), stretch.known_until or draft.sighted)
         version = None if stretch.after is After.EXPIRED else stretch.version
         return self._kept(draft, scope, Position(at, version, self._config.selector))
 

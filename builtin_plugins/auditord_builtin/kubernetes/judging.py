@@ -38,6 +38,8 @@ class Draft:
         period: Window,
     ) -> None:
         self.remarks: Final = list[str]()
+        self.sighted = period.start
+        """Everything that happened before is known, as far as this batch can tell."""
         self._config = config
         self._ledger = ledger
         self._done = set(done)
@@ -59,18 +61,27 @@ class Draft:
             pending=self._ledger.changes(),
         )
 
-    def take(self, happenings: Iterable[tuple[Happening, Pod | None]]) -> None:
-        """Take in what happened, in order; a pod that is None could not be read."""
+    def take(self, happenings: Iterable[tuple[Happening, Pod | None]], listed: datetime | None = None) -> None:
+        """Take in what happened, in order.
+
+        Args:
+            happenings: a pod that is None could not be read.
+            listed: when they were all there, if this comes from a list. Events may be old: then a pod was there when it
+                was last written to, and so was every pod whose end comes later.
+        """
         for happening, pod in happenings:
             if pod is None:
                 self._set_aside(happening)
-            elif pod.uid not in self._done:
-                self._judge(pod, gone=happening.gone)
+                continue
+            at = listed or min(self._now, pod.noted_at or self._period.start)
+            self.sighted = max(self.sighted, at)
+            if pod.uid not in self._done:
+                self._judge(pod, at, gone=happening.gone)
 
-    def close(self, running: Running, at: datetime) -> None:
-        """Take in that a pod has vanished, which was last known to be there at an instant."""
+    def close(self, running: Running, known_until: datetime) -> None:
+        """Take in that a pod has vanished: it was there when it was last seen, or when all were known to be."""
         if running.pod.uid not in self._done:
-            self._finish(running, at)
+            self._finish(running, max(known_until, running.sighted or known_until))
 
     def emit(self, finished: Finished) -> None:
         """Make the record of a pod."""
@@ -81,8 +92,8 @@ class Draft:
         self._records.append(made.record)
         self.remarks.extend(_remarks(made))
 
-    def _judge(self, pod: Pod, *, gone: bool) -> None:
-        running = self._ledger.see(pod, self._now)
+    def _judge(self, pod: Pod, at: datetime, *, gone: bool) -> None:
+        running = self._ledger.see(pod, at)
         if gone or running.pod.terminal:
             self._finish(running, self._now)
         elif running.pod.status.start_time is not None:

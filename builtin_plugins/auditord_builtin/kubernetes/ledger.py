@@ -1,6 +1,6 @@
 """What a collector remembers of pods between runs: those that run, and those that wait for their figures."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -23,11 +23,13 @@ class Running(msgspec.Struct, frozen=True):
         pod: the last that was seen of it.
         runs: of its containers, all that were seen.
         opened: whether it has an open record.
+        sighted: when it was last known to be there; None in what older versions kept.
     """
 
     pod: Pod
     runs: Runs
     opened: bool = False
+    sighted: datetime | None = None
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -56,8 +58,6 @@ class Ledger:
     def __init__(self, carried: Mapping[str, Json]) -> None:
         self.running: Final = _restored(carried, _RUNNING, Running)
         self.waiting: Final = _restored(carried, _WAITING, Waiting)
-        self.touched: Final[dict[str, datetime]] = {}
-        """When pods were seen in this run."""
         self._changes: dict[str, Json | None] = {}
 
     def changes(self) -> Mapping[str, Json | None]:
@@ -65,22 +65,32 @@ class Ledger:
         changes, self._changes = self._changes, {}
         return changes
 
-    def see(self, pod: Pod, now: datetime) -> Running:
-        """A pod together with what was known of it: earlier runs, and the start if its status was wiped."""
-        self.touched[pod.uid] = now
+    def see(self, pod: Pod, at: datetime) -> Running:
+        """A pod together with what was known of it: earlier runs, and the start if its status was wiped.
+
+        Args:
+            pod: as it is.
+            at: an instant at which it was there.
+        """
         before = self.running.get(pod.uid)
         if before is None:
-            return Running(pod, runs_of(pod, {}))
+            return Running(pod, runs_of(pod, {}), sighted=at)
         if pod.status.start_time is None:
             status = msgspec.structs.replace(pod.status, start_time=before.pod.status.start_time)
             pod = msgspec.structs.replace(pod, status=status)
-        return Running(pod, runs_of(pod, before.runs), before.opened)
+        return Running(pod, runs_of(pod, before.runs), before.opened, max(at, before.sighted or at))
 
     def remember(self, running: Running) -> None:
         """Keep a pod that runs; what has not changed costs nothing."""
-        if not _same(self.running.get(running.pod.uid), running):
-            self.running[running.pod.uid] = running
+        changed = not _same(self.running.get(running.pod.uid), running)
+        self.running[running.pod.uid] = running
+        if changed:
             self._changes[_RUNNING + running.pod.uid] = msgspec.to_builtins(running)
+
+    def keep_sightings(self, uids: Collection[str]) -> None:
+        """Write down when pods were last there, also of those that have not changed."""
+        for uid in self.running.keys() & uids:
+            self._changes[_RUNNING + uid] = msgspec.to_builtins(self.running[uid])
 
     def forget(self, uid: str) -> None:
         """Forget a pod that runs no more."""
@@ -107,7 +117,8 @@ def _same(before: Running | None, after: Running) -> bool:
 def _still(running: Running) -> Running:
     metadata = msgspec.structs.replace(running.pod.metadata, resource_version="", managed_fields=None)
     status = msgspec.structs.replace(running.pod.status, conditions=None)
-    return msgspec.structs.replace(running, pod=msgspec.structs.replace(running.pod, metadata=metadata, status=status))
+    pod = msgspec.structs.replace(running.pod, metadata=metadata, status=status)
+    return msgspec.structs.replace(running, sighted=None, pod=pod)
 
 
 def _restored(carried: Mapping[str, Json], prefix: str, shape: Any) -> dict[str, Any]:  # Any: a Struct's type

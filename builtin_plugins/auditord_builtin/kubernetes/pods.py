@@ -15,6 +15,9 @@ from auditord_hookspecs import InvalidRecord
 LEFT_BEHIND: Final = frozenset({"kubectl.kubernetes.io/last-applied-configuration"})
 """Annotations that hold a copy of the pod."""
 
+KUBELET: Final = "kubelet"
+"""Who starts containers, and writes how they fare."""
+
 _Texts = dict[str, str] | None
 
 
@@ -143,6 +146,13 @@ class Pod(_Member, frozen=True):
         return self.metadata.uid
 
     @property
+    def noted_at(self) -> datetime | None:
+        """When somebody last wrote to it, as far as the API server noted it: then it was there."""
+        metadata = self.metadata
+        times = [metadata.creation_timestamp, *(each.time for each in metadata.managed_fields or ())]
+        return max((moment for moment in times if moment is not None), default=None)
+
+    @property
     def terminal(self) -> bool:
         """Whether it is over for good."""
         return self.status.phase in {"Succeeded", "Failed"}
@@ -188,9 +198,15 @@ def as_json(value: Any) -> Any:  # Any: a value of this package, as JSON
 def _slim(pod: Pod) -> Pod:
     metadata = pod.metadata
     kept = {name: text for name, text in (metadata.annotations or {}).items() if name not in LEFT_BEHIND}
-    writers = tuple(each for each in metadata.managed_fields or () if each.manager == "kubelet")
-    slim = msgspec.structs.replace(metadata, annotations=kept or None, managed_fields=writers or None)
+    slim = msgspec.structs.replace(metadata, annotations=kept or None, managed_fields=_writers(metadata) or None)
     return msgspec.structs.replace(pod, metadata=slim)
+
+
+def _writers(metadata: Metadata) -> tuple[ManagedFields, ...]:
+    """The kubelet, and whoever wrote last."""
+    writers = metadata.managed_fields or ()
+    latest = max((each.time for each in writers if each.time is not None), default=None)
+    return tuple(each for each in writers if each.manager == KUBELET or (latest is not None and each.time == latest))
 
 
 def texts(members: Mapping[str, str] | None) -> Mapping[str, str]:

@@ -1,20 +1,18 @@
 """Lists in pages and stretches of a watch: what happened to pods, and from which version on the rest is to be read."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import Enum
 from http import HTTPStatus
 from typing import Final
 
 import anyio
 import msgspec
+import stamina
 
 from auditord_builtin.kubernetes.connection import Cluster, Expired, Unreachable
 from auditord_hookspecs import AuditordError
-
-_ROUNDS: Final = 3
-"""How often a connection that is cut before it brought anything is opened again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +50,7 @@ class After(Enum):
 
     MORE = "more"
     QUIET = "quiet"
+    CLOSED = "closed"
     EXPIRED = "expired"
 
 
@@ -62,12 +61,30 @@ class Stretch:
     Args:
         version: from here on the rest is to be read.
         happenings: in order.
-        after: whether there is more now, nothing at the moment, or nothing to be had from this version.
+        after: whether there is more now, nothing at the moment, whether the server has watched for long enough, or
+            whether nothing is to be had from this version.
+        known_until: if nothing happens at the moment, since when.
     """
 
     version: str
     happenings: list[Happening] = field(default_factory=list[Happening])
     after: After = After.MORE
+    known_until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long a stretch is.
+
+    Args:
+        events: after so many there is more.
+        quiet: nothing happens if nothing comes for so long.
+        patience: how long to watch, and to try again to.
+    """
+
+    events: int
+    quiet: timedelta
+    patience: timedelta
 
 
 class _ListMetadata(msgspec.Struct, rename="camel"):
@@ -134,43 +151,48 @@ def _decoded(body: bytes, scope: str) -> _List:
         raise Unreachable(f"{scope}: this is no list of pods: {error}") from error
 
 
-async def follow(
-    cluster: Cluster, scope: str, version: str, *, limit: int, quiet: timedelta, patience: timedelta
-) -> Stretch:
+async def follow(cluster: Cluster, scope: str, version: str, limits: Limits, now: Callable[[], datetime]) -> Stretch:
     """Read on from a version, until so much has happened, nothing happens, or patience ends.
 
-    The connection is closed before this returns. One that is cut is opened again where it was, unless nothing comes of
-    it.
+    The connection is closed before this returns. One that is cut before it brought anything is opened again, with
+    growing pauses.
 
     Raises:
         Unreachable: it was cut again and again, and nothing was read.
         AuditordError: it is refused.
     """
     stretch = Stretch(version)
-    for left in reversed(range(_ROUNDS)):
-        try:
-            async with cluster.watched(scope, stretch.version, patience) as lines:
-                await _read(lines, stretch, scope, limit, quiet)
-        except Expired:
-            stretch.after = After.EXPIRED
-        except Unreachable:
-            if not left and stretch.version == version:
-                raise
-            await anyio.lowlevel.checkpoint()
-            continue
-        return stretch
+    async for attempt in stamina.retry_context(on=Unreachable, attempts=None, timeout=limits.patience):
+        with attempt:
+            await _read(cluster, scope, stretch, limits, now)
     return stretch
 
 
-async def _read(lines: AsyncIterator[bytes], stretch: Stretch, scope: str, limit: int, quiet: timedelta) -> None:
-    while len(stretch.happenings) < limit:
-        line: bytes | None = None
-        with anyio.move_on_after(quiet.total_seconds()):
+async def _read(cluster: Cluster, scope: str, stretch: Stretch, limits: Limits, now: Callable[[], datetime]) -> None:
+    version = stretch.version
+    try:
+        async with cluster.watched(scope, version, limits.patience) as lines:
+            await _read_lines(lines, stretch, scope, limits, now)
+    except Expired:
+        stretch.after = After.EXPIRED
+    except Unreachable:
+        if stretch.version == version:
+            raise  # what was read is kept first, and then there is more
+
+
+async def _read_lines(
+    lines: AsyncIterator[bytes], stretch: Stretch, scope: str, limits: Limits, now: Callable[[], datetime]
+) -> None:
+    while len(stretch.happenings) < limits.events:
+        with anyio.move_on_after(limits.quiet.total_seconds()) as silence:
             line = await anext(lines, None)
-        if line is None:  # nothing happens, or the server has watched for long enough
-            stretch.after = After.QUIET
+            if line is None:
+                stretch.after = After.CLOSED
+                return
+            _take(line, stretch, scope)
+        if silence.cancelled_caught:
+            stretch.after, stretch.known_until = After.QUIET, now()
             return
-        _take(line, stretch, scope)
 
 
 def _take(line: bytes, stretch: Stretch, scope: str) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from auditord_builtin.kubernetes.pods import ContainerStatus, Pod, Span
+from auditord_builtin.kubernetes.pods import KUBELET, ContainerStatus, Pod, Span
 
 _NEVER: Final = 1971
 """Kubernetes writes the years 1 and 1970 where it does not know a time."""
@@ -126,5 +126,5 @@ def _changes(pod: Pod) -> Iterable[datetime]:
 def _writes(pod: Pod) -> Iterable[datetime]:
     for writer in pod.metadata.managed_fields or ():
         moment = known(writer.time)
-        if moment is not None:
+        if moment is not None and writer.manager == KUBELET:
             yield moment

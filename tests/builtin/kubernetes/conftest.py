@@ -1,10 +1,11 @@
 """An API server for every test that asks for one."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import stamina
 
 pytest.importorskip("kubernetes_asyncio", reason="pip install 'auditord[kubernetes]'")
 
@@ -36,6 +37,13 @@ class Site:
         from auditord_builtin.kubernetes import KUBERNETES  # noqa: PLC0415 the kind, as the host has it
 
         return await self.context.keep(KUBERNETES.collect(self.config(**options), self.context))
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses() -> Generator[None]:
+    """Try again at once, and not for long."""
+    with stamina.set_testing(True, attempts=8, cap=True):
+        yield
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ import contextlib
 import copy
 import itertools
 import json
-from collections.abc import AsyncGenerator
+from collections import Counter
+from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,10 +27,14 @@ class Faults:
 
     cut_list: int = 0
     """So many lists end in the middle."""
+    cut_list_at: int | None = None
+    """The page of a list that begins with this pod is cut, once."""
     cut_watch: list[int] = field(default_factory=list[int])
     """The next watches are cut in the middle of the line after so many events."""
     expire_tokens: int = 0
     """So many continue tokens are too old."""
+    unready: int = 0
+    """So many watches are answered 503, as by a server that starts."""
     refuse: set[str] = field(default_factory=set[str])
     """Namespaces that may not be listed."""
     down: bool = False
@@ -47,6 +52,8 @@ class KubeServer:
         events: (version, type, pod) in order.
         oldest: versions below are forgotten.
         asked: queries of lists and watches.
+        watched: how many watches of each namespace are open.
+        most_watched: how many watches were open at the same time.
     """
 
     url: str = ""
@@ -55,6 +62,8 @@ class KubeServer:
     oldest: int = 0
     faults: Faults = field(default_factory=Faults)
     asked: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
+    watched: Counter[str] = field(default_factory=Counter[str])
+    most_watched: int = 0
     version: int = 100
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -101,7 +110,8 @@ class KubeServer:
         if (namespace or "*") in self.faults.refuse:
             return _status(403, 'pods is forbidden: User "test" cannot list resource "pods"')
         if query.get("watch"):
-            return await self._watch(request, namespace, query)
+            with self._counted(namespace or "*"):
+                return await self._watch(request, namespace, query)
         return await self._list(request, namespace, query)
 
     async def one(self, request: web.Request) -> web.Response:
@@ -125,13 +135,25 @@ class KubeServer:
         if start + size < len(chosen):
             metadata |= {"continue": f"{start + size}.{version}", "remainingItemCount": len(chosen) - start - size}
         body = {"kind": "PodList", "apiVersion": "v1", "metadata": metadata, "items": chosen[start : start + size]}
-        if self.faults.cut_list:
-            self.faults.cut_list -= 1
+        if self.faults.cut_list or self.faults.cut_list_at == start:
+            self.faults.cut_list, self.faults.cut_list_at = max(0, self.faults.cut_list - 1), None
             return await _cut(request, json.dumps(body).encode())
         return web.json_response(body)
 
+    @contextlib.contextmanager
+    def _counted(self, namespace: str) -> Generator[None]:
+        self.watched[namespace] += 1
+        self.most_watched = max(self.most_watched, self.watched.total())
+        try:
+            yield
+        finally:
+            self.watched[namespace] -= 1
+
     async def _watch(self, request: web.Request, namespace: str | None, query: dict[str, str]) -> web.StreamResponse:
         version = int(query["resourceVersion"])
+        if self.faults.unready:
+            self.faults.unready -= 1
+            return web.Response(status=503, text="the server is starting")
         if version < self.oldest and not self.faults.expired_by_event:
             return _status(410, f"too old resource version: {version} ({self.oldest})")
         response = web.StreamResponse(headers={"Content-Type": "application/json"})

@@ -4,15 +4,16 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+import stamina.instrumentation
 
 from auditord_builtin.kubernetes import KUBERNETES
 from auditord_hookspecs import AuditordError, Batch, Record, Window
 from tests.builtin.kubernetes.conftest import Site
-from tests.builtin.kubernetes.pod_maker import NOW, START, make_pod, over, running
+from tests.builtin.kubernetes.pod_maker import NOW, START, at, make_pod, over, running
 
 pytestmark = pytest.mark.anyio
 MINUTE = timedelta(minutes=1)
@@ -21,6 +22,19 @@ QUICK = {"page_size": 4, "quiet": "20ms"}
 
 def label(record: Record, name: str) -> str:
     return (record.meta or {})[name][0]
+
+
+def written(pod: dict[str, Any], moment: datetime) -> dict[str, Any]:
+    """The pod when somebody has written to it last at a moment."""
+    pod["metadata"]["managedFields"] = [{"manager": "controller", "operation": "Update", "time": at(moment)}]
+    return pod
+
+
+def restart_without(site: Site, *pods: dict[str, Any]) -> None:
+    """Pods go while nobody watches, and the server forgets what happened."""
+    for pod in pods:
+        site.server.delete(pod)
+    site.server.compact()
 
 
 def amounts(record: Record) -> dict[str, int]:
@@ -119,6 +133,86 @@ async def test_a_watch_that_expires_leads_to_a_list(site: Site, by_event: bool) 
     assert records["vanishes"].stop_time == NOW  # it was there then; nobody knows more
     assert [key for key in site.context.carried if "stays" in key]
     assert await site.collect() == []
+
+
+async def test_a_pod_that_vanishes_in_a_busy_cluster_counts_until_the_last_event(site: Site) -> None:
+    """Always more to read, never quiet; then the server has forgotten everything, and the pod is not there."""
+    await site.collect(watch_for="1ms", page_size=3)
+    site.context.moment += 10 * MINUTE
+    pod = site.server.put(written(running(make_pod(), NOW + MINUTE), NOW + MINUTE))
+    site.server.put(written(make_pod("other"), NOW + 9 * MINUTE))
+    site.server.put(written(make_pod("another"), NOW + 9 * MINUTE))
+    await site.collect(watch_for="1ms", page_size=3)
+    restart_without(site, pod)
+    [record] = await site.collect()
+    assert (record.start_time, record.stop_time) == (NOW + MINUTE, NOW + 9 * MINUTE)
+
+
+async def test_what_is_known_never_lies_ahead_of_the_clock(site: Site) -> None:
+    """Whoever may write pods may note any time in them."""
+    await site.collect(watch_for="1ms", page_size=2)
+    pod = site.server.put(written(running(make_pod()), NOW))
+    site.server.put(written(make_pod("forged"), NOW + 9999 * MINUTE))
+    await site.collect(watch_for="1ms", page_size=2)
+    restart_without(site, pod)
+    [record] = await site.collect()
+    assert record.stop_time == NOW
+
+
+async def test_a_pod_seen_by_a_list_that_was_never_complete_counts_until_then(site: Site) -> None:
+    early, late = running(make_pod("a")), running(make_pod("b"), NOW + 5 * MINUTE)
+    site.server.put(early)
+    await site.collect(page_size=2)
+    site.context.moment += 10 * MINUTE
+    site.server.compact()
+    site.server.put(late)
+    site.server.put(make_pod("c"))
+    site.server.faults.cut_list_at = 2
+    with pytest.raises(AuditordError, match="no list of pods"):
+        await site.collect(page_size=2)
+    site.context.moment += 10 * MINUTE
+    restart_without(site, early, late)
+    stops = {label(record, "podname"): record.stop_time for record in await site.collect()}
+    assert stops == {"a": NOW + 10 * MINUTE, "b": NOW + 10 * MINUTE}
+
+
+async def test_a_pod_counts_until_all_was_known_also_when_namespaces_become_all(site: Site) -> None:
+    pod = site.server.put(running(make_pod(namespace="a")))
+    await site.collect(job_filter={"namespace": ["b", "a"]})
+    site.context.moment += 10 * MINUTE
+    await site.collect(job_filter={"namespace": ["b", "a"]})
+    site.server.delete(pod)
+    site.context.moment += 10 * MINUTE
+    [record] = await site.collect()
+    assert record.stop_time == NOW + 10 * MINUTE
+
+
+async def test_all_namespaces_are_watched_at_the_same_time(site: Site) -> None:
+    names = [f"n{number}" for number in range(120)]
+    await site.collect(job_filter={"namespace": names}, quiet="1s")
+    assert site.server.most_watched == len(names)
+
+
+async def test_a_server_that_starts_is_waited_for_with_growing_pauses(site: Site) -> None:
+    await site.collect()
+    site.server.put(over(make_pod(), NOW))
+    site.server.faults.unready, waits = 4, list[float]()
+    hooks = stamina.instrumentation.get_on_retry_hooks()
+    stamina.instrumentation.set_on_retry_hooks([lambda details: waits.append(details.wait_for)])
+    try:
+        with stamina.set_testing(False):
+            assert len(await site.collect(watch_for="1m")) == 1
+    finally:
+        stamina.instrumentation.set_on_retry_hooks(hooks)
+    assert len(waits) == 4
+    assert waits[3] >= 8 * 0.1  # the first, doubled three times; the rest is left to chance
+
+
+async def test_a_server_that_does_not_come_back_fails_the_run(site: Site) -> None:
+    await site.collect()
+    site.server.faults.unready = 1000
+    with pytest.raises(AuditordError, match="all namespaces: the API server answered 503: the server is starting"):
+        await site.collect()
 
 
 async def test_pods_found_by_a_list_and_gone_by_the_next_are_closed(site: Site) -> None:

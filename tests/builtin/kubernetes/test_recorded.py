@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from auditord_builtin.kubernetes.pods import decode_pod
-from auditord_builtin.kubernetes.reading import After, follow, pages
+from auditord_builtin.kubernetes.reading import After, Limits, follow, pages
+from tests.builtin.kubernetes.pod_maker import NOW
 
+PATIENCE = timedelta(seconds=5)
 RECORDED = Path(__file__).with_name("recorded")
 
 
@@ -52,7 +54,7 @@ async def test_a_page_says_where_the_next_one_begins() -> None:
 @pytest.mark.anyio
 async def test_events_are_pods_and_move_the_version() -> None:
     replay: Any = Replay((RECORDED / "watch.jsonl").read_bytes().splitlines())
-    stretch = await follow(replay, "*", "1", limit=100, quiet=timedelta(seconds=5), patience=timedelta(seconds=5))
+    stretch = await follow(replay, "*", "1", Limits(100, PATIENCE, PATIENCE), lambda: NOW)
     pods = [decode_pod(happening.raw) for happening in stretch.happenings]
     assert [pod.status.phase for pod in pods] == ["Running", "Failed", "Succeeded", "Running", "Succeeded"]
     assert stretch.version == pods[-1].metadata.resource_version
@@ -62,5 +64,5 @@ async def test_events_are_pods_and_move_the_version() -> None:
 @pytest.mark.anyio
 async def test_a_version_that_is_too_old_is_told_of_in_the_watch() -> None:
     replay: Any = Replay((RECORDED / "gone.jsonl").read_bytes().splitlines())
-    stretch = await follow(replay, "*", "1", limit=9, quiet=timedelta(seconds=5), patience=timedelta(seconds=5))
+    stretch = await follow(replay, "*", "1", Limits(9, PATIENCE, PATIENCE), lambda: NOW)
     assert (stretch.after, stretch.version) == (After.EXPIRED, "1")
