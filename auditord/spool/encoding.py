@@ -123,7 +123,8 @@ def record_row(
     if produced.alternate_id is not None:
         check_name(produced.alternate_id)
     body = _checked(produced.record if transform is None else transform(produced.record))
-    return Row(produced.record.record_id, operation, body, produced.alternate_id, provenance)
+    chosen: Operation = "replace" if produced.replaces else operation
+    return Row(produced.record.record_id, chosen, body, produced.alternate_id, provenance)
 
 
 def entry_row(entry: Entry, received_at: datetime, transform: Transform | None = None) -> Row:

@@ -22,14 +22,15 @@ _PUT: Final = """
     )
 """
 
-# The oldest entries whose time has come; none overtakes an earlier one of its record. (A time further away than any
-# wait comes from a clock that was wrong: it does not count.)
+# The oldest entries whose time has come; none overtakes an earlier one of its record, under either id: which id a run
+# gets depends on what is stored. (A time further away than any wait comes from a clock that was wrong: it does not
+# count.)
 _CLAIM: Final = """
     SELECT entry_id, record_id, operation, body, alternate_id, received_at, principal, agent, attempts
     FROM queue AS entry
     WHERE sender = ?1 AND (due_at <= ?2 OR due_at > ?4) AND NOT EXISTS (
         SELECT 1 FROM queue AS earlier
-        WHERE earlier.sender = ?1 AND earlier.record_id = entry.record_id
+        WHERE earlier.sender = ?1 AND earlier.record_id IN (entry.record_id, entry.alternate_id)
             AND earlier.entry_id < entry.entry_id AND earlier.due_at > ?2 AND earlier.due_at <= ?4
     )
     ORDER BY entry_id
@@ -53,7 +54,8 @@ _NEXT_DUE: Final = """
     SELECT min(due_at) FROM queue AS entry
     WHERE sender = ?1 AND attempts > 0 AND NOT EXISTS (
         SELECT 1 FROM queue AS earlier
-        WHERE earlier.sender = ?1 AND earlier.record_id = entry.record_id AND earlier.entry_id < entry.entry_id
+        WHERE earlier.sender = ?1 AND earlier.record_id IN (entry.record_id, entry.alternate_id)
+            AND earlier.entry_id < entry.entry_id
     )
 """
 

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 from auditord.spool.encoding import decode_entry
 from auditord.spool.spool import Spool
 from auditord.spool.values import QuarantineEntry, Stage
-from auditord_hookspecs import AuditordError, Entry, Insert, Produced, Provenance, Record
+from auditord_hookspecs import AuditordError, Entry, Insert, Produced, Provenance, Record, Replace
 from auditord_hookspecs.wire import decode_record, decode_records
 
 Convert: TypeAlias = Callable[[Any], Record | Produced | None]  # Any: the raw JSON that the collector gave away
@@ -59,7 +59,8 @@ def _converted(entry: QuarantineEntry, convert: Convert | None, provenance: Prov
     if made is None:
         return []
     produced = made if isinstance(made, Produced) else Produced(made)
-    return [Insert(produced.record, produced.alternate_id, provenance)]
+    entry_type = Replace if produced.replaces else Insert
+    return [entry_type(produced.record, produced.alternate_id, provenance)]
 
 
 def _posted(entry: QuarantineEntry, provenance: Provenance) -> Sequence[Entry]:

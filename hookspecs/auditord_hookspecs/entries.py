@@ -44,11 +44,12 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """Overwrite what a destination has of this run (a correction on purpose); without one, insert.
+    """Overwrite what a destination has of this run, under either id (a correction on purpose); without one, insert.
 
     Args:
         record: what happened.
-        alternate_id: the id to use instead if the plain one belongs to another run (another start time).
+        alternate_id: the id to use instead if the plain one belongs to another run (another start time), or if this run
+            is stored under it already.
         provenance: where it came from, as far as the queue knows.
     """
 

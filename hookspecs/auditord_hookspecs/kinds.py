@@ -29,10 +29,13 @@ class Produced:
     Args:
         record: what happened.
         alternate_id: the id to use instead when the plain one already belongs to another run (another start time).
+        replaces: the source has changed its account of this run: whatever is stored of it, under either id, is
+            overwritten (and kept as a former version).
     """
 
     record: Record
     alternate_id: str | None = None
+    replaces: bool = False
 
 
 @dataclass(frozen=True, slots=True)

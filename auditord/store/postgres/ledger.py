@@ -10,7 +10,7 @@ import msgspec
 from auditord.store.postgres.outbox import Carried, Operation
 from auditord.store.protocol import Duplicates, Provenance, Verdict
 from auditord.store.rows import Offer, make_offer, to_micros
-from auditord.store.verdicts import Identity, judge, starts_earlier
+from auditord.store.verdicts import Identity, choose_id, judge, starts_earlier
 from auditord_hookspecs import InvalidRecord, Record
 from auditord_hookspecs.wire import decode_record
 
@@ -187,10 +187,9 @@ class Ledger:
             self._carry("insert" if stored.identity.stop is None else "close", moved)
         return True
 
-    def _replace(self, offer: Offer, alternate: Offer | None) -> Verdict:
+    def _replace(self, wanted: Offer, alternate: Offer | None) -> Verdict:
+        offer = wanted if alternate is None else choose_id(wanted, alternate, self._identities(wanted, alternate))
         stored = self._now.get(offer.record.record_id)
-        if alternate is not None and stored is not None and stored.identity.start != offer.identity.start:
-            return self._replace(alternate, None)
         self._overwrite(offer)
         self._carry("insert" if stored is None else "replace", offer)
         if stored is None:
@@ -200,6 +199,10 @@ class Ledger:
         if offer.record.record_id in self.before:
             self.replaced[offer.record.record_id] = offer.provenance
         return Verdict.DIFFERENT
+
+    def _identities(self, *offers: Offer) -> Mapping[str, Identity]:
+        ids = [offer.record.record_id for offer in offers]
+        return {record_id: self._now[record_id].identity for record_id in ids if record_id in self._now}
 
     def _overwrite(self, offer: Offer) -> None:
         record_id = offer.record.record_id

@@ -14,7 +14,7 @@ from auditord.store.rows import Offer, document_text, to_micros
 from auditord.store.sqlite import outbox
 from auditord.store.sqlite.counting import count_arrivals, count_change
 from auditord.store.sqlite.sources import QUERIES, ScoreSets, Sources
-from auditord.store.verdicts import Identity, judge, starts_earlier
+from auditord.store.verdicts import Identity, choose_id, judge, starts_earlier
 from auditord_hookspecs import InvalidRecord, Record
 from auditord_hookspecs.wire import decode_record
 
@@ -108,14 +108,14 @@ def replace(connection: sqlite3.Connection, offer: Offer) -> Verdict:
 
 
 def replace_run(connection: sqlite3.Connection, offer: Offer, alternate: Offer) -> Verdict:
-    """Insert or overwrite the record of one run: under the alternate's id if the plain one is another run's.
+    """Insert or overwrite the record of one run, under the id that :func:`choose_id` says.
 
     Raises:
         InvalidRecord: the database refuses it.
     """
-    stored = find(connection, offer.record.record_id)
-    another_run = stored is not None and stored.identity.start != offer.identity.start
-    return replace(connection, alternate if another_run else offer)
+    stored = {each.record.record_id: find(connection, each.record.record_id) for each in (offer, alternate)}
+    identities = {record_id: found.identity for record_id, found in stored.items() if found is not None}
+    return replace(connection, choose_id(offer, alternate, identities))
 
 
 def stop(

@@ -28,11 +28,15 @@ def remedy(stored: Record, offered: Record, *, overwrite: bool) -> Remedy:
     """
     if stored.start_time != offered.start_time:
         return Remedy.NOTHING if _came_back(stored, offered) else Remedy.OTHER_ID
-    if overwrite and not same_content(stored, offered):
+    moved = offered.stop_time is not None and stored.stop_time != offered.stop_time
+    if overwrite and not (same_content(stored, offered) or (moved and _differ_in_labels(stored, offered))):
         return Remedy.NONE
-    if offered.stop_time is None or stored.stop_time == offered.stop_time:
-        return Remedy.NOTHING
-    return Remedy.STOP if overwrite or stored.stop_time is None else Remedy.NOTHING
+    return Remedy.STOP if moved and (overwrite or stored.stop_time is None) else Remedy.NOTHING
+
+
+def _differ_in_labels(stored: Record, offered: Record) -> bool:
+    """Whether two finished records differ in labels (which cannot be corrected there) and times alone (which can)."""
+    return stored.stop_time is not None and stored.components == offered.components
 
 
 def same_content(stored: Record, offered: Record) -> bool:

@@ -50,6 +50,11 @@ class Offer:
     alternate_id: str | None
     overwrite: bool
 
+    @property
+    def has_two_ids(self) -> bool:
+        """Whether the run that is corrected may be stored under either of two ids."""
+        return self.overwrite and self.alternate_id is not None
+
 
 @dataclass(frozen=True, slots=True)
 class Update:
@@ -69,7 +74,10 @@ Step: TypeAlias = Sequence[Offer] | Update
 
 
 def steps(entries: Sequence[Entry], *, open_records: bool, batch_size: int) -> Iterator[Step]:
-    """Requests, in order. No id is twice in one, which AUDITOR refuses; open records only where they are wanted."""
+    """Requests, in order. No id is twice in one, which AUDITOR refuses; open records only where they are wanted.
+
+    A correction that may be about either of two ids is alone: what is stored there must be looked at first.
+    """
     group: dict[str, Offer] = {}
     for position, entry in enumerate(entries):
         if isinstance(entry, Close):
@@ -79,10 +87,14 @@ def steps(entries: Sequence[Entry], *, open_records: bool, batch_size: int) -> I
             continue
         if entry.record.stop_time is None and not open_records:
             continue
-        if entry.record.record_id in group or len(group) == batch_size:
+        offer = _offer(position, entry)
+        if group and (offer.has_two_ids or offer.record.record_id in group or len(group) == batch_size):
             yield list(group.values())
             group = {}
-        group[entry.record.record_id] = _offer(position, entry)
+        if offer.has_two_ids:
+            yield [offer]
+        else:
+            group[offer.record.record_id] = offer
     yield list(group.values())
 
 
@@ -132,7 +144,8 @@ class RemoteSender:
         middle = len(group) // 2
         return await self._add(group[:middle]) | await self._add(group[middle:])
 
-    async def _add_one(self, offer: Offer) -> str | None:
+    async def _add_one(self, wanted: Offer) -> str | None:
+        offer = await self._renamed(wanted) if wanted.has_two_ids else wanted
         try:
             await _twice(lambda: self._client.add(offer.record))
         except RecordExists:
@@ -141,6 +154,14 @@ class RemoteSender:
             _raise_unless_about_a_record(error)
             return str(error)
         return None
+
+    async def _renamed(self, offer: Offer) -> Offer:
+        """The offer under the alternate id if its run is there under that one."""
+        stored = await self._client.get(offer.alternate_id or "")
+        if stored is None or stored.start_time != offer.record.start_time:
+            return offer
+        other = msgspec.structs.replace(offer.record, record_id=stored.record_id)
+        return Offer(offer.position, other, None, offer.overwrite)
 
     async def _settle(self, offer: Offer) -> str | None:
         """The id is taken: find out by whom."""

@@ -7,12 +7,25 @@ from typing import Any
 
 from auditord_builtin.slurm.config import JobFilter, JobsConfig
 from auditord_builtin.slurm.merge import merge_rows, reads_steps
-from auditord_builtin.slurm.states import CONTINUED, ELSEWHERE, ENDED, parse_state
+from auditord_builtin.slurm.states import CONTINUED, ELSEWHERE, ENDED, REQUEUED, parse_state
 from auditord_builtin.slurm.table import FIRST_COLUMN, LAST_COLUMN, Run
 from auditord_hookspecs import InvalidRecord, Produced, Quarantined, Record
 from auditord_hookspecs.mapping import Row, build_components, build_meta, find_site, is_missing, parse_instant
 
-ID_COLUMNS = ("Cluster", "State", "Start", "End", "User", "UID", "Group", "GID", "Partition", "Account", "NodeList")
+ID_COLUMNS = (
+    "Cluster",
+    "State",
+    "Submit",
+    "Start",
+    "End",
+    "User",
+    "UID",
+    "Group",
+    "GID",
+    "Partition",
+    "Account",
+    "NodeList",
+)
 """What every conversion needs besides the configured columns and the job's ids."""
 
 _RESERVED = ("site_id", "user_id", "group_id")
@@ -133,7 +146,8 @@ def _converted(config: JobsConfig, run: Run) -> Converted:
     meta = {**labels.meta, "site_id": (find_site(config.sites, row),), **_owners(row)}
     plain = f"{config.prefix_of(row['Cluster'])}-{row[config.id_column]}"
     alternate = f"{plain}-{int(start.timestamp())}"
-    own = parse_state(row["State"]) in CONTINUED and not config.requeued_keep_their_id
+    state = parse_state(row["State"])
+    own = state in CONTINUED and not config.requeued_keep_their_id
     record = Record(
         record_id=alternate if own else plain,
         start_time=start,
@@ -141,17 +155,25 @@ def _converted(config: JobsConfig, run: Run) -> Converted:
         components=build_components(config.components, row),
         meta=meta,
     )
-    return Converted(Produced(record, alternate), labels.left_out)
+    # The row of a run whose owner requeues it after its end gets another state and a later end: the run may be stored
+    # already, under the plain id.
+    return Converted(Produced(record, plain if own else alternate, replaces=state == REQUEUED), labels.left_out)
 
 
 def _parse_start(run: Run) -> datetime:
-    text = _start_of(run)
+    """When the run began to hold what this row says.
+
+    A job that is resized goes on in another row, which keeps the start; its time of submission is that of the resizing
+    (seen with Slurm 22.05). Of every other row, the submission is before the start.
+    """
+    text, submitted = _start_of(run), run.allocation.get("Submit", "")  # rows of earlier versions have no Submit
     if is_missing(text):
         raise InvalidRecord(
             f"the job had nodes ({run.allocation['NodeList']}), but sacct names no start, and its steps, which may, "
             "are only read if a component is made of them, such as MaxRSS"
         )
-    return parse_instant(text)
+    start = parse_instant(text)
+    return start if is_missing(submitted) else max(start, parse_instant(submitted))
 
 
 def _owners(row: Row) -> Mapping[str, tuple[str]]:

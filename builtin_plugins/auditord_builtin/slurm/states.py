@@ -21,7 +21,9 @@ ENDED: Final = {
 RUNNING: Final = {"R": "RUNNING", "S": "SUSPENDED"}
 """States in which a run holds its resources (a suspended job may get them back at any time)."""
 
-CONTINUED: Final = frozenset({"REQUEUED", "RESIZING"})
+REQUEUED: Final = "REQUEUED"
+
+CONTINUED: Final = frozenset({REQUEUED, "RESIZING"})
 """The run is over and the same job goes on with another row, another start and the same id."""
 
 ELSEWHERE: Final = "REVOKED"

@@ -15,6 +15,7 @@ FULL = make_record(site_id="S")
 OPEN = make_record(site_id="S", runtime=None)
 LONGER = make_record(site_id="S", runtime=2 * HOUR)
 OTHER = make_record(site_id="T")
+LONGER_OTHER = make_record(site_id="T", runtime=2 * HOUR)
 LATER = make_record(site_id="S", start=EPOCH + HOUR)
 OPEN_LATER = make_record(site_id="S", start=EPOCH + HOUR, runtime=None)
 OPEN_OTHER_LATER = make_record(site_id="T", start=EPOCH + HOUR, runtime=None)
@@ -27,6 +28,7 @@ OPEN_OTHER_LATER = make_record(site_id="T", start=EPOCH + HOUR, runtime=None)
         (FULL, LONGER, Remedy.NOTHING, Remedy.STOP),
         (FULL, OTHER, Remedy.NOTHING, Remedy.NONE),
         (FULL, OPEN, Remedy.NOTHING, Remedy.NOTHING),
+        (FULL, LONGER_OTHER, Remedy.NOTHING, Remedy.STOP),
         (OPEN, FULL, Remedy.STOP, Remedy.STOP),
         (OPEN, OTHER, Remedy.STOP, Remedy.NONE),
         (OPEN, OPEN, Remedy.NOTHING, Remedy.NOTHING),

@@ -107,6 +107,16 @@ async def test_the_alternate_id_is_used_only_if_the_start_differs(sender: Sender
     assert auditor.records["slurm-1-later"] == make_record("slurm-1-later")
 
 
+async def test_a_run_is_corrected_under_the_id_that_it_has_there(sender: Sender, auditor: FakeAuditor) -> None:
+    auditor.records["a"] = make_record("a", site_id="S")
+    auditor.records["b"] = make_record("b", start=EPOCH + HOUR)
+    longer = [make_record(name, runtime=2 * HOUR, site_id="S") for name in ("a-1", "b-1")]
+    for _ in range(2):
+        await sender.send([Replace(longer[0], "a"), Replace(longer[1], "b")])
+        assert set(auditor.records) == {"a", "b", "b-1"}
+        assert auditor.records["a"].stop_time == longer[0].stop_time
+
+
 async def test_both_ids_taken(sender: Sender, auditor: FakeAuditor) -> None:
     for name, start in (("a", EPOCH - HOUR), ("b", EPOCH + HOUR)):
         auditor.records[name] = make_record(name, start=start)

@@ -17,6 +17,7 @@ ALLOCATION: Mapping[str, str] = {
     "JobIDRaw": "7",
     "Cluster": "c1",
     "State": "COMPLETED",
+    "Submit": "1699999990",
     "Start": "1700000000",
     "End": "1700000060",
     "User": "alice",
@@ -89,6 +90,26 @@ def test_an_earlier_run_of_a_job_has_its_start_in_the_id(state: str) -> None:
     assert (with_open.record.record_id, with_open.alternate_id) == ("slurm-7", "slurm-7-1700000000")
 
 
+def test_a_finished_run_that_is_requeued_is_the_run_that_it_was() -> None:
+    # Slurm 22.05 rewrites its row: FAILED 1700000000 to 1700000005 becomes REQUEUED 1700000000 to 1700000049.
+    first = produced(convert_run(config(), run(State="FAILED", End="1700000005")))
+    later = produced(convert_run(config(), run(State="REQUEUED", End="1700000049")))
+    ids = {first.record.record_id, first.alternate_id}
+    assert {later.record.record_id, later.alternate_id} == ids
+    assert (first.replaces, later.replaces) == (False, True)
+    assert produced(convert_run(config(open_records=True), run(State="REQUEUED"))).replaces
+
+
+def test_a_resized_job_goes_on_when_it_was_resized() -> None:
+    # What Slurm 22.05 prints of two cores for 9 s and one for 52 s: both rows begin with the job.
+    two = run(State="RESIZING", Submit="1699999999", End="1700000009", NCPUS="2")
+    one = run(State="COMPLETED", Submit="1700000009", End="1700000061", NCPUS="1")
+    made = [produced(convert_run(config(components="auditor"), each)) for each in (two, one)]
+    assert [each.record.runtime for each in made] == [9, 52]
+    assert [each.record.record_id for each in made] == ["slurm-7-1700000000", "slurm-7"]
+    assert made[1].alternate_id == "slurm-7-1700000009"
+
+
 @pytest.mark.parametrize("state", [*sorted({*ENDED.values()} - CONTINUED - {ELSEWHERE}), "CANCELLED by 7", "NEW"])
 def test_every_state_in_which_a_job_is_over_is_accounted_for(state: str) -> None:
     assert produced(convert_run(config(), run(State=state))).record.record_id == "slurm-7"
@@ -106,7 +127,7 @@ def test_a_run_whose_start_the_database_never_heard_of_began_with_its_first_step
     # What Slurm 22.05 prints of some runs that were requeued within their first seconds.
     steps = [{"Start": "1700000003"}, {"Start": "1700000002"}, {"Start": "Unknown"}]
     made = produced(convert_run(config(), run(*steps, State="REQUEUED", Start="None")))
-    assert made.record.record_id == made.alternate_id == "slurm-7-1700000002"
+    assert (made.record.record_id, made.alternate_id) == ("slurm-7-1700000002", "slurm-7")
     assert (made.record.start_time, made.record.runtime) == (START + timedelta(seconds=2), 58)
 
 

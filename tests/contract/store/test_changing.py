@@ -159,3 +159,25 @@ async def test_entries_say_where_they_are_from(store: RecordStore, sink: StoreSi
         seen = [(each.record_id, each.seen_at, each.principal) async for each in differences]
     assert seen == [("b", NOW, None), ("a", NOW - HOUR, "task:slurm")]
     assert (await store.counts()).differences == 2
+
+
+@pytest.mark.parametrize("between", [False, True])
+async def test_a_run_is_corrected_under_the_id_that_it_has(
+    store: RecordStore, sink: StoreSink, *, between: bool
+) -> None:
+    """Slurm moves the end of a finished run when its owner requeues it; it is called as a requeued run then."""
+    await sink.deliver([Insert(finished("a"), "a-1")])
+    if between:
+        await sink.deliver([Insert(finished("a", start_time=NOW, stop_time=NOW + HOUR), "a-2")])
+    later = finished("a-1", stop_time=NOW + 2 * HOUR)
+    for _ in range(2):
+        assert await sink.deliver([Replace(later, "a")]) == {}
+    found = {record.record_id: record.stop_time for record in await everything(store)}
+    assert found == {"a": NOW + 2 * HOUR, **({"a-2": NOW + HOUR} if between else {})}
+
+
+async def test_a_correction_of_what_is_not_there_gets_its_own_id(store: RecordStore, sink: StoreSink) -> None:
+    await sink.deliver([Insert(finished("a", start_time=NOW, stop_time=NOW + HOUR), "a-2")])
+    for _ in range(2):
+        assert await sink.deliver([Replace(finished("a-1"), "a")]) == {}
+    assert sorted(record.record_id for record in await everything(store)) == ["a", "a-1"]

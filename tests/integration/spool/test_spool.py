@@ -528,3 +528,14 @@ async def test_whether_anything_of_a_record_waits(spool: Spool) -> None:
     [queued] = await spool.claim("local", 10)
     await spool.settle("local", [queued.entry_id], {})
     assert not await spool.holds("r1", ["local"])
+
+
+async def test_a_correction_waits_behind_what_it_may_be_about(spool: Spool) -> None:
+    """Which id a run has is known only when the entry before it has arrived."""
+    await spool.enqueue("slurm", Batch(records=[Produced(record("a"), "a-1")]), ["local"])
+    (first,) = await spool.claim("local", 10)
+    await spool.postpone({first.entry_id: NOON + SECOND})
+    await spool.enqueue("slurm", Batch(records=[Produced(record("a-1"), "a", replaces=True)]), ["local"])
+    assert await spool.claim("local", 10) == []
+    await spool.hurry("local")
+    assert [type(one.entry) for one in await spool.claim("local", 10)] == [Insert, Replace]
