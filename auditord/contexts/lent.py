@@ -4,9 +4,11 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from auditord.contexts.command import run_command
+from auditord.contexts.folders import own_folder
 from auditord.database.memory import PluginMemory
 from auditord.spool import Spool
 from auditord_hookspecs import (
@@ -154,6 +156,11 @@ class SpoolCollectorContext(InstanceContext):
     def dry_run(self) -> bool:
         """Whether the batches are only shown."""
         return self._dry_run
+
+    @property
+    def instance_dir(self) -> Path:
+        """The instance's own folder, made when it is asked for."""
+        return own_folder(self._spool.state_dir, self._instance)
 
     async def seen(self, keys: Collection[str]) -> frozenset[str]:
         """Which of the keys are remembered."""

@@ -1,8 +1,10 @@
 """One owner of the state folder: an advisory lock that ends with the process, however it ends."""
 
 import fcntl
+import logging
 import os
 import pwd
+import stat
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +13,8 @@ from typing import Final
 from auditord.errors import StateInUse
 
 LOCK: Final = "auditord.lock"
+
+_log: Final = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -23,6 +27,7 @@ def own(state_dir: Path) -> Generator[None, None, None]:
     """
     _refuse_roots_files(state_dir)
     descriptor = _open(state_dir)
+    _warn_of_others(state_dir)
     try:
         _lock(descriptor, state_dir)
         os.ftruncate(descriptor, 0)
@@ -60,6 +65,12 @@ def _refuse_roots_files(state_dir: Path) -> None:
         f"the state folder {state_dir} is that of user {_name(uid)}, who could not use what root leaves there: run this"
         f" as that user, such as runuser -u {_name(uid)} -- auditord …"
     )
+
+
+def _warn_of_others(state_dir: Path) -> None:
+    """A volume of a container may be open to everybody and yet be reached by nobody; so this is no error."""
+    if state_dir.stat().st_mode & stat.S_IWOTH:
+        _log.warning("everybody may write to %s, where tokens are kept: chmod o-w it, and look at its files", state_dir)
 
 
 def _name(uid: int) -> str:

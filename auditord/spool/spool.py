@@ -106,6 +106,11 @@ class Spool:
         async with cls.opened(state_dir, now) as spool:
             yield spool
 
+    @property
+    def state_dir(self) -> Path:
+        """The folder that it lies in."""
+        return self._database.path.parent
+
     # -- in ---------------------------------------------------------------------------------------------------------
 
     async def enqueue(

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection,
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from auditord.testing.records import EPOCH
 from auditord_hookspecs import (
     AggregateQuery,
     Aggregates,
+    AuditordError,
     Batch,
     Close,
     CommandFailed,
@@ -82,6 +84,7 @@ class FakeCollectorContext(FakeContext):
         kept: the batches that were kept.
         remembered: seen keys with their expiry.
         carried: pending values by key.
+        folder: a folder of the test's, for collectors that keep files of their own.
     """
 
     checkpoint: Any = None  # Any: JSON of the collector's own
@@ -92,6 +95,14 @@ class FakeCollectorContext(FakeContext):
     remembered: dict[str, datetime] = field(default_factory=dict[str, datetime])
     carried: dict[str, Any] = field(default_factory=dict[str, Any])  # Any: JSON of the collector's own
     progress: float = 0.0
+    folder: Path | None = None
+
+    @property
+    def instance_dir(self) -> Path:
+        """The folder that the test gave."""
+        if self.folder is None:
+            raise AuditordError("this collector keeps files: make its context with folder=tmp_path")
+        return self.folder
 
     async def seen(self, keys: Collection[str]) -> frozenset[str]:
         """The remembered keys among these that have not expired."""

@@ -1,6 +1,7 @@
 """Sockets for the addresses of ``api.listen``."""
 
 import logging
+import os
 import socket
 import stat
 from collections.abc import Generator, Iterable
@@ -103,11 +104,25 @@ def _unix(address: UnixListen) -> list[socket.socket]:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.bind(str(address.path))
-        address.path.chmod(address.mode)  # nobody can connect before listen()
+        _set_mode(address.path, address.mode)  # nobody can connect before listen()
     except OSError as error:
         sock.close()
         raise ConfigurationError(f"cannot listen on '{address}': {_unix_failure(error)}") from error
+    except ConfigurationError:
+        sock.close()
+        raise
     return [sock]
+
+
+def _set_mode(path: Path, mode: int) -> None:
+    """Change the mode of the socket itself: a link that has taken its place must not open another file to others."""
+    descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+            raise ConfigurationError(f"{path}: another user has replaced the socket: listen in the daemon's folder")
+        Path(f"/proc/self/fd/{descriptor}").chmod(mode)
+    finally:
+        os.close(descriptor)
 
 
 def _unix_failure(error: OSError) -> str:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any, Protocol
 
 from auditord_hookspecs.aggregates import AggregateQuery, Aggregates
@@ -99,6 +100,17 @@ class CollectorContext(Context, Protocol):
     @property
     def dry_run(self) -> bool:
         """True: the batches are only shown, so nothing at the source may be moved or removed."""
+        ...
+
+    @property
+    def instance_dir(self) -> Path:
+        """A folder below ``state_dir`` for files of this instance alone, which no other user can reach (mode 0700).
+
+        It is made when it is asked for.
+
+        Raises:
+            AuditordError: it cannot be made, or is not the daemon's own.
+        """
         ...
 
     async def seen(self, keys: Collection[str]) -> frozenset[str]:

@@ -13,6 +13,11 @@ class FilesConfig(RunConfig):
     """Records in files, one per line, that something else writes."""
 
     folder: Path = Field(description="Files named *.ndjson, *.jsonl or *.csv are taken from here.")
+    results: Path | None = Field(
+        default=None,
+        description="Where done, failed and quarantine are, each the daemon's own; by default below state_dir, in "
+        "instances/<name>, where nobody who drops files can write.",
+    )
     settle: Duration = Field(
         default=timedelta(seconds=10), description="A file is complete when nobody has written to it for this long."
     )

@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any, BinaryIO, Final
 
 from auditord_builtin.files.config import FilesConfig
+from auditord_builtin.files.folder import open_unchanged
 from auditord_builtin.files.lines import SUFFIXES, read_header, read_line
 from auditord_hookspecs import InvalidRecord, Quarantined, Record
+from auditord_hookspecs.folders import Folder
 
 _LINES: Final = 1_000
 _LONGEST: Final = 1_024**2
@@ -65,21 +67,24 @@ class Part:
     at_end: bool = False
 
 
-def read_part(config: FilesConfig, path: Path, offset: int, line: int) -> Part:
+def read_part(config: FilesConfig, folder: Folder, name: str, place: Place) -> Part:
     """The lines from a place on, up to a thousand.
 
     Raises:
         InvalidRecord: it is no file that can be read at all.
+        FileChanged: it is another one than that of the place, or is being written to.
+        UnsafePath: it is no regular file, or has other names.
         OSError: the disk failed.
     """
-    if path.suffix not in SUFFIXES:
+    suffix = PurePath(name).suffix
+    if suffix not in SUFFIXES:
         raise InvalidRecord(f"a name ends in one of {', '.join(sorted(SUFFIXES))}; others say nothing of their form")
-    with path.open("rb") as file:
-        header = read_header(config, file.readline(_LONGEST)) if path.suffix == ".csv" else None
-        if offset or header is None:
-            file.seek(offset)
-        part = Part(file.tell(), line or int(header is not None))
-        _read_lines(config, file, path.name, header, part)
+    with open_unchanged(folder, name, place.identity) as file:
+        header = read_header(config, file.readline(_LONGEST)) if suffix == ".csv" else None
+        if place.offset or header is None:
+            file.seek(place.offset)
+        part = Part(file.tell(), place.line or int(header is not None))
+        _read_lines(config, file, name, header, part)
     return part
 
 

@@ -21,6 +21,7 @@ from auditord_builtin.htcondor.conversion import ended_at
 from auditord_builtin.htcondor.judging import judge, wanted_again
 from auditord_builtin.htcondor.query import wanted_columns
 from auditord_hookspecs import AuditordError, Batch, CollectorContext, InvalidRecord
+from auditord_hookspecs.folders import open_regular
 from auditord_hookspecs.mapping import Row
 
 _PIECE: Final = 8 * 1024**2
@@ -109,7 +110,7 @@ def _fingerprint(path: Path) -> str:
 
 def _bytes(path: Path, start: int, count: int) -> bytes:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             file.seek(start)
             return file.read(count)
     except OSError as error:

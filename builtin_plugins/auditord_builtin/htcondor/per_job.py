@@ -5,7 +5,8 @@ between. A dry run removes nothing.
 """
 
 import hashlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Generator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import islice
@@ -18,9 +19,11 @@ from auditord_builtin.htcondor.config import HTCondorConfig
 from auditord_builtin.htcondor.files import read_row
 from auditord_builtin.htcondor.judging import judge, wanted_again
 from auditord_hookspecs import AuditordError, Batch, CollectorContext, InvalidRecord, Quarantined
+from auditord_hookspecs.folders import SharedFolder, UnsafePath
 from auditord_hookspecs.mapping import Row
 
 _CHUNK: Final = 1_000
+_LONGEST: Final = 16 << 20
 _REMEMBERED: Final = timedelta(days=3650)
 """Until it is removed a file must not be taken for a new one, and it may be there for long if removing fails."""
 
@@ -30,13 +33,13 @@ class JobFile:
     """One file.
 
     Args:
-        path: where it is.
+        name: of the file.
         key: its name and what is in it: two jobs may use one file name, one after the other.
         row: its ad; None if it is none.
         text: what is in it.
     """
 
-    path: Path
+    name: str
     key: str
     row: Row | None
     text: str
@@ -48,14 +51,23 @@ async def collect_folder(config: HTCondorConfig, context: CollectorContext) -> A
     Raises:
         AuditordError: the folder or a file cannot be read, or a file cannot be removed.
     """
-    paths = await to_thread.run_sync(_list, config.per_job_history_dir)
-    remaining = iter(paths)
+    if config.per_job_history_dir is None:
+        return
+    with _opened(config.per_job_history_dir) as folder:
+        async for batch in _collect(config, context, folder):
+            yield batch
+
+
+async def _collect(config: HTCondorConfig, context: CollectorContext, folder: SharedFolder) -> AsyncIterator[Batch]:
+    remaining = iter(await to_thread.run_sync(_list, folder))
     while chunk := list(islice(remaining, _CHUNK)):
-        files = await to_thread.run_sync(_read, config, chunk)
+        files, refused = await to_thread.run_sync(_read, config, folder, chunk)
+        for unsafe in refused:
+            context.log.error("%s", unsafe)
         known = await context.seen([file.key for file in files])
         if context.window is None and context.job is None:
             if not context.dry_run:
-                await to_thread.run_sync(_remove, [file.path for file in files if file.key in known])
+                await to_thread.run_sync(_remove, folder, [file.name for file in files if file.key in known])
             yield await _judged(config, context, [file for file in files if file.key not in known])
         else:
             rows = [file.row for file in files if file.row is not None]
@@ -73,36 +85,56 @@ async def _judged(config: HTCondorConfig, context: CollectorContext, files: Sequ
 
 
 def _broken(file: JobFile) -> Quarantined:
-    return Quarantined(file.key, {"ad": file.text}, f"{file.path.name} holds no ClassAd")
+    return Quarantined(file.key, {"ad": file.text}, f"{file.name} holds no ClassAd")
 
 
-def _list(folder: Path | None) -> list[Path]:
+@contextmanager
+def _opened(path: Path) -> Generator[SharedFolder, None, None]:
+    try:
+        with SharedFolder.opened(path) as folder:
+            yield folder
+    except OSError as error:
+        raise AuditordError(f"cannot read PER_JOB_HISTORY_DIR {path}: {error}") from error
+
+
+def _list(folder: SharedFolder) -> list[str]:
     """The files by name; HTCondor writes under another name (``.history.…``) and renames."""
-    try:
-        return [] if folder is None else sorted(path for path in folder.iterdir() if path.name.startswith("history."))
-    except OSError as error:
-        raise AuditordError(f"cannot read PER_JOB_HISTORY_DIR {folder}: {error}") from error
+    return sorted(name for name in folder.names() if name.startswith("history."))
 
 
-def _read(config: HTCondorConfig, paths: Sequence[Path]) -> list[JobFile]:
-    try:
-        return [_parsed(config, path, path.read_bytes()) for path in paths]
-    except OSError as error:
-        raise AuditordError(f"cannot read a file of PER_JOB_HISTORY_DIR: {error}") from error
+def _read(config: HTCondorConfig, folder: SharedFolder, names: Sequence[str]) -> tuple[list[JobFile], list[UnsafePath]]:
+    """The files, and why some of these names stay unread: HTCondor's user makes neither links nor FIFOs there."""
+    files: list[JobFile] = []
+    refused: list[UnsafePath] = []
+    for name in names:
+        try:
+            files.append(_parsed(config, name, _content(folder, name)))
+        except UnsafePath as error:
+            refused.append(error)
+    return files, refused
 
 
-def _parsed(config: HTCondorConfig, path: Path, content: bytes) -> JobFile:
-    key = f"file/{path.name}/{hashlib.sha256(content).hexdigest()[:16]}"
+def _content(folder: SharedFolder, name: str) -> bytes:
+    with folder.open_file(name) as file:
+        content = file.read(_LONGEST + 1)
+    if len(content) > _LONGEST:
+        raise UnsafePath(f"{folder.path / name}: is larger than {_LONGEST >> 20} MiB: that is no job's ad; look at it")
+    return content
+
+
+def _parsed(config: HTCondorConfig, name: str, content: bytes) -> JobFile:
+    key = f"file/{name}/{hashlib.sha256(content).hexdigest()[:16]}"
     try:
         row = read_row(config, content)
     except InvalidRecord:
         row = None
-    return JobFile(path, key, row, content.decode(errors="replace"))
+    return JobFile(name, key, row, content.decode(errors="replace"))
 
 
-def _remove(paths: Sequence[Path]) -> None:
-    for path in paths:
+def _remove(folder: SharedFolder, names: Sequence[str]) -> None:
+    for name in names:
         try:
-            path.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                folder.remove(name)
         except OSError as error:
-            raise AuditordError(f"{path} is accounted for and cannot be removed: {error}") from error
+            raise AuditordError(f"{folder.path / name} is accounted for and cannot be removed: {error}") from error

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
+from io import TextIOWrapper
 from itertools import accumulate
 from typing import Final
 
 from auditord_builtin.utilisation.config import Energy, GridIntensity, SiteEnergy
 from auditord_hookspecs import AuditordError
+from auditord_hookspecs.folders import UnsafePath, open_regular
 
 JOULES_PER_KWH: Final = 3_600_000
 _NOTHING: Final = SiteEnergy()
@@ -52,9 +54,9 @@ def read_intensity(options: GridIntensity) -> Intensity:
         BadIntensity: it cannot be read, lacks a column, or has a value that is none.
     """
     try:
-        with options.file.open(encoding="utf-8-sig", newline="") as file:
-            return intensity_of(csv.DictReader(file), options)
-    except (OSError, UnicodeDecodeError, csv.Error, ValueError, InvalidOperation) as error:
+        with open_regular(options.file) as file, TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
+            return intensity_of(csv.DictReader(text), options)
+    except (OSError, UnsafePath, UnicodeDecodeError, csv.Error, ValueError, InvalidOperation) as error:
         raise BadIntensity(f"grid_intensity: {options.file} cannot be used: {error}") from error
 
 

@@ -1,9 +1,9 @@
 """A file that is there as a whole or not at all."""
 
-import os
 from pathlib import Path
 
 from auditord_hookspecs import AuditordError
+from auditord_hookspecs.folders import SharedFolder
 
 
 class Unwritable(AuditordError):
@@ -16,21 +16,8 @@ def write_whole(path: Path, text: str) -> None:
     Raises:
         Unwritable: the disk is full, the folder is missing, …; what was there before stays.
     """
-    partial = path.with_name(f".{path.name}.part")
     try:
-        with partial.open("w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-        _sync_folder(path.parent)
+        with SharedFolder.opened(path.parent) as folder:
+            folder.write_whole(path.name, text.encode())
     except OSError as error:
         raise Unwritable(f"{path} cannot be written: {error.strerror}; is csv.folder right?") from error
-
-
-def _sync_folder(folder: Path) -> None:
-    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)

@@ -23,10 +23,12 @@ NOW: Final = datetime(2026, 5, 1, tzinfo=UTC)
 
 
 class Drop:
-    """A folder, and whoever drops files into it."""
+    """A folder, whoever drops files into it, and where results are."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, parent: Path) -> None:
+        self.folder, self.results = parent / "drop", parent / "results"
+        self.folder.mkdir()
+        self.results.mkdir(mode=0o700)
 
     def put(self, name: str, content: str | bytes, age: timedelta = timedelta(minutes=1)) -> Path:
         path = self.folder / name
@@ -36,16 +38,12 @@ class Drop:
         return path
 
     def tree(self) -> dict[str, list[str]]:
-        found = {
-            place: sorted(path.name for path in (self.folder / place).iterdir() if path.is_file()) for place in PLACES
-        }
+        folders = {".": self.folder, **{path.name: path for path in self.results.iterdir()}}
+        found = {place: sorted(path.name for path in folder.iterdir()) for place, folder in folders.items()}
         return {place: names for place, names in found.items() if names}
 
     def text(self, place: str) -> str:
-        return (self.folder / place).read_text()
-
-
-PLACES: Final = (".", "done", "failed", "quarantine")
+        return (self.results / place).read_text()
 
 
 @pytest.fixture
@@ -83,8 +81,8 @@ async def keep(
     return records
 
 
-def context(**options: Any) -> FakeCollectorContext:
-    return FakeCollectorContext(moment=NOW, **options)
+def context(drop: Drop, **options: Any) -> FakeCollectorContext:
+    return FakeCollectorContext(moment=NOW, folder=drop.results, **options)
 
 
 def ids(records: list[Record]) -> list[str]:
@@ -93,7 +91,7 @@ def ids(records: list[Record]) -> list[str]:
 
 async def test_ndjson_is_taken_in_and_put_away(drop: Drop) -> None:
     drop.put("a.ndjson", lines("1", "2") + "\n \n" + lines("3").rstrip("\n"))
-    at = context()
+    at = context(drop)
     assert ids(await run(config(drop), at)) == ["1", "2", "3"]
     assert drop.tree() == {"done": ["a.ndjson"]}
     assert await run(config(drop), at) == []
@@ -109,7 +107,7 @@ CSV: Final = (
 
 async def test_csv_has_the_columns_of_the_clients_tables(drop: Drop) -> None:
     drop.put("a.csv", CSV)
-    first, second = await run(config(drop), context())
+    first, second = await run(config(drop), context(drop))
     start = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     cores = Component("Cores", 8, (Score("HEPscore23", 10.5),))
     meta: dict[str, tuple[str, ...]] = {"site_id": ("SITE",), "user_id": ("Doe, Jane",)}
@@ -125,7 +123,7 @@ async def test_csv_of_any_form_is_read_by_rules(drop: Drop) -> None:
         "meta": [{"name": "user_id", "key": "who", "key_type": "String"}],
         "components": [{"name": "Cores", "key": "slots", "scores": [{"name": "HEPscore23", "value": 2}]}],
     }
-    [record] = await run(config(drop, **rules), context())
+    [record] = await run(config(drop, **rules), context(drop))
     assert record.record_id == "cloud-1"
     assert record.meta == {"user_id": ("jane",), "site_id": ("GPU-SITE",)}
     assert record.components == (Component("Cores", 4, (Score("HEPscore23", 2.0),)),)
@@ -149,7 +147,7 @@ async def test_one_bad_line_is_set_aside_alone(drop: Drop, name: str, poison: st
     csv = name.endswith("csv")
     *before, last = (CSV if csv else lines("1", "2")).splitlines(keepends=True)
     drop.put(name, "".join(before) + poison + "\n" + last)
-    at = context()
+    at = context(drop)
     assert ids(await run(config(drop), at)) == (["a-1", "a-2"] if csv else ["1", "2"])
     [bad] = [each for batch in at.kept for each in batch.quarantined]
     number = len(before) + 1
@@ -164,16 +162,16 @@ async def test_one_bad_line_is_set_aside_alone(drop: Drop, name: str, poison: st
 
 async def test_what_is_not_utf_8_is_set_aside_alone(drop: Drop) -> None:
     drop.put("a.csv", CSV.encode() + b"\xff,2026-01-02T03:04:05Z,,,SITE,,,,\n")
-    at = context()
+    at = context(drop)
     assert len(await run(config(drop), at)) == 2
-    assert (drop.folder / "quarantine/a.csv").read_bytes().startswith(b"\xff,")
+    assert (drop.results / "quarantine/a.csv").read_bytes().startswith(b"\xff,")
 
 
 async def test_a_quarantined_line_is_recovered_by_a_mended_configuration(drop: Drop) -> None:
     drop.put("a.csv", "record_id,start_time,queue\n1,2026-01-02T03:04:05Z,new\n")
-    at = context()
+    at = context(drop)
     assert await run(config(drop, sites=[{"name": "A", "only_if": {"key": "queue", "matches": "old"}}]), at) == []
-    [bad] = at.kept[-1].quarantined
+    [bad] = [each for batch in at.kept for each in batch.quarantined]
     assert FILES.convert
     record = FILES.convert(config(drop, sites=[{"name": "A"}]), json.loads(json.dumps(bad.raw)))
     assert isinstance(record, Record)
@@ -197,7 +195,7 @@ async def test_a_file_that_cannot_be_used_is_set_aside_with_the_reason(
 ) -> None:
     drop.put(name, content)
     drop.put("b.ndjson", lines("1"))
-    assert ids(await run(config(drop), context())) == ["1"]
+    assert ids(await run(config(drop), context(drop))) == ["1"]
     assert drop.tree() == {"done": ["b.ndjson"], "failed": [name, f"{name}.reason"]}
     assert reason in drop.text(f"failed/{name}.reason")
 
@@ -208,13 +206,13 @@ async def test_what_is_not_finished_is_left_alone(drop: Drop) -> None:
     drop.put("e.ndjson", lines("1"), age=timedelta(seconds=9))
     (drop.folder / "f.ndjson").symlink_to("/etc/passwd")
     before = sorted(path.name for path in drop.folder.iterdir())
-    assert await run(config(drop), context()) == []
-    assert sorted(path.name for path in drop.folder.iterdir() if path.name not in PLACES) == before
+    assert await run(config(drop), context(drop)) == []
+    assert sorted(path.name for path in drop.folder.iterdir()) == before
 
 
 async def test_a_file_that_is_written_to_meanwhile_is_read_again(drop: Drop) -> None:
     path = drop.put("a.ndjson", lines(*map(str, range(1_500))))
-    at, seen = context(), list[str]()
+    at, seen = context(drop), list[str]()
     async for batch in FILES.collect(config(drop), at):
         if not seen:
             with path.open("a") as file:
@@ -228,7 +226,7 @@ async def test_a_file_that_is_written_to_meanwhile_is_read_again(drop: Drop) -> 
 
 
 async def test_files_of_one_name_do_not_replace_each_other(drop: Drop) -> None:
-    at = context()
+    at = context(drop)
     for number in range(3):
         drop.put("a.ndjson", lines(str(number)) + "bad\n")
         assert ids(await run(config(drop), at)) == [str(number)]
@@ -238,13 +236,13 @@ async def test_files_of_one_name_do_not_replace_each_other(drop: Drop) -> None:
 async def test_a_dry_run_moves_and_writes_nothing(drop: Drop) -> None:
     drop.put("a.ndjson", lines("1") + "bad\n")
     drop.put("b.csv", "")
-    assert ids(await run(config(drop), context(dry_run=True))) == ["1"]
+    assert ids(await run(config(drop), context(drop, dry_run=True))) == ["1"]
     assert drop.tree() == {".": ["a.ndjson", "b.csv"]}
 
 
 async def test_a_period_is_found_again_in_what_was_taken_in(drop: Drop) -> None:
     drop.put("a.csv", CSV.replace("a-2,2026-01-02T03:04:05Z,", "a-2,2026-01-02T03:04:05Z,2026-02-02T03:04:05Z"))
-    at = context()
+    at = context(drop)
     await run(config(drop), at)
     at.window = Window(datetime(2026, 2, 1, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC))
     assert ids(await run(config(drop), at)) == ["a-2"]
@@ -253,7 +251,7 @@ async def test_a_period_is_found_again_in_what_was_taken_in(drop: Drop) -> None:
 
 async def test_without_the_folder_a_run_fails_and_says_so(drop: Drop) -> None:
     with pytest.raises(AuditordError, match="make it"):
-        await run(config(drop, folder=drop.folder / "missing"), context())
+        await run(config(drop, folder=drop.folder / "missing"), context(drop))
 
 
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -267,8 +265,8 @@ def test_killed_anywhere_every_line_counts_once(
 
 
 async def _killed_anywhere(folder: Path, seed: int, kills: list[tuple[int, bool]]) -> None:
-    drop, chance, at = Drop(folder), random.Random(seed), context()  # noqa: S311 sizes, no secrets
-    expected, bad = list[str](), 0
+    drop, chance = Drop(folder), random.Random(seed)  # noqa: S311 sizes, no secrets
+    at, expected, bad = context(drop), list[str](), 0
     for name in ("a.ndjson", "b.ndjson", "c.ndjson"):
         good = [f"{name}-{number}" for number in range(chance.choice([0, 3, 999, 1_000, 2_500]))]
         poison = chance.randrange(3)
@@ -281,5 +279,5 @@ async def _killed_anywhere(folder: Path, seed: int, kills: list[tuple[int, bool]
         found += ids(await keep(at, FILES.collect(config(drop), at), killed))
     assert sorted(found) == sorted(expected)
     assert drop.tree()["done"] == ["a.ndjson", "b.ndjson", "c.ndjson"]
-    rejected = "".join(path.read_text() for path in (folder / "quarantine").glob("[abc]*"))
+    rejected = "".join(path.read_text() for path in (drop.results / "quarantine").glob("[abc]*"))
     assert rejected == "bad\n" * bad

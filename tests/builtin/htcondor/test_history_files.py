@@ -1,5 +1,6 @@
 """History files and PER_JOB_HISTORY_DIR as sources, in the forms of several versions of HTCondor (written by hand)."""
 
+import os
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -233,3 +234,26 @@ async def test_a_file_of_one_job_is_recovered_from_quarantine(tmp_path: Path) ->
 def test_ads_end_at_a_banner() -> None:
     text = b'A = 1\nB = "*** x"\n*** Offset = 0\n*** \nC = 2\n*** EPOCH ClusterId = 1\n'
     assert list(split_ads(text)) == [b'A = 1\nB = "*** x"\n', b"C = 2\n"]
+
+
+@pytest.mark.timeout(60)
+async def test_a_folder_of_jobs_leads_nowhere_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder, elsewhere = tmp_path / "jobs", tmp_path / "history.1.0"
+    folder.mkdir()
+    elsewhere.write_text("stolen")
+    (folder / "history.1.0").symlink_to(elsewhere)
+    os.link(elsewhere, folder / "history.2.0")
+    os.mkfifo(folder / "history.3.0")
+    context = FakeCollectorContext()
+    assert await context.keep(HTCONDOR.collect(config(per_job_history_dir=folder), context)) == []
+    assert [each for batch in context.kept for each in batch.quarantined] == []
+    assert [f"history.{number}.0: " in caplog.text for number in (1, 2, 3)] == [True] * 3
+    assert elsewhere.read_text() == "stolen"
+
+
+@pytest.mark.timeout(60)
+async def test_a_fifo_in_place_of_a_history_file_holds_no_run_up(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "history")
+    context = FakeCollectorContext()
+    with pytest.raises(AuditordError, match="no regular file"):
+        await context.keep(HTCONDOR.collect(config(history_paths=[tmp_path / "history"]), context))

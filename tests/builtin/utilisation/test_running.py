@@ -371,6 +371,18 @@ async def test_metrics_tell_what_came_of_mails() -> None:
     assert until == FEBRUARY.timestamp()
 
 
+async def test_a_link_in_the_folder_leads_to_no_other_file(tmp_path: Path) -> None:
+    folder, other = tmp_path / "reports", tmp_path / "other"
+    folder.mkdir()
+    other.write_text("precious")
+    for name in ("monthly-2026-01.csv", ".monthly-2026-01.csv.part"):
+        (folder / name).symlink_to(other)
+    await UTILISATION.run(configured(folder), context())
+    assert other.read_text() == "precious"
+    assert files(folder) == ["monthly-2026-01.csv"]
+    assert not (folder / "monthly-2026-01.csv").is_symlink()
+
+
 async def test_the_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
     (tmp_path / "monthly-2026-01.csv").write_text("old")
     (tmp_path / ".monthly-2026-01.csv.part").write_text("of a killed run" * 10_000)

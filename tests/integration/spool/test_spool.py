@@ -494,6 +494,12 @@ async def test_one_owner_of_the_state_folder(state_dir: Path) -> None:
     assert owner(state_dir) is not None
 
 
+def test_a_state_folder_that_everybody_may_write_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    tmp_path.chmod(0o777)
+    with own(tmp_path):
+        assert "chmod o-w" in caplog.text
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root could leave such files")
 def test_root_leaves_nothing_in_the_services_folder(tmp_path: Path) -> None:
     os.chown(tmp_path, 65_534, -1)

@@ -34,6 +34,22 @@ def test_ipv6_stands_beside_ipv4_on_one_port() -> None:
             assert four.url == f"http://127.0.0.1:{port}"
 
 
+def test_a_link_in_place_of_the_new_socket_opens_no_other_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret, path = tmp_path / "secret", tmp_path / "api.sock"
+    secret.touch(mode=0o600)
+    really_bind = socket.socket.bind
+
+    def overtaken(sock: socket.socket, address: str) -> None:
+        really_bind(sock, address)
+        path.unlink()
+        path.symlink_to(secret)
+
+    monkeypatch.setattr(socket.socket, "bind", overtaken)
+    with pytest.raises(ConfigurationError, match="another user has replaced the socket"):
+        bind(UnixListen(path, mode=0o666))
+    assert secret.stat().st_mode & 0o777 == 0o600
+
+
 def test_a_unix_socket_is_for_owner_and_group_and_leaves_no_file(tmp_path: Path) -> None:
     path = tmp_path / "api.sock"
     with bound_sockets([UnixListen(path)]):

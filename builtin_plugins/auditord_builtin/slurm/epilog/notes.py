@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from auditord_hookspecs import AuditordError
+from auditord_hookspecs.folders import SharedFolder, UnsafePath
 
 SUFFIX: Final = ".job"
 
@@ -82,29 +83,39 @@ def read_folder(path: Path, now: datetime) -> Folder:
         AuditordError: there is no such folder, or it cannot be read.
     """
     try:
-        with os.scandir(path) as entries:
-            files = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
-        found = [_read(path / name, now) for name in files if name.endswith(SUFFIX)]
+        with SharedFolder.opened(path) as folder:
+            found = {name: _read_safely(folder, name, now) for name in folder.names() if name.endswith(SUFFIX)}
+            others = sum(not name.endswith(SUFFIX) and folder.is_file(name) for name in folder.names())
     except OSError as error:
         raise AuditordError(
             f"{path}: {error.strerror}: the folder must be there and be readable and writable for this daemon (owner: "
             "Slurm's user, group: the daemon's, mode 2770)"
         ) from error
-    notes = sorted((each for each in found if isinstance(each, Note)), key=lambda note: (note.noted, note.name))
-    unreadable = [each for each in found if isinstance(each, Unreadable)]
-    return Folder(notes, unreadable, sum(not name.endswith(SUFFIX) for name in files))
+    notes = [each for each in found.values() if isinstance(each, Note)]
+    unreadable = [each for each in found.values() if isinstance(each, Unreadable)]
+    unsafe = sum(isinstance(each, UnsafePath) for each in found.values())
+    return Folder(sorted(notes, key=lambda note: (note.noted, note.name)), unreadable, others + unsafe)
 
 
-def _read(file: Path, now: datetime) -> Note | Unreadable | None:
-    with file.open("rb") as opened:
+def _read_safely(folder: SharedFolder, name: str, now: datetime) -> Note | Unreadable | UnsafePath | None:
+    try:
+        return _read(folder, name, now)
+    except UnsafePath as error:  # auditord-epilog makes neither links nor FIFOs
+        return error
+    except FileNotFoundError:
+        return None
+
+
+def _read(folder: SharedFolder, name: str, now: datetime) -> Note | Unreadable | None:
+    with folder.open_file(name) as opened:
         content = opened.read(_LONGEST)
         noted = datetime.fromtimestamp(os.fstat(opened.fileno()).st_mtime, UTC)
-    match = _NAME.fullmatch(file.name)
+    match = _NAME.fullmatch(name)
     if match is None:
-        return Unreadable(file.name, content.decode(errors="replace"))
+        return Unreadable(name, content.decode(errors="replace"))
     if not content.endswith(_END) and now - noted < _BEING_WRITTEN:
         return None
-    return Note(file.name, match["job_id"], noted, _hints(content))
+    return Note(name, match["job_id"], noted, _hints(content))
 
 
 def _hints(content: bytes) -> Mapping[str, str]:
@@ -119,11 +130,12 @@ def remove(path: Path, names: Iterable[str]) -> None:
     Raises:
         AuditordError: the daemon may not; the jobs are safe, and the notes are known.
     """
-    for name in names:
-        try:
-            with suppress(FileNotFoundError):
-                (path / name).unlink()
-        except OSError as error:
-            raise AuditordError(
-                f"{path / name}: {error.strerror}: cannot be removed: the daemon needs write access to the folder"
-            ) from error
+    try:
+        with SharedFolder.opened(path) as folder:
+            for name in names:
+                with suppress(FileNotFoundError):
+                    folder.remove(name)
+    except OSError as error:
+        raise AuditordError(
+            f"{path}: {error.filename}: {error.strerror}: cannot be removed: the daemon must have write access there"
+        ) from error

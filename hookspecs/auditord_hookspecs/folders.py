@@ -1,0 +1,298 @@
+"""Folders that other users may write, and those that only the daemon may: work by descriptors, never by paths.
+
+Between a look at a path and its use, whoever may write to the folder can put a link in its place. So a folder is opened
+once, its files are opened relative to it (``openat``), no link is followed, and what was opened is what is looked at.
+All calls block: call them in a worker thread.
+"""
+
+import os
+import pwd
+import stat
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from errno import ELOOP, ENOTDIR, ENXIO
+from pathlib import Path
+from secrets import token_hex
+from typing import BinaryIO, Final, Self
+
+from auditord_hookspecs.errors import AuditordError
+
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+"""Without O_NONBLOCK a FIFO would hold the thread until somebody writes to it."""
+
+_WRITE: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+_TAKEN: Final = ".taken-"
+_LONGEST_TAIL: Final = 200
+_OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
+
+
+class UnsafePath(AuditordError):
+    """A path that another user may have prepared is not used; the text names it and the remedy."""
+
+
+def identity(status: os.stat_result) -> str:
+    """Text that changes when a file is written to, or when another file takes its name."""
+    return f"{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}"
+
+
+@contextmanager
+def open_regular(path: Path) -> Generator[BinaryIO, None, None]:
+    """Open a file that the configuration names and that others may replace; links are followed, FIFOs do not block.
+
+    Raises:
+        UnsafePath: it is no regular file.
+        OSError: it cannot be opened.
+    """
+    descriptor = os.open(path, _READ & ~os.O_NOFOLLOW)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise UnsafePath(f"{path}: is no regular file: name a file")
+    with os.fdopen(descriptor, "rb") as file:
+        yield file
+
+
+class Folder:
+    """An open folder.
+
+    Args:
+        path: where it was found; for messages only.
+        descriptor: of the folder, which the caller closes.
+    """
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path: Final = path
+        self.descriptor: Final = descriptor
+
+    def names(self) -> list[str]:
+        """The names of all that is in it."""
+        return os.listdir(self.descriptor)  # noqa: PTH208 pathlib has no descriptors
+
+    def status(self, name: str) -> os.stat_result:
+        """The status of what bears the name, also of a link itself."""
+        return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
+
+    def is_file(self, name: str) -> bool:
+        """Whether the name is that of a regular file, and of no link to one."""
+        try:
+            return stat.S_ISREG(self.status(name).st_mode)
+        except FileNotFoundError:
+            return False
+
+    @contextmanager
+    def open_file(self, name: str) -> Generator[BinaryIO, None, None]:
+        """Open a regular file of this folder for reading.
+
+        Raises:
+            UnsafePath: it is a link, FIFO, device or folder, or has other names: it may be a file of somebody else.
+            OSError: it is gone, or cannot be read.
+        """
+        descriptor = self._open(name)
+        try:
+            self._refuse_unusual(name, os.fstat(descriptor))
+        except UnsafePath:
+            os.close(descriptor)
+            raise
+        with os.fdopen(descriptor, "rb") as file:
+            yield file
+
+    def remove(self, name: str) -> None:
+        """Remove a file; a link, and not what it leads to."""
+        os.unlink(name, dir_fd=self.descriptor)
+
+    def sync(self) -> None:
+        """Make changes of names durable."""
+        os.fsync(self.descriptor)
+
+    def _open(self, name: str) -> int:
+        try:
+            return os.open(name, _READ, dir_fd=self.descriptor)
+        except OSError as error:
+            if error.errno in {ELOOP, ENXIO}:
+                raise UnsafePath(f"{self.path / name}: is a link or no file: drop a copy of the file itself") from error
+            raise
+
+    def _refuse_unusual(self, name: str, status: os.stat_result) -> None:
+        if not stat.S_ISREG(status.st_mode):
+            raise UnsafePath(f"{self.path / name}: is no regular file: remove it")
+        if status.st_nlink > 1:
+            raise UnsafePath(f"{self.path / name}: has other names (hard links): drop a copy of it instead")
+
+
+class SharedFolder(Folder):
+    """A folder that other users may write to."""
+
+    @classmethod
+    @contextmanager
+    def opened(cls, path: Path) -> Generator[Self, None, None]:
+        """Open the folder; that path is the administrator's and may lead over links.
+
+        Raises:
+            OSError: it is not there, is no folder, or cannot be read.
+        """
+        descriptor = os.open(path, _FOLDER)
+        try:
+            yield cls(path, descriptor)
+        finally:
+            os.close(descriptor)
+
+    def holds(self, path: Path) -> bool:
+        """Whether a path is this folder or lies in it."""
+        own = os.fstat(self.descriptor)
+        return any(os.path.samestat(own, each.stat()) for each in (path, *path.parents) if each.exists())
+
+    def may_change(self) -> bool:
+        """Whether names in it may be changed (but for files of others in a folder with the sticky bit)."""
+        return os.access(".", os.W_OK | os.X_OK, dir_fd=self.descriptor)
+
+    def take_out(self, name: str, known: str) -> bool:
+        """Remove a file that is dealt with, durably.
+
+        A file that takes its name in this very moment is not removed: it stays, under a name of its own.
+
+        Args:
+            name: of the file.
+            known: its identity (:func:`identity`) when it was read.
+
+        Returns:
+            Whether it was still the same.
+        """
+        taken = f"{_TAKEN}{token_hex(8)}-{_tail(name)}"
+        os.rename(name, taken, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+        same = identity(self.status(taken)) == known
+        if same:
+            self.remove(taken)
+        else:
+            self._give_back(taken)
+        self.sync()
+        return same
+
+    def write_whole(self, name: str, content: bytes) -> None:
+        """Write a file under another name, durably, then give it its name; a link there is replaced, not followed.
+
+        Raises:
+            OSError: what was there before stays.
+        """
+        part = f".{name}.part"
+        with suppress(FileNotFoundError):
+            self.remove(part)  # a killed process's, or a link in wait for us
+        try:
+            with os.fdopen(os.open(part, _WRITE | os.O_EXCL, 0o666, dir_fd=self.descriptor), "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.rename(part, name, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+        except OSError:
+            with suppress(OSError):
+                self.remove(part)
+            raise
+        self.sync()
+
+    def give_back(self) -> None:
+        """Give files back that a killed process was taking out; they are read again."""
+        for name in self.names():
+            if name.startswith(_TAKEN):
+                self._give_back(name)
+
+    def _give_back(self, taken: str) -> None:
+        mark, _, name = taken.removeprefix(_TAKEN).partition("-")
+        free = f"{Path(name).stem}.{mark}{Path(name).suffix}"
+        os.rename(taken, free, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+
+
+def _tail(name: str) -> str:
+    return os.fsencode(name)[-_LONGEST_TAIL:].decode(errors="ignore")
+
+
+class PrivateFolder(Folder):
+    """A folder that nobody but this process's user can write to."""
+
+    @classmethod
+    @contextmanager
+    def opened(cls, parent: Path, name: str) -> Generator[Self, None, None]:
+        """Open a folder below another one, which others may write to; make it if it is missing.
+
+        Raises:
+            UnsafePath: it is a link, somebody else's, or others may write to it.
+            OSError: it cannot be made.
+        """
+        with SharedFolder.opened(parent) as around:
+            descriptor = _made(around, name)
+        try:
+            yield cls(parent / name, descriptor)
+        finally:
+            os.close(descriptor)
+
+    def create(self, name: str) -> BinaryIO:
+        """A new file for reading and writing.
+
+        Raises:
+            FileExistsError: there is one.
+        """
+        return os.fdopen(os.open(name, _WRITE | os.O_EXCL, 0o640, dir_fd=self.descriptor), "w+b")
+
+    def open_to_write(self, name: str) -> BinaryIO:
+        """A file for reading and writing, made if it is missing; what is in it stays."""
+        return os.fdopen(os.open(name, _WRITE, 0o640, dir_fd=self.descriptor), "r+b")
+
+    def exists(self, name: str) -> bool:
+        """Whether anything bears the name."""
+        try:
+            self.status(name)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def rename(self, name: str, wanted: str) -> str:
+        """Give a file the wanted name or, if that is taken, the next one (``a.1.csv``), durably; returns the name."""
+        free, number = wanted, 0
+        while self.exists(free):
+            number += 1
+            free = f"{Path(wanted).stem}.{number}{Path(wanted).suffix}"
+        os.rename(name, free, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+        self.sync()
+        return free
+
+    def room(self) -> int:
+        """Bytes that still fit on its file system."""
+        found = os.fstatvfs(self.descriptor)
+        return found.f_bavail * found.f_frsize
+
+
+def _made(around: SharedFolder, name: str) -> int:
+    path = around.path / name
+    try:
+        os.mkdir(name, 0o750, dir_fd=around.descriptor)
+        around.sync()
+    except FileExistsError:
+        pass
+    try:
+        descriptor = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=around.descriptor)
+    except OSError as error:
+        if error.errno in {ELOOP, ENOTDIR}:
+            raise UnsafePath(f"{path}: is a link or no folder: remove it, and the daemon makes its own") from error
+        raise
+    try:
+        _refuse_foreign(path, os.fstat(descriptor), os.fstat(around.descriptor))
+    except UnsafePath:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _refuse_foreign(path: Path, status: os.stat_result, around: os.stat_result) -> None:
+    if status.st_uid != os.geteuid():
+        raise UnsafePath(
+            f"{path}: belongs to user {_user(status.st_uid)} and not to the daemon's: remove it, and the daemon makes "
+            "its own"
+        )
+    out_of_reach = around.st_uid == os.geteuid() and not around.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+    if status.st_mode & _OTHERS_WRITE and not out_of_reach:
+        raise UnsafePath(f"{path}: others may write to it: chmod go-w {path}, after a look at what is in it")
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

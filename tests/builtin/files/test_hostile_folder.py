@@ -1,0 +1,167 @@
+"""Whoever may drop files gains nothing by it but records: the folder is theirs, and what the daemon does is not."""
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from auditord.testing import FakeCollectorContext, make_record
+from auditord_builtin.files import FILES, FilesConfig
+from auditord_hookspecs import AuditordError
+from auditord_hookspecs.folders import PrivateFolder
+from auditord_hookspecs.wire import encode_record
+from tests.other_user import as_nobody, give_to_nobody, needs_root
+
+pytestmark = [pytest.mark.anyio, needs_root]
+
+NOW: Final = datetime(2099, 1, 1, tzinfo=UTC)
+TOKENS: Final = '{"tokens": [{"name": "mine", "roles": ["admin"]}]}'
+
+
+class Site:
+    """A daemon's state folder, and a drop folder that another user owns."""
+
+    def __init__(self, folder: Path) -> None:
+        self.state = folder / "state"
+        self.state.mkdir()
+        self.drop = give_to_nobody(folder / "drop")
+        self.instance_dir = self.state / "instances/files"
+        self.instance_dir.mkdir(parents=True, mode=0o700)
+        self.context = FakeCollectorContext(moment=NOW, folder=self.instance_dir)
+
+    def attack(self, script: str) -> None:
+        as_nobody(self.drop, script)
+
+    async def run(self, **options: Any) -> list[str]:
+        config = FilesConfig.model_validate({"folder": self.drop, **options})
+        return [record.record_id for record in await self.context.keep(FILES.collect(config, self.context))]
+
+    def found(self, place: str) -> list[str]:
+        return sorted(path.name for path in (self.instance_dir / place).iterdir())
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+LINE: Final = encode_record(make_record("1")).decode()
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["default", "results beside the files"])
+async def test_a_link_in_place_of_a_sub_folder_leads_nowhere(site: Site, *, beside: bool) -> None:
+    site.attack(f"ln -s {site.state} failed; ln -s {site.state} done; echo '{TOKENS}' > tokens.json")
+    if beside:
+        with pytest.raises(AuditordError, match="done: is a link or no folder: remove it"):
+            await site.run(results=site.drop)
+    else:
+        await site.run()
+        assert site.found("failed") == ["tokens.json", "tokens.json.reason"]
+    assert sorted(path.name for path in site.state.iterdir()) == ["instances"]
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["default", "results beside the files"])
+async def test_a_sub_folder_of_another_user_is_not_written_to(site: Site, *, beside: bool) -> None:
+    tokens = site.state / "tokens.json"
+    tokens.write_text("{}")
+    site.attack(f"mkdir quarantine; ln -s {tokens} quarantine/.x.ndjson.part; echo '{TOKENS}' > x.ndjson")
+    if beside:
+        with pytest.raises(AuditordError, match=r"quarantine: belongs to user nobody.*: remove it"):
+            await site.run(results=site.drop)
+    else:
+        await site.run()
+        assert site.found("quarantine") == ["x.ndjson"]
+    assert tokens.read_text() == "{}"
+
+
+async def test_a_sub_folder_that_others_may_write_is_refused(site: Site) -> None:
+    (site.drop / "failed").mkdir()
+    (site.drop / "failed").chmod(0o777)
+    with pytest.raises(AuditordError, match=r"failed: others may write to it: chmod go-w"):
+        await site.run(results=site.drop)
+
+
+@pytest.mark.timeout(60)
+async def test_only_a_regular_file_of_one_name_is_read(site: Site, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text(LINE.replace('"1"', '"secret"') + "\n")
+    os.link(secret, site.drop / "hard.ndjson")
+    site.attack(f"ln -s {secret} soft.ndjson; mkfifo pipe.ndjson; mkdir folder.ndjson; echo '{LINE}' > ok.ndjson")
+    with pytest.raises(AuditordError, match=r"hard\.ndjson: has other names"):
+        await site.run()
+    assert [each.record_id for batch in site.context.kept for each in batch.records] == ["1"]  # type: ignore[union-attr]
+    assert site.found("done") == ["ok.ndjson"]
+    assert {path.name for path in site.drop.iterdir()} == {"hard.ndjson", "soft.ndjson", "pipe.ndjson", "folder.ndjson"}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("swapped", ["ln -s {secret} x.ndjson", "mkfifo x.ndjson", "ln -s . x.ndjson"])
+async def test_what_takes_the_place_of_a_file_while_it_is_read_is_neither_read_nor_lost(
+    site: Site, tmp_path: Path, swapped: str
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("stolen\n")
+    (site.drop / "x.ndjson").write_text("".join(f"{_line(number)}\n" for number in range(1_500)))
+    with pytest.raises(AuditordError, match=r"x\.ndjson: is (a link|no regular file)"):  # noqa: PT012 the run itself
+        async for _ in FILES.collect(FilesConfig(folder=site.drop), site.context):
+            site.attack(f"mv x.ndjson y.part; {swapped.format(secret=secret)}")
+    texts = [path.read_text() for path in site.instance_dir.rglob("*") if path.is_file()]
+    assert not any("stolen" in text for text in texts)
+    assert secret.read_text() == "stolen\n"
+    assert {path.name for path in site.drop.iterdir()} == {"x.ndjson", "y.part"}
+
+
+def _line(number: int) -> str:
+    return encode_record(make_record(str(number))).decode()
+
+
+async def test_one_users_file_that_cannot_be_read_or_kept_does_not_stop_the_others(site: Site) -> None:
+    long = "n" * 250
+    site.attack(f"echo x > {long}; printf x > \"$(printf 'bad\\377.ndjson')\"; echo '{LINE}' > ok.ndjson")
+    with pytest.raises(AuditordError, match="2 files stay where they are"):
+        await site.run()
+    assert site.found("done") == ["ok.ndjson"]
+
+
+async def test_a_folder_that_holds_the_daemons_own_files_is_no_drop_folder(site: Site) -> None:
+    with pytest.raises(AuditordError, match="the daemon's own files"):
+        await site.run(folder=site.state)
+
+
+async def test_a_file_that_takes_the_name_in_the_last_moment_is_kept_and_read(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (site.drop / "x.ndjson").write_text(_line(1) + "\n")
+    rename = os.rename
+
+    def overtaken(source: str, *rest: Any, **options: Any) -> None:
+        if source == "x.ndjson":
+            site.attack(f"echo '{_line(2)}' > new.part; mv new.part x.ndjson")
+        rename(source, *rest, **options)
+
+    monkeypatch.setattr(os, "rename", overtaken)
+    assert await site.run() == ["1"]
+    monkeypatch.undo()
+    assert site.found("done") == []
+    assert await site.run() == ["2"]
+    assert [path for path in site.drop.iterdir() if path.is_file()] == []
+
+
+async def test_what_a_killed_daemon_was_taking_out_is_read_again(site: Site) -> None:
+    (site.drop / ".taken-0123456789abcdef-x.ndjson").write_text(_line(1) + "\n")
+    assert await site.run() == ["1"]
+    assert site.found("done") == ["x.0123456789abcdef.ndjson"]
+
+
+async def test_what_does_not_fit_stays_and_the_reason_is_told(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.attack(f"echo '{LINE}' > x.ndjson")
+
+    def almost_full(_: PrivateFolder) -> int:
+        return 1_000
+
+    monkeypatch.setattr(PrivateFolder, "room", almost_full)
+    with pytest.raises(AuditordError, match=r"no room for .* bytes more"):
+        await site.run()
+    assert (site.drop / "x.ndjson").exists()
