@@ -15,11 +15,13 @@ from auditord_hookspecs import CommandContext, PluginContext, pass_context
 
 KIND: Final = "utilisation"
 
-_OUTPUTS: Final[Mapping[str, Callable[[Report], str]]] = {
+_ROWS_OF_A_PAGE: Final = 50
+
+_OUTPUTS: Final[Mapping[str, Callable[[Report, int | None], str]]] = {
     "table": as_text,
-    "csv": as_csv,
-    "json": as_json,
-    "html": as_html,
+    "csv": lambda report, _most_rows: as_csv(report),
+    "json": lambda report, _most_rows: as_json(report),
+    "html": lambda report, most_rows: as_html(report, most_rows or _ROWS_OF_A_PAGE),
 }
 
 
@@ -48,9 +50,21 @@ def report_group() -> None:
 @click.option("--month", "period", type=_PeriodType(), help="2026-01, or 2026-W05 for a week. Default: the last one.")
 @click.option("--site", "sites", multiple=True, help="Only this site; may be repeated.")
 @click.option("--output", type=click.Choice(list(_OUTPUTS)), default="table", show_default=True)
+@click.option(
+    "--most-rows",
+    type=click.IntRange(min=1),
+    help=f"List so many groups and users of each site at most: in html {_ROWS_OF_A_PAGE} if not given, in a table all. "
+    "CSV and JSON have all of them.",
+)
 @pass_context
 def utilisation_command(
-    host: CommandContext, instance: str | None, period: Period | None, sites: tuple[str, ...], output: str
+    host: CommandContext,
+    *,
+    instance: str | None,
+    period: Period | None,
+    sites: tuple[str, ...],
+    output: str,
+    most_rows: int | None,
 ) -> None:
     """Show what sites, groups and users used in a month or a week.
 
@@ -63,7 +77,7 @@ def utilisation_command(
         async with host.instance(name, dry_run=True) as (config, context):
             return await _report(config, context, period, sites)
 
-    click.echo(_OUTPUTS[output](host.run(make)), nl=False)
+    click.echo(_OUTPUTS[output](host.run(make), most_rows), nl=False)
 
 
 async def _report(

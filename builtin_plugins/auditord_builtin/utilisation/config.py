@@ -34,11 +34,15 @@ Amount = Annotated[Decimal, Field(ge=0, allow_inf_nan=False)]
 
 
 class Level(Enum):
-    """What the rows of a report are about."""
+    """The rows of a report: each site, each group of a site, each user of a group; totals over sites and groups."""
 
     SITE = "site"
     GROUP = "group"
     USER = "user"
+    GROUP_TOTAL = "group_total"
+    """A group over all sites."""
+    USER_TOTAL = "user_total"
+    """A user over all sites and groups."""
 
 
 class TimeUnit(Enum):

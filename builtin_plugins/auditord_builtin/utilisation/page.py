@@ -12,7 +12,7 @@ from typing import Final
 from auditord_builtin.utilisation.config import Level
 from auditord_builtin.utilisation.figures import Figures
 from auditord_builtin.utilisation.report import Report, Row
-from auditord_builtin.utilisation.tables import UNKNOWN, heading, label, number, percent, printable
+from auditord_builtin.utilisation.tables import UNKNOWN, and_more, heading, label, name_of, number, percent
 
 _BODY: Final = (
     "margin:0;padding:12px;background:#ffffff;color:#1f2933;font:16px/1.4 Helvetica,Arial,sans-serif;"
@@ -31,12 +31,13 @@ def as_html(report: Report, most_rows: int | None = None) -> str:
 
     Args:
         report: what it shows.
-        most_rows: how many groups, and how many users, it lists of each site.
+        most_rows: how many groups, and how many users, it lists of all sites together and of each.
     """
     title = escape(heading(report))
     parts = [
         f'<h1 style="font-size:22px;margin:0 0 12px">{title}</h1>',
         _figures(report.total.figures, report.benchmark),
+        *_all_sites(report, most_rows),
         *[part for site in report.sites for part in _site(report, site, most_rows)],
         *[f'<p style="{_HINT};margin:8px 0">{escape(note)}</p>' for note in report.notes],
     ]
@@ -69,17 +70,33 @@ def _pair(name: str, value: str) -> str:
     return f'<tr><td style="{_NAME}">{name}</td><td align="right" style="{_VALUE}">{value}</td></tr>'
 
 
+def _all_sites(report: Report, most_rows: int | None) -> Iterator[str]:
+    groups, users = report.totals(Level.GROUP_TOTAL), report.totals(Level.USER_TOTAL)
+    if groups or users:
+        yield _heading("All sites")
+    yield from _charts("groups", groups, most_rows)
+    yield from _charts("users", users, most_rows)
+
+
 def _site(report: Report, site: str | None, most_rows: int | None) -> Iterator[str]:
-    yield f'<h2 style="font-size:18px;margin:24px 0 4px">{escape(printable(site or "(no site)"))}</h2>'
+    yield _heading(name_of(site, "site"))
     for row in report.of(Level.SITE, site):
         yield f'<p style="{_HINT};margin:0 0 8px">{_told(row.figures)}</p>'
-    for level, name in ((Level.GROUP, "groups"), (Level.USER, "users")):
-        rows = report.of(level, site)
-        if rows:
-            yield f'<h3 style="font-size:15px;margin:16px 0 4px">Core hours of {name}</h3>'
-            yield _chart(rows[:most_rows])
-            if len(rows) > len(rows[:most_rows]):
-                yield f'<p style="{_HINT};margin:4px 0">and {len(rows) - len(rows[:most_rows]):,} more</p>'
+    yield from _charts("groups", report.of(Level.GROUP, site), most_rows)
+    yield from _charts("users", report.of(Level.USER, site), most_rows)
+
+
+def _heading(name: str) -> str:
+    return f'<h2 style="font-size:18px;margin:24px 0 4px">{escape(name)}</h2>'
+
+
+def _charts(name: str, rows: Sequence[Row], most_rows: int | None) -> Iterator[str]:
+    if rows:
+        shown = rows[:most_rows]
+        yield f'<h3 style="font-size:15px;margin:16px 0 4px">Core hours of {name}</h3>'
+        yield _chart(shown)
+        if len(shown) < len(rows):
+            yield f'<p style="{_HINT};margin:4px 0">{and_more(rows, shown)}</p>'
 
 
 def _chart(rows: Sequence[Row]) -> str:
@@ -89,7 +106,7 @@ def _chart(rows: Sequence[Row]) -> str:
 
 def _bar(row: Row, most: Fraction) -> str:
     held = row.figures.core_hours
-    width = round(100 * held / most) if most else 0
+    width = max(round(100 * held / most), 1) if held > 0 else 0  # the smallest use is seen, too
     name = _pair(escape(label(row).strip()), number(held))
     told = f'<tr><td colspan="2" style="{_HINT}">{_told(row.figures)}</td></tr>'
     return f"<table {_TABLE}>{name}</table>{_strip(width)}<table {_TABLE}>{told}</table>"
@@ -106,5 +123,7 @@ def _told(figures: Figures) -> str:
     told += [] if figures.cpu_efficiency is None else [f"CPU {percent(figures.cpu_efficiency)}"]
     told += [] if figures.memory_efficiency is None else [f"memory {percent(figures.memory_efficiency)}"]
     told += [f"{number(figures.gpu_hours)} GPU h"] if figures.gpu_hours else []
+    told += [f"{number(figures.khs23h, 3)} kHS23h"] if figures.khs23h else []
     told += [] if figures.energy is None else [f"{number(figures.energy)} kWh"]
+    told += [] if figures.co2 is None else [f"{number(figures.co2)} kg CO2"]
     return ", ".join(told)

@@ -15,6 +15,9 @@ from auditord_builtin.utilisation.figures import Figures, Usage, figures_of
 from auditord_builtin.utilisation.periods import Period
 from auditord_hookspecs import Records
 
+TOTALS: Final[Mapping[Level | None, Level]] = {Level.GROUP_TOTAL: Level.GROUP, Level.USER_TOTAL: Level.USER}
+"""Levels over all sites, and the level of one site that each adds up."""
+
 TOO_EFFICIENT: Final = 2
 """Above so much CPU time per core time, milliseconds were taken for seconds."""
 
@@ -44,7 +47,8 @@ class Report:
         benchmark: the score that ``khs23h`` is about.
         complete: whether the period was over.
         total: all of it.
-        rows: the sites, then groups, then users, each as far as they were asked for; those with most core hours first.
+        rows: the sites, then groups, then users, then totals of groups and of users over all sites, each as far as
+            they were asked for; those with most core hours first.
         notes: what a reader must know.
     """
 
@@ -63,7 +67,13 @@ class Report:
     @property
     def sites(self) -> Sequence[str | None]:
         """All sites, in the order of their rows."""
-        return list(dict.fromkeys(row.who.site for row in self.rows))
+        return list(dict.fromkeys(row.who.site for row in self.rows if row.level not in TOTALS))
+
+    def totals(self, level: Level) -> Sequence[Row]:
+        """The totals over all sites; none where each would only repeat a row of the one site."""
+        rows = [row for row in self.rows if row.level is level]
+        single = [row for row in self.rows if row.level is TOTALS[level]]
+        return rows if len(self.sites) > 1 or len(rows) != len(single) else []
 
 
 async def ask(config: UtilisationConfig, records: Records, period: Period) -> Usages:
@@ -121,6 +131,8 @@ _WHO: Final[Mapping[Level, Callable[[Who], Who]]] = {
     Level.SITE: lambda who: Who(who.site, None, None),
     Level.GROUP: lambda who: Who(who.site, who.group, None),
     Level.USER: lambda who: who,
+    Level.GROUP_TOTAL: lambda who: Who(None, who.group, None),
+    Level.USER_TOTAL: lambda who: Who(None, None, who.user),
 }
 
 

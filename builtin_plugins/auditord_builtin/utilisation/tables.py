@@ -6,15 +6,16 @@ Only the table is rounded: once, half up.
 import csv
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from decimal import ROUND_HALF_UP, Context, Decimal
 from fractions import Fraction
 from typing import Any, Final
 
+from auditord_builtin.utilisation.asking import Who
 from auditord_builtin.utilisation.config import Level
 from auditord_builtin.utilisation.figures import Figures
-from auditord_builtin.utilisation.report import Report, Row
+from auditord_builtin.utilisation.report import TOTALS, Report, Row
 
 UNKNOWN: Final = "-"
 _NAMES: Final[Mapping[str, str]] = {
@@ -54,14 +55,21 @@ def as_json(report: Report) -> str:
 
 def as_text(report: Report, most_rows: int | None = None) -> str:
     """A table of the most telling figures, under a heading."""
-    lines = [heading(report), ""]
-    rows = [report.total, *shortened(report, most_rows)]
-    table = [_HEADER, *[[label(row), *cells(row.figures)] for row in rows]]
-    widths = [max(len(line[at]) for line in table) for at in range(len(_HEADER))]
-    for line in table:
-        numbers = [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)]
-        lines.append("  ".join([line[0].ljust(widths[0]), *numbers]).rstrip())
+    table = [_HEADER, [label(report.total), *cells(report.total.figures)]]
+    for rows in sections(report):
+        shown = rows[:most_rows]
+        table += [[label(row), *cells(row.figures)] for row in shown]
+        table += [[f"{_INDENT[rows[0].level]}{and_more(rows, shown)}"]] if len(shown) < len(rows) else []
+    lines = [heading(report), "", *_aligned(table)]
     return "\n".join([*lines, *[f"\n* {note}" for note in report.notes]]) + "\n"
+
+
+def _aligned(table: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Lines with the first cell to the left and numbers to the right; a line may have fewer cells."""
+    widths = [max(len(line[at]) for line in table if at < len(line)) for at in range(len(_HEADER))]
+    for line in table:
+        numbers = [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=False)]
+        yield "  ".join([line[0].ljust(widths[0]), *numbers]).rstrip()
 
 
 def heading(report: Report) -> str:
@@ -69,9 +77,16 @@ def heading(report: Report) -> str:
     return f"{report.title} {report.period.name}" + ("" if report.complete else " (not over yet)")
 
 
-def shortened(report: Report, most_rows: int | None) -> Sequence[Row]:
-    """The rows of each site together, at most so many of its groups and of its users."""
-    return [row for site in report.sites for level in Level for row in report.of(level, site)[:most_rows]]
+def sections(report: Report) -> Iterator[Sequence[Row]]:
+    """The rows that stand together: totals over all sites, then each site with its groups and users."""
+    parts = [report.totals(level) for level in Level if level in TOTALS]
+    parts += [report.of(level, site) for site in report.sites for level in Level if level not in TOTALS]
+    return (rows for rows in parts if rows)
+
+
+def and_more(rows: Sequence[Row], shown: Sequence[Row]) -> str:
+    """The line that stands for the rows that are not shown."""
+    return f"and {len(rows) - len(shown):,} more"
 
 
 _HEADER: Final = [
@@ -118,16 +133,37 @@ def percent(ratio: Fraction | None) -> str:
     return UNKNOWN if ratio is None else f"{number(ratio * 100)} %"
 
 
-_INDENT: Final[Mapping[Level | None, str]] = {None: "", Level.SITE: "", Level.GROUP: "  ", Level.USER: "    "}
+_INDENT: Final[Mapping[Level | None, str]] = {
+    Level.SITE: "",
+    Level.GROUP: "  ",
+    Level.USER: "    ",
+    Level.GROUP_TOTAL: "  ",
+    Level.USER_TOTAL: "    ",
+}
 
 
 def label(row: Row) -> str:
-    """Whom a row is about."""
-    if row.level is None:
-        return "all"
-    name = {Level.SITE: row.who.site, Level.GROUP: row.who.group, Level.USER: row.who.user}[row.level]
-    told = printable(name or f"(no {row.level.value})")
-    return _INDENT[row.level] + (f"{told} ({printable(row.who.group or '-')})" if row.level is Level.USER else told)
+    """The site, group or user of a row, indented by its level."""
+    return "all" if row.level is None else _INDENT[row.level] + _name(row.level, row.who)
+
+
+def _name(level: Level, who: Who) -> str:
+    match level:
+        case Level.SITE:
+            return name_of(who.site, "site")
+        case Level.GROUP:
+            return name_of(who.group, "group")
+        case Level.USER:
+            return f"{name_of(who.user, 'user')} ({printable(who.group or '-')})"
+        case Level.GROUP_TOTAL:
+            return f"{name_of(who.group, 'group')} (all sites)"
+        case Level.USER_TOTAL:
+            return f"{name_of(who.user, 'user')} (all groups)"
+
+
+def name_of(name: str | None, kind: str) -> str:
+    """A name on one line, or that there is none."""
+    return printable(name or f"(no {kind})")
 
 
 def printable(name: str) -> str:

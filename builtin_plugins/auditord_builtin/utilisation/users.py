@@ -28,7 +28,7 @@ def parcels_to_users(
     for who, usage in usages.items():
         if who.user is not None:
             own[who.user][who] = usage
-    levels = config.model_copy(update={"levels": (Level.SITE, Level.GROUP)})
+    levels = config.model_copy(update={"levels": (Level.SITE, Level.GROUP, Level.GROUP_TOTAL)})
     parcels: list[Parcel] = []
     for user, theirs in sorted(own.items()):
         held = sum(usage.core_time for usage in theirs.values())

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 from auditord.testing import FakeCommandContext
 from auditord_builtin.utilisation import auditord_commands
 from auditord_builtin.utilisation.config import UtilisationConfig
-from tests.utilisation_jobs import JANUARY, mixed_jobs
+from tests.utilisation_jobs import JANUARY, job, mixed_jobs
 
 
 @pytest.fixture
@@ -48,6 +48,19 @@ def test_every_form_goes_to_standard_output(host: FakeCommandContext, output: st
     result = report(host, "--output", output)
     assert result.exit_code == 0
     assert result.stdout.startswith(begin)
+
+
+def test_a_page_lists_fifty_users_of_a_site_unless_it_is_told_otherwise(host: FakeCommandContext) -> None:
+    host.plugin_context.stored = [
+        job(f"j{at}", {"Cores": at}, site_id="A", group_id="g", user_id=f"user-{at}") for at in range(1, 71)
+    ]
+    page = report(host, "--output", "html").stdout
+    assert (page.count(">user-"), page.count("and 20 more")) == (50, 1)
+    assert report(host, "--output", "html", "--most-rows", "69").stdout.count("and 1 more") == 1
+    assert report(host, "--output", "html", "--most-rows", "100").stdout.count(">user-") == 70
+    assert report(host).stdout.count("user-") == 70
+    assert "    and 67 more\n" in report(host, "--most-rows", "3").stdout
+    assert report(host, "--most-rows", "0").exit_code == 2
 
 
 def test_a_month_that_is_none_is_refused(host: FakeCommandContext) -> None:

@@ -72,7 +72,65 @@ def test_the_largest_come_first_and_a_long_list_is_cut() -> None:
     lines = as_text(report, most_rows=3).splitlines()
     assert [line.split()[0] for line in lines if line.startswith("    u")] == ["u29", "u28", "u27"]
     assert "and 26 more" in as_html(report, most_rows=3)
+    assert "\n    and 26 more\n" in as_text(report, most_rows=3)
     assert as_text(report).count("(g)") == 29
+
+
+def sited(*whose: tuple[str, str, str, int]) -> Report:
+    """A report on one job for each site, group and user, with so many cores."""
+    return made(
+        [
+            job(f"j{at}", {"Cores": cores}, score=10.0, site_id=site, group_id=group, user_id=user)
+            for at, (site, group, user, cores) in enumerate(whose)
+        ],
+        energy={"watt_per_core": 1_000, "co2_per_kwh": 2},
+    )
+
+
+SPREAD = (
+    ("A", "physics", "ann", 1),
+    ("A", "biology", "ann", 2),
+    ("B", "physics", "ann", 4),
+    ("B", "physics", "bob", 8),
+)
+
+
+def test_groups_are_added_up_over_sites_and_users_over_groups() -> None:
+    told = {(row["level"], row["site"], row["group"], row["user"]): row for row in rows(sited(*SPREAD))}
+    assert told["group_total", "", "physics", ""]["core_hours"] == "13.0"
+    assert told["group_total", "", "biology", ""]["core_hours"] == "2.0"
+    assert told["user_total", "", "", "ann"]["jobs"] == "3"
+    assert told["user_total", "", "", "bob"]["core_hours"] == "8.0"
+    lines = [
+        line.split("  ")[0] if line[:1] != " " else line[:26].rstrip() for line in as_text(sited(*SPREAD)).splitlines()
+    ]
+    assert lines[3:8] == [
+        "all",
+        "  physics (all sites)",
+        "  biology (all sites)",
+        "    bob (all groups)",
+        "    ann (all groups)",
+    ]
+    page = as_html(sited(*SPREAD))
+    assert (
+        page.index("All sites") < page.index("physics (all sites)") < page.index("ann (all groups)") < page.index(">B<")
+    )
+
+
+def test_totals_that_would_repeat_the_rows_of_the_one_site_are_left_out_of_tables() -> None:
+    one = sited(("A", "physics", "ann", 1), ("A", "biology", "bob", 2))
+    assert "(all" not in as_text(one)
+    assert "All sites" not in as_html(one)
+    assert "user_total" in as_csv(one)
+    both = sited(("A", "physics", "ann", 1), ("A", "biology", "ann", 2))
+    assert "ann (all groups)" in as_text(both)
+    assert "(all sites)" not in as_text(both)
+
+
+def test_a_page_tells_benchmark_hours_and_co2_of_each_group() -> None:
+    page = as_html(sited(("A", "physics", "ann", 1), ("A", "biology", "bob", 50)))
+    assert "1 job, 0.500 kHS23h, 50.0 kWh, 100.0 kg CO2" in page
+    assert page.count("1 job, 0.010 kHS23h, 1.0 kWh, 2.0 kg CO2") == 2, "of the group and of its user"
 
 
 @pytest.mark.parametrize(
@@ -129,7 +187,7 @@ def test_a_page_fits_a_phone_and_needs_nothing_from_elsewhere() -> None:
 
 
 def test_bars_are_as_long_as_figures_are_large() -> None:
-    records = [job(f"j{n}", {"Cores": n}, site_id="A", group_id=f"g{n}") for n in (100, 50, 1)]
+    records = [job(f"j{n}", {"Cores": n}, site_id="A", group_id=f"g{n}") for n in (1_000, 500, 4)]
     tags = drawn(made([*records, job("none", {}, site_id="A", group_id="g0")], levels=["group"]))
     held = [
         attributes["width"] for tag, attributes in tags.tags if tag == "td" and attributes.get("bgcolor") == "#2a6f97"
