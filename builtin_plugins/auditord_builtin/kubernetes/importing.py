@@ -30,6 +30,21 @@ _KNOWN: Final = frozenset(
 _LEVELS: Final = {"trace": "debug", "warn": "warning", "off": "error"}
 _INSTANCE: Final = "collectors.kubernetes"
 _UNKNOWN: Final = "AUDITOR does not know this option; a typing error?"
+_ENDS: Final = (
+    "all ends count: AUDITOR left out pods that were deleted between two looks, and those whose containers lost their "
+    "times (evictions); [Succeeded, Failed] leaves out the deleted ones"
+)
+_COMPONENTS: Final = (
+    "AUDITOR's four. naive_cpu_time counts init containers and earlier runs of restarted containers as well (AUDITOR: "
+    "the last run, no init containers), memory_limit is what the scheduler sets aside; quantities such as 0.5 count, "
+    "and a missing limit of one kind leaves the other. Without this line there are requests and GPUs, too"
+)
+_SITES: Final = "AUDITOR's records had no site: name yours, or reports per site call it NOT_CONFIGURED"
+_META: Final = "AUDITOR's records had no group: this makes the namespace their group_id; [] leaves it out"
+_PROMETHEUS: Final = (
+    "https, a path prefix and a token are possible here; component cpu is the highest value of the pod's counter "
+    "(AUDITOR extrapolated its increase); cpu_query takes another question"
+)
 
 
 @dataclass
@@ -57,6 +72,7 @@ def import_config(document: Document) -> ImportedConfig | None:
     result.put("record_prefix", document.get("record_prefix", ""), "ids are AUDITOR's, so nothing is counted twice")
     _import_times(result)
     _import_filter(result)
+    _put_what_auditor_makes(result)
     _import_prometheus(result)
     if "log_level" in document:
         level = str(document["log_level"]).lower()
@@ -88,6 +104,7 @@ def _import_filter(result: _Import) -> None:
     given: Document = result.document.get("job_filter") or {}
     remark = "" if "namespace" in given else "AUDITOR's default; an empty list is all namespaces"
     result.put("job_filter.namespace", given.get("namespace", ["default"]), remark)
+    result.put("job_filter.status", [], _ENDS)
     if given.get("labels"):
         result.put("job_filter.labels", given["labels"])
     if "status" in given:
@@ -96,12 +113,19 @@ def _import_filter(result: _Import) -> None:
     result.dropped |= {f"job_filter.{name}": _UNKNOWN for name in unknown}
 
 
+def _put_what_auditor_makes(result: _Import) -> None:
+    """AUDITOR's components and labels, which its file does not name."""
+    result.put("components", "auditor", _COMPONENTS)
+    result.put("sites", [{"name": "NOT_CONFIGURED"}], _SITES)
+    result.put("meta", [{"name": "group_id", "key": "namespace", "key_type": "String"}], _META)
+
+
 def _import_prometheus(result: _Import) -> None:
     document = result.document
     if "prometheus_addr" not in document:
         return
     host, port = document["prometheus_addr"], document.get("prometheus_port", 9090)
-    result.put("prometheus.url", f"http://{host}:{port}", "https, a path prefix and a token are possible here")
+    result.put("prometheus.url", f"http://{host}:{port}", _PROMETHEUS)
     result.put("prometheus.timeout", f"{document.get('prometheus_timeout', 60)}s")
     result.put("prometheus.pause", f"{document.get('backlog_interval', 300)}s")
     attempts = int(document.get("backlog_maxretries", 2)) + 1

@@ -1,8 +1,14 @@
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from auditord.config.importing import import_files
+from auditord.config.kinds import InstalledKinds
+from auditord.config.loading import load_text
 from auditord_builtin.kubernetes import KUBERNETES, KubernetesConfig
+from auditord_builtin.kubernetes.config import AUDITOR_COMPONENTS
 from auditord_builtin.kubernetes.importing import import_config
 
 AUDITORS: dict[str, Any] = {
@@ -46,6 +52,30 @@ def test_auditors_file_becomes_a_configuration() -> None:
     assert (config.prometheus.url, config.prometheus.attempts) == ("http://prometheus.example.org:31000", 3)
     assert result.sections["logging.level"] == "debug"
     assert {"auditor_addr", "tls_config", "database_path", "job_filter.status"} <= set(result.dropped)
+
+
+def test_nothing_counts_otherwise_than_with_auditor_without_a_remark() -> None:
+    result = import_config(AUDITORS)
+    assert result is not None
+    config = configuration({name: value for name, value in result.sections.items() if name.startswith("coll")})
+    assert config.components == AUDITOR_COMPONENTS
+    assert [site.name for site in config.sites] == ["NOT_CONFIGURED"]
+    remarks = {path.removeprefix("collectors.kubernetes."): text for path, text in result.comments.items()}
+    assert "init containers" in remarks["components"]
+    assert "NOT_CONFIGURED" in remarks["sites"]
+    assert "group_id" in remarks["meta"]
+    assert "deleted" in remarks["job_filter.status"]
+    assert "cpu_query" in remarks["prometheus.url"]
+
+
+def test_the_written_file_is_a_configuration_with_its_remarks(tmp_path: Path) -> None:
+    (tmp_path / "auditor.yml").write_text(json.dumps(AUDITORS))
+    kinds = InstalledKinds(collectors={"kubernetes": KUBERNETES}, plugins={}, senders={})
+    text = import_files([tmp_path / "auditor.yml"], kinds)
+    assert "components: auditor" in text
+    assert "# AUDITOR's records had no site" in text
+    config: Any = load_text(text, "auditord.yml", kinds, {"HOME": str(tmp_path)}).collectors["kubernetes"]
+    assert config.components == AUDITOR_COMPONENTS
 
 
 def test_what_it_leaves_out_has_auditors_defaults() -> None:
