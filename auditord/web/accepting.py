@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 RENEWAL_INTERVAL: Final = timedelta(seconds=10)
 """How often files of certificates are looked at."""
 
-_BACKLOG: Final = 1_024
+_BACKLOG: Final = 256  # all of them may be accepted before one is closed: fewer than crowd.RESERVE
 _HANDSHAKE_SECONDS: Final = 15.0
 
 Protocols = Callable[[], asyncio.Protocol]

@@ -82,10 +82,12 @@ class Answer(web.StreamResponse):
         return len(self._parts[1])
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
-        """Send all of it."""
+        """Send all of it, and wait until the client has taken nearly all: else answers that nobody reads pile up."""
         if request.transport is None:
             raise ConnectionResetError("the client left before it was answered")
         request.transport.write(self._status_line + _date_line(int(time())) + self._remainder)
+        if request.protocol.writing_paused:
+            await request.writer.drain()
         return None
 
     async def write_eof(self, data: bytes = b"") -> None:

@@ -1,13 +1,16 @@
-"""Connections that must say what they want within a time: who opens many and sends little would hold them for ever.
+"""Connections with limits in time, in memory and in number: one client must not keep what others need.
 
-aiohttp limits how long an idle connection lives, but not how long a request's head may take.
+aiohttp limits how long an idle connection lives. It does not limit how long and how large the head of a request may be,
+nor how long an answer may stay unread, nor how many connections there are.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from aiohttp import web
+from aiohttp import StreamReader, web
+
+from auditord.web.crowd import Crowd
 
 HEAD_SECONDS: Final = 30.0
 """How long the head of a request may take from its first byte to its last one."""
@@ -16,27 +19,50 @@ SILENT_SECONDS: Final = 120.0
 """How long a new connection may stay silent. HTTP libraries keep one in reserve that they opened and did not need, for
 up to 90 s; a POST on it while it is being closed would be lost to clients that do not repeat."""
 
+STALL_SECONDS: Final = 300.0
+"""A client that takes less than :data:`LEAST_READ` of its answer in so many seconds is cut off."""
+
+LEAST_READ: Final = 65_536
+"""Bytes; see :data:`STALL_SECONDS`. A plugin that is busy with what it has read may well pause for minutes."""
+
+LARGEST_HEAD: Final = 131_072
+"""Bytes of all headers of a request together."""
+
+_PIPELINED: Final = 2
+"""Requests that may wait on a connection behind the one that is being answered; then it is not read any further."""
+
+_READ_AT_ONCE: Final = 65_536
+"""Bytes of a body that are read before somebody asks for them; aiohttp takes up to twice as many."""
+
 
 class ImpatientServer(web.Server):
-    """aiohttp's server, whose connections do not wait for heads without end.
+    """aiohttp's server with limits for its connections.
 
     Args:
         handler: answers requests.
+        crowd: all connections that share a limit.
+        stalled: called whenever a client is cut off that does not read its answer.
         head_seconds: how long a head may take.
         silent_seconds: how long a new connection may stay silent.
+        stall_seconds: how long an answer may stay unread.
         options: of aiohttp.
     """
 
     def __init__(
         self,
         handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
+        crowd: Crowd | None = None,
         *,
+        stalled: Callable[[], None] = lambda: None,
         head_seconds: float = HEAD_SECONDS,
         silent_seconds: float = SILENT_SECONDS,
+        stall_seconds: float = STALL_SECONDS,
         **options: Any,  # Any: as aiohttp has them
     ) -> None:
         super().__init__(handler, **options)
-        self._seconds = (head_seconds, silent_seconds)
+        self.crowd = Crowd() if crowd is None else crowd
+        self.stalled = stalled
+        self._seconds = (head_seconds, silent_seconds, stall_seconds)
         self._options = options
 
     def __call__(self) -> web.RequestHandler:
@@ -45,46 +71,123 @@ class ImpatientServer(web.Server):
 
 
 class ImpatientConnection(web.RequestHandler):
-    """aiohttp's connection with a timer that runs while a head is awaited.
+    """aiohttp's connection with timers that run while a head is awaited and while an answer stays unread.
 
-    It looks at two of aiohttp's own attributes, and a test says so should they ever be gone.
+    It looks at a few of aiohttp's own attributes, and a test says so should they ever be gone.
     """
 
-    __slots__ = ("_head_seconds", "_head_timer", "_own_loop", "_silent", "_silent_seconds")
+    __slots__ = (
+        "_crowd",
+        "_head_bytes",
+        "_head_seconds",
+        "_head_timer",
+        "_own_loop",
+        "_payload",
+        "_silent",
+        "_silent_seconds",
+        "_stall_seconds",
+        "_stall_timer",
+        "_stalled",
+        "_unread",
+        "address",
+        "progress",
+    )
 
-    def __init__(self, server: web.Server, seconds: tuple[float, float], **options: Any) -> None:  # Any: aiohttp's
+    def __init__(
+        self, server: ImpatientServer, seconds: tuple[float, float, float], **options: Any
+    ) -> None:  # Any: aiohttp's
         loop = asyncio.get_running_loop()
-        super().__init__(server, loop=loop, **options)
+        super().__init__(server, loop=loop, read_bufsize=_READ_AT_ONCE, **options)
+        self._max_msg_queue_size, self._msg_queue_resume_size = _PIPELINED, _PIPELINED // 2
         self._own_loop = loop
-        self._head_seconds, self._silent_seconds = seconds
+        self._crowd, self._stalled = server.crowd, server.stalled
+        self._head_seconds, self._silent_seconds, self._stall_seconds = seconds
         self._head_timer: asyncio.TimerHandle | None = None
+        self._stall_timer: asyncio.TimerHandle | None = None
         self._silent = True
+        self._payload: StreamReader | None = None
+        self._head_bytes = self._unread = 0
+        self.address = ""
+        self.progress = loop.time()
+
+    @property
+    def may_go(self) -> bool:
+        """Whether the client is awaited: for a request, for more of a body, or to read its answer."""
+        if self._current_request is None:
+            return not self._messages
+        return self.writing_paused or not self._current_request.content.is_eof()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Give the client time for its first byte."""
         super().connection_made(transport)
-        self._head_timer = self._own_loop.call_later(self._silent_seconds, self._give_up)
+        self._head_timer = self._own_loop.call_later(self._silent_seconds, self.give_up)
+        peer: tuple[object, ...] | str | None = transport.get_extra_info("peername")
+        self.address = str(peer[0]) if isinstance(peer, tuple) else ""
+        self._crowd.enter(self)
 
     def data_received(self, data: bytes) -> None:
         """Stop the timer behind a head, and start it where one has only begun."""
+        before = self._request_count
         super().data_received(data)
+        if data:
+            self.progress = self._own_loop.time()
+        if self._request_count != before:
+            self._payload, self._head_bytes = self._messages[-1][1], 0
+        elif self._payload is None or self._payload.is_eof():
+            self._limit_head(len(data))
         if self._messages or self._current_request is not None:
-            self._stop_timer()
+            self._stop_head_timer()
         elif self._head_timer is None or self._silent:
-            self._stop_timer()
-            self._head_timer = self._own_loop.call_later(self._head_seconds, self._give_up)
+            self._stop_head_timer()
+            self._head_timer = self._own_loop.call_later(self._head_seconds, self.give_up)
         self._silent = False
 
+    def pause_writing(self) -> None:
+        """Watch whether the client reads."""
+        super().pause_writing()
+        self._watch_reading()
+
+    def resume_writing(self) -> None:
+        """Watch no longer."""
+        super().resume_writing()
+        self.progress = self._own_loop.time()
+        self._stop_stall_timer()
+
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Stop the timer."""
-        self._stop_timer()
+        """Stop the timers."""
+        self._stop_head_timer()
+        self._stop_stall_timer()
+        self._crowd.leave(self)
         super().connection_lost(exc)
 
-    def _stop_timer(self) -> None:
+    def give_up(self) -> None:
+        """Cut the client off."""
+        if self.transport is not None:
+            self.transport.abort()
+
+    def _limit_head(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > LARGEST_HEAD:
+            self.give_up()
+
+    def _watch_reading(self) -> None:
+        if self.transport is not None:
+            self._unread = self.transport.get_write_buffer_size()
+            self._stall_timer = self._own_loop.call_later(self._stall_seconds, self._look_after_reader)
+
+    def _look_after_reader(self) -> None:
+        if self.transport is not None and self._unread - self.transport.get_write_buffer_size() < LEAST_READ:
+            self._stalled()
+            self.give_up()
+        else:
+            self._watch_reading()
+
+    def _stop_head_timer(self) -> None:
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
 
-    def _give_up(self) -> None:
-        if self.transport is not None:
-            self.transport.abort()
+    def _stop_stall_timer(self) -> None:
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 BYTES: Final = (512.0, 4_096.0, 65_536.0, 1_048_576.0, 16_777_216.0)
 
-AbortReason: TypeAlias = Literal["body_too_large", "not_durable", "store_failed", "too_busy"]
+AbortReason: TypeAlias = Literal["body_too_large", "not_durable", "stalled", "store_failed", "too_busy", "too_many"]
 """Why a connection was aborted on purpose."""
 
 _LABELS: Final = ("route", "method", "status")

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Final
@@ -31,8 +32,9 @@ from auditord.web.api.sums import SumsDesk
 from auditord.web.api.table import amending_operations, inside_operations, record_operations
 from auditord.web.connections import ImpatientServer
 from auditord.web.control import for_the_owner
+from auditord.web.crowd import Crowd, limit_of_connections
 from auditord.web.dispatch import Dispatcher, Route
-from auditord.web.figures import HttpFigures
+from auditord.web.figures import AbortReason, HttpFigures
 from auditord.web.hosts import guarded, known_names
 from auditord.web.listeners import bound_sockets
 from auditord.web.operations import Operations
@@ -57,6 +59,7 @@ MAX_HEADERS: Final = 100
 
 _ABORT_SECONDS: Final = 1.0
 _CONTROL_GRACE: Final = timedelta(seconds=1)
+_CONTROL_CONNECTIONS: Final = 64
 
 
 @asynccontextmanager
@@ -110,9 +113,9 @@ async def serve(
                 owned = [*plain, *all_routes(operations)]
                 await stack.enter_async_context(_controlled(owned, figures, api, inside.control))
             control = None if inside is None else inside.control
-            yield await stack.enter_async_context(
-                listening(_dispatcher(plain, operations, figures, gate, control, ration=ration), api, grace)
-            )
+            dispatcher = _dispatcher(plain, operations, figures, gate, control, ration=ration)
+            crowd = Crowd(limit_of_connections(api.max_connections), partial(figures.count_abort, "too_many"))
+            yield await stack.enter_async_context(listening(dispatcher, api, grace, crowd, figures.count_abort))
     finally:
         registry.unregister(figures)
 
@@ -152,7 +155,8 @@ def _controlled(
     """The control socket; whoever is cut off there finds what was done until then."""
     owned = [replace(route, handler=for_the_owner(route)) for route in routes]
     alone = api.model_copy(update={"listen": (UnixListen(path, mode=0o600),)})
-    return listening(Dispatcher(owned, figures, refuse), alone, _CONTROL_GRACE)
+    crowd = Crowd(_CONTROL_CONNECTIONS, partial(figures.count_abort, "too_many"))
+    return listening(Dispatcher(owned, figures, refuse), alone, _CONTROL_GRACE, crowd, figures.count_abort)
 
 
 def wire_routes(writing: Writing, reading: Reading, operations: Operations) -> tuple[Route, ...]:
@@ -169,10 +173,18 @@ def wire_routes(writing: Writing, reading: Reading, operations: Operations) -> t
 
 
 @asynccontextmanager
-async def listening(dispatcher: Dispatcher, api: ApiSection, grace: timedelta) -> AsyncGenerator[Sequence[str], None]:
+async def listening(
+    dispatcher: Dispatcher,
+    api: ApiSection,
+    grace: timedelta,
+    crowd: Crowd | None = None,
+    count: Callable[[AbortReason], None] = lambda _: None,
+) -> AsyncGenerator[Sequence[str], None]:
     """Connections to every address of ``api.listen`` reach the dispatcher; see :func:`serve`."""
     server = ImpatientServer(
         guarded(dispatcher.handle, known_names(api.listen, api.hosts)),
+        crowd,
+        stalled=partial(count, "stalled"),
         access_log=None,
         logger=server_log,
         keepalive_timeout=KEEP_ALIVE_SECONDS,

@@ -102,5 +102,13 @@ async def test_an_idle_connection_and_a_slow_body_are_nobodys_slow_head() -> Non
 
 
 def test_what_the_timer_looks_at_is_there() -> None:
-    for name in ("_messages", "_current_request"):
-        assert hasattr(ImpatientConnection, name), f"aiohttp renamed {name}: see ImpatientConnection.data_received"
+    names = (
+        "_current_request",
+        "_max_msg_queue_size",
+        "_messages",
+        "_msg_queue_resume_size",
+        "_request_count",
+        "writing_paused",
+    )
+    for name in names:
+        assert hasattr(ImpatientConnection, name), f"aiohttp renamed {name}: see ImpatientConnection"
