@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 from auditord.contexts.command import run_command
+from auditord.contexts.streaming import stream_command
 from auditord.testing import FakeCollectorContext
 from auditord_hookspecs import CommandResult
 
@@ -23,3 +25,16 @@ class RealContext(FakeCollectorContext):
         """Run the program."""
         self.ran.append((*through, *argv))
         return await run_command(argv, timeout=timeout, environment=environment, through=through, max_output=max_output)
+
+    def stream_command(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout: timedelta,
+        environment: Mapping[str, str] | None = None,
+        through: Sequence[str] = (),
+        max_output: int | None = None,
+    ) -> Any:  # Any: a context manager, as the fake one's is
+        """Run the program."""
+        self.ran.append((*through, *argv))
+        return stream_command(argv, timeout=timeout, environment=environment, through=through, max_output=max_output)

@@ -23,11 +23,11 @@ INHERITED: Final = (
 """The variables of the daemon that a child sees: they say where things are; secrets live in the rest of them."""
 
 _TERM_GRACE: Final = 2.0
-_STDOUT: Final = 1
+STDOUT: Final = 1
 _STDERR: Final = 2
 _STDERR_TAIL: Final = 4_096
-_SILENT_TURNS: Final = 50
-_TURN: Final = 0.01
+SILENT_TURNS: Final = 50
+TURN: Final = 0.01
 _SHOWN_COMMAND: Final = 200
 
 
@@ -40,8 +40,8 @@ async def run_command(
     max_output: int = 256 * 1024 * 1024,
 ) -> CommandResult:
     """See :meth:`auditord_hookspecs.contexts.Context.run_command`; cancelling the call kills the process group."""
-    child = _Child(argv, max_output)
-    transport = await _start(child, command_line(argv, environment, through), child_environment(environment, through))
+    child = Child(argv, max_output)
+    transport = await start(child, command_line(argv, environment, through), child_environment(environment, through))
     try:
         with anyio.move_on_after(timeout.total_seconds()) as scope:
             await child.finished()
@@ -51,7 +51,7 @@ async def run_command(
                 f"was killed after {timeout.total_seconds():g} s, {printed} bytes printed", timed_out=True
             )
     finally:
-        await _release(child, transport)
+        await release(child, transport)
     return child.result(transport.get_returncode())
 
 
@@ -69,9 +69,12 @@ def child_environment(environment: Mapping[str, str] | None, through: Sequence[s
     return inherited if through else {**inherited, **(environment or {})}
 
 
-async def _start(
-    child: "_Child", command: Sequence[str], environment: Mapping[str, str]
-) -> asyncio.SubprocessTransport:
+async def start(child: "Child", command: Sequence[str], environment: Mapping[str, str]) -> asyncio.SubprocessTransport:
+    """Start the child; the caller releases it.
+
+    Raises:
+        CommandFailed: it cannot be started.
+    """
     # The loop's own call and not a stream API: its transport can close a pipe that a grandchild keeps open.
     loop = asyncio.get_running_loop()
     try:
@@ -87,7 +90,7 @@ async def _start(
     return transport
 
 
-class _Child(asyncio.SubprocessProtocol):
+class Child(asyncio.SubprocessProtocol):
     """What one child has printed so far, and whether it has said all of it."""
 
     def __init__(self, argv: Sequence[str], max_output: int) -> None:
@@ -95,28 +98,32 @@ class _Child(asyncio.SubprocessProtocol):
         self.max_output = max_output
         self.stdout = bytearray()
         self.stderr = bytearray()
-        self.open_pipes = {_STDOUT, _STDERR}
+        self.open_pipes = {STDOUT, _STDERR}
         self.exited = anyio.Event()
         self.over = anyio.Event()
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
+        """Keep what arrives."""
         if fd == _STDERR:
             self.stderr += data
             del self.stderr[:-_STDERR_TAIL]
-        elif not self._too_much():
+        elif not self.is_too_much():
             self.stdout += data
-            if self._too_much():
+            if self.is_too_much():
                 self.over.set()
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        """Note the end of a pipe."""
         del exc  # a pipe that broke has ended as well; the exit code tells
         self.open_pipes.discard(fd)
 
     def process_exited(self) -> None:
+        """Note that the process is gone; its pipes may still hold something."""
         self.exited.set()
         self.over.set()
 
-    def _too_much(self) -> bool:
+    def is_too_much(self) -> bool:
+        """Whether it has printed more than it may."""
         return len(self.stdout) > self.max_output
 
     async def finished(self) -> None:
@@ -127,8 +134,8 @@ class _Child(asyncio.SubprocessProtocol):
         """
         await self.over.wait()
         await self._drained()
-        if self._too_much():
-            raise self.failed(f"was killed: it printed more than {self.max_output} bytes")
+        if self.is_too_much():
+            raise self.too_much()
 
     async def _drained(self) -> None:
         """Wait for the end of both pipes, or for silence after the exit.
@@ -138,22 +145,35 @@ class _Child(asyncio.SubprocessProtocol):
         the clock has run on while nothing was read.
         """
         silent, size = 0, -1
-        while self.exited.is_set() and self.open_pipes and silent < _SILENT_TURNS:
+        while self.exited.is_set() and self.open_pipes and silent < SILENT_TURNS:
             silent = silent + 1 if size == len(self.stdout) else 0
             size = len(self.stdout)
-            await anyio.sleep(_TURN)
+            await anyio.sleep(TURN)
 
     def result(self, returncode: int | None) -> CommandResult:
+        """All that it printed.
+
+        Raises:
+            CommandFailed: it did not end with 0.
+        """
         if returncode != 0:
             raise self.failed(_exit_text(returncode), exit_code=returncode)
         return CommandResult(bytes(self.stdout), bytes(self.stderr))
 
-    def failed(self, what: str, *, exit_code: int | None = None, timed_out: bool = False) -> CommandFailed:
+    def too_much(self) -> CommandFailed:
+        """The error of a child that printed more than it may."""
+        what = f"was killed: it printed more than {self.max_output} bytes"
+        return self.failed(what, printed_too_much=True)
+
+    def failed(
+        self, what: str, *, exit_code: int | None = None, timed_out: bool = False, printed_too_much: bool = False
+    ) -> CommandFailed:
+        """An error that names the command and its last words."""
         command = shlex.join(self.argv)
         command = command if len(command) <= _SHOWN_COMMAND else f"{command[:_SHOWN_COMMAND]}…"
         last_words = self.stderr.decode(errors="replace").strip()
         text = f"`{command}` {what}" + (f": {last_words}" if last_words else "")
-        return CommandFailed(text, exit_code=exit_code, timed_out=timed_out)
+        return CommandFailed(text, exit_code=exit_code, timed_out=timed_out, printed_too_much=printed_too_much)
 
 
 def _exit_text(returncode: int | None) -> str:
@@ -162,7 +182,7 @@ def _exit_text(returncode: int | None) -> str:
     return f"was ended by signal {signal.Signals(-returncode).name}"
 
 
-async def _release(child: "_Child", transport: asyncio.SubprocessTransport) -> None:
+async def release(child: "Child", transport: asyncio.SubprocessTransport) -> None:
     """Leave no process and no pipe behind; an unfinished child is killed with its whole group."""
     with anyio.CancelScope(shield=True):
         if not child.exited.is_set():
@@ -170,7 +190,7 @@ async def _release(child: "_Child", transport: asyncio.SubprocessTransport) -> N
         transport.close()
 
 
-async def _kill_group(child: "_Child", pid: int) -> None:
+async def _kill_group(child: "Child", pid: int) -> None:
     """TERM, a moment to obey, KILL; the group is the child's own, since it began a session."""
     _signal_group(pid, signal.SIGTERM)
     with anyio.move_on_after(_TERM_GRACE):

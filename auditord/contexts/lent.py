@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -9,10 +10,12 @@ from typing import Any
 
 from auditord.contexts.command import run_command
 from auditord.contexts.folders import own_folder
+from auditord.contexts.streaming import stream_command
 from auditord.database.memory import PluginMemory
 from auditord.spool import Spool
 from auditord_hookspecs import (
     AuditordError,
+    CommandOutput,
     CommandResult,
     InstanceConfig,
     JobChoice,
@@ -97,6 +100,19 @@ class InstanceContext:
         """Run a child process (:func:`auditord.contexts.command.run_command`)."""
         variables = {**self._environment, **(environment or {})}
         return await run_command(argv, timeout=timeout, environment=variables, through=through, max_output=max_output)
+
+    def stream_command(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout: timedelta,
+        environment: Mapping[str, str] | None = None,
+        through: Sequence[str] = (),
+        max_output: int | None = None,
+    ) -> AbstractAsyncContextManager[CommandOutput]:
+        """Run a child process and read while it prints (:func:`auditord.contexts.streaming.stream_command`)."""
+        variables = {**self._environment, **(environment or {})}
+        return stream_command(argv, timeout=timeout, environment=variables, through=through, max_output=max_output)
 
 
 class SpoolCollectorContext(InstanceContext):

@@ -68,8 +68,49 @@ class FakeContext:
             raise CommandFailed(f"{argv[0]}: this fake context runs no commands; give it commands=…")
         printed = self.commands(argv)
         if len(printed) > max_output:
-            raise CommandFailed(f"{argv[0]}: printed more than {max_output} bytes")
+            raise CommandFailed(f"{argv[0]}: printed more than {max_output} bytes", printed_too_much=True)
         return CommandResult(stdout=printed, stderr=b"")
+
+    @asynccontextmanager
+    async def stream_command(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout: timedelta,
+        environment: Mapping[str, str] | None = None,
+        through: Sequence[str] = (),
+        max_output: int | None = None,
+    ) -> AsyncGenerator["FakeOutput", None]:
+        """Ask ``commands`` and give its answer in pieces."""
+        limit = 2**60 if max_output is None else max_output
+        result = await self.run_command(
+            argv, timeout=timeout, environment=environment, through=through, max_output=limit
+        )
+        yield FakeOutput(result)
+
+
+@dataclass(frozen=True)
+class FakeOutput:
+    """A child's output that is all there already.
+
+    Args:
+        result: what it printed.
+    """
+
+    result: CommandResult
+
+    @property
+    def stderr(self) -> bytes:
+        """What it printed on standard error."""
+        return self.result.stderr
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Pieces, short enough to cut texts in two."""
+        for start in range(0, len(self.result.stdout), _PIECE):
+            yield self.result.stdout[start : start + _PIECE]
+
+
+_PIECE = 1_000
 
 
 @dataclass

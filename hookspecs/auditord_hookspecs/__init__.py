@@ -40,6 +40,7 @@ from auditord_hookspecs.commands import CommandContext, pass_context
 from auditord_hookspecs.config import Duration, InstanceConfig, RunConfig, Secret, Section
 from auditord_hookspecs.contexts import (
     CollectorContext,
+    CommandOutput,
     CommandResult,
     Context,
     Daemon,
@@ -87,6 +88,7 @@ __all__ = [
     "CollectorKind",
     "CommandContext",
     "CommandFailed",
+    "CommandOutput",
     "CommandResult",
     "Component",
     "ComponentAmount",

@@ -22,6 +22,19 @@ class CommandResult:
     stderr: bytes
 
 
+class CommandOutput(Protocol):
+    """What a child process prints, while it does; iterating raises CommandFailed where it ended badly."""
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        """Pieces of standard output, some megabytes at most; it waits while nobody asks for more."""
+        ...
+
+    @property
+    def stderr(self) -> bytes:
+        """Its last words on standard error so far."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class JobChoice:
     """One job to collect again.
@@ -75,6 +88,29 @@ class Context(Protocol):
 
         Raises:
             CommandFailed: it could not start, exited non-zero, was killed, or printed too much; with its last words.
+        """
+        ...
+
+    def stream_command(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout: timedelta,
+        environment: Mapping[str, str] | None = None,
+        through: Sequence[str] = (),
+        max_output: int | None = None,
+    ) -> AbstractAsyncContextManager[CommandOutput]:
+        """Run a child process whose output may be larger than memory; it is killed when the block is left.
+
+        Args:
+            argv: as for :meth:`run_command`, like ``environment`` and ``through``.
+            timeout: it is killed if it prints nothing, and does not end, for this long while it is waited for.
+            environment: added to that of the daemon.
+            through: how to run it elsewhere.
+            max_output: bytes of standard output above which it is killed; None: any number.
+
+        Raises:
+            CommandFailed: it could not start; whatever happens later is raised by the iteration.
         """
         ...
 

@@ -29,9 +29,13 @@ class CommandFailed(AuditordError):
         exit_code: what it ended with by itself, negative the signal that ended it; None if it never started or was
             killed by us.
         timed_out: whether it was killed since it took too long.
+        printed_too_much: whether it was killed since it printed too much.
     """
 
-    def __init__(self, text: str, *, exit_code: int | None = None, timed_out: bool = False) -> None:
+    def __init__(
+        self, text: str, *, exit_code: int | None = None, timed_out: bool = False, printed_too_much: bool = False
+    ) -> None:
         super().__init__(text)
         self.exit_code = exit_code
         self.timed_out = timed_out
+        self.printed_too_much = printed_too_much

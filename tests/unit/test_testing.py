@@ -30,6 +30,8 @@ async def test_commands_are_played_and_remembered() -> None:
     context = FakeCollectorContext(commands=lambda argv: argv[0].encode())
     printed = await context.run_command(["sacct", "-a"], timeout=timedelta(seconds=1), through=["ssh", "head1"])
     assert (printed.stdout, context.ran) == (b"sacct", [("ssh", "head1", "sacct", "-a")])
+    async with context.stream_command(["sacct"], timeout=timedelta(seconds=1)) as output:
+        assert [piece async for piece in output] == [b"sacct"]
     with pytest.raises(CommandFailed, match="sacct"):
         await FakeCollectorContext().run_command(["sacct"], timeout=timedelta(seconds=1))
 
