@@ -112,6 +112,8 @@ class FakeWaldur:
         knows_dates: servers of 2024 do not; they write everything into the present month.
         has_bulk: the same servers take one user at a time.
         page_size: rows in a page, at most.
+        links: whether a page names the next one; some proxies remove the header.
+        filters: whether lists of totals heed ``billing_period``; unknown parameters are ignored without a word.
         refused_users: usernames that are refused, as by a serializer.
         faults: by ``METHOD /path`` or the beginning of one, what happens to the next ones; None is a proper answer.
         always: the same, for all of them.
@@ -132,6 +134,8 @@ class FakeWaldur:
     knows_dates: bool = True
     has_bulk: bool = True
     page_size: int = 300
+    links: bool = True
+    filters: bool = True
     refused_users: set[str] = field(default_factory=set[str])
     faults: dict[str, deque[Fault | None]] = field(default_factory=dict[str, "deque[Fault | None]"])
     always: dict[str, Fault] = field(default_factory=dict[str, Fault])
@@ -233,7 +237,7 @@ class FakeWaldur:
                 "billing_period": row.month.isoformat(),
             }
             for row in self.rows
-            if row.month == month and one in {None, row.resource}
+            if (row.month == month or not self.filters) and one in {None, row.resource}
         ]
 
     def user_usage_rows(self, query: dict[str, list[str]]) -> list[Json]:
@@ -460,7 +464,7 @@ class _Handler(BaseHTTPRequestHandler):
         shown = [{key: row[key] for key in row if fields is None or key in fields} for row in rows]
         page = shown[(number - 1) * size : number * size]
         headers = {"X-Result-Count": str(len(rows))}
-        if number * size < len(rows):
+        if number * size < len(rows) and self.waldur.links:
             # Behind a proxy that does not say so, the server names itself by another name.
             following = urlencode({**query, "page": [str(number + 1)]}, doseq=True)
             headers["Link"] = (

@@ -1,5 +1,6 @@
 """The client against the API's rules: what is asked, what is asked again, and what each answer means."""
 
+import json
 import ssl
 import subprocess
 from collections.abc import AsyncGenerator, Callable, Generator
@@ -45,6 +46,7 @@ pytestmark = pytest.mark.anyio
 MARCH = date(2026, 3, 1)
 NOW = datetime(2026, 3, 15, 11, tzinfo=UTC)
 ONE = uuid_of("one")
+RESOURCES = "GET /api/marketplace-provider-resources/"
 
 
 @dataclass
@@ -112,10 +114,60 @@ async def test_a_list_is_read_to_its_end_whatever_host_its_links_name(ticking: T
 
 async def test_pages_that_do_not_count_up_are_not_followed_for_ever(waldur: FakeWaldur, client: WaldurClient) -> None:
     again = f'<{waldur.url}/api/x/?page=1>; rel="next"'
-    waldur.fail("GET /api/marketplace-provider", Fault(200, body=b"[]", headers=(("Link", again),)))
+    waldur.fail(RESOURCES, Fault(200, body=b"[]", headers=(("Link", again), ("X-Result-Count", "9"))))
     with pytest.raises(InvalidAnswer, match="after page 1 comes"):
         await client.resources()
     assert len(waldur.requests) == 1
+
+
+async def test_a_list_without_links_is_read_on_until_its_count_is_reached(ticking: Ticking) -> None:
+    accounts = {f"r{number}": (f"acct{number}", "OK") for number in range(7)}
+    with fake_waldur(resources=accounts, page_size=3, links=False) as waldur:
+        async with client_of(waldur, ticking) as client:
+            assert len(await client.resources()) == 7
+    assert [made.query["page"] for made in waldur.requests] == [["1"], ["2"], ["3"]]
+
+
+def rows_answer(*names: str, count: int | None) -> Fault:
+    """A page of resources."""
+    body = json.dumps([{"uuid": uuid_of(name).hex, "backend_id": name} for name in names]).encode()
+    return Fault(200, body=body, headers=() if count is None else (("X-Result-Count", str(count)),))
+
+
+async def test_a_list_that_ends_before_its_count_is_not_believed(waldur: FakeWaldur, client: WaldurClient) -> None:
+    waldur.fail(RESOURCES, rows_answer("one", "two", count=4), rows_answer(count=4))
+    with pytest.raises(InvalidAnswer, match="2 of 4 rows"):
+        await client.resources()
+
+
+@pytest.mark.parametrize("count", ["", "many", "-1"])
+async def test_a_list_that_does_not_say_how_long_it_is_is_not_believed(
+    waldur: FakeWaldur, client: WaldurClient, count: str
+) -> None:
+    waldur.fail(RESOURCES, Fault(200, body=b"[]", headers=(("X-Result-Count", count),) if count else ()))
+    with pytest.raises(InvalidAnswer, match="X-Result-Count"):
+        await client.resources()
+
+
+async def test_a_list_that_changes_while_it_is_read_is_read_again(waldur: FakeWaldur, client: WaldurClient) -> None:
+    grown = [rows_answer("one", "two", count=3), rows_answer("three", "four", count=4)]
+    moved = [rows_answer("one", "two", count=4), rows_answer("two", "four", count=4)]
+    waldur.fail(RESOURCES, *grown, *moved)
+    assert [each.backend_id for each in await client.resources()] == ["acct1"]
+    assert [made.query["page"][0] for made in waldur.requests] == ["1", "2", "1", "2", "1"]
+
+
+async def test_a_list_that_never_stands_still_is_given_up(waldur: FakeWaldur, client: WaldurClient) -> None:
+    waldur.fail(RESOURCES, *[rows_answer("one", "two", count=4), rows_answer("two", "four", count=4)] * 3)
+    with pytest.raises(InvalidAnswer, match="changed each of 3 times"):
+        await client.resources()
+
+
+async def test_totals_of_another_month_are_no_answer(waldur: FakeWaldur, client: WaldurClient) -> None:
+    await write(client)
+    waldur.filters = False
+    with pytest.raises(InvalidAnswer, match="asked for the totals of 2026-02 and got some of 2026-03"):
+        await client.component_usages(date(2026, 2, 1))
 
 
 async def test_whose_token_which_offering_and_which_users(client: WaldurClient) -> None:

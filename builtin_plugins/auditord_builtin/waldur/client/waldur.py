@@ -7,7 +7,6 @@ from decimal import Decimal
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Final, TypeVar
-from urllib.parse import parse_qs, urlsplit
 from uuid import UUID
 
 import aiohttp
@@ -25,6 +24,7 @@ from auditord_builtin.waldur.client.answers import (
     decode,
 )
 from auditord_builtin.waldur.client.errors import InvalidAnswer, Refused
+from auditord_builtin.waldur.client.lists import read_list
 from auditord_builtin.waldur.client.pacing import Pacing
 from auditord_builtin.waldur.client.payloads import UserUsage, UserUsages, resource_usage
 from auditord_builtin.waldur.client.requests import Request
@@ -118,7 +118,11 @@ class WaldurClient:
     async def component_usages(self, month: date, resource: UUID | None = None) -> Sequence[ComponentUsage]:
         """The totals of a month (its first day), of all resources or of one."""
         request = requests.component_usages(self._offering, month, resource)
-        return await self._list(request, ComponentUsage, lambda each: each.uuid)
+        rows = await self._list(request, ComponentUsage, lambda each: each.uuid)
+        # A parameter that a server does not know is ignored without a word, and all months would be taken for one.
+        if others := {row.billing_period for row in rows} - {month}:
+            raise InvalidAnswer(f"{request}: asked for the totals of {month:%Y-%m} and got some of {_months(others)}")
+        return rows
 
     async def user_usages(self, month: date) -> Sequence[ComponentUserUsage]:
         """The amounts of all users in a month."""
@@ -212,15 +216,7 @@ class WaldurClient:
         return decode((await self._exchange(request)).body, kind, request)
 
     async def _list(self, request: Request, kind: type[T], key: Callable[[T], object]) -> Sequence[T]:
-        """All pages; what has moved to a later page meanwhile is not there twice."""
-        found: dict[object, T] = {}
-        number: int | None = 1
-        while number is not None:
-            asked = requests.page(request, number)
-            answer = await self._exchange(asked)
-            found |= _by_key(decode(answer.body, list[kind], asked), key)  # type: ignore[valid-type] # a type in a variable
-            number = _next_page(answer, number, asked)
-        return tuple(found.values())
+        return await read_list(self._exchange, request, kind, key)
 
     async def _exchange(self, request: Request) -> Answer:
         authorization = await self._access.authorization(self._transport.exchange)
@@ -242,19 +238,5 @@ class WaldurClient:
         return await self._transport.exchange(str(request), attempt)
 
 
-def _by_key(rows: Iterable[T], key: Callable[[T], object]) -> dict[object, T]:
-    return {key(row): row for row in rows}
-
-
-def _next_page(answer: Answer, number: int, request: Request) -> int | None:
-    """The number of the next page. Nothing else of its URL counts: behind proxies it often names another host.
-
-    Raises:
-        InvalidAnswer: pages that do not count up would never end.
-    """
-    if answer.next_page is None:
-        return None
-    following = parse_qs(urlsplit(answer.next_page).query).get("page", [""])[-1]
-    if not following.isascii() or not following.isdigit() or int(following) <= number:
-        raise InvalidAnswer(f"{request}: after page {number} comes {answer.next_page!r}")
-    return int(following)
+def _months(periods: Iterable[date | None]) -> str:
+    return ", ".join(sorted("no month" if period is None else f"{period:%Y-%m}" for period in periods))

@@ -1,0 +1,89 @@
+"""Lists in pages, believed only if they are as long as the server counts them.
+
+Waldur names the next page in ``Link`` and the length of the whole list in ``X-Result-Count``. A proxy may remove the
+first, and rows may come, go and move while pages are read.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+from urllib.parse import parse_qs, urlsplit
+
+from auditord_builtin.waldur.client import requests
+from auditord_builtin.waldur.client.answers import decode
+from auditord_builtin.waldur.client.errors import InvalidAnswer
+from auditord_builtin.waldur.client.requests import Request
+from auditord_builtin.waldur.client.transport import Answer
+
+T = TypeVar("T")
+
+COUNT: Final = "X-Result-Count"
+
+READINGS: Final = 3
+"""How often a list that changes meanwhile is read."""
+
+Ask = Callable[[Request], Awaitable[Answer]]
+
+
+async def read_list(ask: Ask, request: Request, kind: type[T], key: Callable[[T], object]) -> list[T]:
+    """All rows of a list.
+
+    Args:
+        ask: makes a request.
+        request: the list, without a page.
+        kind: the type of a row.
+        key: what no two rows have in common.
+
+    Raises:
+        InvalidAnswer: the list is not complete, does not say how long it is, or changed each time it was read.
+        WaldurError: a page was not answered.
+    """
+    for _ in range(READINGS):
+        rows, counts = await _read_pages(ask, request, kind)
+        if len(counts) == 1 and len({key(row) for row in rows}) == len(rows):
+            _check_length(request, len(rows), *counts)
+            return rows
+    raise InvalidAnswer(f"{request}: the list changed each of {READINGS} times that it was read")
+
+
+async def _read_pages(ask: Ask, request: Request, kind: type[T]) -> tuple[list[T], set[int]]:
+    """The rows, and every length that was told meanwhile."""
+    rows: list[T] = []
+    counts: set[int] = set()
+    number: int | None = 1
+    while number is not None:
+        asked = requests.page(request, number)
+        answer = await ask(asked)
+        page = decode(answer.body, list[kind], asked)  # type: ignore[valid-type] # a type in a variable
+        rows += page
+        counts.add(_count(answer, asked))
+        following = _next_page(answer, number, asked)
+        number = number + 1 if following is None and page and len(rows) < max(counts) else following
+    return rows, counts
+
+
+def _check_length(request: Request, rows: int, count: int) -> None:
+    if rows < count:
+        raise InvalidAnswer(f"{request}: the list ended after {rows} of {count} rows")
+
+
+def _count(answer: Answer, request: Request) -> int:
+    text = answer.headers.get(COUNT, "")
+    if not text.isascii() or not text.isdigit():
+        raise InvalidAnswer(
+            f"{request}: the answer does not say how long the list is ({COUNT}: {text!r}): does a proxy remove it?"
+        )
+    return int(text)
+
+
+def _next_page(answer: Answer, number: int, request: Request) -> int | None:
+    """The number of the next page. Nothing else of its URL counts: behind proxies it often names another host.
+
+    Raises:
+        InvalidAnswer: pages that do not count up would never end.
+    """
+    if answer.next_page is None:
+        return None
+    following = parse_qs(urlsplit(answer.next_page).query).get("page", [""])[-1]
+    if not following.isascii() or not following.isdigit() or int(following) <= number:
+        raise InvalidAnswer(f"{request}: after page {number} comes {answer.next_page!r}")
+    return int(following)
