@@ -2,8 +2,8 @@
 
 Hook modules may bring more (:mod:`auditord.cli.brought`); ``--help`` imports them to list theirs.
 
-A command raises :class:`auditord_hookspecs.AuditordError` to end with its text on standard error and exit code 1; wrong
-usage ends with 2.
+A command raises :class:`auditord_hookspecs.AuditordError` to end with its text on standard error and its exit status, 1
+unless it says otherwise; wrong usage ends with 2.
 """
 
 import sys
@@ -52,4 +52,4 @@ def main() -> None:
         if not isinstance(error, AuditordError):
             raise
         click.echo(f"auditord: {error}", err=True)
-        sys.exit(1)
+        sys.exit(error.exit_status)

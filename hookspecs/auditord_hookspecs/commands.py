@@ -72,7 +72,7 @@ class CommandContext(Protocol):
     def run(self, main: Callable[[], Awaitable[T]]) -> T:
         """Run a coroutine function on the daemon's kind of event loop.
 
-        An :class:`auditord_hookspecs.AuditordError` ends the command with its text and exit code 1.
+        An :class:`auditord_hookspecs.AuditordError` ends the command with its text and its ``exit_status``.
         """
         ...
 

@@ -1,8 +1,16 @@
 """The errors that cross the border between the host and hook modules."""
 
+from typing import ClassVar
+
 
 class AuditordError(Exception):
-    """Root of every error that auditord raises on purpose; its text is written for the operator."""
+    """Root of every error that auditord raises on purpose; its text is written for the operator.
+
+    Attributes:
+        exit_status: of a command that it ends; 2 is wrong usage.
+    """
+
+    exit_status: ClassVar[int] = 1
 
 
 class InvalidRecord(AuditordError, ValueError):

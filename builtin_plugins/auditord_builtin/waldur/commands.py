@@ -13,8 +13,9 @@ import click
 from auditord_builtin.waldur.comparing import Difference, compare_month
 from auditord_builtin.waldur.config import INTERVAL, WaldurConfig
 from auditord_builtin.waldur.explaining import Explanation, Share, explain
+from auditord_builtin.waldur.figure_sources import Source
+from auditord_builtin.waldur.figures import folded
 from auditord_builtin.waldur.months import BillingMonth
-from auditord_builtin.waldur.planning import folded
 from auditord_builtin.waldur.reporting import report_usage
 from auditord_builtin.waldur.sacct_figures import Tres, agent_query, exact_query
 from auditord_hookspecs import AuditordError, CommandContext, PluginContext, pass_context
@@ -22,6 +23,13 @@ from auditord_hookspecs import AuditordError, CommandContext, PluginContext, pas
 KIND: Final = "waldur"
 
 choose_instance = click.option("--instance", metavar="NAME", help="Which offering, if several are configured.")
+choose_source = click.option(
+    "--source",
+    type=click.Choice([each.value for each in Source]),
+    default=Source.STORE.value,
+    show_default=True,
+    help="Where figures come from: the record store, or Slurm's own accounting.",
+)
 choose_month = click.option("--month", metavar="YYYY-MM", help="The billing period; without it the present one.")
 
 
@@ -35,11 +43,16 @@ def waldur_command() -> None:
 @click.option("--once", is_flag=True, help="Report once, and not every interval until interrupted.")
 @click.option("--dry-run", is_flag=True, help="Read and compute everything, print the requests, write nothing.")
 @click.option("--allow-decrease", is_flag=True, help="Let figures fall this time. Records must still be up to date.")
+@choose_source
 @pass_context
 def report_command(
-    context: CommandContext, instance: str | None, *, once: bool, dry_run: bool, allow_decrease: bool
+    context: CommandContext, instance: str | None, *, once: bool, dry_run: bool, allow_decrease: bool, source: str
 ) -> None:
-    """Report the usage of the last billing periods and of the present one."""
+    """Report the usage of the last billing periods and of the present one.
+
+    The exit code is 1 if Waldur did not take something, and 4 if nothing could be reported: all resources of a month
+    are held back, or the offering has none.
+    """
     name = context.chosen(KIND, instance)
 
     async def report() -> None:
@@ -48,19 +61,19 @@ def report_command(
             if allow_decrease:
                 config = config.model_copy(update={"allow_decrease": True})
             if once or dry_run:
-                await report_usage(config, plugin_context)
+                await report_usage(config, plugin_context, Source(source))
             else:
-                await _repeat(config, plugin_context)
+                await _repeat(config, plugin_context, Source(source))
 
     context.run(report)
 
 
-async def _repeat(config: WaldurConfig, context: PluginContext) -> None:
+async def _repeat(config: WaldurConfig, context: PluginContext, source: Source) -> None:
     if config.schedule is not None:
         raise click.UsageError("this offering has a schedule, which the daemon follows: use --once here")
     while True:
         try:
-            await report_usage(config, context)
+            await report_usage(config, context, source)
         except AuditordError as error:
             click.echo(f"not everything was reported: {error}", err=True)
         await anyio.sleep((config.interval or INTERVAL).total_seconds())

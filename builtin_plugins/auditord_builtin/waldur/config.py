@@ -108,6 +108,9 @@ class WaldurConfig(PluginConfig):
     allow_decrease: bool = Field(
         default=False, description="Whether a figure may fall; otherwise a month that would is held back and explained."
     )
+    omit_anomalous_usage_components: bool = Field(
+        default=False, description="Whether only the components that would fall are held back, and not their resource."
+    )
     slurm: SlurmAccess = SlurmAccess()
 
     @property

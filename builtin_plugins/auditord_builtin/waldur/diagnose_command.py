@@ -3,9 +3,9 @@
 import click
 
 from auditord_builtin.waldur.client import WaldurError, open_client
-from auditord_builtin.waldur.commands import KIND, choose_instance
+from auditord_builtin.waldur.commands import KIND, choose_instance, choose_source
 from auditord_builtin.waldur.diagnosis import Verdict, diagnose
-from auditord_builtin.waldur.history import Source
+from auditord_builtin.waldur.figure_sources import Source
 from auditord_hookspecs import CommandContext, pass_context
 
 
@@ -15,13 +15,7 @@ class Unfit(WaldurError):
 
 @click.command("diagnose")
 @choose_instance
-@click.option(
-    "--source",
-    type=click.Choice([each.value for each in Source]),
-    default=Source.STORE.value,
-    show_default=True,
-    help="Where figures come from: sacct is only looked at if it matters.",
-)
+@choose_source
 @pass_context
 def diagnose_command(context: CommandContext, instance: str | None, source: str) -> None:
     """Look at everything between the records and Waldur; nothing is written.

@@ -11,9 +11,8 @@ from typing import Final
 
 from auditord_builtin.waldur.components import rounded
 from auditord_builtin.waldur.config import WaldurConfig
-from auditord_builtin.waldur.figures import AccountUsage, amount, month_figures
+from auditord_builtin.waldur.figures import AccountUsage, amount, folded, month_figures
 from auditord_builtin.waldur.months import BillingMonth
-from auditord_builtin.waldur.planning import folded
 from auditord_hookspecs import AggregateQuery, AuditordError, MetaValue, Record, RecordQuery, Records, Window
 from auditord_hookspecs.query import (
     AllOf,

@@ -78,7 +78,7 @@ def added_up(entries: Iterable[Entry]) -> RawUsage:
     """Usage by account and user, whatever the case in which they are written."""
     sums: defaultdict[str | None, dict[str | None, Minutes]] = defaultdict(dict)
     for account, user, minutes in entries:
-        users, name = sums[_folded(account)], _folded(user)
+        users, name = sums[folded(account) or None], folded(user) or None
         before = users.get(name, {})
         users[name] = {key: before.get(key, Fraction()) + minutes.get(key, Fraction()) for key in {**before, **minutes}}
     return sums
@@ -134,6 +134,6 @@ def _entry(config: WaldurConfig, names: Sequence[str], group: Group) -> Entry:
     return None if account is None else str(account), None if user is None else str(user), minutes
 
 
-def _folded(name: str | None) -> str | None:
-    stripped = "" if name is None else name.strip().casefold()
-    return stripped or None
+def folded(name: str | None) -> str:
+    """A name as figures have it, empty if there is none: accounts and users are the same in any case."""
+    return (name or "").strip().casefold()

@@ -8,9 +8,11 @@ from uuid import UUID
 import click
 from pydantic import SecretStr
 
-from auditord_builtin.waldur.commands import KIND
+from auditord_builtin.waldur.commands import KIND, choose_source
 from auditord_builtin.waldur.config import WaldurConfig
-from auditord_builtin.waldur.history import History, Source, load_history
+from auditord_builtin.waldur.figure_sources import Source
+from auditord_builtin.waldur.history import History
+from auditord_builtin.waldur.loading import load_history
 from auditord_hookspecs import AuditordError, CommandContext, pass_context
 from auditord_hookspecs.config import parse_duration
 
@@ -34,13 +36,7 @@ _DAY = click.DateTime(formats=["%Y-%m-%d"])
 @click.command("load-history")
 @click.option("--start-date", type=_DAY, required=True, help="A day of the first month; whole months are loaded.")
 @click.option("--end-date", type=_DAY, required=True, help="A day of the last month.")
-@click.option(
-    "--source",
-    type=click.Choice([each.value for each in Source]),
-    default=Source.STORE.value,
-    show_default=True,
-    help="The record store, or Slurm's own accounting.",
-)
+@choose_source
 @click.option("--offering-uuid", type=click.UUID, help="Which offering, if several are configured.")
 @click.option("--instance", metavar="NAME", help="The same by its name in the configuration.")
 @click.option(
@@ -55,7 +51,22 @@ _DAY = click.DateTime(formats=["%Y-%m-%d"])
 @click.option(
     "--delay", callback=_duration, default="0s", show_default=True, help="A pause between months, such as 5s."
 )
-@click.option("--resource", "resources", multiple=True, metavar="ACCOUNT", help="Only this one; may be repeated.")
+@click.option(
+    "--resource",
+    "--resource-backend-id",
+    "resources",
+    multiple=True,
+    metavar="ACCOUNT",
+    help="Only this one; may be repeated.",
+)
+@click.option("--allow-decrease", is_flag=True, help="Let figures fall. Records must still be up to date.")
+@click.option(
+    "--reconcile-stale",
+    is_flag=True,
+    help="Set what Waldur has of accounts and users without any usage in the month to zero, also where nobody has any.",
+)
+@click.option("--skip-user-usage", is_flag=True, help="Load totals, and no amounts of users.")
+@click.option("--no-staff-check", is_flag=True, help="Try with any token: Waldur takes some months from others, too.")
 @pass_context
 def load_history_command(
     context: CommandContext,
@@ -70,13 +81,27 @@ def load_history_command(
     dry_run: bool,
     delay: timedelta,
     resources: Sequence[str],
+    allow_decrease: bool,
+    reconcile_stale: bool,
+    skip_user_usage: bool,
+    no_staff_check: bool,
 ) -> None:
     """Load the usage of past months into Waldur, with the token of a user of staff.
 
     Amounts are absolute: loading a month again changes nothing, and loads what failed. The exit code is 1 if a month
-    is not complete.
+    is not complete, 4 if the offering has no resource.
     """
-    wanted = History(start_date.date(), end_date.date(), Source(source), resources, delay)
+    wanted = History(
+        start_date.date(),
+        end_date.date(),
+        Source(source),
+        resources,
+        delay,
+        allow_decrease=allow_decrease,
+        reconcile_stale=reconcile_stale,
+        users=not skip_user_usage,
+        staff_check=not no_staff_check,
+    )
     token = _token(user_token, token_file)
     names = [context.chosen(KIND, instance)] if offering_uuid is None or instance else context.instances(KIND)
 

@@ -9,7 +9,10 @@ from auditord_builtin.waldur.client import AccessDenied, InvalidAnswer, Unreacha
 from auditord_builtin.waldur.outcomes import ResourceProgress
 
 AWAY_AFTER: Final = 3
-"""So many resources in a row that were not answered: Waldur is away, and the others are not tried."""
+"""So many resources in a row without an answer, or without permission: the others are not tried."""
+
+_MAY_BE_ALL: Final = (Unreachable, InvalidAnswer, AccessDenied)
+"""Faults that are perhaps not about the one resource."""
 
 Write = Callable[[ResourceProgress], Awaitable[None]]
 
@@ -26,7 +29,7 @@ class Isolation:
 
     def __init__(self, concurrency: int) -> None:
         self._concurrency = concurrency
-        self._silent = 0
+        self._in_vain = 0
         self.stopped: WaldurError | None = None
 
     async def each(self, waiting: Iterator[ResourceProgress], write: Write) -> None:
@@ -49,8 +52,8 @@ class Isolation:
             await write(resource)
         except WaldurError as error:
             resource.problems.append(str(error))
-            self._silent = self._silent + 1 if isinstance(error, Unreachable | InvalidAnswer) else 0
-            if isinstance(error, AccessDenied) or self._silent >= AWAY_AFTER:
+            self._in_vain = self._in_vain + 1 if isinstance(error, _MAY_BE_ALL) else 0
+            if self._in_vain >= AWAY_AFTER or (isinstance(error, AccessDenied) and error.for_all):
                 self.stopped = error
         else:
-            self._silent = 0
+            self._in_vain = 0

@@ -46,12 +46,15 @@ def tell_planned(task: str, present: date, components: Iterable[str], months: Se
             AMOUNT.labels(task, component, months_ago).set(float(_amount(month, component)))
 
 
-def tell_outcome(task: str, problems: int, closed: int, now: datetime) -> None:
+def tell_outcome(task: str, problems: int, closed: int) -> None:
     """Show how a report that reached its end went."""
     PROBLEMS.labels(task).set(problems)
     CLOSED.labels(task).set(closed)
-    if not problems:
-        LAST_SUCCESS.labels(task).set(now.timestamp())
+
+
+def tell_success(task: str, now: datetime) -> None:
+    """Show that a report was a success."""
+    LAST_SUCCESS.labels(task).set(now.timestamp())
 
 
 def _amount(month: PlannedMonth, component: str) -> Decimal:

@@ -11,6 +11,9 @@ from auditord_hookspecs import Window
 _WRITTEN: Final = re.compile(r"([0-9]{4})-(0[1-9]|1[0-2])")
 _MONTHS: Final = 12
 
+MADE_UP_FOR: Final = timedelta(days=1)
+"""How long a month that has ended is reported again, whatever is configured."""
+
 CLOCKS_APART: Final = timedelta(minutes=5)
 """So far may the server's clock be behind ours."""
 
@@ -83,13 +86,16 @@ class BillingMonth:
 def reported_months(now: datetime, zone: ZoneInfo, periods: int) -> list[BillingMonth]:
     """The present month and those before it, the oldest first: older Waldurs show what came last as the present usage.
 
+    For a day the month that has ended is among them in any case: its last minutes were not known before.
+
     Args:
         now: the present instant.
         zone: the zone of billing periods.
         periods: how many months in all, at least one.
     """
     months = [BillingMonth.of(now, zone)]
-    while len(months) < periods:
+    ended = BillingMonth.of(now - MADE_UP_FOR, zone)
+    while len(months) < periods or ended.first_day < months[0].first_day:
         months.insert(0, months[0].previous())
     return months
 

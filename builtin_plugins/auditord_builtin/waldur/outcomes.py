@@ -17,7 +17,7 @@ class ResourceOutcome:
         totals: what was written by component; nothing if all was there already.
         users: how many amounts of users were written.
         problems: what was not, and why; empty if everything is as planned now.
-        lost: totals that Waldur does not take because the month is over; nobody will ever be billed for them.
+        lost: amounts that Waldur does not take because the month is over, by the component (of a user, perhaps).
     """
 
     plan: ResourcePlan

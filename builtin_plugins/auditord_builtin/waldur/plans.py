@@ -8,9 +8,11 @@ from typing import Final, Literal, TypeAlias
 from uuid import UUID
 
 from auditord_builtin.waldur.client import ComponentUsage, ComponentUserUsage, Offering, OfferingUser, Resource
+from auditord_builtin.waldur.config import WaldurConfig
+from auditord_builtin.waldur.figures import folded
 
-Anomaly: TypeAlias = Literal["decrease", "stale", "ambiguous"]
-ANOMALIES: Final[tuple[Anomaly, ...]] = ("decrease", "stale", "ambiguous")
+Anomaly: TypeAlias = Literal["decrease", "stale", "ambiguous", "state"]
+ANOMALIES: Final[tuple[Anomaly, ...]] = ("decrease", "stale", "ambiguous", "state")
 
 NOTHING: Final = Decimal("0.00")
 
@@ -36,6 +38,30 @@ class Reported:
 
     totals: Sequence[ComponentUsage]
     users: Sequence[ComponentUserUsage]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What may be written.
+
+    Args:
+        stale: why the records are not up to date; None if they are.
+        allow_decrease: figures may fall.
+        omit_anomalous: of a resource with a figure that may not fall the other components are written.
+        reconcile_stale: amounts of accounts and users without any usage may fall to zero.
+        users: the amounts of users are written, too.
+    """
+
+    stale: str | None = None
+    allow_decrease: bool = False
+    omit_anomalous: bool = False
+    reconcile_stale: bool = False
+    users: bool = True
+
+    @classmethod
+    def of(cls, config: WaldurConfig, stale: str | None) -> "Rules":
+        """Those of the configuration."""
+        return cls(stale, config.allow_decrease, config.omit_anomalous_usage_components)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +122,17 @@ class PlannedMonth:
         held_back: what is not.
         accounts: names of accounts with usage that no resource has.
         users: names of users with usage that are no users of the offering.
+        reported: how many accounts are reported, with whatever figures.
     """
 
     plan: MonthPlan
     held_back: Sequence[HeldBack]
     accounts: Sequence[str]
     users: Sequence[str]
+    reported: int
+
+    @property
+    def held_back_whole(self) -> int:
+        """How many accounts have not even a part of their figures written."""
+        written = {folded(each.backend_id) for each in self.plan.resources}
+        return len({each.account for each in self.held_back} - written)

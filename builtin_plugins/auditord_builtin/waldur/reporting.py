@@ -1,42 +1,35 @@
 """One report: the last months and the present one, from the records to Waldur."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
-from decimal import Decimal
-from typing import Any, Final
 
 from auditord_builtin.waldur import metrics
-from auditord_builtin.waldur.client import DateIgnored, WaldurClient, WaldurError, open_client
+from auditord_builtin.waldur.client import AccessDenied, DateIgnored, WaldurClient, WaldurError, open_client
 from auditord_builtin.waldur.config import WaldurConfig
-from auditord_builtin.waldur.figures import month_figures
-from auditord_builtin.waldur.freshness import staleness
+from auditord_builtin.waldur.dates import DateCheck
+from auditord_builtin.waldur.figure_sources import FigureSource, Source
 from auditord_builtin.waldur.months import BillingMonth, moment_of, reported_months
 from auditord_builtin.waldur.outcomes import MonthOutcome
 from auditord_builtin.waldur.planning import plan_month
-from auditord_builtin.waldur.plans import MonthPlan, Offered, PlannedMonth, Reported
-from auditord_builtin.waldur.refusals import Refusals
+from auditord_builtin.waldur.plans import MonthPlan, Offered, PlannedMonth, Reported, Rules
+from auditord_builtin.waldur.refusals import Refusals, identity_of
+from auditord_builtin.waldur.state import ReportState
+from auditord_builtin.waldur.summary import Summary
 from auditord_builtin.waldur.writing import report_month
 from auditord_hookspecs import PluginContext
 
-_IGNORES_DATES: Final = "ignores_dates"
-"""In the state: the version of a Waldur that does."""
 
-_REFUSED: Final = "refused"
-"""In the state: see :class:`Refusals`."""
-
-LISTED: Final = 20
-"""How many names or problems a line of the log has."""
-
-
-class NotReported(WaldurError):
-    """Waldur does not have everything that it should."""
-
-
-async def report_usage(config: WaldurConfig, context: PluginContext) -> None:
+async def report_usage(config: WaldurConfig, context: PluginContext, source: Source = Source.STORE) -> None:
     """Bring Waldur up to date; nothing is sent of what is not known.
 
+    Args:
+        config: the instance.
+        context: its records and its state, or where sacct runs.
+        source: where the figures come from.
+
     Raises:
+        NothingReported: there was nothing that could be reported.
         WaldurError: Waldur could not be asked, or did not take something; the rest was reported.
     """
     async with open_client(
@@ -44,167 +37,120 @@ async def report_usage(config: WaldurConfig, context: PluginContext) -> None:
         show=context.show if context.dry_run else None,
         observe=lambda status: metrics.REQUESTS.labels(context.instance, status).inc(),
     ) as client:
-        await _Report(config, context, client).run()
+        await _Report(config, context, client, FigureSource(config, context, source)).run()
 
 
 class _Report:
     """A report on its way."""
 
-    def __init__(self, config: WaldurConfig, context: PluginContext, client: WaldurClient) -> None:
-        self._config, self._context, self._client = config, context, client
-        self._now = context.now()
-        self._as_of = self._now - config.lag
-        self._planned: list[PlannedMonth] = []
-        self._problems: list[str] = []
-        self._lost = 0
-        self._no_dates = False
-        self._state: dict[str, Any] = dict(context.state or {})  # Any: JSON of our own
-        self._refusals = Refusals(self._state.get(_REFUSED, {}), self._now)
+    def __init__(
+        self, config: WaldurConfig, context: PluginContext, client: WaldurClient, figures: FigureSource
+    ) -> None:
+        self._config, self._context, self._client, self._figures = config, context, client, figures
+        self._state = ReportState(context)
+        self._dates = DateCheck(client, self._state, figures.now)
+        self._summary = Summary(config, context, figures.now, figures.as_of)
+        self._months = reported_months(figures.as_of, config.zone, config.reporting_periods)
 
     async def run(self) -> None:
         """Report each month, the oldest first, and conclude."""
         offered = Offered(
             await self._client.offering(), await self._client.resources(), await self._client.offering_users()
         )
-        self._tell_components(offered)
-        stale = await staleness(self._config, self._context.records, self._now)
-        self._no_dates = await self._known_to_ignore_dates()
+        self._summary.offering(offered.offering)
+        self._refusals = await self._known_refusals()
+        await self._forget_dates_of_another_version()
+        rules = Rules.of(self._config, await self._figures.staleness())
         for month in self._months:
-            await self._month(offered, month, stale)
-        self._conclude()
+            await self._isolated(offered, month, rules)
+        self._summary.conclude()
 
-    @property
-    def _months(self) -> Sequence[BillingMonth]:
-        return reported_months(self._as_of, self._config.zone, self._config.reporting_periods)
+    async def _known_refusals(self) -> Refusals:
+        identity = identity_of(self._config, await self._client.me())
+        return Refusals(self._state.refused, self._figures.now, identity)
 
-    async def _known_to_ignore_dates(self) -> bool:
-        """Whether an earlier report has shown that this version of Waldur puts every month into the present one."""
-        version: str | None = self._state.get(_IGNORES_DATES)
-        return version is not None and version == (await self._client.version()).version
+    async def _forget_dates_of_another_version(self) -> None:
+        """Try months that are over again when the Waldur that put them into the present one is another."""
+        version = self._state.ignores_dates
+        if version is not None and version != (await self._client.version()).version:
+            self._state.ignores_dates = None
 
-    async def _month(self, offered: Offered, month: BillingMonth, stale: str | None) -> None:
-        moment, closed = self._moment(month), self._now >= month.window.stop
+    async def _isolated(self, offered: Offered, month: BillingMonth, rules: Rules) -> None:
+        """Report a month; its fault does not keep the next one from being reported.
+
+        Raises:
+            AccessDenied: the token is not valid; no request will succeed.
+            AuditordError: there are no figures.
+        """
+        try:
+            await self._month(offered, month, rules)
+        except DateIgnored as error:
+            self._state.ignores_dates = (await self._client.version()).version
+            self._summary.problem(str(error))
+        except WaldurError as error:
+            if isinstance(error, AccessDenied) and error.for_all:
+                raise
+            self._summary.problem(f"{month.name} was not reported any further: {error}")
+        finally:
+            await self._save()
+
+    async def _month(self, offered: Offered, month: BillingMonth, rules: Rules) -> None:
+        if not self._client.dry_run:
+            await self._dates.settle()
+        moment, closed = self._moment(month), self._figures.now >= month.window.stop
         if moment is None:
             self._context.log.info("%s: Waldur would take it for another month now; the next run will do", month.name)
             return
-        if closed and self._no_dates:
-            self._context.log.warning("%s: not reported, this Waldur does not know dates; it is too old", month.name)
+        if closed and self._state.ignores_dates is not None:
+            self._context.log.warning(
+                "%s: not reported, this Waldur does not know dates; it is too old (see reporting_periods)", month.name
+            )
             return
-        planned = plan_month(
-            self._config,
-            offered,
-            await self._reported(month),
-            month,
-            await month_figures(self._config, self._context.records, month, as_of=self._as_of),
-            moment=moment,
-            closed=closed,
-            stale=stale,
-        )
-        self._planned.append(planned)
-        self._tell_held_back(planned)
-        outcome = await report_month(self._client, self._without_refused(month, planned.plan))
-        self._tell_written(month, planned, outcome)
-        await self._note(month, outcome)
+        figures, reported = await self._figures.month(month), await self._reported(month)
+        planned = plan_month(self._config, offered, reported, month, figures, moment=moment, closed=closed, rules=rules)
+        self._summary.planned(planned)
+        await self._write(month, planned)
+
+    async def _write(self, month: BillingMonth, planned: PlannedMonth) -> None:
+        outcome = await report_month(self._client, self._without_refused(month, planned.plan), self._dates)
+        self._summary.written(month, planned, outcome)
+        self._note(month, outcome)
+        if outcome.stopped is not None:
+            raise outcome.stopped
 
     def _without_refused(self, month: BillingMonth, plan: MonthPlan) -> MonthPlan:
         """Leave out what Waldur refused a short while ago, and told of then."""
         wanted = [each for each in plan.resources if not self._refusals.has(month.name, each)]
-        self._lost += len(plan.resources) - len(wanted)
+        self._summary.closed(len(plan.resources) - len(wanted))
         return replace(plan, resources=wanted)
 
     def _moment(self, month: BillingMonth) -> datetime | None:
         """The instant to send; None while Waldur would take it for another month, or as one to come."""
-        present = moment_of(month, self._now)
+        now = self._figures.now
+        present = moment_of(month, now)
         # Waldur refuses instants to come: a clock of ours that is a second fast would have everything refused.
-        return present if present is None or self._now >= month.window.stop else moment_of(month, self._as_of)
+        return present if present is None or now >= month.window.stop else moment_of(month, self._figures.as_of)
 
     async def _reported(self, month: BillingMonth) -> Reported:
         return Reported(
             await self._client.component_usages(month.first_day), await self._client.user_usages(month.first_day)
         )
 
-    async def _note(self, month: BillingMonth, outcome: MonthOutcome) -> None:
-        """Remember what went wrong; a fault that will stay ends the report.
-
-        Raises:
-            WaldurError: nothing else will be taken, either.
-        """
+    def _note(self, month: BillingMonth, outcome: MonthOutcome) -> None:
+        """Remember what went wrong."""
         for resource in outcome.resources:
             name = f"{resource.plan.backend_id}, {month.name}"
             if resource.lost:
                 self._refusals.add(month.name, resource.plan)
-                self._tell_lost(name, resource.lost)
+                self._summary.lost(name, resource.lost)
             else:
-                self._problems += [f"{name}: {text}" for text in resource.problems]
-        if isinstance(outcome.stopped, DateIgnored):
-            # Not the end: the present month has a wrong amount until it is reported.
-            self._problems.append(str(outcome.stopped))
-            self._no_dates = True
-            self._state[_IGNORES_DATES] = (await self._client.version()).version
-        await self._save()
-        if outcome.stopped is not None and not isinstance(outcome.stopped, DateIgnored):
-            raise outcome.stopped
+                for text in resource.problems:
+                    self._summary.problem(f"{name}: {text}")
 
     async def _save(self) -> None:
-        state = {**self._state, _REFUSED: self._refusals.as_json([month.name for month in self._months])}
-        if not self._context.dry_run and state != {_REFUSED: {}, **(self._context.state or {})}:
-            await self._context.save_state(state)
-
-    def _tell_lost(self, name: str, lost: Mapping[str, Decimal]) -> None:
-        """Tell of what only staff may still report; no failure of the report, the next one would fare no better."""
-        self._lost += 1
-        right = ", ".join(f"{component} {amount}" for component, amount in lost.items())
-        self._context.log.error(
-            "%s: Waldur takes nothing more of this month from us, although %s is right: what is missing there is billed"
-            " to nobody until it is loaded with a token of staff (auditord waldur load-history)",
-            *(name, right),
-        )
-
-    def _tell_components(self, offered: Offered) -> None:
-        taken = {component.type for component in offered.offering.components if component.takes_usage}
-        if missing := [name for name in self._config.backend_components if name not in taken]:
-            self._context.log.warning("the offering takes no usage of %s: not reported", ", ".join(missing))
-
-    def _tell_held_back(self, planned: PlannedMonth) -> None:
-        for held in planned.held_back:
-            if self._context.dry_run:
-                self._context.show(held.text)
-            else:
-                self._context.log.warning("%s", held.text)
-
-    def _tell_written(self, month: BillingMonth, planned: PlannedMonth, outcome: MonthOutcome) -> None:
-        totals = sum(len(each.totals) for each in outcome.resources)
-        users = sum(each.users for each in outcome.resources)
-        done = "would be written" if self._context.dry_run else "written"
-        self._context.show(
-            f"{month.name}: {totals} totals and {users} amounts of users {done}, of {len(planned.plan.resources)}"
-            f" resources; {len(planned.held_back)} resources held back"
-        )
-
-    def _conclude(self) -> None:
-        """Tell of names without a counterpart, and of what was not taken.
-
-        Raises:
-            NotReported: something was not.
-        """
-        self._tell_names(
-            "accounts have usage and no resource", {name for each in self._planned for name in each.accounts}
-        )
-        self._tell_names(
-            "users have usage and are no offering users", {name for each in self._planned for name in each.users}
-        )
-        if not self._context.dry_run:
-            present = BillingMonth.of(self._as_of, self._config.zone).first_day
-            metrics.tell_planned(self._context.instance, present, self._config.backend_components, self._planned)
-            metrics.tell_outcome(self._context.instance, len(self._problems), self._lost, self._now)
-        if self._problems:
-            raise NotReported(f"{len(self._problems)} figures are not in Waldur: {_listed(self._problems, '; ')}")
-
-    def _tell_names(self, what: str, names: set[str]) -> None:
-        if names:
-            self._context.log.warning("%d %s: %s", len(names), what, _listed(sorted(names), ", "))
+        self._state.refused = self._refusals.as_json(_names(self._months))
+        await self._state.save()
 
 
-def _listed(texts: Sequence[str], separator: str) -> str:
-    rest = [f"and {len(texts) - LISTED} more"] if len(texts) > LISTED else []
-    return separator.join([*texts[:LISTED], *rest])
+def _names(months: Sequence[BillingMonth]) -> Sequence[str]:
+    return [month.name for month in months]

@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import TypeAlias
 from uuid import UUID
 
-from auditord_builtin.waldur.client import ComponentUsage, ComponentUserUsage, WaldurClient
+from auditord_builtin.waldur.client import ComponentUsage, ComponentUserUsage, Refused, WaldurClient
 from auditord_builtin.waldur.client.payloads import MAX_USERNAME, UserUsage, user_usage
 from auditord_builtin.waldur.isolation import Isolation
 from auditord_builtin.waldur.outcomes import ResourceProgress
@@ -45,14 +45,21 @@ class UserWriting:
         for component, amounts in _by_component_then_user(resource.plan.users).items():
             row = self._row(resource, component)
             if row is not None:
-                await self._users_below(resource, row, [
+                await self._users_below(resource, component, row, [
                     user_usage(name, self._plan.moment, amount, self._plan.links.get(name))
                     for name, amount in _acceptable(resource, amounts)
                     if self._differs(row, name, amount)
                 ])  # fmt: skip
 
-    async def _users_below(self, resource: ResourceProgress, row: UUID | str, usages: Sequence[UserUsage]) -> None:
-        reasons = await self._client.set_user_usages(row, usages)
+    async def _users_below(
+        self, resource: ResourceProgress, component: str, row: UUID | str, usages: Sequence[UserUsage]
+    ) -> None:
+        try:
+            reasons = await self._client.set_user_usages(row, usages)
+        except Refused as error:
+            if error.about_a_closed_month:
+                resource.lost = {f"{component} of {each.username}": Decimal(each.usage) for each in usages}
+            raise
         resource.users += len(usages) - len(reasons)
         resource.problems += [f"user {name}: {reason}" for name, reason in reasons.items()]
 

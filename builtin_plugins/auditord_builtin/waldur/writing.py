@@ -9,18 +9,25 @@ from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from uuid import UUID
 
-from auditord_builtin.waldur.client import ComponentUsage, DateIgnored, Refused, WaldurClient, WaldurError
+from auditord_builtin.waldur.client import ComponentUsage, Refused, WaldurClient, WaldurError
+from auditord_builtin.waldur.dates import Amounts, DateCheck
 from auditord_builtin.waldur.isolation import Isolation
 from auditord_builtin.waldur.outcomes import MonthOutcome, ResourceProgress
 from auditord_builtin.waldur.plans import MonthPlan
 from auditord_builtin.waldur.user_writing import Rows, UserWriting
 
 
-async def report_month(client: WaldurClient, plan: MonthPlan) -> MonthOutcome:
-    """Write what differs from what is there; with a client for a dry run, only show it. Faults are in the outcome."""
+async def report_month(client: WaldurClient, plan: MonthPlan, dates: DateCheck) -> MonthOutcome:
+    """Write what differs from what is there; with a client for a dry run, only show it. Faults are in the outcome.
+
+    Args:
+        client: of the offering.
+        plan: the month.
+        dates: verifies the first amount of a month that is over.
+    """
     isolation = Isolation(client.concurrency)
     resources = [ResourceProgress(each) for each in plan.resources]
-    writing = _TotalWriting(client, plan, isolation)
+    writing = _TotalWriting(client, plan, dates, isolation)
     try:
         rows = await writing.write(resources)
         await UserWriting(client, plan, rows).write(resources, isolation)
@@ -32,8 +39,8 @@ async def report_month(client: WaldurClient, plan: MonthPlan) -> MonthOutcome:
 class _TotalWriting:
     """The totals of a month that are being written."""
 
-    def __init__(self, client: WaldurClient, plan: MonthPlan, isolation: Isolation) -> None:
-        self._client, self._plan, self._isolation = client, plan, isolation
+    def __init__(self, client: WaldurClient, plan: MonthPlan, dates: DateCheck, isolation: Isolation) -> None:
+        self._client, self._plan, self._dates, self._isolation = client, plan, dates, isolation
         self._rows: Rows = {}
 
     async def write(self, resources: Sequence[ResourceProgress]) -> Rows:
@@ -57,30 +64,28 @@ class _TotalWriting:
             DateIgnored: it is not.
         """
         for resource in waiting:
-            await self._isolation.one(resource, self._total)
+            await self._isolation.one(resource, self._first_total)
             if self._isolation.stopped is not None:
                 return
             if resource.written:
-                await self._verify(resource)
+                await self._dates.settle(answered=True)
                 return
 
-    async def _verify(self, resource: ResourceProgress) -> None:
-        # The amount and not just a row: the month may have had one before, and an old server would not have touched it.
-        rows = await self._client.component_usages(self._plan.month, resource.plan.uuid)
-        there = {(row.type, row.usage) for row in rows if row.billing_period in {None, self._plan.month}}
-        if not there.issuperset(resource.written.items()):
-            raise DateIgnored(
-                f"{resource.plan.backend_id}: Waldur took the usage of {self._plan.month:%Y-%m} and does not have it"
-                f" there: it does not know dates, and has it in the present month now, until that is reported again."
-                f" Nothing else of months that are over was sent; they need a newer Waldur"
-            )
+    async def _first_total(self, resource: ResourceProgress) -> None:
+        if not (amounts := self._amounts(resource)):
+            return
+        await self._dates.announce(resource.plan, self._plan.month, amounts)
+        try:
+            await self._set(resource, amounts)
+        except Refused:
+            await self._dates.withdraw(resource.plan)
+            raise
 
     async def _total(self, resource: ResourceProgress) -> None:
-        amounts = {
-            name: amount for name, amount in resource.plan.totals.items() if self._differs(resource, name, amount)
-        }
-        if not amounts:
-            return
+        if amounts := self._amounts(resource):
+            await self._set(resource, amounts)
+
+    async def _set(self, resource: ResourceProgress, amounts: Amounts) -> None:
         try:
             await self._client.set_usage(resource.plan.uuid, self._plan.moment, amounts)
         except Refused as error:
@@ -88,6 +93,10 @@ class _TotalWriting:
                 resource.lost = amounts
             raise
         resource.written = amounts
+
+    def _amounts(self, resource: ResourceProgress) -> Amounts:
+        """The totals that are not there."""
+        return {name: amount for name, amount in resource.plan.totals.items() if self._differs(resource, name, amount)}
 
     def _differs(self, resource: ResourceProgress, component: str, amount: Decimal) -> bool:
         return [row.usage for row in self._rows.get((resource.plan.uuid, component), ())] != [amount]

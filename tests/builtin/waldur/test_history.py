@@ -11,8 +11,10 @@ from click.testing import CliRunner, Result
 
 from auditord.testing import FakeCommandContext, FakePluginContext, make_record
 from auditord_builtin.waldur.client import Clock
-from auditord_builtin.waldur.history import History, load_history
+from auditord_builtin.waldur.history import History
 from auditord_builtin.waldur.history_command import load_history_command
+from auditord_builtin.waldur.loading import load_history
+from auditord_builtin.waldur.summary import NothingReported
 from auditord_hookspecs import CommandFailed, Record
 from tests.waldur_server import STAFF_TOKEN, TOKEN, FakeWaldur, Fault, fake_waldur, throttled
 from tests.waldur_settings import OFFERING, waldur_config
@@ -135,7 +137,7 @@ def test_a_month_that_fails_does_not_keep_the_others_out_and_is_loaded_by_the_ne
 
 def test_a_month_in_which_waldur_is_away_does_not_keep_the_others_out(site: Site) -> None:
     asked_to_wait = throttled(10_000)
-    site.waldur.fail("GET /api/marketplace-component-usages/", None, None, None, asked_to_wait)
+    site.waldur.fail("GET /api/marketplace-component-usages/", None, None, None, None, asked_to_wait)
     result = site.load()
     assert result.exit_code == 1
     assert "❌ Failed to process 2026-01: GET /api/marketplace-component-usages/ was answered 429" in result.output
@@ -160,7 +162,10 @@ def test_an_old_server_ends_it_all_after_one_amount(site: Site) -> None:
     result = site.load()
     assert result.exit_code == 1
     assert "it does not know dates" in result.output
-    assert len(site.waldur.bodies("set_usage")) == 1
+    assert [usage["amount"] for body in site.waldur.bodies("set_usage") for usage in body["usages"]] == [
+        *("0.60", "1200.00"),
+        *("0.00", "0.00"),
+    ]
     assert "Processing month 2/4" not in result.output
     assert "❌ Historical usage loading failed for 4 of 4 months:" in result.output
     assert "   2026-01: not tried, see above\n" in result.output
@@ -189,7 +194,7 @@ def test_only_the_resources_that_are_asked_for(site: Site) -> None:
 def test_an_offering_without_resources(site: Site) -> None:
     site.waldur.resources = {"new": ("", "OK")}
     result = site.load()
-    assert result.exit_code == 0
+    assert isinstance(result.exception, NothingReported)
     assert result.output.count("ℹ️ No active resources found for offering, skipping month") == 4  # noqa: RUF001 the same
 
 
@@ -204,6 +209,92 @@ def test_figures_that_would_fall_are_held_back(site: Site) -> None:
     site.options["allow_decrease"] = True
     assert site.load().exit_code == 0
     assert site.waldur.totals("2026-01")["acct1", "cpu"] == "0.90"
+
+
+def test_figures_fall_where_that_is_allowed(site: Site) -> None:
+    site.load()
+    site.context.stored = [*RECORDS[:1], job(2, datetime(2026, 1, 5, tzinfo=UTC), hours=50), *RECORDS[2:]]
+    result = site.load("--allow-decrease")
+    assert result.exit_code == 0, result.output
+    assert site.waldur.totals("2026-01")["acct1", "cpu"] == "0.90"
+
+
+def test_a_month_that_is_not_complete_has_no_tick_mark(site: Site) -> None:
+    site.load()
+    site.context.stored = [*RECORDS[:1], job(2, datetime(2026, 1, 5, tzinfo=UTC), hours=50), *RECORDS[2:]]
+    result = site.load()
+    assert "✅ Completed processing 2026-01" not in result.output
+    assert "❌ 2026-01 is not complete in Waldur" in result.output
+    assert "✅ Completed processing 2026-02" in result.output
+
+
+def test_idle_resources_that_share_an_account_are_no_failure(site: Site) -> None:
+    site.waldur.resources |= {"idle2": ("ACCT3", "OK")}
+    result = site.load()
+    assert result.exit_code == 0, result.output
+    assert ("acct3", "cpu") not in site.waldur.totals("2026-03")
+    site.context.stored = [*RECORDS, job(6, datetime(2026, 1, 5, tzinfo=UTC), account="acct3")]
+    result = site.load()
+    assert "⚠️ acct3, 2026-01: held back: 2 resources have this backend_id: idle, idle2" in result.output
+    assert result.exit_code == 1
+
+
+def test_totals_alone(site: Site) -> None:
+    result = site.load("--skip-user-usage")
+    assert result.exit_code == 0, result.output
+    assert site.waldur.totals("2026-01")["acct1", "cpu"] == "1.20"
+    assert site.waldur.user_amounts("2026-01") == {}
+    site.load()
+    assert site.waldur.user_amounts("2026-01")["acct1", "cpu", "bob"] == "0.60"
+    renamed = job(3, datetime(2026, 1, 6, tzinfo=UTC), user="robert")
+    site.context.stored = [*RECORDS[:2], renamed, *RECORDS[3:]]
+    assert site.load("--skip-user-usage").exit_code == 0, "what is not written cannot fall"
+    assert site.waldur.user_amounts("2026-01")["acct1", "cpu", "bob"] == "0.60"
+
+
+def test_amounts_that_nobody_consumed_are_set_to_zero_when_asked(site: Site) -> None:
+    site.load()
+    renamed = job(3, datetime(2026, 1, 6, tzinfo=UTC), user="robert")
+    site.context.stored = [*RECORDS[1:2], renamed, RECORDS[4]]  # nothing in December; of acct2 only March
+    assert site.load().exit_code == 1
+    result = site.load("--reconcile-stale")
+    assert result.exit_code == 0, result.output
+    assert set(site.waldur.totals("2025-12").values()) == {"0.00"}
+    assert site.waldur.user_amounts("2025-12")["acct1", "cpu", "alice"] == "0.00"
+    users = site.waldur.user_amounts("2026-01")
+    assert (users["acct1", "cpu", "bob"], users["acct1", "cpu", "robert"]) == ("0.00", "0.60")
+    assert site.waldur.totals("2026-01")["acct1", "cpu"] == "1.20"
+    assert site.waldur.totals("2026-01")["Acct2", "cpu"] == "0.00"
+
+
+def test_a_decrease_of_who_consumed_something_is_not_reconciled(site: Site) -> None:
+    site.load()
+    site.context.stored = [*RECORDS[:1], job(2, datetime(2026, 1, 5, tzinfo=UTC), hours=50), *RECORDS[2:]]
+    result = site.load("--reconcile-stale")
+    assert result.exit_code == 1
+    assert "cpu would go from 1.20 to 0.90 (alice from 0.60 to 0.30)" in result.output
+
+
+def test_records_that_are_not_up_to_date_reconcile_nothing(site: Site) -> None:
+    site.load()
+    site.context.stored = RECORDS[1:4]
+    result = site.load("--reconcile-stale", "--allow-decrease")
+    assert result.exit_code == 1
+    assert "but the records are not up to date" in result.output
+    assert site.waldur.totals("2025-12")["acct1", "cpu"] == "0.60"
+
+
+def test_a_token_that_is_not_one_of_staff_may_be_tried(site: Site) -> None:
+    site.waldur.components = {"cpu": "limit", "mem": "limit"}
+    result = site.load("--no-staff-check", token=None)
+    assert result.exit_code == 0, result.output
+    assert site.waldur.asked("GET /api/users") == []
+    assert site.waldur.totals("2026-01")["acct1", "cpu"] == "1.20"
+
+
+def test_a_resource_by_the_agents_name_of_the_option(site: Site) -> None:
+    assert site.load("--resource-backend-id", "acct2").exit_code == 0
+    assert {account for account, _ in site.waldur.totals("2026-01")} == {"Acct2"}
 
 
 def test_figures_of_sacct(site: Site) -> None:

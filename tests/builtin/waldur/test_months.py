@@ -63,5 +63,7 @@ def test_months_east_and_west_of_utc(zone: str, name: str, start: str, stop: str
 def test_the_oldest_month_is_reported_first() -> None:
     now = datetime(2025, 1, 1, 0, 30, tzinfo=UTC)
     assert [month.name for month in reported_months(now, ZoneInfo("UTC"), 3)] == ["2024-11", "2024-12", "2025-01"]
+    assert [month.name for month in reported_months(now, ZoneInfo("UTC"), 1)] == ["2024-12", "2025-01"]
+    assert [month.name for month in reported_months(now + timedelta(days=1), ZoneInfo("UTC"), 1)] == ["2025-01"]
     west = reported_months(now, ZoneInfo("America/New_York"), 2)
     assert [month.name for month in west] == ["2024-11", "2024-12"], "there it is still December"

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any, Final
 
 import pytest
@@ -10,11 +11,13 @@ from prometheus_client.registry import Collector
 
 from auditord.testing import FakePluginContext, make_record
 from auditord_builtin.waldur import metrics
-from auditord_builtin.waldur.client import AccessDenied
+from auditord_builtin.waldur.client import AccessDenied, WaldurError
 from auditord_builtin.waldur.config import WaldurConfig
-from auditord_builtin.waldur.reporting import NotReported, report_usage
+from auditord_builtin.waldur.figure_sources import Source
+from auditord_builtin.waldur.reporting import report_usage
+from auditord_builtin.waldur.summary import NothingReported, NotReported
 from auditord_hookspecs import Record
-from tests.waldur_server import STAFF_TOKEN, TOKEN, FakeWaldur, Fault, fake_waldur
+from tests.waldur_server import RESET_AFTER, STAFF_TOKEN, TOKEN, FakeWaldur, Fault, fake_waldur, uuid_of
 from tests.waldur_settings import waldur_config
 
 pytestmark = pytest.mark.anyio
@@ -164,7 +167,8 @@ async def test_two_resources_of_one_account_are_no_reason_to_bill_it_twice(
     waldur: FakeWaldur, caplog: pytest.LogCaptureFixture
 ) -> None:
     waldur.resources = {"one": ("acct1", "OK"), "again": ("ACCT1", "OK")}
-    await report_usage(settings(waldur), context_of(job(1)))
+    with pytest.raises(NothingReported):
+        await report_usage(settings(waldur), context_of(job(1)))
     assert waldur.rows == []
     assert "2 resources have this backend_id: one, again" in caplog.text
 
@@ -261,6 +265,89 @@ async def test_a_server_that_ignores_dates_is_found_out_once(
     assert waldur.totals("2026-01") == {("acct1", "cpu"): "6.00"}
 
 
+OLD_AND_NEW: Final = (job(1, start=datetime(2026, 2, 3, tzinfo=UTC), hours=50), job(2, start=NOW - 30 * HOUR, hours=10))
+"""Of February 30.00, of March 6.00."""
+
+
+@pytest.mark.parametrize("before", [None, 5])
+async def test_an_amount_that_a_server_without_dates_put_into_the_present_month_is_taken_back(
+    waldur: FakeWaldur, before: int | None
+) -> None:
+    waldur.knows_dates, waldur.components = False, {"cpu": "usage"}
+    if before is not None:
+        await report_usage(settings(waldur, reporting_periods=1), context_of(job(2, hours=before)))
+    context = context_of(*OLD_AND_NEW)
+    with pytest.raises(NotReported, match=r"put it into 2026-03, where it has been taken back"):
+        await report_usage(settings(waldur), context)
+    assert waldur.totals("2026-03") == {("acct1", "cpu"): "6.00", ("acct2", "cpu"): "0.00"}
+    assert value(metrics.HELD_BACK, "test", "decrease") == 0
+    context.stored = [*OLD_AND_NEW, job(3)]
+    await report_usage(settings(waldur), context)
+    assert waldur.totals("2026-03")["acct1", "cpu"] == "6.60"
+
+
+async def test_what_is_taken_back_is_not_a_licence_to_let_figures_fall(
+    waldur: FakeWaldur, caplog: pytest.LogCaptureFixture
+) -> None:
+    await report_usage(settings(waldur, reporting_periods=1), context_of(job(2, start=NOW - 30 * HOUR, hours=20)))
+    waldur.knows_dates = False
+    with pytest.raises(NotReported, match="taken back"):
+        await report_usage(settings(waldur), context_of(*OLD_AND_NEW))
+    assert waldur.totals("2026-03")["acct1", "cpu"] == "12.00", "as it was before"
+    assert "cpu would go from 12.00 to 6.00" in caplog.text
+
+
+async def test_an_amount_in_the_wrong_month_is_taken_back_by_the_next_report_where_this_one_was_cut_off(
+    waldur: FakeWaldur,
+) -> None:
+    class Killed(FakePluginContext):
+        """Ends when the amount is on its way."""
+
+        async def save_state(self, state: Any) -> None:  # Any: JSON
+            await super().save_state(state)
+            if "probes" in state:
+                waldur.fail(SET_USAGE, RESET_AFTER)
+                waldur.always["GET"] = Fault(401)
+
+    await report_usage(settings(waldur, reporting_periods=1), context_of(job(2, hours=5)))
+    waldur.knows_dates = False
+    killed = Killed(stored=OLD_AND_NEW, moment=NOW, instance="test")
+    with pytest.raises(WaldurError):
+        await report_usage(settings(waldur), killed)
+    assert waldur.totals("2026-03")["acct1", "cpu"] == "30.00"
+    waldur.always.clear()
+    context = FakePluginContext(stored=OLD_AND_NEW, moment=NOW, state=killed.state)
+    with pytest.raises(NotReported, match="taken back"):
+        await report_usage(settings(waldur), context)
+    assert waldur.totals("2026-03")["acct1", "cpu"] == "6.00"
+    assert "probes" not in context.state
+
+
+async def test_an_amount_that_arrived_although_its_report_was_cut_off_stays(waldur: FakeWaldur) -> None:
+    waldur.fail("GET /api/marketplace-component-usages/", None, None, Fault(400, body=b"{}"))
+    context = context_of(*OLD_AND_NEW)
+    with pytest.raises(NotReported, match=r"2026-02 was not reported any further: .* answered 400"):
+        await report_usage(settings(waldur), context)
+    assert (waldur.totals("2026-02")["acct1", "cpu"], waldur.totals("2026-03")["acct1", "cpu"]) == ("30.00", "6.00")
+    assert "probes" not in context.state
+
+
+async def test_an_amount_in_a_month_that_is_over_by_now_is_told_of(waldur: FakeWaldur) -> None:
+    waldur.knows_dates = False
+    probe = {"resource": str(uuid_of("one")), "backend_id": "acct1", "month": "2026-01-01", "present": "2026-02-01"}
+    amounts = {"written": {"cpu": "30.00"}, "before": {"cpu": "5.00"}}
+    context = context_of(job(2, hours=10))
+    context.state = {"probes": [{**probe, **amounts}]}
+    waldur.now = datetime(2026, 2, 20, tzinfo=UTC)
+    await report_usage(settings(waldur, reporting_periods=1), context_of(
+        job(1, start=datetime(2026, 2, 3, tzinfo=UTC), hours=50), moment=waldur.now
+    ))  # fmt: skip
+    waldur.now = NOW
+    with pytest.raises(NotReported, match=r"acct1: 2026-02 has the usage of 2026-01, cpu 30.00 instead of 5.00"):
+        await report_usage(settings(waldur), context)
+    assert "probes" not in context.state
+
+
 async def test_what_was_refused_fails_the_run_and_no_other_resource(waldur: FakeWaldur) -> None:
     waldur.fail(SET_USAGE, Fault(400, body=b'{"resource": ["No plan."]}'))
     before = value(metrics.LAST_SUCCESS, "refused")
@@ -310,3 +397,206 @@ async def test_the_present_month_waits_until_waldur_calls_it_the_same(
     context = context_of(job(1, start=waldur.now - 2 * HOUR), moment=waldur.now)
     await report_usage(settings(waldur, timezone=zone, reporting_periods=1), context)
     assert sorted({body["date"][:7] for body in waldur.bodies("set_usage")} - {"2026-03"}) == months
+
+
+# -- success ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_month_of_which_everything_is_held_back_is_no_success(waldur: FakeWaldur) -> None:
+    both = (job(1, hours=5), job(2, hours=5, account="acct2"))
+    await report_usage(settings(waldur), context_of(*both, instance="held"))
+    assert value(metrics.LAST_SUCCESS, "held") == NOW.timestamp()
+    fewer = context_of(job(1), job(2, account="acct2"), instance="held", moment=NOW + timedelta(minutes=30))
+    with pytest.raises(NothingReported, match="2026-03: all 2 resources are held back") as raised:
+        await report_usage(settings(waldur), fewer)
+    assert raised.value.exit_status == 4
+    assert value(metrics.LAST_SUCCESS, "held") == NOW.timestamp()
+    fewer.stored = [job(1), job(2, hours=5, account="acct2")]
+    await report_usage(settings(waldur), fewer)
+    assert value(metrics.LAST_SUCCESS, "held") == fewer.moment.timestamp(), "one of two is told of in its own metric"
+
+
+@pytest.mark.parametrize(
+    ("resources", "components", "options", "words"),
+    [
+        ({}, {"cpu": "usage"}, {}, "no resource with a backend_id: nothing"),
+        ({"one": ("acct1", "OK")}, {"cpu": "usage"}, {"account_prefixes": ["hpc_"]}, "that begins with hpc_: nothing"),
+        ({"one": ("acct1", "Erred")}, {"cpu": "usage"}, {}, "all 1 resources are held back"),
+        ({"one": ("acct1", "OK")}, {"cpu": "fixed"}, {}, "takes no usage of any component"),
+    ],
+)
+async def test_an_offering_with_nothing_to_report_to_is_no_success(
+    waldur: FakeWaldur,
+    resources: dict[str, tuple[str, str]],
+    components: dict[str, str],
+    options: dict[str, Any],
+    words: str,
+) -> None:
+    waldur.resources, waldur.components = resources, components
+    with pytest.raises(NothingReported, match=words):
+        await report_usage(settings(waldur, **options), context_of(job(1), instance="empty"))
+    assert value(metrics.LAST_SUCCESS, "empty") is None
+
+
+async def test_a_resource_in_state_erred_is_told_of_and_no_failure(
+    waldur: FakeWaldur, caplog: pytest.LogCaptureFixture
+) -> None:
+    waldur.resources = {"one": ("acct1", "Erred"), "two": ("acct2", "OK"), "three": ("acct3", "Updating")}
+    records = [job(number, account=f"acct{number}") for number in (1, 2, 3)]
+    context = context_of(*records, instance="erred")
+    await report_usage(settings(waldur), context)
+    assert waldur.totals("2026-03") == {("acct2", "cpu"): "0.60", ("acct3", "cpu"): "0.60"}
+    assert value(metrics.HELD_BACK, "erred", "state") == 1
+    assert value(metrics.LAST_SUCCESS, "erred") == NOW.timestamp()
+    assert "acct1, 2026-03: held back: its state is Erred, in which Waldur takes no usage" in caplog.text
+    assert {made.status for made in waldur.requests} == {200, 201}, "and Waldur is not asked to refuse it"
+    waldur.resources["one"] = ("acct1", "OK")
+    await report_usage(settings(waldur), context)
+    assert waldur.totals("2026-03")["acct1", "cpu"] == "0.60"
+
+
+# -- faults of one month ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("request_", [SET_USAGE, "GET /api/marketplace-component-usages/"])
+async def test_a_month_that_is_denied_does_not_keep_the_next_one_from_being_reported(
+    waldur: FakeWaldur, request_: str
+) -> None:
+    february = job(1, start=datetime(2026, 2, 3, tzinfo=UTC), hours=5)
+    waldur.fail(request_, Fault(403, body=b'{"detail": "You do not have permission."}'))
+    with pytest.raises(NotReported, match=r"2026-02.* answered 403"):
+        await report_usage(settings(waldur), context_of(february, job(2)))
+    assert waldur.totals("2026-03")["acct1", "cpu"] == "0.60"
+
+
+async def test_a_resource_that_is_denied_does_not_keep_the_others_out(waldur: FakeWaldur) -> None:
+    waldur.fail(SET_USAGE, Fault(403, body=b"{}"))
+    with pytest.raises(NotReported, match="1 figures are not in Waldur: acct1, 2026-03"):
+        await report_usage(settings(waldur), context_of(job(1), job(2, account="acct2")))
+    assert waldur.totals("2026-03") == {("acct2", "cpu"): "0.60"}
+
+
+async def test_a_token_that_is_no_more_valid_ends_the_run(waldur: FakeWaldur) -> None:
+    waldur.always[SET_USAGE] = Fault(401, body=b"{}")
+    february = job(1, start=datetime(2026, 2, 3, tzinfo=UTC), hours=5)
+    with pytest.raises(AccessDenied):
+        await report_usage(settings(waldur), context_of(february, job(2)))
+    assert len(waldur.asked(WRITES)) == 1
+
+
+async def test_a_new_token_or_role_is_a_reason_to_try_again_at_once(waldur: FakeWaldur) -> None:
+    february = job(1, start=datetime(2026, 2, 3, tzinfo=UTC), hours=5)
+    context = context_of(february, job(2))
+    provider = settings(waldur, waldur_api_token=TOKEN)
+    await report_usage(provider, context)
+    await report_usage(provider, context)
+    assert sum(body["date"].startswith("2026-02") for body in waldur.bodies("set_usage")) == 1
+    assert TOKEN not in str(context.state)
+    await report_usage(settings(waldur, waldur_api_token=STAFF_TOKEN), context)
+    assert waldur.totals("2026-02") == {("acct1", "cpu"): "3.00"}
+    february = job(1, start=datetime(2026, 2, 3, tzinfo=UTC), hours=6)
+    context.stored = [february, job(2)]
+    await report_usage(provider, context)
+    waldur.staff = True  # the same token
+    await report_usage(provider, context)
+    assert waldur.totals("2026-02") == {("acct1", "cpu"): "3.60"}
+
+
+async def test_users_of_a_month_that_is_over_are_lost_as_its_totals_are(
+    waldur: FakeWaldur, caplog: pytest.LogCaptureFixture
+) -> None:
+    start = datetime(2026, 2, 3, tzinfo=UTC)
+    await report_usage(settings(waldur), context_of(job(1, start=start, hours=5), job(2)))
+    other = context_of(job(1, start=start, hours=5, user="carol"), job(2), instance="users")
+    await report_usage(settings(waldur, waldur_api_token=TOKEN, allow_decrease=True), other)
+    assert "although cpu of carol 3.00, cpu of alice 0.00 is right" in caplog.text
+    assert value(metrics.CLOSED, "users") == 1
+    waldur.requests.clear()
+    await report_usage(settings(waldur, waldur_api_token=TOKEN, allow_decrease=True), other)
+    assert waldur.asked(WRITES) == []
+
+
+# -- the end of a month -----------------------------------------------------------------------------------------------
+
+
+async def across_the_end_of_march(waldur: FakeWaldur, **options: Any) -> None:  # Any: as they would stand in a file
+    """Report every half hour while a job with 60 cores runs on."""
+    running = job(1, start=datetime(2026, 3, 31, 20, tzinfo=UTC), hours=None)
+    for half_hours in range(9):
+        waldur.now = datetime(2026, 3, 31, 22, 20, tzinfo=UTC) + half_hours * HOUR / 2
+        await report_usage(settings(waldur, **options), context_of(running, moment=waldur.now, instance="end"))
+
+
+@pytest.mark.parametrize("periods", [1, 2])
+async def test_the_last_minutes_of_a_month_are_made_up_for(waldur: FakeWaldur, periods: int) -> None:
+    await across_the_end_of_march(waldur, reporting_periods=periods)
+    assert waldur.totals("2026-03")["acct1", "cpu"] == "2.40", "all four hours of it"
+
+
+async def test_what_a_provider_loses_at_the_end_of_a_month_is_as_documented(
+    waldur: FakeWaldur, caplog: pytest.LogCaptureFixture
+) -> None:
+    await across_the_end_of_march(waldur, waldur_api_token=TOKEN)
+    assert waldur.totals("2026-03")["acct1", "cpu"] == "2.15", "the last report was at 23:50, with a lag of 15 minutes"
+    missing = Decimal("2.40") - Decimal(waldur.totals("2026-03")["acct1", "cpu"])
+    assert missing / Decimal("0.60") * 60 <= 15 + 30, "minutes: lag and interval"
+    assert "acct1, 2026-03: Waldur takes nothing more of this month from us, although cpu 2.40 is right" in caplog.text
+    assert value(metrics.CLOSED, "end") == 1
+
+
+# -- options ----------------------------------------------------------------------------------------------------------
+
+
+async def test_of_a_resource_whose_memory_would_fall_the_processors_may_be_reported(
+    waldur: FakeWaldur, caplog: pytest.LogCaptureFixture
+) -> None:
+    components = {"cpu": {"unit_factor": 6000}, "mem": {}}
+    two = (job(1, hours=2), job(2, hours=1, account="acct2"))
+    await report_usage(settings(waldur, backend_components=components), context_of(*two))
+    less_memory = make_record(
+        "job-1",
+        start=NOW - 10 * HOUR,
+        runtime=3 * HOUR,
+        cores=60,
+        components={"Memory": 512},
+        account="acct1",
+        user_id="alice",
+        site_id="cluster",
+    )
+    context = context_of(less_memory, two[1])
+    await report_usage(settings(waldur, backend_components=components), context)
+    assert waldur.totals("2026-03")["acct1", "cpu"] == "1.20"
+    omitting = settings(waldur, backend_components=components, omit_anomalous_usage_components=True)
+    await report_usage(omitting, context)
+    assert waldur.totals("2026-03")["acct1", "cpu"] == "1.80"
+    assert waldur.user_amounts("2026-03")["acct1", "cpu", "alice"] == "1.80"
+    assert waldur.totals("2026-03")["acct1", "mem"] == "122880.00"
+    assert waldur.user_amounts("2026-03")["acct1", "mem", "alice"] == "122880.00"
+    assert "held back: mem would go from 122880.00 to 92160.00" in caplog.text
+    assert value(metrics.HELD_BACK, "test", "decrease") == 1
+
+
+async def test_a_report_from_sacct(waldur: FakeWaldur) -> None:
+    def sacct(argv: Sequence[str]) -> bytes:
+        return b"acct1|cpu=60|01:00:00|alice\n" if "--starttime=2026-03-01T00:00:00" in argv else b""
+
+    context = context_of()
+    context.commands = sacct
+    await report_usage(settings(waldur), context, Source.SACCT)
+    assert waldur.totals("2026-03") == {("acct1", "cpu"): "0.60", ("acct2", "cpu"): "0.00"}, "sacct is never stale"
+    assert waldur.user_amounts("2026-03") == {("acct1", "cpu", "alice"): "0.60"}
+    assert context.summed == []
+    assert [each for argv in context.ran for each in argv if each.startswith("--endtime")] == [
+        "--endtime=2026-03-01T00:00:00",
+        "--endtime=2026-03-15T12:00:00",
+    ]
+
+
+async def test_a_record_of_the_future_is_no_sign_of_life(waldur: FakeWaldur) -> None:
+    await report_usage(settings(waldur), context_of(job(1, hours=5), job(3, account="acct2")))
+    waldur.now = NOW + timedelta(days=2)
+    wrong_clock = job(2, start=NOW + timedelta(days=9), account="acct2")
+    context = context_of(job(1), job(3, account="acct2"), wrong_clock, moment=waldur.now, instance="future")
+    await report_usage(settings(waldur, allow_decrease=True), context)
+    assert value(metrics.HELD_BACK, "future", "stale") == 1
+    assert waldur.totals("2026-03")["acct1", "cpu"] == "3.00"

@@ -109,7 +109,7 @@ async def test_a_list_is_read_to_its_end_whatever_host_its_links_name(ticking: T
             found = await client.resources()
     assert [each.backend_id for each in found] == [account for account, _ in accounts.values()]
     assert [made.query["page"] for made in waldur.requests] == [["1"], ["2"], ["3"]]
-    assert all(made.query["state"] == ["OK", "Erred"] for made in waldur.requests)
+    assert all(made.query["state"] == ["OK", "Updating", "Terminating", "Erred"] for made in waldur.requests)
 
 
 async def test_pages_that_do_not_count_up_are_not_followed_for_ever(waldur: FakeWaldur, client: WaldurClient) -> None:

@@ -12,6 +12,7 @@ from auditord.client.conditions import matches
 from auditord.testing import FakeCommandContext, FakePluginContext, make_record
 from auditord_builtin.waldur.commands import waldur_command
 from auditord_builtin.waldur.explaining import NotExplained
+from auditord_builtin.waldur.summary import NothingReported
 from auditord_hookspecs import Record, RecordQuery
 from tests.waldur_server import STAFF_TOKEN, FakeWaldur, Fault, fake_waldur
 from tests.waldur_settings import waldur_config
@@ -191,7 +192,9 @@ def test_report_dry_run_prints_the_requests(waldur: FakeWaldur) -> None:
 def test_report_lets_figures_fall_when_asked(waldur: FakeWaldur) -> None:
     run("report", "--once", **access(waldur))
     fewer = Filtering(stored=RECORDS[2:], moment=NOW)
-    assert run("report", "--once", context=fewer, **access(waldur)).exit_code == 0
+    held_back = run("report", "--once", context=fewer, **access(waldur)).exception
+    assert isinstance(held_back, NothingReported)
+    assert held_back.exit_status == 4
     assert waldur.totals("2026-03") == {("physics", "cpu"): "8.75"}
     run("report", "--once", "--allow-decrease", context=fewer, **access(waldur))
     assert waldur.totals("2026-03") == {("physics", "cpu"): "1.00"}

@@ -8,10 +8,13 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from auditord.testing import FakePluginContext
 from auditord_builtin.waldur.client import AccessDenied, Clock, DateIgnored, Unreachable, open_client
+from auditord_builtin.waldur.dates import DateCheck
 from auditord_builtin.waldur.months import BillingMonth, moment_of
 from auditord_builtin.waldur.outcomes import MonthOutcome
 from auditord_builtin.waldur.plans import MonthPlan, ResourcePlan
+from auditord_builtin.waldur.state import ReportState
 from auditord_builtin.waldur.writing import report_month
 from tests.waldur_server import (
     BROKEN,
@@ -61,12 +64,17 @@ async def nobody_waits(seconds: float) -> None:
 
 
 async def report(
-    waldur: FakeWaldur, wanted: MonthPlan, token: str = TOKEN, shown: list[str] | None = None
+    waldur: FakeWaldur,
+    wanted: MonthPlan,
+    token: str = TOKEN,
+    shown: list[str] | None = None,
+    concurrent_requests: int = 2,
 ) -> MonthOutcome:
-    config = waldur_config(waldur_api_url=waldur.url, waldur_api_token=token, concurrent_requests=2)
+    access = {"waldur_api_url": waldur.url, "waldur_api_token": token}
+    config = waldur_config(**access, concurrent_requests=concurrent_requests)
     show = None if shown is None else shown.append
     async with open_client(config, show=show, clock=Clock(sleep=nobody_waits, monotonic=lambda: 0.0)) as client:
-        return await report_month(client, wanted)
+        return await report_month(client, wanted, DateCheck(client, ReportState(FakePluginContext()), NOW))
 
 
 def amounts(waldur: FakeWaldur, month: str = "2026-03") -> tuple[set[str], int, int]:
@@ -213,7 +221,7 @@ async def test_a_token_without_a_role_is_not_tried_on_every_resource() -> None:
     with fake_waldur(resources=resources(), roles=False) as waldur:
         outcome = await report(waldur, plan())
         assert isinstance(outcome.stopped, AccessDenied)
-        assert len(waldur.asked("POST")) <= 2  # so many requests may be under way at once
+        assert len(waldur.asked("POST")) <= 4  # three in a row, and one that was under way
 
 
 async def test_a_server_that_went_away_is_not_tried_for_every_resource() -> None:
@@ -223,6 +231,21 @@ async def test_a_server_that_went_away_is_not_tried_for_every_resource() -> None
         assert isinstance(outcome.stopped, Unreachable)
         assert len(outcome.resources) <= 4
         assert outcome.resources[0].problems
+
+
+async def test_faults_that_are_not_in_a_row_do_not_end_the_month() -> None:
+    names = [f"r{number}" for number in range(9)]
+    with fake_waldur(resources=resources(names)) as waldur:
+        waldur.fail(SET_USAGE, *[Fault(302), Fault(302), None] * 3)
+        outcome = await report(waldur, plan(names), concurrent_requests=1)
+        assert outcome.stopped is None
+        assert len(waldur.totals("2026-03")) == 3 * 2
+        waldur.faults.clear()
+        waldur.fail(SET_USAGE, *[Fault(302), Fault(302), Fault(400), Fault(302), Fault(302), None])
+        assert (await report(waldur, plan(names), concurrent_requests=1)).stopped is None
+        waldur.faults.clear()
+        waldur.fail(SET_USAGE, *[Fault(302)] * 3)
+        assert (await report(waldur, plan(names, amount="7.00"), concurrent_requests=1)).stopped is not None
 
 
 async def test_half_an_answer_is_no_list_of_totals() -> None:
@@ -244,8 +267,8 @@ async def test_a_month_that_is_over_is_written_at_its_noon_and_looked_at_once() 
         assert amounts(waldur, "2026-03")[1:] == (0, 0)
         assert {body["date"] for body in waldur.bodies("set_usage")} == {"2026-02-01T12:00:00+00:00"}
         asked = waldur.asked()
-        assert asked[:4] == [TOTALS, SET_USAGE, TOTALS, SET_USAGE]
-        assert asked.count(TOTALS) == 3
+        assert asked[:5] == [TOTALS, TOTALS, SET_USAGE, TOTALS, SET_USAGE], "the present one, too"
+        assert asked.count(TOTALS) == 4
 
 
 @pytest.mark.parametrize("before", [None, "3.00"], ids=["first time", "month has a figure"])
@@ -259,8 +282,9 @@ async def test_a_server_that_does_not_know_dates_gets_one_amount_and_no_more(bef
         outcome = await report(waldur, plan(closed=True), STAFF_TOKEN)
         assert isinstance(outcome.stopped, DateIgnored)
         assert str(outcome.stopped).startswith("acct-r0: Waldur took the usage of 2026-02 and does not have it there")
-        assert len(waldur.asked("POST")) == 1
-        assert (await report(waldur, plan(amount="7.00"))).complete  # which mends the present month
+        assert len(waldur.asked("POST")) == 2  # it is taken back
+        assert waldur.totals("2026-03")["acct-r0", "cpu"] == "0.00"
+        assert (await report(waldur, plan(amount="7.00"))).complete
         assert amounts(waldur) == ({"7.00"}, 12, 24)
 
 

@@ -2,7 +2,7 @@
 
 from datetime import date
 from decimal import Decimal
-from typing import TypeVar
+from typing import Final, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -10,6 +10,9 @@ import msgspec
 from auditord_builtin.waldur.client.errors import InvalidAnswer
 
 T = TypeVar("T")
+
+ERRED: Final = "Erred"
+"""The state of a resource that is listed, and of which Waldur refuses every amount."""
 
 
 class Permission(msgspec.Struct, frozen=True):
@@ -76,6 +79,11 @@ class Resource(msgspec.Struct, frozen=True):
     backend_id: str | None = None
     name: str = ""
     state: str = ""
+
+    @property
+    def takes_usage(self) -> bool:
+        """Whether Waldur accepts amounts."""
+        return self.state != ERRED
 
 
 class OfferingUser(msgspec.Struct, frozen=True):

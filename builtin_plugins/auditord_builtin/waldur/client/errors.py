@@ -1,5 +1,7 @@
 """What can go wrong between us and Waldur; each text names the request and says what was answered."""
 
+from http import HTTPStatus
+
 from auditord_hookspecs import AuditordError
 
 
@@ -31,7 +33,12 @@ class Answered(WaldurError):
 
 
 class AccessDenied(Answered):
-    """401 or 403: the token is not valid, or has no role on this offering. No further request can succeed."""
+    """401 or 403: the token is not valid, or its user may not do this."""
+
+    @property
+    def for_all(self) -> bool:
+        """Whether the token is not valid, so that no other request will succeed, either."""
+        return self.status == HTTPStatus.UNAUTHORIZED
 
 
 class Refused(Answered):

@@ -8,11 +8,13 @@ from uuid import UUID
 
 import msgspec
 
+from auditord_builtin.waldur.client.answers import ERRED
+
 PAGE_SIZE: Final = 300
 """The most that servers gave; more is cut to that without a word."""
 
-RESOURCE_STATES: Final = ("OK", "Erred")
-"""Of the resources that are reported. Erred ones may have usage as well; whether Waldur takes it is its decision."""
+RESOURCE_STATES: Final = ("OK", "Updating", "Terminating", ERRED)
+"""Of the resources that are listed: those whose usage Waldur takes, and those that are told of until they recover."""
 
 Parameters = Sequence[tuple[str, str]]
 

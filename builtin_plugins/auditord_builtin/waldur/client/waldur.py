@@ -159,6 +159,9 @@ class WaldurClient:
 
         Older servers take one user at a time. The request for many is atomic: if it is refused, it is halved until the
         users that are the reason are alone.
+
+        Raises:
+            Refused: the reason is that the month is over, and so the same for all.
         """
         if not usages:
             return {}
@@ -167,6 +170,8 @@ class WaldurClient:
         try:
             await self._write(requests.set_user_usages(str(row), UserUsages(tuple(usages))))
         except Refused as error:
+            if error.about_a_closed_month:
+                raise
             if error.status in NO_SUCH_ADDRESS:
                 return await self._without_bulk(row, usages)
             return await self._halved(row, usages, error)
@@ -199,6 +204,8 @@ class WaldurClient:
         try:
             await self._write(requests.set_user_usage(str(row), usage))
         except Refused as error:
+            if error.about_a_closed_month:
+                raise
             return str(error)
         return None
 
