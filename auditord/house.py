@@ -18,12 +18,12 @@ from auditord.contexts.lent import HostDaemon, StoreSenderContext
 from auditord.errors import ConfigurationError
 from auditord.health import Health
 from auditord.hooks import Hooks
+from auditord.ingest import Ingest, StoreSink
 from auditord.metrics import TaskFigures
 from auditord.spool import Spool
 from auditord.store import RecordStore
 from auditord.store.opening import open_store
 from auditord.store.reading import StoredRecords
-from auditord.store.sink import StoreSink
 from auditord.tasks.amending import RecordKeeper
 from auditord.tasks.carrying import carry, carry_all
 from auditord.tasks.clock import Clock
@@ -33,7 +33,7 @@ from auditord.tasks.on_demand import OnDemand
 from auditord.tasks.sending import SendLoop
 from auditord.tasks.turn import Turn
 from auditord.tasks.watching import RunWatch, SendWatch
-from auditord_hookspecs import InstanceConfig, RecordSink, RunReport, SenderKind
+from auditord_hookspecs import InstanceConfig, RecordSink, RunReport, SenderKind, Transform
 
 LOCAL: Final = "local"
 """The sender that exists without being configured, and its kind."""
@@ -51,6 +51,7 @@ class House:
         now: the present instant.
         spool: the daemon's own memory.
         store: the records.
+        transform: what every record meets before it is kept.
         daemon: what hooks see.
         registry: every figure.
         figures: those about instances.
@@ -65,6 +66,7 @@ class House:
     now: Callable[[], datetime]
     spool: Spool
     store: RecordStore
+    transform: Transform | None
     daemon: HostDaemon
     registry: CollectorRegistry
     figures: TaskFigures
@@ -80,6 +82,11 @@ class House:
     def storing(self) -> Sequence[str]:
         """The senders that carry to the record store of this daemon."""
         return [name for name, (kind, _) in self.senders.items() if kind.name == LOCAL]
+
+    def ingest(self) -> Ingest:
+        """The way in for clients' records."""
+        queue_updates = self.configuration.api.updates_while_away == "queue"
+        return Ingest(self.store, self.spool, self.storing(), queue_updates=queue_updates, transform=self.transform)
 
     def watch(self, section: str, tell: Callable[[RunReport], None]) -> RunWatch:
         """Who hears of the runs of a section's instances, and tells of them."""
@@ -107,7 +114,7 @@ class House:
             turns=self.turns,
             collectors=collectors.listener(),
             plugins=plugins.listener(),
-            records=RecordKeeper(self.store, self.now),
+            records=RecordKeeper(self.store, self.now, self.transform),
         )
 
 
@@ -133,7 +140,6 @@ async def opened(
                 configuration.store,
                 counted_keys=sorted({key.key for key in keys}),
                 outbox=outbox,
-                transform=transform,
             )
         )
         clock, registry = Clock(lambda most: most * RANDOM.random()), CollectorRegistry()
@@ -143,6 +149,7 @@ async def opened(
             now=now,
             spool=spool,
             store=store,
+            transform=transform,
             daemon=HostDaemon(__version__, StoredRecords(store)),
             registry=registry,
             figures=TaskFigures(registry),
@@ -214,7 +221,7 @@ async def _empty_outbox(house: House) -> None:
 
 
 def _send_loops(house: House) -> Sequence[SendLoop]:
-    sink: RecordSink = StoreSink(house.store, house.now)
+    sink: RecordSink = StoreSink(house.store, house.now, house.configuration.api.duplicates)
     return [_send_loop(house, sink, name, kind, config) for name, (kind, config) in house.senders.items()]
 
 

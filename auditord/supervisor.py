@@ -123,6 +123,7 @@ def _serving(house: House, actions: Actions, gate: Gate | None) -> AbstractAsync
     api = house.configuration.api
     return serve(
         api.model_copy(update={} if api.enabled else {"listen": ()}),
+        ingest=house.ingest(),
         store=house.store,
         spool=house.spool,
         destinations=house.storing(),

@@ -20,6 +20,7 @@ ROLES: Final = {
     "reader_none": {"permissions": ["read"], "rows": {"site_id": ["Z"]}},
     "site_a": {"permissions": ["write", "update"], "sites": ["A"]},
     "prefix_a": {"permissions": ["write", "update"], "sites": ["A"], "prefixes": ["a-"]},
+    "shared_a": {"permissions": ["write", "update"], "sites": ["A"], "prefixes": ["shared-", "b-"]},
     "seen_a": {"permissions": ["update"], "rows": {"site_id": ["A"]}},
 }
 
@@ -31,6 +32,7 @@ PRINCIPALS: Final[Mapping[str, Sequence[str]]] = {
     "writer": ["writer"],
     "site_a": ["site_a"],
     "prefix_a": ["prefix_a"],
+    "shared_a": ["shared_a"],
     "seen_a": ["seen_a"],
     "monitor": ["monitor"],
     "operator": ["operator"],

@@ -17,12 +17,13 @@ from prometheus_client import CollectorRegistry
 from auditord.config.model import ApiSection
 from auditord.duplicates import Duplicates
 from auditord.errors import StoreUnavailable
+from auditord.ingest import Ingest
 from auditord.spool import Spool
 from auditord.store import Provenance, RecordStore, Verdict
 from auditord.store.opening import open_store
 from auditord.web import serve
 from auditord.web.access import Gate
-from auditord_hookspecs import AggregateQuery, Aggregates, Entry, Record, RecordQuery
+from auditord_hookspecs import AggregateQuery, Aggregates, Entry, Record, RecordQuery, RecordUpdate
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 AWAY = StoreUnavailable("no space left on device, see to /srv")
@@ -66,6 +67,14 @@ class FaultyStore:
     async def check(self) -> None:
         self._fail()
         await self._store.check()
+
+    async def stop(self, update: RecordUpdate, provenance: Provenance) -> bool:
+        self._fail()
+        return await self._store.stop(update, provenance)
+
+    async def documents(self, record_ids: Sequence[str]) -> Mapping[str, bytes]:
+        self._fail()
+        return await self._store.documents(record_ids)
 
     async def add(self, record: Record, provenance: Provenance, duplicates: Duplicates) -> Verdict:
         self._fail()
@@ -213,6 +222,12 @@ async def api_server(
         Spool.opened(folder, now) as spool,
         serve(
             section,
+            ingest=Ingest(
+                faulty(store, faults),
+                spooling(spool, faults),
+                destinations,
+                queue_updates=section.updates_while_away == "queue",
+            ),
             store=faulty(store, faults),
             spool=spooling(spool, faults),
             destinations=destinations,

@@ -73,6 +73,12 @@ class ApiSection(Section):
         description="A record whose id is known: same-run (success if the start time is equal), refuse (AUDITOR's "
         "rule) or ignore.",
     )
+    updates_while_away: Literal["queue", "refuse"] = Field(
+        default="queue",
+        description="An update (PUT /record) of a record that does not wait in the spool, while the record store is "
+        "away: queue answers 200 and keeps it; if there is no such record once the store is back, it goes to "
+        "quarantine. refuse answers 500.",
+    )
     max_body: Size = Field(
         default=64 << 20, gt=0, description="How large the body of a request may be; the clients never split one."
     )

@@ -1,6 +1,5 @@
 """The first reading of a source: its records into the store, and the position behind them."""
 
-import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from auditord.importing.ahead import in_order
 from auditord.importing.conversion import Conversion, convert_page
 from auditord.importing.position import PositionFile, Progressed
 from auditord.importing.source import Page, Source
+from auditord.ingest import add_each
 from auditord.store import Duplicates, Provenance, RecordStore, Verdict
 from auditord.store.amendments import Action, Amendment
 from auditord_hookspecs import InvalidRecord, Record
@@ -91,15 +91,9 @@ class Writer:
         except InvalidRecord as error:
             self.refused(str(error))
 
-    async def _add(self, records: Sequence[Record]) -> Sequence[Verdict | None]:
-        try:
-            return await self.store.add_all(records, self.provenance, Duplicates.SAME_RUN, atomic=False)
-        except InvalidRecord:
-            return await asyncio.gather(*map(self._add_alone, records))
-
-    async def _add_alone(self, record: Record) -> Verdict | None:
-        try:
-            return await self.store.add(record, self.provenance, Duplicates.SAME_RUN)
-        except InvalidRecord as error:
-            self.refused(str(error))
-            return None
+    async def _add(self, records: Sequence[Record]) -> Sequence[Verdict | InvalidRecord]:
+        outcomes = await add_each(self.store, records, self.provenance, Duplicates.SAME_RUN)
+        for outcome in outcomes:
+            if isinstance(outcome, InvalidRecord):
+                self.refused(str(outcome))
+        return outcomes

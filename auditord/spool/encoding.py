@@ -6,7 +6,7 @@ that what a collector should not have made is set aside alone and the rest of it
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 
@@ -23,6 +23,7 @@ from auditord_hookspecs import (
     Provenance,
     Record,
     Replace,
+    Role,
     Transform,
 )
 from auditord_hookspecs.records import check_name, in_utc
@@ -39,6 +40,8 @@ _BROKEN: Final = (
 )
 """What writing and reading a value of wrong types may raise."""
 
+_limits: Final = msgspec.json.Decoder(tuple[Role, ...])
+
 
 Operation: TypeAlias = Literal["insert", "replace"]
 """What is to be done with a record."""
@@ -53,6 +56,7 @@ class Row:
     body: bytes
     alternate_id: str | None
     provenance: Provenance
+    limits: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,7 @@ class SetAside:
     alternate_id: str | None = None
     provenance: Provenance | None = None
     route: str | None = None
+    limits: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,26 +141,34 @@ def entry_row(entry: Entry, received_at: datetime, transform: Transform | None =
     provenance = entry.provenance or Provenance(received_at)
     match entry:
         case Insert(record, alternate_id):
-            return record_row("insert", Produced(record, alternate_id), provenance, transform)
+            row = record_row("insert", Produced(record, alternate_id), provenance, transform)
+            return replace(row, limits=_limits_json(entry.limits))
         case Close(record_id, stop_time):
             check_name(record_id)
-            return Row(record_id, "close", format_time(stop_time).encode(), None, provenance)
+            stop = format_time(stop_time).encode()
+            return Row(record_id, "close", stop, None, provenance, _limits_json(entry.limits))
         case Replace(record, alternate_id):
             return record_row("replace", Produced(record, alternate_id), provenance, transform)
 
 
-def decode_entry(
-    record_id: str, operation: str, body: bytes, alternate_id: str | None, provenance: Provenance | None
-) -> Entry:
+def decode_entry(row: Row) -> Entry:
     """The entry of a row.
 
     Raises:
         InvalidRecord: a row that an earlier version wrote breaks a rule of this one.
     """
-    if operation == "close":
-        return Close(record_id, parse_time(body.decode()), provenance)
-    entry = Insert if operation == "insert" else Replace
-    return entry(decode_record(body), alternate_id, provenance)
+    limits = None if row.limits is None else _limits.decode(row.limits)
+    match row.operation:
+        case "close":
+            return Close(row.record_id, parse_time(row.body.decode()), row.provenance, limits)
+        case "insert":
+            return Insert(decode_record(row.body), row.alternate_id, row.provenance, limits)
+        case _:
+            return Replace(decode_record(row.body), row.alternate_id, row.provenance)
+
+
+def _limits_json(limits: tuple[Role, ...] | None) -> bytes | None:
+    return None if limits is None else msgspec.json.encode(limits)
 
 
 def to_json(value: Any) -> bytes:  # Any: what a hook module made

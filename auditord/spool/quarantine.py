@@ -14,18 +14,18 @@ from auditord_hookspecs import Provenance
 # its number, and counts how often it came.
 _SET_ASIDE: Final = """
     INSERT INTO quarantine (stage, task, source_id, variant, raw, reason, quarantined_at, operation, alternate_id,
-                            received_at, principal, agent, route, size)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                            received_at, principal, agent, route, size, limits)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (stage, task, source_id, variant) DO UPDATE SET
         raw = excluded.raw, reason = excluded.reason, quarantined_at = excluded.quarantined_at,
         operation = excluded.operation, alternate_id = excluded.alternate_id, received_at = excluded.received_at,
         principal = excluded.principal, agent = excluded.agent, route = excluded.route,
-        size = excluded.size, occurrences = occurrences + 1
+        size = excluded.size, limits = excluded.limits, occurrences = occurrences + 1
 """
 
 _COLUMNS: Final = """
     SELECT quarantine_id, stage, task, source_id, raw, reason, quarantined_at, occurrences, operation, alternate_id,
-           received_at, principal, agent, route
+           received_at, principal, agent, route, limits
     FROM quarantine
 """
 
@@ -52,7 +52,7 @@ def _row(thing: SetAside, now: int) -> tuple[Any, ...]:  # Any: SQLite's column 
     origin = (None, None, None) if given is None else provenance_columns(given)
     stage = thing.stage.value
     key = (stage, thing.task, thing.source_id, _variant(thing))
-    body = (thing.route, len(thing.raw))
+    body = (thing.route, len(thing.raw), thing.limits)
     return (*key, thing.raw, thing.reason, now, thing.operation, thing.alternate_id, *origin, *body)
 
 
@@ -107,9 +107,23 @@ def discard(connection: sqlite3.Connection, ids: Sequence[int]) -> int:
 
 
 def _entry(row: Sequence[Any]) -> QuarantineEntry:  # Any: SQLite's column types
-    number, stage, task, source_id, raw, reason, at, occurrences, operation, alternate, received, who, agent, route = (
-        row
-    )
+    (
+        number,
+        stage,
+        task,
+        source_id,
+        raw,
+        reason,
+        at,
+        occurrences,
+        operation,
+        alternate,
+        received,
+        who,
+        agent,
+        route,
+        limits,
+    ) = row
     provenance = None if received is None else Provenance(from_micros(received), who, agent)
     return QuarantineEntry(
         quarantine_id=number,
@@ -124,6 +138,7 @@ def _entry(row: Sequence[Any]) -> QuarantineEntry:  # Any: SQLite's column types
         alternate_id=alternate,
         provenance=provenance,
         route=route,
+        limits=limits,
     )
 
 

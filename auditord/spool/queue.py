@@ -1,10 +1,11 @@
 """The send-queue's SQL: each function is one piece of work inside somebody's transaction."""
 
+import json
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from auditord.errors import StoreUnavailable
 from auditord.spool.encoding import Row, SetAside, provenance_columns
@@ -14,11 +15,12 @@ from auditord_hookspecs import Provenance
 
 # A record that waits with equal content is not queued twice. Only for inserts: a replacement may well go back.
 _PUT: Final = """
-    INSERT INTO queue (sender, record_id, operation, body, alternate_id, received_at, principal, agent, due_at)
-    SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0
+    INSERT INTO queue (sender, record_id, operation, body, alternate_id, limits, received_at, principal, agent, due_at)
+    SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 0
     WHERE ?3 <> 'insert' OR NOT EXISTS (
         SELECT 1 FROM queue
         WHERE sender = ?1 AND record_id = ?2 AND operation = 'insert' AND body = ?4 AND alternate_id IS ?5
+            AND limits IS ?6
     )
 """
 
@@ -26,7 +28,7 @@ _PUT: Final = """
 # gets depends on what is stored. (A time further away than any wait comes from a clock that was wrong: it does not
 # count.)
 _CLAIM: Final = """
-    SELECT entry_id, record_id, operation, body, alternate_id, received_at, principal, agent, attempts
+    SELECT entry_id, attempts, record_id, operation, body, alternate_id, received_at, principal, agent, limits
     FROM queue AS entry
     WHERE sender = ?1 AND (due_at <= ?2 OR due_at > ?4) AND NOT EXISTS (
         SELECT 1 FROM queue AS earlier
@@ -38,7 +40,7 @@ _CLAIM: Final = """
 """
 
 _REFUSE: Final = """
-    SELECT record_id, operation, body, alternate_id, received_at, principal, agent
+    SELECT record_id, operation, body, alternate_id, received_at, principal, agent, limits
     FROM queue WHERE entry_id = ? AND sender = ?
 """
 
@@ -59,7 +61,12 @@ _NEXT_DUE: Final = """
     )
 """
 
-_HOLDS: Final = "SELECT 1 FROM queue WHERE sender = ? AND record_id = ? LIMIT 1"
+# One parameter for all ids: SQLite limits how many a statement may have.
+_WAITING: Final = """
+    SELECT record_id, operation, body, alternate_id, received_at, principal, agent, limits
+    FROM queue WHERE sender = ? AND record_id IN (SELECT value FROM json_each(?)) ORDER BY entry_id
+"""
+_OCCUPIED: Final = "SELECT 1 FROM queue WHERE sender = ? LIMIT 1"
 
 LONGEST_WAIT: Final = timedelta(hours=1)
 """No entry waits longer for its next attempt."""
@@ -67,15 +74,11 @@ LONGEST_WAIT: Final = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A row of the queue, not read yet."""
+    """A row of the queue on its way to a destination, not decoded yet."""
 
     entry_id: int
-    record_id: str
-    operation: str
-    body: bytes
-    alternate_id: str | None
-    provenance: Provenance
     attempts: int
+    row: Row
 
 
 def put(connection: sqlite3.Connection, rows: Sequence[Row], destinations: Sequence[str]) -> int:
@@ -92,7 +95,7 @@ def put(connection: sqlite3.Connection, rows: Sequence[Row], destinations: Seque
 def _put_one(connection: sqlite3.Connection, row: Row, destinations: Sequence[str]) -> bool:
     new = 0
     for sender in destinations:
-        values = (sender, row.record_id, row.operation, row.body, row.alternate_id)
+        values = (sender, row.record_id, row.operation, row.body, row.alternate_id, row.limits)
         new += connection.execute(_PUT, (*values, *provenance_columns(row.provenance))).rowcount
     return new > 0
 
@@ -100,28 +103,41 @@ def _put_one(connection: sqlite3.Connection, row: Row, destinations: Sequence[st
 def claim(connection: sqlite3.Connection, sender: str, limit: int, now: datetime) -> list[Claimed]:
     """The rows to send next, in order; they stay until they are settled."""
     rows = connection.execute(_CLAIM, (sender, to_micros(now), limit, to_micros(now + LONGEST_WAIT)))
-    return [
-        Claimed(number, record, operation, body, alternate, Provenance(from_micros(received), who, agent), attempts)
-        for number, record, operation, body, alternate, received, who, agent, attempts in rows
-    ]
+    return [Claimed(entry_id, attempts, _row(columns)) for entry_id, attempts, *columns in rows]
+
+
+def _row(columns: Sequence[Any]) -> Row:  # Any: SQLite's column types
+    record_id, operation, body, alternate_id, received_at, principal, agent, limits = columns
+    provenance = Provenance(from_micros(received_at), principal, agent)
+    return Row(record_id, operation, body, alternate_id, provenance, limits)
 
 
 def settle(
     connection: sqlite3.Connection, sender: str, delivered: Iterable[int], refused: Mapping[int, str], now: datetime
-) -> None:
-    """Forget what was delivered, put into quarantine what was refused for good."""
+) -> bool:
+    """Forget what was delivered, put into quarantine what was refused for good; returns whether anything is left."""
     set_aside(connection, [_refused(connection, sender, entry, reason) for entry, reason in refused.items()], now)
     gone = [(entry_id, sender) for entry_id in (*delivered, *refused)]
     connection.executemany("DELETE FROM queue WHERE entry_id = ? AND sender = ?", gone)
+    return occupied(connection, sender)
 
 
 def _refused(connection: sqlite3.Connection, sender: str, entry_id: int, reason: str) -> SetAside:
     found = connection.execute(_REFUSE, (entry_id, sender)).fetchone()
     if found is None:
         raise LookupError(f"the queue of {sender} holds no entry {entry_id}")
-    record_id, operation, body, alternate_id, received_at, principal, agent = found
-    provenance = Provenance(from_micros(received_at), principal, agent)
-    return SetAside(Stage.ENTRY, sender, record_id, body, reason, operation, alternate_id, provenance)
+    row = _row(found)
+    return SetAside(
+        Stage.ENTRY,
+        sender,
+        row.record_id,
+        row.body,
+        reason,
+        row.operation,
+        row.alternate_id,
+        row.provenance,
+        limits=row.limits,
+    )
 
 
 def postpone(connection: sqlite3.Connection, until: Mapping[int, datetime]) -> None:
@@ -137,10 +153,20 @@ def hurry(connection: sqlite3.Connection, sender: str) -> None:
     connection.execute("UPDATE queue SET due_at = 0 WHERE sender = ? AND attempts > 0", (sender,))
 
 
-def holds(connection: sqlite3.Connection, record_id: str, senders: Iterable[str]) -> bool:
-    """Whether anything of a record waits for one of the senders."""
-    wanted = [(sender, record_id) for sender in senders]
-    return any(connection.execute(_HOLDS, names).fetchone() for names in wanted)
+def occupied(connection: sqlite3.Connection, sender: str) -> bool:
+    """Whether anything waits for a sender."""
+    return connection.execute(_OCCUPIED, (sender,)).fetchone() is not None
+
+
+def waiting(connection: sqlite3.Connection, record_ids: Collection[str], senders: Sequence[str]) -> list[Row]:
+    """What waits for the senders about the records; for each of them in order."""
+    wanted = json.dumps(list(record_ids))
+    return [_row(columns) for sender in senders for columns in connection.execute(_WAITING, (sender, wanted))]
+
+
+def senders(connection: sqlite3.Connection) -> list[str]:
+    """The senders for which something waits."""
+    return [sender for (sender,) in connection.execute("SELECT DISTINCT sender FROM queue")]
 
 
 def next_due(connection: sqlite3.Connection, sender: str) -> datetime | None:

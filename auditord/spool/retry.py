@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from auditord.spool.encoding import decode_entry
+from auditord.spool.encoding import Row, decode_entry
 from auditord.spool.spool import Spool
 from auditord.spool.values import QuarantineEntry, Stage
 from auditord_hookspecs import AuditordError, Entry, Insert, Produced, Provenance, Record, Replace
@@ -31,7 +31,7 @@ async def retry(spool: Spool, entry: QuarantineEntry, convert: Convert | None, d
     """
     entries = _again(entry, convert)
     where = [entry.task] if entry.stage is Stage.ENTRY else destinations
-    await spool.quarantine_release(entry.quarantine_id, entries, where)
+    await spool.quarantine_release(entry.quarantine_id, entries, where, transformed=entry.stage is Stage.ENTRY)
     return len(entries)
 
 
@@ -43,8 +43,8 @@ def _again(entry: QuarantineEntry, convert: Convert | None) -> Sequence[Entry]:
         case Stage.RECORD:
             return [Insert(decode_record(entry.raw), entry.alternate_id, provenance)]
         case Stage.ENTRY:
-            operation = entry.operation or "insert"
-            return [decode_entry(entry.source_id, operation, entry.raw, entry.alternate_id, provenance)]
+            operation, alternate_id = entry.operation or "insert", entry.alternate_id
+            return [decode_entry(Row(entry.source_id, operation, entry.raw, alternate_id, provenance, entry.limits))]
         case Stage.BODY:
             return _posted(entry, provenance)
 

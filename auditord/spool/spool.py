@@ -2,21 +2,21 @@
 
 import hashlib
 import sqlite3
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+import anyio
 import anyio.to_thread
 
 from auditord.database import Database
 from auditord.database.memory import PluginMemory, SqliteMemory, file_turn
-from auditord.spool import memory, quarantine, queue, taking_over
+from auditord.spool import memory, quarantine, queue, taking_over, transactions
 from auditord.spool.encoding import (
     Operation,
-    Prepared,
     Row,
     SetAside,
     decode_entry,
@@ -24,13 +24,17 @@ from auditord.spool.encoding import (
     prepare,
     printable,
 )
+from auditord.spool.occupancy import Occupancy
 from auditord.spool.values import Enqueued, Figures, LastRun, QuarantineEntry, Queued, Stage
 from auditord_hookspecs import Batch, Entry, InvalidRecord, Provenance, RunReport, Transform
+
+T = TypeVar("T")
 
 FILE: Final = "spool.db"
 MIGRATIONS: Final = "auditord.spool"
 MAX_BODIES: Final = 10_000
 MAX_BODY_BYTES: Final = 256 * 1024 * 1024
+_ENTRIES_BETWEEN_PAUSES: Final = 100  # about a millisecond
 
 
 class Spool:
@@ -45,6 +49,7 @@ class Spool:
         max_bodies: how many refused bodies are kept.
         max_body_bytes: how many bytes of them.
         transform: what every record meets before it is kept.
+        occupied: the senders for which something waits.
     """
 
     def __init__(
@@ -55,6 +60,7 @@ class Spool:
         max_bodies: int = MAX_BODIES,
         max_body_bytes: int = MAX_BODY_BYTES,
         transform: Transform | None = None,
+        occupied: Iterable[str] = (),
     ) -> None:
         self._database = database
         self._now = now
@@ -62,6 +68,7 @@ class Spool:
         self._max_body_bytes = max_body_bytes
         self._transform = transform
         self._listeners: dict[str, Callable[[], None]] = {}
+        self._occupancy = Occupancy(occupied)
 
     @classmethod
     @asynccontextmanager
@@ -77,8 +84,9 @@ class Spool:
     ) -> AsyncGenerator["Spool", None]:
         """The spool of a state folder, which the caller owns (:func:`auditord.spool.own`)."""
         database = Database.open(state_dir / FILE, MIGRATIONS, max_page_count=max_page_count)
+        limits = {"max_bodies": max_bodies, "max_body_bytes": max_body_bytes}
         try:
-            yield cls(database, now, max_bodies=max_bodies, max_body_bytes=max_body_bytes, transform=transform)
+            yield cls(database, now, **limits, transform=transform, occupied=await database.read(queue.senders))
         finally:
             await database.close()
 
@@ -131,20 +139,25 @@ class Spool:
         """
         now = self._now()
         prepared = await anyio.to_thread.run_sync(prepare, task, batch, now, operation, self._transform)
-        queued = await self._database.write(lambda connection: _keep(connection, task, prepared, destinations, now))
-        self._wake(destinations)
+        queued = await self._queue(
+            lambda connection: transactions.keep(connection, task, prepared, destinations, now), destinations
+        )
         return Enqueued(queued, len(prepared.set_aside), prepared.oversized)
 
     async def accept(self, entries: Sequence[Entry], provenance: Provenance, destinations: Sequence[str]) -> None:
-        """Queue what a client posted while the store is away; all of it or, where one is invalid, nothing.
+        """Queue what a client sent, on which the transforms have acted; all of it or, where one is invalid, nothing.
 
         Raises:
             InvalidRecord: an entry breaks a rule.
         """
-        await self._queue(
-            [entry_row(replace(entry, provenance=provenance), self._now(), self._transform) for entry in entries],
-            destinations,
-        )
+        rows, now = list[Row](), self._now()
+        for first in range(0, len(entries), _ENTRIES_BETWEEN_PAUSES):
+            part = entries[first : first + _ENTRIES_BETWEEN_PAUSES]
+            rows += [entry_row(replace(entry, provenance=provenance), now) for entry in part]
+            await (
+                anyio.lowlevel.checkpoint()
+            )  # encoding thousands of records must not hold up everybody else's requests
+        await self._queue(lambda connection: queue.put(connection, rows, destinations), destinations)
 
     async def take_over(self, entries: Mapping[int, Entry], destinations: Sequence[str]) -> None:
         """Queue entries of the record store's outbox, by number, in order; what was taken over before is left out.
@@ -153,20 +166,30 @@ class Spool:
         """
         now = self._now()
         rows = {number: entry_row(entry, now) for number, entry in entries.items()}
-        await self._database.write(lambda connection: taking_over.take_over(connection, rows, destinations))
-        self._wake(destinations)
+        await self._queue(lambda connection: taking_over.take_over(connection, rows, destinations), destinations)
 
     async def forget_taken(self, numbers: Collection[int]) -> None:
         """Forget the numbers of entries that were taken over and are not in the outbox any more."""
         await self._database.write(lambda connection: taking_over.forget_taken(connection, numbers))
 
-    async def holds(self, record_id: str, senders: Sequence[str]) -> bool:
-        """Whether anything of a record still waits for one of the senders; what comes later must wait behind it."""
-        return await self._database.read(lambda connection: queue.holds(connection, record_id, senders))
+    def may_hold(self, senders: Collection[str]) -> bool:
+        """Whether anything may wait for one of the senders; asks no database."""
+        return self._occupancy.any(senders)
 
-    async def _queue(self, rows: Sequence[Row], destinations: Sequence[str]) -> None:
-        await self._database.write(lambda connection: queue.put(connection, rows, destinations))
+    async def waiting(self, record_ids: Collection[str], senders: Sequence[str]) -> Mapping[str, Sequence[Entry]]:
+        """What waits for the senders about the records, by id, in order; what comes later must wait behind it."""
+        rows = await self._database.read(lambda connection: queue.waiting(connection, record_ids, senders))
+        found: dict[str, list[Entry]] = {}
+        for row in rows:
+            with suppress(InvalidRecord):  # set aside when it is claimed
+                found.setdefault(row.record_id, []).append(decode_entry(row))
+        return found
+
+    async def _queue(self, work: Callable[[sqlite3.Connection], T], destinations: Sequence[str]) -> T:
+        self._occupancy.queueing(destinations)
+        done = await self._database.write(work)
         self._wake(destinations)
+        return done
 
     def on_queued(self, sender: str, wake: Callable[[], None]) -> None:
         """Have a sender woken whenever something is queued for it."""
@@ -186,6 +209,8 @@ class Spool:
         """
         now = self._now()
         rows = await self._database.read(lambda connection: queue.claim(connection, sender, limit, now))
+        if not rows and sender in self._occupancy:
+            await self.settle(sender, [], {})
         entries, unreadable = _decode(rows)
         if unreadable:
             await self.settle(sender, [], unreadable)
@@ -193,8 +218,9 @@ class Spool:
 
     async def settle(self, sender: str, delivered: Sequence[int], refused: Mapping[int, str]) -> None:
         """Forget delivered entries; put refused ones into quarantine, each with its reason."""
-        now = self._now()
-        await self._database.write(lambda connection: queue.settle(connection, sender, delivered, refused, now))
+        now, mark = self._now(), self._occupancy.mark(sender)
+        if not await self._database.write(lambda connection: queue.settle(connection, sender, delivered, refused, now)):
+            self._occupancy.empty(sender, mark)
 
     async def postpone(self, until: Mapping[int, datetime]) -> None:
         """Count a failed attempt of each entry, which is not to be tried before the given instant."""
@@ -271,22 +297,24 @@ class Spool:
         return await self._database.write(lambda connection: quarantine.discard(connection, ids))
 
     async def quarantine_release(
-        self, quarantine_id: int, entries: Sequence[Entry], destinations: Sequence[str]
+        self, quarantine_id: int, entries: Sequence[Entry], destinations: Sequence[str], *, transformed: bool
     ) -> None:
         """Queue what a retry made of an entry (perhaps nothing) and forget the entry, in one transaction.
+
+        Args:
+            quarantine_id: which one.
+            entries: what is queued.
+            destinations: the senders that carry it on.
+            transformed: whether the transforms have acted on it before.
 
         Raises:
             InvalidRecord: it still breaks a rule; the entry stays.
         """
-        now = self._now()
-        rows = [entry_row(entry, now, self._transform) for entry in entries]
-        await self._database.write(
-            lambda connection: (
-                queue.put(connection, rows, destinations),
-                quarantine.discard(connection, [quarantine_id]),
-            )
+        now, transform = self._now(), None if transformed else self._transform
+        rows = [entry_row(entry, now, transform) for entry in entries]
+        await self._queue(
+            lambda connection: transactions.release(connection, quarantine_id, rows, destinations), destinations
         )
-        self._wake(destinations)
 
     # -- health -----------------------------------------------------------------------------------------------------
 
@@ -296,42 +324,19 @@ class Spool:
 
     async def figures(self) -> Figures:
         """What the spool holds."""
-        return await self._database.read(_figures)
-
-
-def _keep(
-    connection: sqlite3.Connection, task: str, prepared: Prepared, destinations: Sequence[str], now: datetime
-) -> int:
-    queued = queue.put(connection, prepared.rows, destinations)
-    quarantine.set_aside(connection, prepared.set_aside, now)
-    memory.remember(connection, task, prepared.seen, now)
-    memory.carry(connection, task, prepared.pending)
-    if prepared.checkpoint is not None:
-        memory.save(connection, task, prepared.checkpoint, now)
-    return queued
+        return await self._database.read(transactions.figures)
 
 
 def _decode(rows: Sequence[queue.Claimed]) -> tuple[list[Queued], dict[int, str]]:
     entries, unreadable = list[Queued](), dict[int, str]()
     for row in rows:
         try:
-            entry = decode_entry(row.record_id, row.operation, row.body, row.alternate_id, row.provenance)
+            entry = decode_entry(row.row)
         except InvalidRecord as error:
             unreadable[row.entry_id] = f"this version of auditord cannot read it: {error}"
         else:
             entries.append(Queued(row.entry_id, entry, row.attempts))
     return entries, unreadable
-
-
-def _figures(connection: sqlite3.Connection) -> Figures:
-    counters = quarantine.counters(connection)
-    return Figures(
-        queues=queue.figures(connection),
-        quarantined=quarantine.counts(connection),
-        checkpoints=memory.checkpoints_saved(connection),
-        refused_bodies=counters.get("refused_bodies", 0),
-        dropped_bodies=counters.get("dropped_bodies", 0),
-    )
 
 
 def _make(folder: Path) -> None:

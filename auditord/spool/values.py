@@ -76,6 +76,7 @@ class QuarantineEntry:
         alternate_id: of a record or an entry.
         provenance: who brought it, where known.
         route: of a body: where it was posted.
+        limits: of an entry: what is still to be checked of its client's roles, as JSON.
     """
 
     quarantine_id: int
@@ -90,6 +91,7 @@ class QuarantineEntry:
     alternate_id: str | None = None
     provenance: Provenance | None = None
     route: str | None = None
+    limits: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,14 +15,13 @@ from auditord.errors import ConfigurationError, StoreUnavailable, plain_errors
 from auditord.store.postgres import PostgresRecordStore
 from auditord.store.protocol import RecordStore
 from auditord.store.sqlite import SqliteRecordStore
-from auditord_hookspecs import Transform
 
 _log: Final = logging.getLogger(__name__)
 
 
 @asynccontextmanager
 async def open_store(
-    where: StoreSection | str, *, counted_keys: Sequence[str], outbox: bool = False, transform: Transform | None = None
+    where: StoreSection | str, *, counted_keys: Sequence[str], outbox: bool = False
 ) -> AsyncGenerator[RecordStore, None]:
     """The store that the configuration names, closed on leaving.
 
@@ -34,7 +33,6 @@ async def open_store(
             a fourth slash does no harm) or ``postgresql://user@host/database``.
         counted_keys: meta keys whose values ``counts()`` tells.
         outbox: whether changes are kept for senders, see :meth:`RecordStore.outbox`.
-        transform: what every record meets before it is kept.
 
     Raises:
         ConfigurationError: the URL is none of those that this version can open.
@@ -43,11 +41,11 @@ async def open_store(
     """
     section = section_of(where)
     if is_postgresql(section.url):
-        async with _postgres(section, counted_keys, outbox=outbox, transform=transform) as store:
+        async with _postgres(section, counted_keys, outbox=outbox) as store:
             yield store
     else:
         path = sqlite_path(section.url)
-        sqlite = await SqliteRecordStore.open(path, counted_keys=counted_keys, outbox=outbox, transform=transform)
+        sqlite = await SqliteRecordStore.open(path, counted_keys=counted_keys, outbox=outbox)
         try:
             yield sqlite
         finally:
@@ -103,9 +101,9 @@ async def open_store_for_reading(where: StoreSection | str) -> AsyncGenerator[Re
 
 @asynccontextmanager
 async def _postgres(
-    section: StoreSection, counted_keys: Sequence[str], *, outbox: bool, transform: Transform | None
+    section: StoreSection, counted_keys: Sequence[str], *, outbox: bool
 ) -> AsyncGenerator[RecordStore, None]:
-    store = PostgresRecordStore(address_of(section), counted_keys, outbox=outbox, transform=transform)
+    store = PostgresRecordStore(address_of(section), counted_keys, outbox=outbox)
     with plain_errors():
         try:
             await _open_patiently(store)

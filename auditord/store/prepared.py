@@ -8,7 +8,7 @@ import msgspec
 from auditord.store.amendments import Amended, Amendment
 from auditord.store.protocol import Duplicates, Provenance
 from auditord.store.rows import Offer, make_offer
-from auditord_hookspecs import InvalidRecord, Transform
+from auditord_hookspecs import InvalidRecord
 from auditord_hookspecs.wire import decode_record
 
 
@@ -46,9 +46,7 @@ class Prepared(msgspec.Struct, frozen=True, gc=False):
         return "insert" if before.stop_time is None else "close"
 
 
-def prepare(
-    amendments: Sequence[Amendment], transform: Transform, provenance: Provenance, *, carried: bool
-) -> Sequence[Prepared]:
+def prepare(amendments: Sequence[Amendment], provenance: Provenance, *, carried: bool) -> Sequence[Prepared]:
     """Encode records before the writer has its turn.
 
     Raises:
@@ -58,9 +56,7 @@ def prepare(
         Prepared(
             each.record_id,
             each,
-            None
-            if each.record is None
-            else make_offer(transform(each.record), provenance, Duplicates.SAME_RUN, carried=carried),
+            None if each.record is None else make_offer(each.record, provenance, Duplicates.SAME_RUN, carried=carried),
         )
         for each in amendments
     ]

@@ -78,11 +78,6 @@ def make_offer(record: Record, provenance: Provenance, duplicates: Duplicates, *
         raise InvalidRecord(f"The record {record.record_id!r} cannot be stored: {error}.") from error
 
 
-def unchanged(record: Record) -> Record:
-    """The transform that does nothing."""
-    return record
-
-
 def to_micros(moment: datetime) -> int:
     """Microseconds since 1970 of an aware instant, exactly."""
     span = moment - _EPOCH

@@ -8,9 +8,10 @@ from typing import Final, TypeAlias
 import msgspec
 
 from auditord.actions import Closing, Note, Outcome
+from auditord.ingest import transformed_once
 from auditord.store import Action, Amended, Amendment, Provenance, RecordStore
 from auditord.store.amendments import check_reason
-from auditord_hookspecs import Record
+from auditord_hookspecs import Record, Transform
 from auditord_hookspecs.records import check_name
 from auditord_hookspecs.wire import decode_record, format_time
 
@@ -36,15 +37,19 @@ class RecordKeeper:
     Args:
         store: where records are.
         now: the present instant.
+        transform: what every record meets before it is kept.
     """
 
-    def __init__(self, store: RecordStore, now: Callable[[], datetime]) -> None:
+    def __init__(self, store: RecordStore, now: Callable[[], datetime], transform: Transform | None = None) -> None:
         self._store = store
         self._now = now
+        self._transform = transform
 
     async def correct(self, record: Record, seen: Record | None, note: Note) -> Outcome:
         """Put a record in the place of the stored one."""
-        (outcome,) = await self._change(Action.CORRECT, {record.record_id: partial(_corrected, record, seen)}, note)
+        (outcome,) = await self._change(
+            Action.CORRECT, {record.record_id: partial(self._corrected, record, seen)}, note
+        )
         return outcome
 
     async def close(self, closings: Sequence[Closing], note: Note) -> Sequence[Outcome]:
@@ -55,6 +60,11 @@ class RecordKeeper:
     async def delete(self, ids: Sequence[str], note: Note) -> Sequence[Outcome]:
         """Delete records."""
         return await self._change(Action.DELETE, dict.fromkeys(ids, _deleted), note)
+
+    def _corrected(self, record: Record, seen: Record | None, stored: Record) -> Record:
+        if seen is not None and seen != stored:
+            raise Overtaken
+        return record if self._transform is None else transformed_once(self._transform, record, stored)
 
     async def _change(self, action: Action, wanted: Mapping[str, Change], note: Note) -> Sequence[Outcome]:
         check_reason(note.reason)
@@ -99,12 +109,6 @@ def _outcome(record_id: str, amended: Amended) -> Outcome:
             return Outcome(record_id, "changed")
         case Amended.MISSING:
             return Outcome(record_id, "missing")
-
-
-def _corrected(record: Record, seen: Record | None, stored: Record) -> Record:
-    if seen is not None and seen != stored:
-        raise Overtaken
-    return record
 
 
 def _closed(stop: datetime | timedelta, now: datetime, stored: Record) -> Record:

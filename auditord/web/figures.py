@@ -5,7 +5,7 @@ method and status costs a tenth of that and serves both our names and those that
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Literal, TypeAlias, get_args
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -99,14 +99,18 @@ class RouteFigures:
 
 
 class HttpFigures(Collector):
-    """Everything that the server counts; register it where ``/metrics`` reads."""
+    """Everything that the server counts; register it where ``/metrics`` reads.
 
-    def __init__(self) -> None:
+    Args:
+        spooled: how many posted records have gone to the spool.
+    """
+
+    def __init__(self, spooled: Callable[[], int] = lambda: 0) -> None:
+        self._spooled = spooled
         self._routes: dict[tuple[str, str], RouteFigures] = {}
         self._aborted: dict[AbortReason, int] = dict.fromkeys(get_args(AbortReason), 0)
         self.refused_bodies = 0
         self.large_records = 0
-        self.spooled_records = 0
 
     def route(self, route: str, method: str) -> RouteFigures:
         """The figures of one route; callers must draw both labels from a closed set."""
@@ -147,7 +151,7 @@ class HttpFigures(Collector):
         yield CounterMetricFamily(
             "auditord_http_spooled_records",
             "Posted records kept in the spool while the record store was away.",
-            value=self.spooled_records,
+            value=self._spooled(),
         )
 
     def _in_flight(self, name: str, labels: tuple[str, ...]) -> Metric:

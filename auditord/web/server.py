@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from auditord.config.listen import UnixListen
 from auditord.config.model import ApiSection
+from auditord.ingest import Ingest
 from auditord.store import RecordStore
 from auditord.web.accepting import accepting
 from auditord.web.access import Gate
@@ -66,6 +67,7 @@ _CONTROL_CONNECTIONS: Final = 64
 async def serve(
     api: ApiSection,
     *,
+    ingest: Ingest,
     store: RecordStore,
     spool: RequestSpool,
     destinations: Sequence[str],
@@ -81,9 +83,10 @@ async def serve(
 
     Args:
         api: the configuration.
+        ingest: where clients' records go.
         store: where records are.
-        spool: where posts go while the store is away, and bodies that were refused.
-        destinations: the senders that carry on what the spool took from the API.
+        spool: where bodies go that were refused.
+        destinations: the senders that carry on what the spool took from the API; without one, it takes nothing.
         registry: gets the HTTP figures, and is what ``/metrics`` shows.
         now: the clock.
         grace: how long running requests may take once the context is left.
@@ -93,9 +96,9 @@ async def serve(
     Raises:
         ConfigurationError: an address cannot be had.
     """
-    figures = HttpFigures()
-    writing = Writing(store, spool, destinations, api.duplicates, api.max_body, now, figures)
-    adding = AddingDesk(store, spool, destinations, api.duplicates, api.max_body, now, figures)
+    figures = HttpFigures(lambda: ingest.spooled)
+    writing = Writing(ingest, spool, api.duplicates, api.max_body, now, figures)
+    adding = AddingDesk(ingest, api.duplicates, api.max_body, now, figures)
     records = seen_by_all(store)
     operations = [*record_operations(RecordsDesk(records), adding, SumsDesk(records))]
     if inside is not None:

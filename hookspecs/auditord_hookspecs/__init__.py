@@ -15,9 +15,6 @@ from auditord_hookspecs.access import (
     Certificate,
     Credentials,
     Identity,
-    Permission,
-    Principal,
-    Role,
     UnixPeer,
 )
 from auditord_hookspecs.aggregates import (
@@ -67,6 +64,7 @@ from auditord_hookspecs.kinds import (
 )
 from auditord_hookspecs.query import RecordQuery, Window
 from auditord_hookspecs.records import Component, Record, RecordUpdate, Score
+from auditord_hookspecs.roles import Permission, Principal, Role
 from auditord_hookspecs.sources import PluginConfig
 from auditord_hookspecs.transforms import Transform, TransformKind
 

@@ -4,127 +4,17 @@ An authenticator says *who* somebody is, by a name and the names of roles. What 
 configuration (``access.roles``), so that one place says who reads what, however people prove who they are.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from enum import Enum
 from pathlib import Path
-from typing import Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from auditord_hookspecs.config import InstanceConfig
 from auditord_hookspecs.contexts import Context
 from auditord_hookspecs.errors import AuditordError
-from auditord_hookspecs.query import AllOf, AnyOf, Condition, MetaContainsAny
-from auditord_hookspecs.records import Record
 
 A = TypeVar("A", bound=InstanceConfig)
-
-SITE_KEYS: Final = ("site_id", "site")
-"""The meta keys that name a record's site; what may be written is judged by all of them that a record has."""
-
-
-class Permission(Enum):
-    """What a request needs; each route names one, only ``/health_check`` needs none."""
-
-    READ = "read"
-    """Records and sums of them."""
-    WRITE = "write"
-    """Adding records."""
-    UPDATE = "update"
-    """Setting the stop time of a record that is there (``PUT /record``)."""
-    METRICS = "metrics"
-    """``/metrics`` and the daemon's health in detail."""
-    OPERATE = "operate"
-    """How instances fare, running them, the quarantine with its raw input."""
-    ADMINISTER = "administer"
-    """Correcting, closing and deleting records, and what they were before."""
-
-
-OF_RECORDS: Final = frozenset({Permission.READ, Permission.WRITE, Permission.UPDATE})
-"""The permissions that can be limited to some records; the others are about the whole daemon."""
-
-
-@dataclass(frozen=True, slots=True)
-class Role:
-    """What somebody may do. Limits apply to the permissions of this role alone.
-
-    Args:
-        permissions: what for.
-        rows: the records that are seen: under each key, one of the values at least. None for every record.
-        sites: the only sites whose records are written and updated. None for every site.
-        prefixes: what the ids of those records begin with. None for every id.
-
-    Raises:
-        ValueError: it is limited to some records and yet may do what is about the whole daemon.
-    """
-
-    permissions: frozenset[Permission]
-    rows: Mapping[str, tuple[str, ...]] | None = None
-    sites: tuple[str, ...] | None = None
-    prefixes: tuple[str, ...] | None = None
-
-    def __post_init__(self) -> None:
-        beyond = sorted(each.value for each in self.permissions - OF_RECORDS)
-        if beyond and self.is_limited:
-            raise ValueError(
-                f"{', '.join(beyond)}: this is about the whole daemon, and rows, sites and prefixes cannot limit it"
-            )
-
-    @property
-    def is_limited(self) -> bool:
-        """Whether it is for some records only."""
-        return not (self.rows is None and self.sites is None and self.prefixes is None)
-
-    def visible(self) -> Condition:
-        """What is true of the records that it shows."""
-        return AllOf(tuple(MetaContainsAny(key, values) for key, values in (self.rows or {}).items()))
-
-    def shows(self, record: Record) -> bool:
-        """The same for one record that is at hand."""
-        meta = record.meta or {}
-        return all(not set(values).isdisjoint(meta.get(key, ())) for key, values in (self.rows or {}).items())
-
-    def may_write(self, record: Record) -> bool:
-        """Whether a record of this id and these sites may be written; one that names no site may not if sites count."""
-        return self.may_write_id(record.record_id) and (self.sites is None or _sites(record) <= set(self.sites))
-
-    def may_write_id(self, record_id: str) -> bool:
-        """Whether a record of this id may be written, as far as the id tells."""
-        return self.prefixes is None or record_id.startswith(self.prefixes)
-
-
-def _sites(record: Record) -> set[str | None]:
-    """Every site that a record names, under whatever key; None stands for no site at all."""
-    named = {site for key in SITE_KEYS for site in (record.meta or {}).get(key, ())}
-    return {*named} or {None}
-
-
-@dataclass(frozen=True, slots=True)
-class Principal:
-    """Somebody who was recognised. Of several roles each counts for itself: what one of them allows is allowed.
-
-    Args:
-        name: ``<authenticator>:<name>``; what provenance and the audit log say.
-        roles: what they may do.
-    """
-
-    name: str
-    roles: tuple[Role, ...]
-
-    def having(self, permission: Permission) -> tuple[Role, ...]:
-        """The roles that have a permission."""
-        return tuple(role for role in self.roles if permission in role.permissions)
-
-    def may(self, permission: Permission) -> bool:
-        """Whether any role has the permission."""
-        return bool(self.having(permission))
-
-    def visible(self) -> Condition | None:
-        """What is true of the records that may be read; None if all of them may."""
-        reading = self.having(Permission.READ)
-        if any(role.rows is None for role in reading):
-            return None
-        return reading[0].visible() if len(reading) == 1 else AnyOf(tuple(role.visible() for role in reading))
 
 
 @dataclass(frozen=True, slots=True)

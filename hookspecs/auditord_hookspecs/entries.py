@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import TypeAlias
 
 from auditord_hookspecs.records import Record
+from auditord_hookspecs.roles import Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,20 +27,24 @@ class Insert:
         record: what happened.
         alternate_id: the id to use instead if the plain one already belongs to another run (another start time).
         provenance: where it came from, as far as the queue knows.
+        limits: roles of the client of which one must allow the change of the record that is stored by then; set where
+            that could not be looked at when the client sent it. None: nothing is left to check.
     """
 
     record: Record
     alternate_id: str | None = None
     provenance: Provenance | None = None
+    limits: tuple[Role, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Give an open record of a destination its stop time."""
+    """Give an open record of a destination its stop time; ``limits`` as in :class:`Insert`."""
 
     record_id: str
     stop_time: datetime
     provenance: Provenance | None = None
+    limits: tuple[Role, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

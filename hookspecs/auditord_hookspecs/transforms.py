@@ -10,9 +10,9 @@ from auditord_hookspecs.records import Record
 T = TypeVar("T", bound=InstanceConfig)
 
 Transform: TypeAlias = Callable[[Record], Record]
-"""A record as it is to be kept. It changes neither id nor times, which say what is the same run; it gives the same for
-the same record tomorrow; and what it gave it leaves alone, since a record may pass several times. It may raise
-:class:`InvalidRecord`, and does nothing that takes time."""
+"""A record as it is to be kept. It changes neither id nor times, which say what is the same run, and it gives the same
+for the same record tomorrow. It is called once for each record; of a correction by hand, only what that changes of the
+stored record is taken from it. It may raise :class:`InvalidRecord`, and does nothing that takes time."""
 
 
 @dataclass(frozen=True)  # no slots: TransformKind[Config](…) would raise TypeError

@@ -13,8 +13,8 @@ from pathlib import Path
 import anyio
 import pytest
 
+from auditord.ingest import StoreSink
 from auditord.store.opening import open_store
-from auditord.store.sink import StoreSink
 from auditord_builtin.apel.months import Month
 from auditord_hookspecs import Component, Insert, Record, Score
 from tests.ams_broker import AmsBroker, ams_broker

@@ -19,6 +19,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from auditord.config.model import ApiSection
+from auditord.ingest import Ingest
 from auditord.spool import Spool
 from auditord.store.opening import open_store
 from auditord.web import serve
@@ -71,7 +72,14 @@ async def main(folder: Path, url: str) -> None:
         store = await stack.enter_async_context(open_store(url, counted_keys=KEYS))
         spool = await stack.enter_async_context(Spool.opened(folder, now))
         full = serve(
-            API, store=store, spool=spool, destinations=("local",), registry=CollectorRegistry(), now=now, grace=GRACE
+            API,
+            ingest=Ingest(store, spool, ("local",)),
+            store=store,
+            spool=spool,
+            destinations=("local",),
+            registry=CollectorRegistry(),
+            now=now,
+            grace=GRACE,
         )
         dispatcher = Dispatcher((Route("POST", "/record", lean, None),), HttpFigures())
         urls = {

@@ -16,10 +16,10 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from auditord.ingest import StoreSink
 from auditord.spool import Queued, Spool
 from auditord.store import Duplicates, RecordStore
 from auditord.store.opening import open_store
-from auditord.store.sink import StoreSink
 from auditord_hookspecs import Batch, Close, Component, Insert, Produced, Provenance, Record, RecordQuery
 from auditord_hookspecs.wire import decode_record
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from auditord.database.postgres import Connection
 from auditord.store.amendments import Action, Amended, Version
+from auditord.store.ledger import Carried
 from auditord.store.postgres import outbox
 from auditord.store.postgres.changes import again
 from auditord.store.postgres.counting import QUERIES as COUNTING
@@ -87,7 +88,7 @@ async def _write(
     await outbox.put(connection, [carried for each in done if (carried := _carried(each)) is not None], numbers)
 
 
-def _carried(prepared: Prepared) -> outbox.Carried | None:
+def _carried(prepared: Prepared) -> Carried | None:
     operation = prepared.operation
     return None if operation is None or prepared.offer is None else (operation, prepared.offer)
 

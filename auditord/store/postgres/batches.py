@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from auditord.database.postgres import Connection
 from auditord.errors import StoreUnavailable
-from auditord.store.postgres.ledger import Bulk, Change, Outcome, ids_of
+from auditord.store.ledger import Bulk, Change, Outcome, ids_of
 from auditord.store.protocol import Verdict
 
 _LARGEST: Final = 1_000

@@ -14,10 +14,7 @@ from auditord.database.postgres import Connection
 from auditord.database.postgres.faults import is_passing, is_permanent
 from auditord.errors import StoreUnavailable
 from auditord.store.amendments import COLLECTED_AGAIN, Action
-from auditord.store.postgres import outbox
-from auditord.store.postgres.counting import QUERIES as COUNTING
-from auditord.store.postgres.counting import Tally
-from auditord.store.postgres.ledger import (
+from auditord.store.ledger import (
     Addition,
     Change,
     Ledger,
@@ -29,6 +26,9 @@ from auditord.store.postgres.ledger import (
     offers_of,
     provenance_of,
 )
+from auditord.store.postgres import outbox
+from auditord.store.postgres.counting import QUERIES as COUNTING
+from auditord.store.postgres.counting import Tally
 from auditord.store.postgres.rows import COPY_TYPES, as_json, copy_rows, make_move, make_row
 from auditord.store.postgres.sources import QUERIES, Numbers, Sources
 from auditord.store.postgres.versions import Kept, keep_versions

@@ -2,21 +2,17 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
-from typing import Literal, TypeAlias
 
 import msgspec
 
 from auditord.database.postgres import Connection
+from auditord.store.ledger import Carried, Operation
 from auditord.store.postgres.rows import as_json
 from auditord.store.postgres.sources import QUERIES, Numbers
 from auditord.store.protocol import OutboxEntry, Provenance
-from auditord.store.rows import Offer, Value
+from auditord.store.rows import Value
 from auditord_hookspecs import Close, Entry, Insert, Replace
 from auditord_hookspecs.wire import decode_record
-
-Operation: TypeAlias = Literal["insert", "close", "replace"]
-Carried: TypeAlias = tuple[Operation, Offer]
-"""What was done, and the record as it is now with who did it."""
 
 
 class _Row(msgspec.Struct, frozen=True, gc=False):

@@ -22,6 +22,7 @@ from auditord.errors import SchemaMismatch
 from auditord.store.aggregates import folded
 from auditord.store.aggregates_sql import compile_aggregate
 from auditord.store.amendments import Amended, Amendment, Version
+from auditord.store.ledger import Addition, Bulk, Change, Outcome, Replacement, Stop
 from auditord.store.postgres import amending, outbox, redacting
 from auditord.store.postgres.aggregates import PostgresDialect, Products
 from auditord.store.postgres.batches import Batches
@@ -29,7 +30,6 @@ from auditord.store.postgres.changes import Transactions
 from auditord.store.postgres.compiler import compile_query, follows_an_index
 from auditord.store.postgres.counting import QUERIES as COUNTING
 from auditord.store.postgres.counting import Tally, add_up, read_counts, set_counted_keys
-from auditord.store.postgres.ledger import Addition, Bulk, Change, Outcome, Replacement, Stop
 from auditord.store.postgres.memory import PostgresMemory, memory
 from auditord.store.postgres.rows import as_json
 from auditord.store.postgres.sources import QUERIES, Sources
@@ -43,8 +43,8 @@ from auditord.store.protocol import (
     Verdict,
     is_carried_on,
 )
-from auditord.store.rows import Offer, make_offer, unchanged, unfinished_copy
-from auditord_hookspecs import AggregateQuery, Aggregates, Record, RecordQuery, RecordUpdate, Transform
+from auditord.store.rows import Offer, make_offer, unfinished_copy
+from auditord_hookspecs import AggregateQuery, Aggregates, Record, RecordQuery, RecordUpdate
 
 MIGRATIONS: Final = "auditord.store.postgres.migrations"
 
@@ -77,14 +77,12 @@ class PostgresRecordStore:
         *,
         outbox: bool = False,
         read_only: bool = False,
-        transform: Transform | None = None,
     ) -> None:
         self._shown = counted_keys
         self._counted: Sequence[str] = ()
         self._server = Server(address, load_scripts(MIGRATIONS), self._prepare, read_only=read_only)
         self._read_only = read_only
         self._has_outbox = outbox
-        self._transform = transform or unchanged
         self._sources = Sources()
         self._transactions = Transactions(self._sources, lambda: self._counted)
         self._batches = Batches(lambda: self._server.connection(None), self._make, _AT_ONCE)
@@ -134,7 +132,7 @@ class PostgresRecordStore:
 
     async def amend(self, amendments: Sequence[Amendment], provenance: Provenance) -> Sequence[Amended]:
         """See :class:`RecordStore`."""
-        prepared = prepare(amendments, self._transform, provenance, carried=self._is_carried(provenance))
+        prepared = prepare(amendments, provenance, carried=self._is_carried(provenance))
         async with self._server.connection(_BULK_WITHIN) as connection:
             return await amending.amend(connection, prepared, provenance, self._sources, self._counted)
 
@@ -239,7 +237,7 @@ class PostgresRecordStore:
         return await asyncio.to_thread(folded, query, compiled.parts, rows)
 
     def _offer(self, record: Record, provenance: Provenance, duplicates: Duplicates) -> Offer:
-        return make_offer(self._transform(record), provenance, duplicates, carried=self._is_carried(provenance))
+        return make_offer(record, provenance, duplicates, carried=self._is_carried(provenance))
 
     def _is_carried(self, provenance: Provenance) -> bool:
         return self._has_outbox and is_carried_on(provenance)
@@ -248,11 +246,11 @@ class PostgresRecordStore:
         self, records: Sequence[Record], provenance: Provenance, duplicates: Duplicates
     ) -> Sequence[Offer]:
         # Encoding thousands of records must not hold up everybody else's requests.
-        transform, carried = self._transform, self._is_carried(provenance)
+        carried = self._is_carried(provenance)
         offers: list[Offer] = []
         for first in range(0, len(records), _RECORDS_BETWEEN_PAUSES):
             part = records[first : first + _RECORDS_BETWEEN_PAUSES]
-            offers += [make_offer(transform(record), provenance, duplicates, carried=carried) for record in part]
+            offers += [make_offer(record, provenance, duplicates, carried=carried) for record in part]
             await asyncio.sleep(0)
         return offers
 

@@ -28,7 +28,7 @@ from auditord.store.protocol import (
     Verdict,
     is_carried_on,
 )
-from auditord.store.rows import Offer, from_micros, make_offer, unchanged, unfinished_copy
+from auditord.store.rows import Offer, from_micros, make_offer, unfinished_copy
 from auditord.store.sqlite import amending, changes, outbox, redacting
 from auditord.store.sqlite.additions import Additions
 from auditord.store.sqlite.aggregates import SqliteDialect, take_rows
@@ -36,7 +36,7 @@ from auditord.store.sqlite.compiler import compile_query
 from auditord.store.sqlite.counting import read_counts, set_counted_keys
 from auditord.store.sqlite.sources import QUERIES
 from auditord.store.sqlite.sums import Arithmetic, Overflow, noticing_overflow
-from auditord_hookspecs import AggregateQuery, Aggregates, InvalidRecord, Record, RecordQuery, RecordUpdate, Transform
+from auditord_hookspecs import AggregateQuery, Aggregates, InvalidRecord, Record, RecordQuery, RecordUpdate
 
 MIGRATIONS: Final = "auditord.store.sqlite.migrations"
 
@@ -50,11 +50,10 @@ _RECORDS_BETWEEN_PAUSES: Final = 100  # about a millisecond
 class SqliteRecordStore:
     """Implements :class:`auditord.store.protocol.RecordStore` on one file. Make one with :meth:`open`."""
 
-    def __init__(self, database: Database, *, outbox: bool = False, transform: Transform | None = None) -> None:
+    def __init__(self, database: Database, *, outbox: bool = False) -> None:
         """Use :meth:`open`."""
         self._database = database
         self._has_outbox = outbox
-        self._transform = transform or unchanged
         self._additions = Additions(database)
 
     @classmethod
@@ -64,7 +63,6 @@ class SqliteRecordStore:
         *,
         counted_keys: Sequence[str] = (),
         outbox: bool = False,
-        transform: Transform | None = None,
         max_page_count: int | None = None,
     ) -> "SqliteRecordStore":
         """Open the file, or make it; migrates it, and counts what is stored if other keys were counted before.
@@ -73,7 +71,6 @@ class SqliteRecordStore:
             path: the file; its folder must exist.
             counted_keys: meta keys whose values :meth:`counts` tells.
             outbox: whether changes are kept for senders.
-            transform: what every record meets before it is kept.
             max_page_count: pages that the file may have at most: a test's way to fill a disk.
 
         Raises:
@@ -81,7 +78,7 @@ class SqliteRecordStore:
             StoreUnavailable: it cannot be opened, or not be written.
         """
         database = Database.open(path, MIGRATIONS, max_page_count=max_page_count)
-        store = cls(database, outbox=outbox, transform=transform)
+        store = cls(database, outbox=outbox)
         try:
             await database.read(lambda connection: refuse_unfinished_copy(connection, path))
             await database.write(lambda connection: set_counted_keys(connection, counted_keys))
@@ -146,7 +143,7 @@ class SqliteRecordStore:
 
     async def amend(self, amendments: Sequence[Amendment], provenance: Provenance) -> Sequence[Amended]:
         """See :class:`RecordStore`."""
-        prepared = prepare(amendments, self._transform, provenance, carried=self._is_carried(provenance))
+        prepared = prepare(amendments, provenance, carried=self._is_carried(provenance))
         return await self._database.write(lambda connection: amending.amend(connection, prepared, provenance))
 
     async def history(self, record_id: str) -> Sequence[Version]:
@@ -232,7 +229,7 @@ class SqliteRecordStore:
         await self._database.close()
 
     def _offer(self, record: Record, provenance: Provenance, duplicates: Duplicates) -> Offer:
-        return make_offer(self._transform(record), provenance, duplicates, carried=self._is_carried(provenance))
+        return make_offer(record, provenance, duplicates, carried=self._is_carried(provenance))
 
     def _is_carried(self, provenance: Provenance) -> bool:
         return self._has_outbox and is_carried_on(provenance)
@@ -256,11 +253,11 @@ class SqliteRecordStore:
         self, records: Sequence[Record], provenance: Provenance, duplicates: Duplicates
     ) -> Sequence[Offer]:
         # Encoding thousands of records must not hold up everybody else's requests.
-        transform, carried = self._transform, self._is_carried(provenance)
+        carried = self._is_carried(provenance)
         offers: list[Offer] = []
         for first in range(0, len(records), _RECORDS_BETWEEN_PAUSES):
             part = records[first : first + _RECORDS_BETWEEN_PAUSES]
-            offers += [make_offer(transform(record), provenance, duplicates, carried=carried) for record in part]
+            offers += [make_offer(record, provenance, duplicates, carried=carried) for record in part]
             await asyncio.sleep(0)
         return offers
 

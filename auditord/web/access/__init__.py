@@ -2,6 +2,6 @@
 
 from auditord.web.access.gate import Gate
 from auditord.web.access.opening import opened_gate
-from auditord.web.access.principals import Forbidden, principal_name, principal_of
+from auditord.web.access.principals import principal_name, principal_of
 
-__all__ = ["Forbidden", "Gate", "opened_gate", "principal_name", "principal_of"]
+__all__ = ["Gate", "opened_gate", "principal_name", "principal_of"]

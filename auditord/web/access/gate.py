@@ -7,9 +7,10 @@ from typing import Final
 
 from aiohttp import web
 
+from auditord.ingest import Forbidden
 from auditord.web.access import audit
 from auditord.web.access.credentials import credentials_of
-from auditord.web.access.principals import Forbidden, remember
+from auditord.web.access.principals import remember
 from auditord.web.access.refusals import refusal
 from auditord.web.dispatch import Route
 from auditord_hookspecs import AccessRefused, Authenticate, Credentials, Identity, Principal, Role

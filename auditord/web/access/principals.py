@@ -4,13 +4,9 @@ from typing import Final
 
 from aiohttp import web
 
-from auditord_hookspecs import AuditordError, Principal
+from auditord_hookspecs import Principal
 
 _PRINCIPAL: Final = web.RequestKey("principal", Principal)
-
-
-class Forbidden(AuditordError):
-    """Somebody who may come in asks for more than they may have; the text is for the audit log alone."""
 
 
 def remember(request: web.BaseRequest, principal: Principal) -> None:

@@ -13,10 +13,10 @@ from aiohttp import web
 
 from auditord.duplicates import Duplicates
 from auditord.errors import StoreUnavailable
-from auditord.store import Provenance, RecordStore
+from auditord.ingest import QUEUED, Forbidden, Ingest, Outcome
+from auditord.store import Provenance
 from auditord.store import Verdict as StoreVerdict
 from auditord.web.access import principal_name, principal_of
-from auditord.web.access.limits import may_write
 from auditord.web.answers import JSON, Answer
 from auditord.web.api import bodies
 from auditord.web.api.listing import NDJSON
@@ -24,9 +24,8 @@ from auditord.web.api.problems import Refused, sendable
 from auditord.web.api.shapes import Verdict, Verdicts
 from auditord.web.bodies import is_json
 from auditord.web.figures import HttpFigures
-from auditord.web.spooling import RequestSpool
 from auditord.web.writing import report_large
-from auditord_hookspecs import Insert, InvalidRecord, Record
+from auditord_hookspecs import InvalidRecord, Record
 from auditord_hookspecs.wire import decode_record
 
 log = logging.getLogger(__name__)
@@ -38,7 +37,7 @@ AT_ONCE: Final = 1_000
 
 _BETWEEN_PAUSES: Final = 100  # about a millisecond of decoding
 
-_ACCEPTED: Final = frozenset({"queued", *(each.value for each in StoreVerdict if each.accepted)})
+_ACCEPTED: Final = frozenset({QUEUED.value, *(each.value for each in StoreVerdict if each.accepted)})
 _FORBIDDEN: Final = "the record is of a site, or has a prefix, that is not yours to write"
 _EXISTS: Final = "the id belongs to another run, which started at another time, or any known id is refused here"
 
@@ -54,18 +53,14 @@ class AddingDesk:
     """Takes records.
 
     Args:
-        store: where they go.
-        spool: where they go while the store is away.
-        destinations: the senders that carry on what the spool took.
+        ingest: where they go.
         duplicates: what a known id means.
         max_body: bytes of a body, packed or not.
         now: the clock.
         figures: what is counted.
     """
 
-    store: RecordStore
-    spool: RequestSpool
-    destinations: Sequence[str]
+    ingest: Ingest
     duplicates: Duplicates
     max_body: int
     now: Callable[[], datetime]
@@ -79,40 +74,19 @@ class AddingDesk:
         for begin in range(0, len(pieces), AT_ONCE):
             part = await _decode(pieces[begin : begin + AT_ONCE], begin)
             try:
-                part.refuse(await may_write(principal_of(request), part.records, self.store))
-                verdicts += await self._keep(part, provenance)
+                outcomes = await self.ingest.accept(
+                    part.records, principal_of(request), provenance, atomic=False, duplicates=self.duplicates
+                )
             except StoreUnavailable as error:
                 log.warning("POST /api/v1/records: neither store nor spool can write (%s): see to the disk", error)
                 raise _interrupted(verdicts) from error
+            report_large(part.records, self.figures)
+            verdicts += part.with_verdicts(outcomes)
         accepted = all(each.verdict in _ACCEPTED for each in verdicts)
         return Answer(200 if accepted else 207, msgspec.json.encode(_summed_up(verdicts)), JSON)
 
     def _provenance(self, request: web.BaseRequest) -> Provenance:
         return Provenance(self.now(), principal_name(request), request.headers.get("User-Agent"))
-
-    async def _keep(self, part: "_Part", provenance: Provenance) -> Sequence[Verdict]:
-        report_large(part.records, self.figures)
-        try:
-            return part.with_verdicts(await self._judge(part.records, provenance))
-        except StoreUnavailable as error:
-            log.warning("the record store is away (%s): %d posted records go to the spool", error, len(part.records))
-        await self.spool.accept([Insert(record) for record in part.records], provenance, self.destinations)
-        self.figures.spooled_records += len(part.records)
-        return part.with_verdicts(["queued"] * len(part.records))
-
-    async def _judge(self, records: Sequence[Record], provenance: Provenance) -> Sequence[StoreVerdict | InvalidRecord]:
-        if not records:
-            return ()
-        try:
-            return await self.store.add_all(records, provenance, self.duplicates, atomic=False)
-        except InvalidRecord:  # of one of them; nothing was kept
-            return await asyncio.gather(*(self._judge_one(record, provenance) for record in records))
-
-    async def _judge_one(self, record: Record, provenance: Provenance) -> StoreVerdict | InvalidRecord:
-        try:
-            return await self.store.add(record, provenance, self.duplicates)
-        except InvalidRecord as error:
-            return error
 
 
 @dataclass(slots=True)
@@ -123,16 +97,7 @@ class _Part:
     positions: list[int] = field(default_factory=list[int])
     invalid: list[Verdict] = field(default_factory=list[Verdict])
 
-    def refuse(self, allowed: Sequence[bool]) -> None:
-        """Take those out that their sender may not write."""
-        if all(allowed):
-            return
-        judged = list(zip(self.positions, self.records, allowed, strict=True))
-        self.invalid += [Verdict(at, "forbidden", each.record_id, _FORBIDDEN) for at, each, may in judged if not may]
-        self.positions = [at for at, _, may in judged if may]
-        self.records = [each for _, each, may in judged if may]
-
-    def with_verdicts(self, found: Sequence[StoreVerdict | InvalidRecord | str]) -> Sequence[Verdict]:
+    def with_verdicts(self, found: Sequence[Outcome]) -> Sequence[Verdict]:
         """One verdict per record, in the order of the request."""
         judged = [
             _verdict(position, record.record_id, verdict)
@@ -141,16 +106,16 @@ class _Part:
         return sorted([*judged, *self.invalid], key=lambda verdict: verdict.position)
 
 
-def _verdict(position: int, record_id: str, found: StoreVerdict | InvalidRecord | str) -> Verdict:
+def _verdict(position: int, record_id: str, found: Outcome) -> Verdict:
     match found:
         case InvalidRecord():
             return Verdict(position, "invalid", record_id, sendable(str(found)))
         case StoreVerdict.EXISTS:
             return Verdict(position, found.value, record_id, _EXISTS)
-        case StoreVerdict():
-            return Verdict(position, found.value, record_id)
+        case Forbidden():
+            return Verdict(position, "forbidden", record_id, _FORBIDDEN)
         case _:
-            return Verdict(position, found, record_id)
+            return Verdict(position, found.value, record_id)
 
 
 async def _decode(pieces: Sequence[bytes | msgspec.Raw], begin: int) -> _Part:

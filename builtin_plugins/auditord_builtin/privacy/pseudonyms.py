@@ -1,8 +1,8 @@
 """Pseudonyms for users: who has the key can tell which pseudonym a name has, nobody can tell the name of a pseudonym.
 
 A pseudonym is ``u-`` and the first 80 bits of HMAC-SHA-256 over the name, in hexadecimal. It does not depend on the
-meta key, so that a user is one user under ``user_id`` and ``user``. What looks like a pseudonym stays, since records
-pass more than once, and a site may have made them before it shipped its records here.
+meta key, so that a user is one user under ``user_id`` and ``user``. What looks like a pseudonym stays unless the
+configuration says otherwise: a site may have made it before it shipped its records here.
 """
 
 import hmac
@@ -31,6 +31,11 @@ class PseudonymsConfig(InstanceConfig):
     meta: tuple[str, ...] = Field(
         default=("user_id", "user"), min_length=1, description="The meta keys whose values become pseudonyms."
     )
+    keep_pseudonyms: bool = Field(
+        default=True,
+        description="Whether names that look like a pseudonym stay, since sites made them before they shipped their "
+        "records here. false where none do: a user with such a name gets a pseudonym like everybody.",
+    )
 
     @field_validator("key")
     @classmethod
@@ -40,10 +45,13 @@ class PseudonymsConfig(InstanceConfig):
         return key
 
 
+def is_pseudonym(name: str) -> bool:
+    """Whether a name looks like a pseudonym."""
+    return _PSEUDONYM.fullmatch(name) is not None
+
+
 def pseudonym(key: bytes, name: str) -> str:
-    """What a name becomes."""
-    if _PSEUDONYM.fullmatch(name):
-        return name
+    """The pseudonym of a name."""
     return "u-" + hmac.digest(key, name.encode(), "sha256").hex()[:_DIGITS]
 
 
@@ -53,7 +61,7 @@ def transform(config: PseudonymsConfig) -> Transform:
 
     @lru_cache(maxsize=_REMEMBERED)
     def known(name: str) -> str:
-        return pseudonym(key, name)
+        return name if config.keep_pseudonyms and is_pseudonym(name) else pseudonym(key, name)
 
     def change(record: Record) -> Record:
         meta = record.meta

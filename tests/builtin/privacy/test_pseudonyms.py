@@ -47,6 +47,11 @@ def test_what_was_changed_stays() -> None:
     assert changed(once) == once
 
 
+def test_a_user_who_is_named_like_a_pseudonym_gets_one_if_no_site_makes_them() -> None:
+    named = of("alice")
+    assert changed(record(user_id=(named,)), keep_pseudonyms=False).meta == {"user_id": (of(named),)}
+
+
 def test_who_has_no_user_is_left_alone() -> None:
     for untouched in (record(), record(site_id=("A",))):
         assert changed(untouched) is untouched

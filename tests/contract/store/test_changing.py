@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
+from auditord.ingest import StoreSink
 from auditord.store import Action, Duplicates, Provenance, RecordStore, Verdict
 from auditord.store.reading import StoredRecords
-from auditord.store.sink import StoreSink
 from auditord_hookspecs import Close, Component, Entry, Insert, Record, RecordQuery, RecordUpdate, Replace
 from auditord_hookspecs.query import IsOpen
 from auditord_hookspecs.wire import decode_record, encode_record

@@ -528,12 +528,16 @@ async def test_the_folder_is_free_again_afterwards(tmp_path: Path) -> None:
 
 async def test_whether_anything_of_a_record_waits(spool: Spool) -> None:
     await spool.accept([Insert(record("r1"))], Provenance(NOON), ["local"])
-    assert await spool.holds("r1", ["other", "local"])
-    assert not await spool.holds("r1", ["other"])
-    assert not await spool.holds("r2", ["local"])
+    assert spool.may_hold(["other", "local"])
+    assert not spool.may_hold(["other"])
+    assert await spool.waiting(["r1", "r2"], ["other", "local"]) == {
+        "r1": [Insert(record("r1"), None, Provenance(NOON))]
+    }
+    assert await spool.waiting(["r1"], ["other"]) == {}
     [queued] = await spool.claim("local", 10)
     await spool.settle("local", [queued.entry_id], {})
-    assert not await spool.holds("r1", ["local"])
+    assert await spool.waiting(["r1"], ["local"]) == {}
+    assert not spool.may_hold(["local"])
 
 
 async def test_a_correction_waits_behind_what_it_may_be_about(spool: Spool) -> None:

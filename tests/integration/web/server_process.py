@@ -16,6 +16,7 @@ import uvloop
 from prometheus_client import CollectorRegistry
 
 from auditord.config.model import ApiSection
+from auditord.ingest import Ingest
 from auditord.spool import Spool
 from auditord.store.opening import open_store
 from auditord.web import serve
@@ -36,6 +37,7 @@ async def main(folder: Path, url: str, duplicates: str, listen: list[str]) -> No
         Spool.opened(folder, now) as spool,
         serve(
             api,
+            ingest=Ingest(store, spool, ("local",)),
             store=store,
             spool=spool,
             destinations=("local",),

@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 from auditord.config.model import ApiSection
 from auditord.duplicates import Duplicates
 from auditord.errors import StoreUnavailable
+from auditord.ingest import Ingest
 from auditord.store import Amended, Amendment, Difference, OutboxEntry, Provenance, RecordCounts, Verdict, Version
 from auditord.store.protocol import PluginMemory
 from auditord.web import serve
@@ -30,6 +31,7 @@ from auditord_hookspecs import (
     RecordQuery,
     RecordUpdate,
 )
+from auditord_hookspecs.wire import decode_record
 
 pytestmark = pytest.mark.anyio
 
@@ -74,7 +76,7 @@ class FakeStore:
         await self.before_add()
         self._fail()
         self.records.extend(records)
-        return self.verdicts
+        return self.verdicts if len(self.verdicts) == len(records) else [self.verdicts[0]] * len(records)
 
     async def stop(self, update: RecordUpdate, provenance: Provenance) -> bool:
         del provenance
@@ -101,7 +103,8 @@ class FakeStore:
         return record_id.encode()
 
     async def documents(self, record_ids: Sequence[str]) -> Mapping[str, bytes]:
-        raise NotImplementedError
+        self._fail()
+        return {each.record_id: RECORD for each in self.records if each.record_id in record_ids}
 
     async def deleted(self, record_ids: Sequence[str]) -> Collection[str]:
         raise NotImplementedError
@@ -169,10 +172,14 @@ class FakeSpool:
         self._fail()
         self.accepted += [(entry, provenance.agent, destinations) for entry in entries]
 
-    async def holds(self, record_id: str, senders: Sequence[str]) -> bool:
+    def may_hold(self, senders: Collection[str]) -> bool:
+        assert senders == ("local",)
+        return bool(self.held)
+
+    async def waiting(self, record_ids: Collection[str], senders: Sequence[str]) -> Mapping[str, Sequence[Entry]]:
         assert senders == ("local",)
         self._fail()
-        return record_id in self.held
+        return {each: [Insert(decode_record(RECORD))] for each in record_ids if each in self.held}
 
     async def keep_refused_body(self, body: bytes, reason: str, provenance: Provenance, route: str) -> None:
         assert provenance.received_at == NOW
@@ -229,10 +236,12 @@ async def serving(
 ) -> AsyncGenerator[Running, None]:
     registry = CollectorRegistry()
     api = ApiSection.model_validate({"listen": ["127.0.0.1:0"], "max_body": max_body, "duplicates": duplicates})
+    spool = spool or FakeSpool()
     async with serve(
         api,
+        ingest=Ingest(store, spool, destinations),
         store=store,
-        spool=spool or FakeSpool(),
+        spool=spool,
         destinations=destinations,
         registry=registry,
         now=lambda: NOW,
@@ -314,7 +323,7 @@ async def test_an_update_of_nothing_is_not_found() -> None:
     "request_", [http("PUT", "/record", UPDATE), http("GET", "/record/r1"), http("GET", "/records")]
 )
 async def test_reads_and_updates_say_500_without_internals(request_: bytes) -> None:
-    async with serving(FakeStore(error=AWAY)) as server:
+    async with serving(FakeStore(error=AWAY), FakeSpool(error=AWAY)) as server:
         answer = await server.ask(request_)
     assert status(answer) == 500
     assert b"not available" in answer

@@ -11,8 +11,8 @@ import pytest
 from auditord.database.postgres import Connection
 from auditord.errors import StoreUnavailable
 from auditord.store import Duplicates, Provenance, Verdict
+from auditord.store.ledger import Bulk, Change, Outcome, Stop, ids_of
 from auditord.store.postgres.batches import Batches
-from auditord.store.postgres.ledger import Bulk, Change, Outcome, Stop, ids_of
 from auditord.store.rows import Offer, make_offer
 from auditord_hookspecs import InvalidRecord, Record
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from auditord.store import Duplicates, Provenance, Verdict
-from auditord.store.postgres.ledger import Addition, Change, Ledger, Replacement, Stop, Stored
+from auditord.store.ledger import Addition, Change, Ledger, Replacement, Stop, Stored
 from auditord.store.rows import Offer, make_offer
 from auditord_hookspecs import Component, Record
 

@@ -124,7 +124,7 @@ def test_a_prefix_keeps_out_of_others_ids(site: Site) -> None:
     assert Caller(site, "administrator").ask("GET", "/record/c-1").status == 404
 
 
-@pytest.mark.parametrize("principal", ["site_a", "prefix_a"])
+@pytest.mark.parametrize("principal", ["site_a", "prefix_a", "shared_a"])
 def test_no_other_sites_open_record_is_closed(site: Site, principal: str) -> None:
     assert Caller(site, principal).ask("POST", "/record", CLOSING_ANOTHERS).status == 403
     (verdict,) = Caller(site, principal).ask("POST", "/api/v1/records", [CLOSING_ANOTHERS]).json["verdicts"]

@@ -3,16 +3,19 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
-from auditord.store.postgres.outbox import Carried, Operation
 from auditord.store.protocol import Duplicates, Provenance, Verdict
 from auditord.store.rows import Offer, make_offer, to_micros
 from auditord.store.verdicts import Identity, choose_id, judge, starts_earlier
 from auditord_hookspecs import InvalidRecord, Record
 from auditord_hookspecs.wire import decode_record
+
+Operation: TypeAlias = Literal["insert", "close", "replace"]
+Carried: TypeAlias = tuple[Operation, Offer]
+"""A change that senders carry on: the operation, and the record as it is now with its provenance."""
 
 
 class Addition(msgspec.Struct, frozen=True, gc=False):
@@ -146,6 +149,11 @@ class Ledger:
     def touched(self) -> set[str]:
         """Ids of stored records that must not change until this has been written."""
         return (self.written.keys() | {record_id for record_id, _ in self.differences}) & self.before.keys()
+
+    def record(self, record_id: str) -> Record | None:
+        """The record under an id as all changes so far leave it."""
+        now = self._now.get(record_id)
+        return None if now is None else now.record
 
     def apply(self, change: Change) -> Verdict | bool:
         """The outcome of a change, given all that came before."""

@@ -1,0 +1,242 @@
+"""Everything that happens to a client's records between decoding and the answer.
+
+What waits in the spool for the store counts as stored: a record whose id has something waiting gets the verdict that
+the store would give once all that has arrived, and goes behind it. All changes of one record id in this process follow
+each other, and the spool is looked at before the store: what has left the one has reached the other.
+"""
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final, Protocol, TypeAlias
+
+from auditord.duplicates import Duplicates
+from auditord.errors import StoreUnavailable
+from auditord.ingest.adding import add_each
+from auditord.ingest.claims import Claims
+from auditord.ingest.outcomes import Forbidden, Outcome, Stopped
+from auditord.ingest.permission import Roles, depends_on_stored, may_update, updating_roles, writing_roles
+from auditord.ingest.projection import projected
+from auditord.ingest.submission import Submission
+from auditord.store import Provenance, RecordStore
+from auditord.store.ledger import Ledger
+from auditord_hookspecs import Close, Entry, Principal, Record, RecordUpdate, Transform
+
+_log: Final = logging.getLogger(__name__)
+
+_Waiting: TypeAlias = Mapping[str, Sequence[Entry]]
+
+
+class PendingChanges(Protocol):
+    """The part of the spool that holds what is on its way to the store."""
+
+    def may_hold(self, senders: Collection[str]) -> bool:
+        """Whether anything may wait for one of the senders; asks no database."""
+        ...
+
+    async def waiting(self, record_ids: Collection[str], senders: Sequence[str]) -> Mapping[str, Sequence[Entry]]:
+        """What waits for the senders about the records, by id, in order."""
+        ...
+
+    async def accept(self, entries: Sequence[Entry], provenance: Provenance, destinations: Sequence[str]) -> object:
+        """Queue entries durably, all of them or nothing."""
+        ...
+
+
+class Ingest:
+    """Accepts records and updates of clients; they are durable, in the store or in the spool, when a method returns.
+
+    Every method raises :class:`StoreUnavailable` if neither store nor spool can write.
+
+    Args:
+        store: where records go.
+        spool: where they go while the store is away.
+        destinations: the senders that carry on what the spool took; without one, it takes nothing.
+        queue_updates: whether updates of records that nobody knows wait in the spool while the store is away.
+        transform: the change that every record meets, exactly once.
+    """
+
+    def __init__(
+        self,
+        store: RecordStore,
+        spool: PendingChanges,
+        destinations: Sequence[str],
+        *,
+        queue_updates: bool = True,
+        transform: Transform | None = None,
+    ) -> None:
+        self._store = store
+        self._spool = spool
+        self._destinations = destinations
+        self._queue_updates = queue_updates
+        self._transform = transform
+        self._claims = Claims()
+        self.spooled = 0
+        """Records and updates that went to the spool."""
+
+    async def accept(
+        self,
+        records: Sequence[Record],
+        principal: Principal | None,
+        provenance: Provenance,
+        *,
+        atomic: bool,
+        duplicates: Duplicates,
+    ) -> Sequence[Outcome]:
+        """Keep records; one outcome each, in order.
+
+        Args:
+            records: of any number.
+            principal: who sends them; None if nobody is asked.
+            provenance: kept beside them.
+            atomic: whether they go together: one of another run, an invalid or a forbidden one keeps out all of them.
+            duplicates: what a known id means.
+
+        Raises:
+            InvalidRecord: one of them is refused for good, and they go together.
+            Forbidden: the principal may not write one of them, and they go together.
+        """
+        roles = writing_roles(principal)
+        if roles is None and atomic and len(records) == 1:
+            return (await self._accept_one(records[0], provenance, duplicates),)
+        submission = Submission(dict(enumerate(records)), roles, provenance, duplicates, atomic)
+        if self._transform is not None:
+            await submission.transform(self._transform)
+        ids = submission.ids
+        await self._claims.take(ids)
+        try:
+            await self._keep(submission, await self._waiting(ids))
+        finally:
+            self._claims.release(ids)
+        return [submission.outcomes[position] for position in range(len(records))]
+
+    async def _accept_one(self, record: Record, provenance: Provenance, duplicates: Duplicates) -> Outcome:
+        """The same for one record that its sender may write whatever is stored; most requests are that."""
+        changed = record if self._transform is None else self._transform(record)
+        ids, away = (record.record_id,), None
+        await self._claims.take(ids)
+        try:
+            if not self._spool.may_hold(self._destinations):
+                try:
+                    return await self._store.add(changed, provenance, duplicates)
+                except StoreUnavailable as error:
+                    away = error
+            submission = Submission({0: changed}, None, provenance, duplicates, atomic=True)
+            await self._keep(submission, await self._waiting(ids), away)
+            return submission.outcomes[0]
+        finally:
+            self._claims.release(ids)
+
+    async def stop(self, update: RecordUpdate, principal: Principal | None, provenance: Provenance) -> Stopped:
+        """Give a record its stop time, behind whatever waits of it.
+
+        Raises:
+            Forbidden: the id says that it is not the principal's.
+            StoreUnavailable: also if the store is away and such updates do not wait.
+        """
+        roles = updating_roles(principal, update.record_id)
+        if roles is not None and not roles:
+            raise Forbidden(f"record {update.record_id!r} has the prefix of others")
+        await self._claims.take((update.record_id,))
+        try:
+            return await self._stop(update, roles, provenance)
+        finally:
+            self._claims.release((update.record_id,))
+
+    # -- records --------------------------------------------------------------------------------------------------
+
+    async def _keep(self, submission: Submission, waiting: _Waiting, away: StoreUnavailable | None = None) -> None:
+        queued: Sequence[Entry] = ()
+        if away is None:
+            try:
+                queued = await self._place(submission, waiting)
+            except StoreUnavailable as error:
+                away = error
+        if away is not None:
+            count = len(submission.records)
+            _log.warning("the record store is away (%s): %d posted records go to the spool", away, count)
+            queued = await _place_without_store(submission, waiting)
+        await self._queue(queued, submission.provenance)
+
+    async def _place(self, submission: Submission, waiting: _Waiting) -> Sequence[Entry]:
+        """Put into the store what need not wait; returns the rest."""
+        if waiting or submission.roles is not None:
+            looked_up = submission.ids if depends_on_stored(submission.roles) else waiting.keys()
+            ledger = await self._projected(looked_up, waiting, submission.provenance)
+            submission.permit(ledger)
+            behind = [at for at, record in submission.records.items() if record.record_id in waiting]
+            if not await submission.judge(ledger, behind):
+                return ()
+        else:
+            behind = []
+        direct = [at for at in submission.records if at not in submission.outcomes]
+        added = await self._add([submission.records[at] for at in direct], submission)
+        return submission.queue(behind) if submission.decide(dict(zip(direct, added, strict=True))) else ()
+
+    async def _add(self, records: Sequence[Record], submission: Submission) -> Sequence[Outcome]:
+        provenance, duplicates = submission.provenance, submission.duplicates
+        if not submission.atomic:
+            return await add_each(self._store, records, provenance, duplicates)
+        if len(records) == 1:
+            return (await self._store.add(records[0], provenance, duplicates),)
+        return await self._store.add_all(records, provenance, duplicates, atomic=True) if records else ()
+
+    # -- updates --------------------------------------------------------------------------------------------------
+
+    async def _stop(self, update: RecordUpdate, roles: Roles, provenance: Provenance) -> Stopped:
+        waiting = await self._waiting((update.record_id,))
+        try:
+            found = await self._stop_if_nothing_waits(update, roles, provenance, waiting)
+        except StoreUnavailable as error:
+            if not waiting and not self._queue_updates:
+                raise
+            _log.warning("the record store is away (%s): an update goes to the spool", error)
+            found = None if self._may_be_theirs(update, roles, provenance, waiting) else Stopped.HIDDEN
+        if found is not None:
+            return found
+        await self._queue([Close(update.record_id, update.stop_time, None, roles)], provenance)
+        return Stopped.DONE
+
+    async def _stop_if_nothing_waits(
+        self, update: RecordUpdate, roles: Roles, provenance: Provenance, waiting: _Waiting
+    ) -> Stopped | None:
+        """Stop the record in the store; None if the update must be queued."""
+        if waiting or roles is not None:
+            record = (await self._projected((update.record_id,), waiting, provenance)).record(update.record_id)
+            if record is None:
+                return Stopped.MISSING if roles is None else Stopped.HIDDEN
+            if roles is not None and not may_update(roles, record):
+                return Stopped.HIDDEN
+        if waiting:
+            return None
+        return Stopped.DONE if await self._store.stop(update, provenance) else Stopped.MISSING
+
+    @staticmethod
+    def _may_be_theirs(update: RecordUpdate, roles: Roles, provenance: Provenance, waiting: _Waiting) -> bool:
+        record = projected({}, waiting, provenance).record(update.record_id)
+        return roles is None or record is None or may_update(roles, record)
+
+    # -- both -----------------------------------------------------------------------------------------------------
+
+    async def _waiting(self, ids: Collection[str]) -> _Waiting:
+        if not self._spool.may_hold(self._destinations):
+            return {}
+        return await self._spool.waiting(ids, self._destinations)
+
+    async def _projected(self, ids: Collection[str], waiting: _Waiting, provenance: Provenance) -> Ledger:
+        stored = await self._store.documents(list(ids)) if ids else dict[str, bytes]()
+        return projected(stored, waiting, provenance)
+
+    async def _queue(self, entries: Sequence[Entry], provenance: Provenance) -> None:
+        if entries:
+            await self._spool.accept(entries, provenance, self._destinations)
+            self.spooled += len(entries)
+
+
+async def _place_without_store(submission: Submission, waiting: _Waiting) -> Sequence[Entry]:
+    """Judge by what waits alone; returns what is to be queued."""
+    ledger = projected({}, waiting, submission.provenance)
+    submission.permit(ledger)
+    if not await submission.judge(ledger, submission.records):
+        return ()
+    submission.leave_open()
+    return submission.queue(submission.records)
