@@ -39,8 +39,9 @@ def copied_from_the_tree() -> list[list[str]]:
 def test_what_is_copied_is_there_and_suffices_to_build(tmp_path: Path) -> None:
     for *sources, target in copied_from_the_tree():
         for source in sources:
-            if target.startswith("."):
+            if not target.startswith("/"):
                 copy = shutil.copytree if (ROOT / source).is_dir() else shutil.copy
+                (tmp_path / source).parent.mkdir(exist_ok=True)
                 copy(ROOT / source, tmp_path / source)
             else:
                 assert (ROOT / source).stat().st_mode & 0o111
@@ -63,7 +64,7 @@ def test_it_runs_as_nobody_in_particular_and_is_watched() -> None:
     assert arguments("USER") == ["10001:10001"]
     assert re.fullmatch(r'--interval=\S+ .* CMD \["healthcheck"\]', arguments("HEALTHCHECK")[0])
     assert (arguments("ENTRYPOINT"), arguments("CMD")) == (['["entrypoint"]'], ['["run"]'])
-    assert "STATE_DIRECTORY=/var/lib/auditord" in arguments("ENV")[0]
+    assert "STATE_DIRECTORY=/var/lib/auditord" in arguments("ENV")[-1]
     assert arguments("VOLUME") == ["/var/lib/auditord"]
 
 

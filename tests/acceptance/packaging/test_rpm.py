@@ -9,11 +9,14 @@ import os
 import re
 import shutil
 import subprocess
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
 
 import auditord
 from tests.scratch_root import PATH, ScratchRoot, scratch_root
@@ -88,6 +91,8 @@ def facts(root: ScratchRoot, *paths: str) -> list[str]:
     return root.run("stat", "-c", "%a %U:%G %n", *paths).stdout.splitlines()
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.skipif(os.getuid() != 0, reason="a root of one's own needs root")
 @pytest.mark.skipif(shutil.which("rpmbuild") is None, reason="needs rpmbuild (tests/services/rpm-install)")
 def test_the_package_lives_its_whole_life(tmp_path: Path) -> None:
@@ -101,6 +106,8 @@ def test_the_package_lives_its_whole_life(tmp_path: Path) -> None:
         second = next_release(packages, first)
         root.write("/usr/bin/systemctl", SYSTEMCTL, "755")
         root.run("mkdir", "-p", "/run/systemd/system")
+
+        the_bill_of_materials_names_the_libraries(first)
 
         rpm(root, "-i", f"/mnt/{first.name}")
         installed_and_not_started(root)
@@ -116,6 +123,31 @@ def test_the_package_lives_its_whole_life(tmp_path: Path) -> None:
         rpm(root, "-e", "auditord")
         assert asked_of_systemd(root) == ["--no-reload disable --now auditord.service", "daemon-reload"]
         only_the_sites_own_is_left(root)
+
+
+def the_bill_of_materials_names_the_libraries(package: Path) -> None:
+    bill = json.loads(package.with_suffix(".cdx.json").read_text())
+    assert bill["bomFormat"] == "CycloneDX"
+    assert bill["metadata"]["component"]["name"] == "auditord"
+    assert {"aiohttp", "msgspec", "pip"} <= {each["name"] for each in bill["components"]}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(shutil.which("rpmbuild") is None, reason="needs rpmbuild (tests/services/rpm-install)")
+def test_the_same_sources_make_the_same_package(tmp_path: Path) -> None:
+    first, second = (built(tmp_path / name) for name in ("first", "second"))
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_what_packages_hold_is_what_the_project_needs() -> None:
+    """Every dependency is locked, at a version that pyproject.toml allows, with hashes."""
+    needs = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    text = (ROOT / "rpm/requirements.txt").read_text()
+    locked = {name: Version(version) for name, version in re.findall(r"^([\w.-]+)==(\S+)", text, re.MULTILINE)}
+    wanted = [Requirement(each) for each in needs]
+    assert [str(each) for each in wanted if locked[each.name] not in each.specifier] == []
+    assert len(re.findall(r"^[\w.-]+==.* \\\n +--hash=sha256:", text, re.MULTILINE)) == len(locked)
 
 
 def installed_and_not_started(root: ScratchRoot) -> None:
