@@ -3,11 +3,12 @@
 Every daemon has a registry of its own, so that two of them in one process do not mix.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -44,6 +45,21 @@ class CountedKey:
     metric: str
     label: str
     key: str
+
+
+_COUNT_OF_RECORDS: Final = re.compile(rb"^(num_records_database\w*(?:\{.*\})?) (\S+)$", re.MULTILINE)
+
+
+def exposition(registry: CollectorRegistry) -> bytes:
+    """The figures of a registry in Prometheus' text format.
+
+    AUDITOR's gauges are written as AUDITOR writes them, ``4`` and not ``4.0`` or ``1e+06``: its users compare text.
+    """
+    return _COUNT_OF_RECORDS.sub(_as_whole_number, generate_latest(registry))
+
+
+def _as_whole_number(sample: re.Match[bytes]) -> bytes:
+    return b"%s %d" % (sample[1], float(sample[2]))
 
 
 class DatabaseFigures(Collector):

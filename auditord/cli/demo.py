@@ -142,7 +142,7 @@ async def _verify(url: str, expected: int) -> None:
     click.echo(f"served     {served} of {expected} records at {url}/records")
     if served != expected or not expected:
         raise DemoFailed(f"{expected} records were collected and {served} are served")
-    if f"num_records_database {float(expected)}" not in answers["/metrics"]:
+    if f"num_records_database {expected}\n" not in answers["/metrics"]:
         raise DemoFailed(f"/metrics does not count {expected} records")
 
 

@@ -97,6 +97,7 @@ _IS: Final = {
     Finding.STILL_OPEN: "are open in the store and closed in the source",
     Finding.DIFFERENT: "differ from what is stored",
     Finding.OTHER_RUN: "have an id that belongs to another run in the store",
+    Finding.OTHER_RUNTIME: "have another runtime in AUDITOR than from start to stop, which counts here",
     Finding.UNREADABLE: "are no valid records",
 }
 

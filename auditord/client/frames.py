@@ -3,15 +3,20 @@
 - ``record_id``: text;
 - ``start_time``, ``stop_time``: time in UTC with microseconds; the stop time is missing while the record is open;
 - ``runtime``: whole seconds; missing while it is open;
-- ``meta.<key>``: text, the first value under the key;
+- ``meta.<key>``: list of texts, all values under the key in their order; text, if the key is exploded;
 - ``amount.<component>``: integer, summed where a name occurs more than once (and no more than 63 bits);
 - ``score.<component>.<name>``: float, of the first component of that name.
 
-What a record does not have is missing. The libraries are extras of the distribution: ``auditord[arrow]`` and so on.
+What a record does not have is missing. ``explode`` names meta keys: a record with several values under one of them has
+a row for each value (under several keys for each combination), and one without a value has one row with none. Such rows
+repeat the record's amounts: drop duplicates of ``record_id`` before amounts are summed over all of them.
+
+The libraries are extras of the distribution: ``auditord[arrow]`` and so on.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from importlib import import_module
+from itertools import product
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from auditord.client.errors import ClientError
@@ -25,46 +30,64 @@ if TYPE_CHECKING:
 Columns: TypeAlias = dict[str, list[Any]]  # Any: text, integers, floats, times or None, by the column's kind
 
 _TIMES: Final = ("start_time", "stop_time")
+_META: Final = "meta."
 
 
 class MissingLibrary(ClientError, ImportError):
     """The library that makes the table is not installed; the text names the extra that brings it."""
 
 
-def to_arrow(records: Iterable[Record]) -> Any:  # Any: a pyarrow.Table; the library ships no types
+def to_arrow(  # Any: a pyarrow.Table; the library ships no types
+    records: Iterable[Record], *, explode: str | Collection[str] = ()
+) -> Any:
     """The records as a table of Apache Arrow.
+
+    Args:
+        records: are read once.
+        explode: meta keys of which each value has a row of its own.
 
     Raises:
         MissingLibrary: install ``auditord[arrow]``.
     """
     arrow = _library("pyarrow", "arrow")
-    columns = _columns(records)
+    columns = _columns(records, explode)
+    kinds = {name: _kind(name, explode) for name in columns}
     types: dict[str, Any] = {  # Any: pyarrow's types, of which mypy knows nothing
         "text": arrow.string(),
+        "texts": arrow.list_(arrow.string()),
         "integer": arrow.int64(),
         "float": arrow.float64(),
         "time": arrow.timestamp("us", tz="UTC"),
     }
-    return arrow.table({name: arrow.array(values, types[_kind(name)]) for name, values in columns.items()})
+    return arrow.table({name: arrow.array(values, types[kinds[name]]) for name, values in columns.items()})
 
 
-def to_pandas(records: Iterable[Record]) -> "pd.DataFrame":
+def to_pandas(records: Iterable[Record], *, explode: str | Collection[str] = ()) -> "pd.DataFrame":
     """The records as a data frame of pandas; integers are ``Int64``, which can be missing.
+
+    Args:
+        records: are read once.
+        explode: meta keys of which each value has a row of its own.
 
     Raises:
         MissingLibrary: install ``auditord[pandas]``.
     """
     pandas = _library("pandas", "pandas")
-    types = {"text": "object", "integer": "Int64", "float": "float64", "time": "datetime64[us, UTC]"}
-    columns = _columns(records)
+    types = {"text": "object", "texts": "object", "integer": "Int64", "float": "float64", "time": "datetime64[us, UTC]"}
+    columns = _columns(records, explode)
+    kinds = {name: _kind(name, explode) for name in columns}
     frame: pd.DataFrame = pandas.DataFrame(
-        {name: pandas.Series(values, dtype=types[_kind(name)]) for name, values in columns.items()}
+        {name: pandas.Series(values, dtype=types[kinds[name]]) for name, values in columns.items()}
     )
     return frame
 
 
-def to_polars(records: Iterable[Record]) -> "pl.DataFrame":
+def to_polars(records: Iterable[Record], *, explode: str | Collection[str] = ()) -> "pl.DataFrame":
     """The records as a data frame of polars.
+
+    Args:
+        records: are read once.
+        explode: meta keys of which each value has a row of its own.
 
     Raises:
         MissingLibrary: install ``auditord[polars]``.
@@ -72,12 +95,14 @@ def to_polars(records: Iterable[Record]) -> "pl.DataFrame":
     polars = _library("polars", "polars")
     types = {
         "text": polars.String,
+        "texts": polars.List(polars.String),
         "integer": polars.Int64,
         "float": polars.Float64,
         "time": polars.Datetime("us", "UTC"),
     }
-    columns = _columns(records)
-    frame: pl.DataFrame = polars.DataFrame(columns, schema={name: types[_kind(name)] for name in columns})
+    columns = _columns(records, explode)
+    kinds = {name: _kind(name, explode) for name in columns}
+    frame: pl.DataFrame = polars.DataFrame(columns, schema={name: types[kinds[name]] for name in columns})
     return frame
 
 
@@ -88,18 +113,26 @@ def _library(name: str, extra: str) -> Any:  # Any: a module that need not be in
         raise MissingLibrary(f"{name} is not installed: pip install 'auditord[{extra}]'") from error
 
 
-def _kind(column: str) -> str:
+def _kind(column: str, explode: str | Collection[str]) -> str:
     if column in _TIMES:
         return "time"
     if column == "runtime" or column.startswith("amount."):
         return "integer"
-    return "float" if column.startswith("score.") else "text"
+    if column.startswith("score."):
+        return "float"
+    is_list = column.startswith(_META) and column.removeprefix(_META) not in _keys(explode)
+    return "texts" if is_list else "text"
 
 
-def _columns(records: Iterable[Record]) -> Columns:
+def _keys(explode: str | Collection[str]) -> Collection[str]:
+    return (explode,) if isinstance(explode, str) else explode
+
+
+def _columns(records: Iterable[Record], explode: str | Collection[str]) -> Columns:
     columns: Columns = {"record_id": [], "start_time": [], "stop_time": [], "runtime": []}
-    for size, record in enumerate(records):
-        for name, value in _cells(record).items():
+    rows = (row for record in records for row in _rows(record, _keys(explode)))
+    for size, row in enumerate(rows):
+        for name, value in row.items():
             column = columns.get(name)
             if column is None:
                 column = columns[name] = [None] * size
@@ -110,6 +143,14 @@ def _columns(records: Iterable[Record]) -> Columns:
     return columns
 
 
+def _rows(record: Record, keys: Collection[str]) -> Iterator[dict[str, Any]]:  # Any: as Columns
+    """One row, or one for each combination of the values under these keys."""
+    cells, meta = _cells(record), record.meta or {}
+    exploded = [key for key in meta if key in keys]
+    for values in product(*[meta[key] or (None,) for key in exploded]):
+        yield cells | {f"{_META}{key}": value for key, value in zip(exploded, values, strict=True)}
+
+
 def _cells(record: Record) -> dict[str, Any]:  # Any: as Columns
     cells: dict[str, Any] = {
         "record_id": record.record_id,
@@ -117,8 +158,7 @@ def _cells(record: Record) -> dict[str, Any]:  # Any: as Columns
         "stop_time": record.stop_time,
         "runtime": record.runtime,
     }
-    for key, values in (record.meta or {}).items():
-        cells[f"meta.{key}"] = values[0] if values else None
+    cells |= {f"{_META}{key}": list(values) for key, values in (record.meta or {}).items()}
     for component in record.components:
         name = f"amount.{component.name}"
         cells[name] = min(cells.get(name, 0) + component.amount, MAX_AMOUNT)

@@ -8,7 +8,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
+from typing import Any, Final, Protocol
+
+import msgspec
 
 from auditord.importing.ahead import in_order
 from auditord.importing.conversion import BadRow, Conversion, Converted, convert_page
@@ -17,7 +19,7 @@ from auditord.importing.units import Units
 from auditord.importing.writing import Advanced
 from auditord.store import Duplicates, Verdict
 from auditord.store.rows import to_micros
-from auditord.store.verdicts import Identity, content_hash, judge
+from auditord.store.verdicts import Identity, anonymous_hash, content_hash, judge
 from auditord_hookspecs import Record
 from auditord_hookspecs.wire import decode_record, encode_record
 
@@ -48,6 +50,8 @@ class Finding(Enum):
     """There with other content or another stop time."""
     OTHER_RUN = "another run"
     """Its id belongs to a record with another start time."""
+    OTHER_RUNTIME = "another runtime"
+    """There as it is, but AUDITOR kept another runtime than the time from start to stop."""
     UNREADABLE = "unreadable"
     """The row is no valid record."""
 
@@ -132,7 +136,7 @@ class Comparison:
         stored = await self.store.documents(ids)
         absent = [name for name in ids if name not in stored]
         deleted = await self.store.deleted(absent) if absent else ()
-        found = (_problem(page, each, stored, deleted) for each in good)
+        found = (_problem(page, each, stored, deleted) or _other_runtime(page, each, stored) for each in good)
         return good, [*map(_unreadable, bad), *(problem for problem in found if problem)]
 
 
@@ -163,6 +167,28 @@ def _problem(page: Page, row: Converted, stored: Mapping[str, bytes], deleted: C
     return Problem(finding, where, f"{record.record_id}: {reason}", expected, found)
 
 
+def _other_runtime(page: Page, row: Converted, stored: Mapping[str, bytes]) -> Problem | None:
+    """AUDITOR computes the runtime once and keeps it; here it always follows from the times."""
+    text, record = page.texts[row.place], row.before
+    kept = _kept.decode(text).runtime
+    if record.stop_time is None or kept is None or kept == record.runtime:
+        return None
+    reason = (
+        f"{row.after.record_id}: AUDITOR has a runtime of {kept} s, and from start to stop it is {record.runtime} s, "
+        "which counts here"
+    )
+    found = stored[row.after.record_id]
+    return Problem(Finding.OTHER_RUNTIME, page.places(row.place), reason, text, found)
+
+
+class _Kept(msgspec.Struct, gc=False):
+    """The member of a row that is no part of a record."""
+
+    runtime: Any = None  # Any: AUDITOR's, which nobody has checked
+
+
+_kept: Final = msgspec.json.Decoder(_Kept)
+
 _WORDS = {
     Verdict.SAME: (Finding.SAME, ""),
     Verdict.CLOSED: (Finding.STILL_OPEN, "the store has it without a stop time"),
@@ -178,4 +204,4 @@ def _difference(record: Record, stored: Record) -> tuple[Finding, str]:
 
 def _identity(record: Record) -> Identity:
     stop = None if record.stop_time is None else to_micros(record.stop_time)
-    return Identity(to_micros(record.start_time), stop, content_hash(record))
+    return Identity(to_micros(record.start_time), stop, content_hash(record), anonymous_hash(record))

@@ -1,22 +1,25 @@
 """AUDITOR's archive: a Parquet file for each month that it has taken out of its database.
 
 Columns, none with nulls: ``record_id``, ``meta`` and ``components`` as text (the latter two are JSON), ``start_time``
-and ``stop_time`` with milliseconds in UTC, ``runtime`` in seconds (which we compute ourselves).
+and ``stop_time`` with milliseconds in UTC, ``runtime`` in whole seconds, from times that had microseconds.
 """
 
 import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
 from auditord.importing.source import PAGE_ROWS, Page, SourceFailed
+from auditord_hookspecs.records import runtime_seconds
 from auditord_hookspecs.wire import format_time
 
 _COLUMNS: Final = ("record_id", "meta", "components", "start_time", "stop_time")
+_RUNTIME: Final = "runtime"
+_LOST: Final = timedelta(microseconds=999)
 _BUFFER: Final = 1 << 20
 _END: Final = object()
 
@@ -66,7 +69,7 @@ class ParquetSource:
     def _batches(self, file: Path, skipped: int) -> Iterator[tuple[int, list[bytes]]]:
         with self._parquet.ParquetFile(file, buffer_size=_BUFFER) as opened:
             groups, first = _groups(opened.metadata, skipped)
-            for batch in opened.iter_batches(PAGE_ROWS, row_groups=groups, columns=list(_COLUMNS)):
+            for batch in opened.iter_batches(PAGE_ROWS, row_groups=groups, columns=[*_COLUMNS, _RUNTIME]):
                 if first + batch.num_rows > skipped:
                     yield first, [_text(row) for row in batch.to_pylist()]
                 first += batch.num_rows
@@ -118,8 +121,18 @@ def _text(row: dict[str, Any]) -> bytes:  # Any: text or time, as pyarrow made i
     return (
         f'{{"record_id":{json.dumps(row["record_id"], ensure_ascii=False)},"meta":{row["meta"] or "null"},'
         f'"components":{_components(row["components"])},"start_time":{_time(row["start_time"])},'
-        f'"stop_time":{"null" if stop is None else _time(stop)}}}'
+        f'"stop_time":{"null" if stop is None else _time(stop)}{_runtime(row)}}}'
     ).encode(errors="surrogatepass")
+
+
+def _runtime(row: dict[str, Any]) -> str:  # Any: as pyarrow made it
+    """The member, unless the times would tell the same if they had not lost their microseconds."""
+    start, stop, runtime = row["start_time"], row["stop_time"], row.get(_RUNTIME)
+    if None in {start, stop, runtime} or runtime in {
+        runtime_seconds(start, stop + lost) for lost in (timedelta(), _LOST, -_LOST)
+    }:
+        return ""
+    return f',"runtime":{runtime}'
 
 
 def _components(text: str | None) -> str:

@@ -26,7 +26,8 @@ SELECT
     || ',"meta":' || coalesce(meta::text, 'null')
     || ',"components":' || CASE WHEN jsonb_typeof(components) <> 'null' THEN components::text ELSE '[]' END
     || ',"start_time":' || to_json(start_time)
-    || ',"stop_time":' || coalesce(to_json(stop_time)::text, 'null') || '}'
+    || ',"stop_time":' || coalesce(to_json(stop_time)::text, 'null')
+    || ',"runtime":' || coalesce(runtime::text, 'null') || '}'
 FROM auditor_accounting
 WHERE id > %s
 ORDER BY id

@@ -7,9 +7,9 @@ from typing import Final, LiteralString, TypeAlias
 import msgspec
 
 from auditord.store.protocol import Duplicates, Provenance
-from auditord.store.verdicts import Identity, content_hash
+from auditord.store.verdicts import Identity, anonymous_hash, content_hash
 from auditord_hookspecs import Component, InvalidRecord, Record
-from auditord_hookspecs.records import MAX_AMOUNT, USER_KEYS
+from auditord_hookspecs.records import MAX_AMOUNT
 from auditord_hookspecs.wire import encode_record
 
 META_COLUMNS: Final[Mapping[str, LiteralString]] = {"site_id": "site", "group_id": "user_group", "user_id": "user_name"}
@@ -63,7 +63,7 @@ class Offer(msgspec.Struct, frozen=True, gc=False):
     def identity(self) -> Identity:
         """What the verdict depends on."""
         start, stop, *_, content, _ = self.row
-        return Identity(start, stop, content, _anonymous(self.record))  # type: ignore[arg-type]  # as make_offer has put them
+        return Identity(start, stop, content, anonymous_hash(self.record))  # type: ignore[arg-type]  # as make_offer has put them
 
 
 def make_offer(record: Record, provenance: Provenance, duplicates: Duplicates, *, carried: bool = False) -> Offer:
@@ -121,13 +121,6 @@ def scores_text(components: Sequence[Component]) -> str | None:
     """
     scored = [(component.name, component.scores) for component in components if component.scores]
     return _encoder.encode(scored).decode() if scored else None
-
-
-def _anonymous(record: Record) -> int | None:
-    if record.meta is None or USER_KEYS.isdisjoint(record.meta):
-        return None
-    meta = {key: values for key, values in record.meta.items() if key not in USER_KEYS}
-    return content_hash(msgspec.structs.replace(record, meta=meta))
 
 
 def columns(record: Record) -> tuple[Value, ...]:

@@ -9,7 +9,7 @@ import msgspec
 
 from auditord.store.protocol import Duplicates, Verdict
 from auditord_hookspecs import Record
-from auditord_hookspecs.records import PROVENANCE_KEYS
+from auditord_hookspecs.records import PROVENANCE_KEYS, USER_KEYS
 
 _encoder = msgspec.json.Encoder(order="sorted")
 
@@ -42,6 +42,14 @@ def content_hash(record: Record) -> int:
         meta = {key: values for key, values in meta.items() if key not in PROVENANCE_KEYS}
     digest = blake2b(_encoder.encode((meta, record.components)), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)
+
+
+def anonymous_hash(record: Record) -> int | None:
+    """The content hash without the keys that name a user; None if the record has none of them."""
+    if record.meta is None or USER_KEYS.isdisjoint(record.meta):
+        return None
+    meta = {key: values for key, values in record.meta.items() if key not in USER_KEYS}
+    return content_hash(msgspec.structs.replace(record, meta=meta))
 
 
 def judge(stored: Identity, offered: Identity, duplicates: Duplicates) -> Verdict:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry
 
 from auditord.errors import StoreUnavailable
+from auditord.metrics import exposition
 from auditord.store import RecordStore
 from auditord.web.answers import Answer
 from auditord.web.spooling import RequestSpool
@@ -55,4 +56,4 @@ class Operations:
 
     async def metrics(self, _request: web.BaseRequest) -> web.StreamResponse:
         """``GET /metrics``: every figure of the registry in Prometheus' text format."""
-        return Answer(200, generate_latest(self.registry), PROMETHEUS)
+        return Answer(200, exposition(self.registry), PROMETHEUS)

@@ -1,9 +1,10 @@
 """What auditord accounts for: records, as values that cannot be invalid.
 
 The rules are those of AUDITOR's wire contract (names of 1 to 256 extended grapheme clusters that are not blank, amounts
-that fit 63 bits, scores that are not negative) and two of our own that every store needs: no NUL character and at most
-1,024 bytes of UTF-8 in a name. Constructing a value checks text, numbers and times; types are checked when a record is
-decoded, and the spool decodes every record once before it keeps it.
+that fit 63 bits, scores that are not negative) and three of our own that every store needs: no NUL character, at most
+1,024 bytes of UTF-8 in a name (an index entry of PostgreSQL has 2,704 bytes, and some have two names), and times from
+the year 1 to 9999. Constructing a value checks text, numbers and times; types are checked when a record is decoded, and
+the spool decodes every record once before it keeps it.
 """
 
 import math
@@ -32,6 +33,8 @@ USER_KEYS = frozenset({"user_id", "user"})
 """Meta keys that name who ran a job. A record that only lacks them is the same: retention may have taken them out."""
 
 _GRAPHEME = regex.compile(r"\X")
+_NO_SPACE = frozenset("\x1c\x1d\x1e\x1f")
+"""Separators that are white space to Python and not to Unicode's property, which AUDITOR goes by."""
 
 
 class Score(msgspec.Struct, frozen=True, gc=False):
@@ -109,7 +112,7 @@ class RecordUpdate(msgspec.Struct, frozen=True, gc=False):
 
 def check_name(text: str) -> None:
     """Raise :class:`InvalidRecord` unless the text is a name (see the module)."""
-    if not text or text.isspace():
+    if not text or (text.isspace() and _NO_SPACE.isdisjoint(text)):
         raise InvalidRecord(f"Parsing '{text}' failed: a name must not be empty or blank")
     if "\0" in text:
         raise InvalidRecord(f"Parsing {text[:40]!r} failed: a name must not contain NUL")

@@ -23,6 +23,8 @@ _records_decoder = msgspec.json.Decoder(list[Record])
 _update_decoder = msgspec.json.Decoder(RecordUpdate)
 _encoder = msgspec.json.Encoder()
 
+_LEAP_SECOND: Final = 60
+
 # msgspec rounds nanoseconds where the contract truncates: such a body is decoded again with our own times.
 _finer_than_microseconds = re.compile(rb"\.\d{7}")
 _relaxed_time = re.compile(
@@ -93,7 +95,8 @@ def _replace_times(record: Any) -> None:  # Any: JSON that no type has been chec
 def parse_time(text: str) -> datetime:
     """An instant from relaxed RFC 3339, in UTC and truncated to microseconds.
 
-    ``T``, ``t`` or blanks between date and time, unpadded fields, ``Z``, ``UTC``, ``+HH:MM`` or ``+HHMM``.
+    ``T``, ``t`` or blanks between date and time, unpadded fields, ``Z``, ``UTC``, ``+HH:MM`` or ``+HHMM``. A leap
+    second (of any minute) is the first second of the next one, as AUDITOR's database keeps it.
 
     Raises:
         InvalidRecord: the text is no such time, or has no zone.
@@ -101,13 +104,16 @@ def parse_time(text: str) -> datetime:
     match = _relaxed_time.fullmatch(text)
     if match is None:
         raise InvalidRecord(f"Parsing '{text[:60]}' failed: expected a time with zone such as 2024-02-03T04:05:06Z")
-    *fields, fraction, sign, hours, minutes = match.groups()
+    *fields, second, fraction, sign, hours, minutes = match.groups()
     offset = timedelta(hours=int(hours), minutes=int(minutes)) if sign else timedelta()
+    leap = timedelta(seconds=1 if int(second) == _LEAP_SECOND else 0)
     try:
         zone = timezone(-offset if sign == "-" else offset)
         micros = int((fraction or "0")[:6].ljust(6, "0"))
-        return in_utc(datetime(*map(int, fields), micros, tzinfo=zone))  # type: ignore[misc,arg-type]
-    except ValueError as error:
+        year, month, day, hour, minute = map(int, fields)
+        moment = datetime(year, month, day, hour, minute, int(second) - leap.seconds, micros, zone)
+        return in_utc(moment) + leap
+    except (ValueError, OverflowError) as error:
         raise InvalidRecord(f"Parsing '{text[:60]}' failed: {error}") from error
 
 

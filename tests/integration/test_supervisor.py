@@ -170,7 +170,7 @@ async def test_the_gauges_of_auditor_follow_the_store(guest: Guest, tmp_path: Pa
     hooks = hooks_of(local, guest.module())
     metrics = {"database": {"interval": "20ms"}}
     async with daemon(configure(hooks, tmp_path, collectors=JOBS, metrics=metrics), hooks) as url:
-        await wait_for(f"{url}/metrics", "num_records_database 3.0")
+        await wait_for(f"{url}/metrics", "num_records_database 3\n")
         await wait_for(f"{url}/metrics", 'num_records_database_per_site{site="A"} 2')
 
 

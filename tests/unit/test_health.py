@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from auditord import health as health_module
 from auditord.errors import StoreUnavailable
 from auditord.health import Health, TaskHealth
-from auditord.metrics import CountedKey, DatabaseFigures, TaskFigures
+from auditord.metrics import CountedKey, DatabaseFigures, TaskFigures, exposition
 from auditord.spool import Figures, QueueFigures
 from auditord.spool.exposition import SpoolFigures
 
@@ -64,7 +64,7 @@ def test_the_life_of_a_task() -> None:
 
 
 def lines(registry: CollectorRegistry) -> set[str]:
-    return set(generate_latest(registry).decode().splitlines())
+    return set(exposition(registry).decode().splitlines())
 
 
 def test_the_gauges_of_auditor_have_their_names_and_labels() -> None:
@@ -78,11 +78,23 @@ def test_the_gauges_of_auditor_have_their_names_and_labels() -> None:
     assert "num_records_database" not in generate_latest(registry).decode()
     figures.update(4, {"site_id": {"A": 3}, "group_id": {"group1": 3, 'gro"up\n2': 1}}, 2)
     assert lines(registry) >= {
-        "num_records_database 4.0",
+        "# TYPE num_records_database gauge",
+        "num_records_database 4",
         "auditord_differences_records 2.0",
-        'num_records_database_per_site{site="A"} 3.0',
-        'num_records_database_per_group{group_id="group1"} 3.0',
-        'num_records_database_per_group{group_id="gro\\"up\\n2"} 1.0',
+        'num_records_database_per_site{site="A"} 3',
+        'num_records_database_per_group{group_id="group1"} 3',
+        'num_records_database_per_group{group_id="gro\\"up\\n2"} 1',
+    }
+
+
+def test_large_counts_are_whole_numbers_too_and_names_stay_names() -> None:
+    registry = CollectorRegistry()
+    figures = DatabaseFigures(total=True, keys=(CountedKey("num_records_database_per_site", "site", "site_id"),))
+    registry.register(figures)
+    figures.update(123_456_789, {"site_id": {"} 4.0": 10_000_000}}, 0)
+    assert lines(registry) >= {
+        "num_records_database 123456789",
+        'num_records_database_per_site{site="} 4.0"} 10000000',
     }
 
 

@@ -1,5 +1,6 @@
 """The codec of the wire contract: what is taken, what is refused, what is written."""
 
+import json
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -30,6 +31,38 @@ def body(**members: str) -> bytes:
 def test_relaxed_times_are_the_same_instant(text: str) -> None:
     assert parse_time(text) == START
     assert decode_record(body(start_time=f'"{text}"')).start_time == START
+
+
+@pytest.mark.parametrize("text", ["2024-02-03T04:05:60Z", "2024-02-03 05:05:60.000000999 +01:00", "2024-2-3T4:5:60Z"])
+def test_a_leap_second_is_the_first_of_the_next_minute(text: str) -> None:
+    assert parse_time(text) == START + timedelta(seconds=54)
+    assert decode_record(body(start_time=f'"{text}"')).start_time == START + timedelta(seconds=54)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("0000-01-01T00:00:00Z", "year 0 is out of range"),
+        ("9999-12-31T23:59:60Z", "out of range"),
+        ("9999-12-31T23:59:59-01:00", "out of range in UTC"),
+        ("+10000-01-01T00:00:00Z", "expected a time"),
+        ("2024-02-03T04:05:61Z", "second"),
+    ],
+)
+def test_times_that_cannot_be_kept_are_refused(text: str, reason: str) -> None:
+    with pytest.raises(InvalidRecord, match=reason):
+        decode_record(body(start_time=f'"{text}"'))
+
+
+@pytest.mark.parametrize("name", ["\x1c", "\x1d", "\x1e", "\x1f", " \x1f"])
+def test_separators_are_names_to_auditor_and_so_they_are_here(name: str) -> None:
+    assert decode_record(body(record_id=json.dumps(name))).record_id == name
+
+
+@pytest.mark.parametrize("name", ["", " ", "\t", "\x0b", "\x85", "\xa0", "\u2003", "\u3000"])
+def test_white_space_is_no_name(name: str) -> None:
+    with pytest.raises(InvalidRecord):
+        decode_record(body(record_id=json.dumps(name)))
 
 
 @pytest.mark.parametrize(

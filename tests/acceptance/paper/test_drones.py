@@ -108,7 +108,7 @@ def servers(folder: Path, now: datetime) -> Iterator[tuple[TestDaemon, TestDaemo
 
 def table(daemon: TestDaemon) -> Any:  # Any: a table of pandas, whose own types are partly unknown
     with Client(daemon.url).stream() as records:
-        return to_pandas(records)
+        return to_pandas(records, explode=("site_id", "node"))
 
 
 def test_drones_and_jobs_of_two_servers_are_put_together(servers: tuple[TestDaemon, TestDaemon], now: datetime) -> None:

@@ -37,13 +37,13 @@ RECORDS = [
     ),
     Record("bare", EPOCH, ()),
 ]
-EXPECTED = {
+EXPECTED: dict[str, list[Any]] = {
     "record_id": ["open", "full", "bare"],
     "start_time": [EPOCH] * 3,
     "stop_time": [None, EPOCH + HOUR, None],
     "runtime": [None, 3600, None],
-    "meta.site_id": ["S", "S", None],
-    "meta.nothing": [None, None, None],
+    "meta.site_id": [["S"], ["S", "T"], None],
+    "meta.nothing": [None, [], None],
     "amount.Cores": [1, 5, None],
     "amount.Disk": [None, MAX_AMOUNT, None],
     "score.Cores.HEPscore23": [None, 9.5, None],
@@ -54,10 +54,11 @@ def pandas_columns(records: list[Record]) -> dict[str, list[Any]]:
     frame = to_pandas(records)
     assert str(frame["start_time"].dtype) == "datetime64[us, UTC]"
     assert (str(frame["runtime"].dtype), frame["runtime"].sum()) == ("Int64", 3600)
-    columns: dict[str, list[Any]] = {
-        str(name): list(column.astype(object).where(column.notna(), None)) for name, column in frame.items()
-    }
-    return columns
+    return listed(frame)
+
+
+def listed(frame: Any) -> dict[str, list[Any]]:  # Any: a data frame, whose own types are partly unknown
+    return {str(name): list(column.astype(object).where(column.notna(), None)) for name, column in frame.items()}
 
 
 TABLES: dict[str, Callable[[list[Record]], dict[str, list[Any]]]] = {
@@ -71,6 +72,29 @@ TABLES: dict[str, Callable[[list[Record]], dict[str, list[Any]]]] = {
 def test_a_table_has_a_row_per_record_and_a_column_per_value(extra: str) -> None:
     table = TABLES[extra](RECORDS)
     assert {name: table[name] for name in sorted(table)} == {name: EXPECTED[name] for name in sorted(EXPECTED)}
+
+
+EXPLODED: dict[str, Callable[[list[Record]], dict[str, list[Any]]]] = {
+    "arrow": lambda records: dict(to_arrow(records, explode="site_id").to_pydict()),
+    "pandas": lambda records: listed(to_pandas(records, explode=["site_id", "absent"])),
+    "polars": lambda records: to_polars(records, explode={"site_id"}).to_dict(as_series=False),
+}
+
+
+@pytest.mark.parametrize("extra", EXPLODED)
+def test_an_exploded_key_has_a_row_for_each_value(extra: str) -> None:
+    table = EXPLODED[extra](RECORDS)
+    assert table["record_id"] == ["open", "full", "full", "bare"]
+    assert table["meta.site_id"] == ["S", "S", "T", None]
+    assert [list(each) if each is not None else None for each in table["meta.nothing"]] == [None, [], [], None]
+    assert table["start_time"] == [EPOCH] * 4
+
+
+def test_several_exploded_keys_have_a_row_for_each_combination() -> None:
+    record = Record("r", EPOCH, (), None, {"a": ("1", "2"), "b": ("x", "y"), "none": ()})
+    table = to_pandas([record], explode=("a", "b", "none"))
+    assert list(zip(table["meta.a"], table["meta.b"], strict=True)) == [("1", "x"), ("1", "y"), ("2", "x"), ("2", "y")]
+    assert table["meta.none"].isna().all()
 
 
 @pytest.mark.parametrize("make", [to_arrow, to_pandas, to_polars])

@@ -74,6 +74,19 @@ def test_a_folder_of_months(target: Target, folder: Path) -> None:
     assert "60 are in the store, with equal times and content hashes" in done.stdout
 
 
+def test_a_runtime_that_the_times_cannot_tell_is_listed(sqlite_target: Target, folder: Path) -> None:
+    start, stop = EPOCH + timedelta(microseconds=900), EPOCH + timedelta(seconds=1, microseconds=500)
+    rounded, shorter, longer = (make_record(name, start=start, runtime=stop - start) for name in ("a", "b", "c"))
+    assert rounded.runtime == 0, "the archive's times without microseconds tell one second"
+    file = archive(
+        folder / "more.parquet", [row(rounded), row(shorter) | {"runtime": 2}, row(longer) | {"runtime": -1}]
+    )
+    done = sqlite_target.run(file)
+    assert done.exit_code == 1
+    assert "1 are in the store, with equal times and content hashes\n2 have another runtime" in done.stdout
+    assert "another runtime: more.parquet, row 2: b: AUDITOR has a runtime of 2 s" in done.stderr
+
+
 def test_single_files_with_missing_meta(sqlite_target: Target, folder: Path) -> None:
     bare = msgspec.structs.replace(make_record("bare"), components=())
     archive(folder / "snappy.parquet", [row(bare)])

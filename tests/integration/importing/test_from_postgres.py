@@ -18,7 +18,7 @@ from auditord.testing import make_record
 from auditord.testing.records import EPOCH
 from auditord_hookspecs import Component, Record, Score
 from auditord_hookspecs.wire import encode_record
-from tests.auditor_database import insert, insert_raw, make_auditor
+from tests.auditor_database import insert, insert_raw, make_auditor, set_runtime
 from tests.integration.importing.conftest import Target
 
 HOUR = timedelta(hours=1)
@@ -100,6 +100,38 @@ def test_what_is_stored_otherwise_stays_is_listed_and_can_be_replaced(target: Ta
     assert target.stored()["bare"].components == ()
     assert target.stored()["empty meta"] == later
     assert target.history("bare") == [encode_record(other)]
+
+
+def test_a_runtime_that_does_not_follow_from_the_times_is_listed(target: Target, auditor: str, tmp_path: Path) -> None:
+    set_runtime(auditor, "bare", 3_599)
+    set_runtime(auditor, "empty meta", None)
+    done = target.run(auditor, "--problems", tmp_path / "problems")
+    assert done.exit_code == 1
+    assert "7 are in the store, with equal times and content hashes\n1 have another runtime in AUDITOR" in done.stdout
+    text = (
+        "row with id 5: bare: AUDITOR has a runtime of 3599 s, and from start to stop it is 3600 s, which counts here"
+    )
+    assert f"another runtime: {text}" in done.stderr
+    (problem,) = [json.loads(line) for line in (tmp_path / "problems").read_text().splitlines()]
+    assert problem["finding"] == "another runtime"
+    assert '"runtime":3599' in problem["source"]
+    assert '"runtime":3600' in problem["stored"]
+    assert target.stored()["bare"].runtime == 3_600
+    assert "1 have another runtime" in target.run(auditor, "--dry-run").stdout
+
+
+def test_the_stop_time_counts_where_the_stored_record_has_forgotten_its_user(target: Target, auditor: str) -> None:
+    named = make_record("named", user_id="alice", site_id="S")
+    insert(auditor, [named])
+    target.add([msgspec.structs.replace(named, meta={"site_id": ("S",)})])
+    done = target.run(auditor)
+    assert (done.exit_code, target.stored()["named"].meta) == (0, {"site_id": ("S",)})
+    later = make_record("later", runtime=2 * HOUR, user_id="alice", site_id="S")
+    insert(auditor, [later])
+    target.add([make_record("later", site_id="S")])
+    done = target.run(auditor)
+    assert done.exit_code == 1, "a stop time that differs is a difference, whoever was forgotten"
+    assert "different: row with id 10: later: " in done.stderr
 
 
 def test_what_was_deleted_here_stays_away_and_is_told(target: Target, auditor: str) -> None:

@@ -47,6 +47,13 @@ def test_verdicts(stored: Times, offered: Times, same_run: Verdict, ignore: Verd
     assert judge(Identity(*stored), Identity(*offered), REFUSE) is EXISTS
 
 
+def test_a_record_that_lacks_its_user_here_is_the_same_with_the_same_stop_alone() -> None:
+    stored, offered = Identity(A, END, X), Identity(A, END, Y, anonymous=X)
+    assert judge(stored, offered, SAME_RUN) is SAME
+    assert judge(stored, Identity(A, LATER, Y, anonymous=X), SAME_RUN) is DIFFERENT
+    assert judge(stored, Identity(A, END, Y, anonymous=Y), SAME_RUN) is DIFFERENT
+
+
 def test_ignoring_accepts_everything() -> None:
     assert all(row[4].accepted for row in TABLE)
 
