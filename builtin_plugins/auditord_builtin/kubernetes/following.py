@@ -176,12 +176,12 @@ class Run:
 
     async def _follow(self, scope: str, version: str) -> Stretch:
         config, now = self._config, self._context.now
-        limits = Limits(config.page_size, config.quiet, config.watch_for)
+        limits = Limits(config.page_size, config.quiet, config.watch_for, pause=config.quiet / 10)
         return await follow(self._cluster, scope, version, limits, now)
 
     async def _taken(self, scope: str, stretch: Stretch) -> Batch:
         draft, _ = await self._draft(stretch.happenings)
-        at = max(self._checkpoint.known_until(scope), stretch.known_until or draft.sighted)
+        at = max(self._checkpoint.known_until(scope), draft.sighted, stretch.known_until or draft.sighted)
         version = None if stretch.after is After.EXPIRED else stretch.version
         return self._kept(draft, scope, Position(at, version, self._config.selector))
 

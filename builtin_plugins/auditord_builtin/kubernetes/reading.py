@@ -63,7 +63,7 @@ class Stretch:
         happenings: in order.
         after: whether there is more now, nothing at the moment, whether the server has watched for long enough, or
             whether nothing is to be had from this version.
-        known_until: if nothing happens at the moment, since when.
+        known_until: all that happened until then is known; None if that cannot be said.
     """
 
     version: str
@@ -80,11 +80,13 @@ class Limits:
         events: after so many there is more.
         quiet: nothing happens if nothing comes for so long.
         patience: how long to watch, and to try again to.
+        pause: an event that comes so long after another one has just happened; others may be old.
     """
 
     events: int
     quiet: timedelta
     patience: timedelta
+    pause: timedelta
 
 
 class _ListMetadata(msgspec.Struct, rename="camel"):
@@ -185,10 +187,13 @@ async def _read_lines(
 ) -> None:
     while len(stretch.happenings) < limits.events:
         with anyio.move_on_after(limits.quiet.total_seconds()) as silence:
+            asked = anyio.current_time()
             line = await anext(lines, None)
             if line is None:
                 stretch.after = After.CLOSED
                 return
+            if stretch.happenings and anyio.current_time() - asked >= limits.pause.total_seconds():
+                stretch.known_until = now()
             _take(line, stretch, scope)
         if silence.cancelled_caught:
             stretch.after, stretch.known_until = After.QUIET, now()

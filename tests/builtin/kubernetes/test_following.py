@@ -137,12 +137,13 @@ async def test_a_watch_that_expires_leads_to_a_list(site: Site, by_event: bool) 
 
 async def test_a_pod_that_vanishes_in_a_busy_cluster_counts_until_the_last_event(site: Site) -> None:
     """Always more to read, never quiet; then the server has forgotten everything, and the pod is not there."""
+    busy = {"watch_for": "1ms", "page_size": 3, "quiet": "30s"}
     await site.collect(watch_for="1ms", page_size=3)
     site.context.moment += 10 * MINUTE
     pod = site.server.put(written(running(make_pod(), NOW + MINUTE), NOW + MINUTE))
     site.server.put(written(make_pod("other"), NOW + 9 * MINUTE))
     site.server.put(written(make_pod("another"), NOW + 9 * MINUTE))
-    await site.collect(watch_for="1ms", page_size=3)
+    await site.collect(**busy)
     restart_without(site, pod)
     [record] = await site.collect()
     assert (record.start_time, record.stop_time) == (NOW + MINUTE, NOW + 9 * MINUTE)

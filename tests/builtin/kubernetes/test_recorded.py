@@ -3,7 +3,7 @@
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ async def test_a_page_says_where_the_next_one_begins() -> None:
 @pytest.mark.anyio
 async def test_events_are_pods_and_move_the_version() -> None:
     replay: Any = Replay((RECORDED / "watch.jsonl").read_bytes().splitlines())
-    stretch = await follow(replay, "*", "1", Limits(100, PATIENCE, PATIENCE), lambda: NOW)
+    stretch = await follow(replay, "*", "1", Limits(100, PATIENCE, PATIENCE, PATIENCE), lambda: NOW)
     pods = [decode_pod(happening.raw) for happening in stretch.happenings]
     assert [pod.status.phase for pod in pods] == ["Running", "Failed", "Succeeded", "Running", "Succeeded"]
     assert stretch.version == pods[-1].metadata.resource_version
@@ -64,5 +64,22 @@ async def test_events_are_pods_and_move_the_version() -> None:
 @pytest.mark.anyio
 async def test_a_version_that_is_too_old_is_told_of_in_the_watch() -> None:
     replay: Any = Replay((RECORDED / "gone.jsonl").read_bytes().splitlines())
-    stretch = await follow(replay, "*", "1", Limits(9, PATIENCE, PATIENCE), lambda: NOW)
+    stretch = await follow(replay, "*", "1", Limits(9, PATIENCE, PATIENCE, PATIENCE), lambda: NOW)
     assert (stretch.after, stretch.version) == (After.EXPIRED, "1")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("pause", "known"), [(timedelta(), NOW), (timedelta(days=1), None)])
+async def test_an_event_that_was_waited_for_says_that_all_before_it_is_known(
+    pause: timedelta, known: datetime | None
+) -> None:
+    replay: Any = Replay((RECORDED / "watch.jsonl").read_bytes().splitlines())
+    stretch = await follow(replay, "*", "1", Limits(100, PATIENCE, PATIENCE, pause), lambda: NOW)
+    assert (stretch.after, stretch.known_until) == (After.CLOSED, known)
+
+
+@pytest.mark.anyio
+async def test_the_first_event_may_be_old_however_long_it_took() -> None:
+    replay: Any = Replay((RECORDED / "watch.jsonl").read_bytes().splitlines()[:1])
+    stretch = await follow(replay, "*", "1", Limits(100, PATIENCE, PATIENCE, timedelta()), lambda: NOW)
+    assert stretch.known_until is None
