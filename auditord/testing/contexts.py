@@ -110,7 +110,7 @@ class FakeOutput:
             yield self.result.stdout[start : start + _PIECE]
 
 
-_PIECE = 1_000
+_PIECE = 9_973
 
 
 @dataclass

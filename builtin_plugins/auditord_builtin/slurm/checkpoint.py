@@ -1,25 +1,12 @@
-"""How far a cluster's accounting has been read, and which pages of it come next."""
+"""How far a cluster's accounting has been read, and which periods of it come next."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from auditord_builtin.slurm.config import SlurmConfig
 from auditord_hookspecs import AuditordError, Window
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """What one call of sacct reads.
-
-    Args:
-        window: jobs that ended within.
-        deep: whether it belongs to the look far back.
-    """
-
-    window: Window
-    deep: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,28 +54,22 @@ class Checkpoint:
             return self
         return replace(self, rescan_from=max(until - config.rescan_window, self.earliest))
 
-    def plan(self, config: SlurmConfig, until: datetime) -> list[Page]:
-        """The pages that are due: from the last end, less the overlap, until now, less the lag; then those far back."""
-        new = Window(max(self.until - config.overlap, self.earliest), until)
-        far_back = Window(self.rescan_from or until, until)
-        return [
-            *(Page(window) for window in slices(new, config.slice)),
-            *(Page(window, deep=True) for window in slices(far_back, config.slice)),
-        ]
+    def new(self, config: SlurmConfig, until: datetime) -> Window:
+        """The period that is due: from the last end, less the overlap, until now, less the lag."""
+        return Window(max(self.until - config.overlap, self.earliest), until)
 
-    def after(self, page: Page, now: datetime, until: datetime) -> "Checkpoint":
-        """The page has been read."""
-        if not page.deep:
-            return replace(self, until=max(self.until, page.window.stop))
-        if page.window.stop < until:
-            return replace(self, rescan_from=page.window.stop)
+    def far_back(self, until: datetime) -> Window:
+        """The period of the look far back that is due; empty if none is."""
+        return Window(self.rescan_from or until, until)
+
+    def after_new(self, read: datetime | None) -> "Checkpoint":
+        """The new period has been read up to there; None: to no other place than before."""
+        return self if read is None else replace(self, until=max(self.until, read))
+
+    def after_far_back(self, read: datetime | None, now: datetime, until: datetime) -> "Checkpoint":
+        """The period far back has been read up to there."""
+        if read is None:
+            return self
+        if read < until:
+            return replace(self, rescan_from=read)
         return replace(self, rescan_from=None, rescanned=now)
-
-
-def slices(period: Window, longest: timedelta) -> Iterator[Window]:
-    """The period in parts of at most this length, the oldest first; none if it is empty or reversed."""
-    start = period.start
-    while start < period.stop:
-        stop = min(start + longest, period.stop)
-        yield Window(start, stop)
-        start = stop

@@ -1,15 +1,18 @@
-"""The collector's run: pages of accounting, each a batch that moves the checkpoint."""
+"""The collector's run: parts of accounting, of which the last batch moves the checkpoint."""
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncGenerator, Collection
+from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from anyio import to_thread
 
-from auditord_builtin.slurm.checkpoint import Checkpoint, Page, slices
+from auditord_builtin.slurm.checkpoint import Checkpoint
 from auditord_builtin.slurm.config import JobsConfig, SlurmConfig
 from auditord_builtin.slurm.judging import Found, find_runs, judge_runs
-from auditord_builtin.slurm.query import ended_jobs, jobs_of_all_states, run_query, running_jobs
+from auditord_builtin.slurm.query import ended_jobs, jobs_of_all_states, running_jobs, stream_query
+from auditord_builtin.slurm.reading import Read, read_period
+from auditord_builtin.slurm.waiting import Waiting
 from auditord_hookspecs import Batch, CollectorContext, Window
 
 _MARGIN = timedelta(days=1)
@@ -17,31 +20,39 @@ _OPEN_REMEMBERED = timedelta(days=30)
 """How long it is known that a running job has its open record; after that it is sent again, which changes nothing."""
 
 
-async def collect(config: SlurmConfig, context: CollectorContext) -> AsyncIterator[Batch]:
+async def collect(config: SlurmConfig, context: CollectorContext) -> AsyncGenerator[Batch, None]:
     """Account for the jobs that ended since the last run, or within the window that is to be collected again.
 
     Raises:
         CommandFailed: sacct did not do what it should; what was not read is read by the next run.
     """
     batches = _collect_new(config, context) if context.window is None else collect_again(config, context)
-    async for batch in batches:
-        yield batch
+    async with aclosing(batches):
+        async for batch in batches:
+            yield batch
 
 
-async def collect_again(config: JobsConfig, context: CollectorContext) -> AsyncIterator[Batch]:
+async def collect_again(config: JobsConfig, context: CollectorContext) -> AsyncGenerator[Batch, None]:
     """Account for the jobs that ended within the context's window, whether it has been seen or not; no checkpoint.
 
     Raises:
         CommandFailed: sacct did not do what it should.
     """
     period = context.window
-    todo = [] if period is None else list(slices(period, config.slice))
-    for number, window in enumerate(todo, start=1):
-        yield await _read(config, context, Page(window), again=True)
-        context.report_progress(number / len(todo))
+    if period is None:
+        return
+
+    async def judge_all(found: Found) -> Batch:
+        return await judge(config, context, found, (), _remembered(config, context))
+
+    async with aclosing(read_period(config, context, period, ended_jobs, judge_all)) as pieces:
+        async for read in pieces:
+            yield read.batch
+            if read.until is not None:
+                context.report_progress((read.until - period.start) / (period.stop - period.start))
 
 
-async def _collect_new(config: SlurmConfig, context: CollectorContext) -> AsyncIterator[Batch]:
+async def _collect_new(config: SlurmConfig, context: CollectorContext) -> AsyncGenerator[Batch, None]:
     now = context.now().replace(microsecond=0)
     until = (now - config.lag).replace(microsecond=0)
     stored = context.checkpoint
@@ -49,32 +60,61 @@ async def _collect_new(config: SlurmConfig, context: CollectorContext) -> AsyncI
     if stored is None:  # the first run fixes the beginning, even if nothing can be read yet
         yield Batch(checkpoint=checkpoint.to_json())
     checkpoint = checkpoint.begin(config, now, until)
-    plan = checkpoint.plan(config, until)
-    for number, page in enumerate(plan, start=1):
-        batch = await _read(config, context, page, again=False)
-        checkpoint = checkpoint.after(page, now, until)
-        yield replace(batch, checkpoint=checkpoint.to_json())
-        context.report_progress(number / len(plan))
+    new, far_back = checkpoint.new(config, until), checkpoint.far_back(until)
+    async with aclosing(_read_new(config, context, new)) as pieces:
+        async for read in pieces:
+            checkpoint = checkpoint.after_new(read.until)
+            yield replace(read.batch, checkpoint=checkpoint.to_json())
+    async with aclosing(_read_far_back(config, context, far_back)) as pieces:
+        async for read in pieces:
+            checkpoint = checkpoint.after_far_back(read.until, now, until)
+            yield replace(read.batch, checkpoint=checkpoint.to_json())
     if config.open_records:
-        yield await _read_running(config, context, now)
+        async with aclosing(_read_running(config, context, now)) as batches:
+            async for batch in batches:
+                yield batch
+    context.report_progress(1.0)
 
 
-async def _read(config: JobsConfig, context: CollectorContext, page: Page, *, again: bool) -> Batch:
-    query = jobs_of_all_states(config, page.window) if page.deep else ended_jobs(config, page.window)
-    found = find_runs(await run_query(config, context, query), page.window)
-    return await _judge(config, context, found, context.now() + config.memory + _MARGIN, again=again)
+async def _read_new(config: SlurmConfig, context: CollectorContext, period: Window) -> AsyncGenerator[Read, None]:
+    async def judge_new(found: Found) -> Batch:
+        return await _judge(config, context, found, _remembered(config, context))
+
+    async with aclosing(read_period(config, context, period, ended_jobs, judge_new)) as pieces:
+        async for read in pieces:
+            yield read
+            if read.until is not None:
+                context.report_progress((read.until - period.start) / (period.stop - period.start))
 
 
-async def _read_running(config: SlurmConfig, context: CollectorContext, now: datetime) -> Batch:
+async def _read_far_back(config: SlurmConfig, context: CollectorContext, period: Window) -> AsyncGenerator[Read, None]:
+    if period.start == period.stop:
+        return
+    waiting = Waiting(config, context.now(), await context.pending())
+
+    async def judge_late(found: Found) -> Batch:
+        batch = await _judge(config, context, waiting.settle(found), _remembered(config, context))
+        return replace(batch, pending=waiting.of(found))
+
+    async with aclosing(read_period(config, context, period, jobs_of_all_states, judge_late)) as pieces:
+        async for read in pieces:
+            yield read
+
+
+async def _read_running(config: SlurmConfig, context: CollectorContext, now: datetime) -> AsyncGenerator[Batch, None]:
     query = running_jobs(Window(now - timedelta(seconds=1), now))
-    found = find_runs(await run_query(config, context, query), None)
-    return await _judge(config, context, found, now + _OPEN_REMEMBERED, again=False)
+    async with aclosing(stream_query(config, context, query)) as tables:
+        async for table in tables:
+            yield await _judge(config, context, find_runs(table, None), now + _OPEN_REMEMBERED)
 
 
-async def _judge(
-    config: JobsConfig, context: CollectorContext, found: Found, remember: datetime, *, again: bool
-) -> Batch:
-    known = frozenset[str]() if again else await context.seen([*found.runs, *found.quarantined])
+def _remembered(config: JobsConfig, context: CollectorContext) -> datetime:
+    """Until when a run that is found now may be found again, and must be known then."""
+    return context.now() + config.memory + _MARGIN
+
+
+async def _judge(config: JobsConfig, context: CollectorContext, found: Found, remember: datetime) -> Batch:
+    known = await context.seen([*found.runs, *found.quarantined])
     return await judge(config, context, found, known, remember)
 
 

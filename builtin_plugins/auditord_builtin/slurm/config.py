@@ -89,12 +89,26 @@ class JobsConfig(RunConfig):
     sacct_states: tuple[str, ...] = Field(
         default=tuple(ENDED), description="The states that sacct is asked for; shorten it where an old sacct refuses."
     )
-    sacct_timeout: Duration = Field(default=timedelta(minutes=5), description="sacct is killed after this long.")
-    sacct_max_output: int = Field(default=256 * 1024**2, gt=0, description="Bytes after which sacct is killed.")
+    sacct_timeout: Duration = Field(
+        default=timedelta(minutes=5),
+        description="sacct is killed after this long without output, and asked for less at a time.",
+    )
+    sacct_max_output: int = Field(
+        default=256 * 1024**2, gt=0, description="Bytes after which sacct is killed, and asked for less at a time."
+    )
     lag: Duration = Field(
         default=timedelta(minutes=1), description="How long a job must be over, so that its last step is known, too."
     )
-    slice: Duration = Field(default=timedelta(hours=6), description="The longest period that sacct is asked for.")
+    slice: Duration = Field(
+        default=timedelta(hours=6),
+        description="The period that sacct is asked for at first: longer (up to 32 days) while there are few jobs, "
+        "shorter where sacct_timeout or sacct_max_output is met.",
+    )
+
+    patience: Duration = Field(
+        default=timedelta(hours=6),
+        description="A job whose end the database does not know, or that nobody knows, is quarantined after this.",
+    )
 
     @property
     def cluster_options(self) -> Sequence[str]:

@@ -3,7 +3,7 @@
 import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from auditord_builtin.slurm.config import JobsConfig
@@ -11,6 +11,7 @@ from auditord_builtin.slurm.conversion import Converted, Skipped, convert_run, e
 from auditord_builtin.slurm.states import ENDED, parse_state
 from auditord_builtin.slurm.table import FIRST_COLUMN, Run, Table, group_runs
 from auditord_hookspecs import Batch, InvalidRecord, Quarantined, Window
+from auditord_hookspecs.mapping import is_missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +22,13 @@ class Found:
         runs: the runs to account for, by key.
         unfinished: how many runs are not over.
         quarantined: what no run could be made of, by key.
+        endless: runs that are over by their state, but have no end (yet), by key.
     """
 
     runs: Mapping[str, Run]
     unfinished: int
     quarantined: Mapping[str, Quarantined]
+    endless: Mapping[str, Run] = field(default_factory=dict[str, Run])
 
 
 def find_runs(table: Table, window: Window | None) -> Found:
@@ -35,6 +38,7 @@ def find_runs(table: Table, window: Window | None) -> Found:
     pages.
     """
     runs: dict[str, Run] = {}
+    endless: dict[str, Run] = {}
     broken = {_fingerprint(line): _stray_line(line) for line in table.unreadable}
     unfinished = 0
     for item in group_runs(table.rows):
@@ -42,14 +46,21 @@ def find_runs(table: Table, window: Window | None) -> Found:
             broken[_fingerprint(repr(item))] = _stray_step(item)
         elif is_over(item) is (window is None):
             unfinished += window is not None
+        elif window is not None and has_no_end(item):
+            endless[run_key(item)] = item
         elif window is None or _ended_within(item, window):
             runs[run_key(item)] = item
-    return Found(runs, unfinished, broken)
+    return Found(runs, unfinished, broken, endless)
 
 
 def is_over(run: Run) -> bool:
     """Whether nothing more will happen to the run."""
     return bool(_end_of(run)) or parse_state(run.allocation["State"]) in ENDED.values()
+
+
+def has_no_end(run: Run) -> bool:
+    """Whether sacct names no end; an unreadable one is no missing one."""
+    return is_missing(run.allocation["End"])
 
 
 def _end_of(run: Run) -> datetime | str | None:
@@ -60,7 +71,7 @@ def _end_of(run: Run) -> datetime | str | None:
 
 
 def _ended_within(run: Run, window: Window) -> bool:
-    """Whether the page must deal with the run; also if its end is unknown or unreadable, or nobody would."""
+    """Whether the page must deal with the run; also if its end is unreadable, or nobody would."""
     end = _end_of(run)
     return not isinstance(end, datetime) or window.start <= end < window.stop
 
@@ -76,16 +87,18 @@ def judge_runs(
             *(one for one in judged if isinstance(one, Quarantined)),
             *(one for key, one in found.quarantined.items() if key not in known),
         ],
-        skipped=_counted(judged, found.unfinished),
+        skipped=_counted(judged, found),
         seen=dict.fromkeys({*found.runs, *found.quarantined}.difference(known), remember_until),
     )
     return batch, list(_remarks(judged))
 
 
-def _counted(judged: Iterable[object], unfinished: int) -> Mapping[str, int]:
+def _counted(judged: Iterable[object], found: Found) -> Mapping[str, int]:
     reasons = Counter(one.reason for one in judged if isinstance(one, Skipped))
-    if unfinished:
-        reasons["not over yet"] += unfinished
+    if found.unfinished:
+        reasons["not over yet"] += found.unfinished
+    if found.endless:
+        reasons["over, but its end is not known yet"] += len(found.endless)
     return dict(reasons)
 
 

@@ -1,7 +1,8 @@
 """The call of sacct: which columns, which period, which environment."""
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -12,11 +13,15 @@ from auditord_builtin.slurm.config import JobsConfig
 from auditord_builtin.slurm.conversion import ID_COLUMNS
 from auditord_builtin.slurm.merge import extra_columns, reads_steps
 from auditord_builtin.slurm.states import RUNNING
-from auditord_builtin.slurm.table import FIRST_COLUMN, LAST_COLUMN, Table, parse_table
-from auditord_hookspecs import CollectorContext, CommandFailed, CommandResult, Window
+from auditord_builtin.slurm.table import FIRST_COLUMN, LAST_COLUMN, Table, TableReader, whole_runs
+from auditord_hookspecs import CollectorContext, CommandFailed, CommandOutput, Window
+from auditord_hookspecs.mapping import Row
 
 ENVIRONMENT: Final[Mapping[str, str]] = {"TZ": "UTC", "SLURM_TIME_FORMAT": "%s"}
 """sacct reads and prints local times without zone; so its zone is UTC, and it prints seconds since 1970."""
+
+_ROWS: Final = 10_000
+"""From how many rows on they are converted, whatever is still to come: some ten megabytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,25 +89,71 @@ def _written(moment: datetime) -> str:
 
 
 async def run_query(config: JobsConfig, context: CollectorContext, query: Query) -> Table:
-    """Ask sacct.
+    """Ask sacct for few jobs.
 
     Raises:
-        CommandFailed: it failed, took too long, or printed something else than was asked for.
+        CommandFailed: as :func:`stream_query`.
+    """
+    rows: list[Row] = []
+    unreadable: list[str] = []
+    async with aclosing(stream_query(config, context, query)) as tables:
+        async for table in tables:
+            rows += table.rows
+            unreadable += table.unreadable
+    return Table(rows, unreadable)
+
+
+async def stream_query(config: JobsConfig, context: CollectorContext, query: Query) -> AsyncGenerator[Table, None]:
+    """Ask sacct; yields tables of some thousand rows, cut between runs.
+
+    Raises:
+        CommandFailed: it failed, took too long, or printed something else than was asked for; the message names the
+            option where the limit is one of ours.
     """
     delimiter = new_delimiter()
-    result = await context.run_command(
+    reader = TableReader(wanted_columns(config), delimiter)
+    call = context.stream_command(
         build_argv(config, query, delimiter),
         timeout=config.sacct_timeout,
         environment=ENVIRONMENT,
         through=config.through,
         max_output=config.sacct_max_output,
     )
-    _check_silence(result)
-    # In a thread: a page of a large cluster takes seconds, in which the daemon has requests to answer.
-    return await to_thread.run_sync(parse_table, result.stdout, wanted_columns(config), delimiter)
+    try:
+        async with call as output, aclosing(_tables(reader, output)) as tables:
+            async for table in tables:
+                yield table
+    except CommandFailed as error:
+        raise naming_option(error, "sacct") from error
 
 
-def _check_silence(result: CommandResult) -> None:
+async def _tables(reader: TableReader, output: CommandOutput) -> AsyncGenerator[Table, None]:
+    rows: list[Row] = []
+    printed = False
+    async for piece in output:
+        printed = True
+        # In a thread: a large piece takes a while, in which the daemon has requests to answer.
+        table = await to_thread.run_sync(reader.feed, piece)
+        rows += table.rows
+        cut = whole_runs(rows) if len(rows) >= _ROWS else 0
+        if cut or table.unreadable:
+            yield Table(rows[:cut], table.unreadable)
+            rows = rows[cut:]
+    _check_silence(output.stderr, printed=printed)
+    last = reader.finish()
+    yield Table([*rows, *last.rows], last.unreadable)
+
+
+def naming_option(error: CommandFailed, program: str) -> CommandFailed:
+    """The error, with the option that a limit is set by."""
+    option = "timeout" if error.timed_out else "max_output" if error.printed_too_much else None
+    if option is None:
+        return error
+    text = f"{error} (option {program}_{option})"
+    return CommandFailed(text, timed_out=error.timed_out, printed_too_much=error.printed_too_much)
+
+
+def _check_silence(stderr: bytes, *, printed: bool) -> None:
     """Refuse "no jobs" from an sacct that complains: some versions fail to reach the database with exit code 0."""
-    if not result.stdout and b"error" in result.stderr.lower():
-        raise CommandFailed(f"sacct: {result.stderr.decode(errors='replace').strip()[-400:]}")
+    if not printed and b"error" in stderr.lower():
+        raise CommandFailed(f"sacct: {stderr.decode(errors='replace').strip()[-400:]}")

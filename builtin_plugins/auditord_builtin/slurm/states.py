@@ -23,7 +23,9 @@ RUNNING: Final = {"R": "RUNNING", "S": "SUSPENDED"}
 
 REQUEUED: Final = "REQUEUED"
 
-CONTINUED: Final = frozenset({REQUEUED, "RESIZING"})
+RESIZING: Final = "RESIZING"
+
+CONTINUED: Final = frozenset({REQUEUED, RESIZING})
 """The run is over and the same job goes on with another row, another start and the same id."""
 
 ELSEWHERE: Final = "REVOKED"

@@ -7,6 +7,7 @@ between its last column and the next row's first, neither of which is free text 
 """
 
 import re
+from codecs import getincrementaldecoder
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,9 @@ from auditord_hookspecs.mapping import Row
 
 FIRST_COLUMN = "JobID"
 LAST_COLUMN = "JobIDRaw"
+
+_LONGEST_CELL = 64 * 1024**2
+"""Characters; Slurm's own limit for what users write is far below."""
 
 _JOB_ID = re.compile(r"\d+\S*")
 
@@ -33,38 +37,77 @@ class Table:
 
 
 def parse_table(printed: bytes, columns: Sequence[str], delimiter: str) -> Table:
-    """Cut the output into rows.
-
-    Args:
-        printed: all that sacct printed, without a header.
-        columns: the columns asked for, from ``JobID`` to ``JobIDRaw``.
-        delimiter: the text asked for between columns.
+    """Cut all of the output into rows; see :class:`TableReader`.
 
     Raises:
         CommandFailed: the output is not whole, or not what was asked for.
     """
-    text = printed.decode(errors="replace")
-    if not text:
-        return Table((), ())
-    chunks = text.split(delimiter)
-    width = len(columns) - 1
-    if (len(chunks) - 1) % width or not text.endswith("\n") or len(chunks) == 1:
-        end = "|".join(chunks)[-80:]  # the separator was never meant to be read
-        raise CommandFailed(f"sacct: the output is cut off or is no table: it ends in {end!r}")
-    return _assembled(chunks, columns)
+    reader = TableReader(columns, delimiter)
+    first, last = reader.feed(printed), reader.finish()
+    return Table([*first.rows, *last.rows], [*first.unreadable, *last.unreadable])
 
 
-def _assembled(chunks: Sequence[str], columns: Sequence[str]) -> Table:
-    width = len(columns) - 1
-    *unreadable, first = chunks[0].split("\n")
-    rows: list[Row] = []
-    for start in range(0, len(chunks) - 1, width):
-        last, *stray, following = chunks[start + width].split("\n")
-        texts = (_checked(first), *chunks[start + 1 : start + width], _checked(last))
-        rows.append(dict(zip(columns, texts, strict=True)))
-        unreadable += stray
-        first = following
-    return Table(rows, unreadable)
+class TableReader:
+    """Cuts the output into rows while it arrives.
+
+    Args:
+        columns: the columns asked for, from ``JobID`` to ``JobIDRaw``.
+        delimiter: the text asked for between columns.
+    """
+
+    def __init__(self, columns: Sequence[str], delimiter: str) -> None:
+        self._columns = columns
+        self._delimiter = delimiter
+        self._decoder = getincrementaldecoder("utf-8")("replace")
+        self._begun: list[str] = []  # the row under way, as far as its cells are whole
+        self._rest = ""  # what follows the last delimiter
+
+    def feed(self, printed: bytes) -> Table:
+        """The rows that are whole now; one whose end has just arrived may wait for the next piece.
+
+        Raises:
+            CommandFailed: this is not what was asked for.
+        """
+        text = self._rest + self._decoder.decode(printed)
+        *whole, self._rest = text.split(self._delimiter)
+        if len(self._rest) > _LONGEST_CELL:
+            raise CommandFailed(f"sacct: the output is no table: {_LONGEST_CELL} characters without a separator")
+        return self._assembled(whole)
+
+    def finish(self) -> Table:
+        """The last row, when everything has been fed.
+
+        Raises:
+            CommandFailed: the output is cut off, or not what was asked for.
+        """
+        rest = self._rest + self._decoder.decode(b"", final=True)
+        if not self._begun and not rest:
+            return Table((), ())
+        if len(self._begun) != len(self._columns) - 1 or not rest.endswith("\n"):
+            end = "|".join((*self._begun, rest))[-80:]  # the separator was never meant to be read
+            raise CommandFailed(f"sacct: the output is cut off or is no table: it ends in {end!r}")
+        return self._assembled([rest])
+
+    def _assembled(self, cells: Sequence[str]) -> Table:
+        rows: list[Row] = []
+        unreadable: list[str] = []
+        for cell in cells:
+            if not self._begun:  # the very first one
+                *stray, first = cell.split("\n")
+                self._begun.append(first)
+            elif len(self._begun) < len(self._columns) - 1:
+                self._begun.append(cell)
+                continue
+            else:
+                last, *stray, following = cell.split("\n") if "\n" in cell else (cell, "")
+                rows.append(self._row(last))
+                self._begun = [following]
+            unreadable += stray
+        return Table(rows, unreadable)
+
+    def _row(self, last: str) -> Row:
+        first, *others = self._begun
+        return dict(zip(self._columns, (_checked(first), *others, _checked(last)), strict=True))
 
 
 def _checked(job_id: str) -> str:
@@ -101,6 +144,11 @@ def group_runs(rows: Sequence[Row]) -> Iterator[Run | Row]:
             yield row
     if allocation is not None:
         yield Run(allocation, tuple(steps))
+
+
+def whole_runs(rows: Sequence[Row]) -> int:
+    """How many of the rows belong to runs of which nothing can follow: all before the last allocation."""
+    return next((index for index in range(len(rows) - 1, -1, -1) if "." not in rows[index][FIRST_COLUMN]), 0)
 
 
 def _owner(step: Row) -> tuple[str | None, str]:

@@ -45,7 +45,8 @@ class Sacct:
                 ENDED.get(short, {"R": "RUNNING", "S": "SUSPENDED"}.get(short)) for short in options["state"].split(",")
             }
             running = state in {"RUNNING", "SUSPENDED"}
-            return state in asked and (running or start <= int(job["End"]) <= stop)
+            ended = job["End"] != "Unknown" and start <= int(job["End"]) <= stop
+            return state in asked and (running or ended)
         return job["End"] == "Unknown" or int(job["End"]) >= start
 
     def add(self, job_id: str, end: datetime | None, state: str = "COMPLETED", **columns: str) -> None:
@@ -118,6 +119,31 @@ async def test_a_job_that_is_very_late_is_found_by_the_daily_look_back_in_any_st
     assert len(sacct.calls) == calls + 1
 
 
+async def test_a_run_without_an_end_is_waited_for_by_the_look_back() -> None:
+    """After an outage of slurmdbd sacct says COMPLETED and names no end for a while; a runaway job stays so."""
+    sacct = Sacct()
+    at = context(sacct)
+    chosen = config(rescan_every="1h", patience="6h")
+    await run(chosen, at)
+    for job_id in ("1", "2"):
+        sacct.add(job_id, None, "COMPLETED", Start=f"{NOW.timestamp() - 60:.0f}")
+    for hours in (1, 2):
+        at.moment = NOW + hours * HOUR
+        assert await run(chosen, at) == []
+        assert not any(batch.quarantined for batch in at.kept)
+    assert any(batch.skipped == {"over, but its end is not known yet": 2} for batch in at.kept)
+    sacct.jobs[0]["End"] = f"{NOW.timestamp():.0f}"
+    at.moment = NOW + 3 * HOUR
+    assert await run(chosen, at) == ["slurm-1"]
+    for hours in (7, 8):
+        at.moment = NOW + hours * HOUR
+        assert await run(chosen, at) == []
+    assert [job.source_id for batch in at.kept for job in batch.quarantined] == [f"c1/2@{NOW.timestamp() - 60:.0f}"]
+    at.moment = NOW + timedelta(days=30)
+    await run(chosen, at)
+    assert await at.pending() == {}
+
+
 async def test_a_look_back_that_is_broken_off_goes_on_where_it_was() -> None:
     sacct = Sacct()
     at = context(sacct)
@@ -127,7 +153,8 @@ async def test_a_look_back_that_is_broken_off_goes_on_where_it_was() -> None:
     async for batch in batches:
         at.kept.append(batch)
         at.checkpoint = batch.checkpoint
-        if at.checkpoint["rescan_from"] is not None and len(at.kept) > 12:
+        begun = at.checkpoint["rescan_from"]
+        if begun is not None and datetime.fromisoformat(begun) > NOW - 24 * HOUR:
             break
     stopped = datetime.fromisoformat(at.checkpoint["rescan_from"])
     sacct.calls.clear()

@@ -202,8 +202,77 @@ async def test_every_run_of_a_requeued_job_is_accounted_for(epilog: Epilog) -> N
     assert [record.record_id for record in await run(config(epilog), at)] == ["slurm-251-1795174000"]
     assert epilog.left() == ["251"], "the second run is not in the database yet"
     slurm.add("251", end=second, Start="1795174200")
+    made = [record.record_id for record in await run(config(epilog), at)]
+    assert sorted(made) == ["slurm-251", "slurm-251-1795174000"], "the first run's end may have moved"
+    assert epilog.left() == []
+
+
+async def test_a_finished_run_that_is_requeued_has_the_later_end_whoever_is_first(epilog: Epilog) -> None:
+    """Slurm 22.05 moves its end to the requeue; no epilog is called then, but one when the next run ends."""
+    requeued, second = END + timedelta(seconds=44), END + timedelta(minutes=5)
+    slurm = Slurm({"251": TEXT})
+    epilog.note("251", SLURM_JOB_RESTART_COUNT="0")
+    at = context(slurm)
+    [first] = await run(config(epilog), at)
+    assert (first.record_id, first.stop_time) == ("slurm-251", END)
+    slurm.printed.clear()
+    start = f"{first.start_time.timestamp():.0f}"
+    slurm.add("251", end=requeued, State="REQUEUED", Start=start)
+    slurm.add("251", end=second, Start=f"{(second - timedelta(seconds=5)).timestamp():.0f}")
+    epilog.note("251", at=second, SLURM_JOB_RESTART_COUNT="1")
+    at.moment = second + timedelta(minutes=5)
+    await run(config(epilog), at)
+    made = {one.record.stop_time: one for batch in at.kept for one in batch.records if isinstance(one, Produced)}
+    later = made[requeued]
+    assert (later.record.record_id, later.alternate_id) == (f"slurm-251-{start}", "slurm-251")
+    assert later.replaces
+    assert made[second].record.record_id == "slurm-251"
+    assert epilog.left() == []
+
+
+async def test_a_note_that_is_read_after_the_requeue_is_about_the_run_that_it_was(epilog: Epilog) -> None:
+    slurm = Slurm()
+    slurm.add("251", end=END + timedelta(seconds=44), State="REQUEUED")
+    epilog.note("251", SLURM_JOB_RESTART_COUNT="0")
+    assert [record.record_id for record in await run(config(epilog), context(slurm))] == ["slurm-251-1795174000"]
+    assert epilog.left() == []
+
+
+async def test_an_end_that_the_database_does_not_know_yet_is_waited_for(epilog: Epilog) -> None:
+    """After an outage of slurmdbd sacct says COMPLETED and names no end for a while."""
+    slurm = Slurm()
+    slurm.add("251", end=None)
+    epilog.note("251")
+    at = context(slurm)
+    assert await run(config(epilog), at) == []
+    assert not any(batch.quarantined for batch in at.kept)
+    assert epilog.left() == ["251"]
+    slurm.rows[0]["End"] = f"{END.timestamp():.0f}"
     assert [record.record_id for record in await run(config(epilog), at)] == ["slurm-251"]
     assert epilog.left() == []
+
+
+async def test_an_end_that_never_comes_is_quarantined_when_patience_ends(epilog: Epilog) -> None:
+    slurm = Slurm()
+    slurm.add("251", end=None)
+    epilog.note("251")
+    at = context(slurm)
+    at.moment = END + timedelta(hours=1)
+    assert await run(config(epilog, patience="1h"), at) == []
+    assert ["runawayjobs" in job.reason for batch in at.kept for job in batch.quarantined] == [True]
+    assert epilog.left() == []
+
+
+async def test_a_resized_job_has_all_its_rows(epilog: Epilog) -> None:
+    """Nobody is told of the end of the first one, which may be hours before."""
+    resized = END - timedelta(hours=3)
+    slurm = Slurm()
+    start = f"{(END - timedelta(hours=4)).timestamp():.0f}"
+    slurm.add("251", end=resized, State="RESIZING", Start=start, NCPUS="4")
+    slurm.add("251", Start=start, Submit=f"{resized.timestamp():.0f}", NCPUS="2")
+    epilog.note("251")
+    made = await run(config(epilog, components="auditor"), context(slurm))
+    assert sorted((record.components[0].amount, record.runtime) for record in made) == [(2, 10_800), (4, 3_600)]
 
 
 async def test_a_job_that_nobody_knows_is_quarantined_when_patience_ends(epilog: Epilog) -> None:

@@ -11,12 +11,12 @@ from auditord_builtin.slurm.conversion import ended_at, run_key
 from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
 from auditord_builtin.slurm.epilog.notes import Note
 from auditord_builtin.slurm.epilog.scontrol import parse_job
-from auditord_builtin.slurm.judging import is_over
+from auditord_builtin.slurm.judging import has_no_end, is_over
 from auditord_builtin.slurm.query import ENVIRONMENT, Query, run_query
-from auditord_builtin.slurm.states import ENDED, parse_state
+from auditord_builtin.slurm.states import ENDED, REQUEUED, RESIZING, parse_state
 from auditord_builtin.slurm.table import LAST_COLUMN, Run, group_runs
 from auditord_hookspecs import CollectorContext, CommandFailed, InvalidRecord, Quarantined, Window
-from auditord_hookspecs.mapping import Row, parse_instant
+from auditord_hookspecs.mapping import Row, is_missing, parse_instant
 
 Answer: TypeAlias = Run | Literal["not over", "ask sacct"]
 
@@ -81,6 +81,8 @@ def _judged(config: SlurmEpilogConfig, note: Note, job: Row) -> Answer:
         return "not over"
     if parse_state(job["State"]) not in ENDED.values() or not _ended_before(note, job):
         return "ask sacct"
+    if config.sacct and job["Restarts"] != "0":
+        return "ask sacct"  # requeued after its end, an earlier run has another end now
     return Run({**job, "Cluster": cluster}, ())
 
 
@@ -122,10 +124,11 @@ def _settled(runs: Mapping[str, Sequence[Run]], notes: Sequence[Note], out_of_pa
     for note in notes:
         of_job = runs.get(note.job_id, ())
         near = [run for run in of_job if _ended_within(run, note, _NEAR)]
-        if near:
-            settled.add(note, *near)
+        if near and not any(_lacks_its_end(run, note) for run in of_job):
+            settled.add(note, *near, *_earlier_rows(note, near, of_job))
         elif note.noted <= out_of_patience:
-            _give_up(settled, note, [run for run in of_job if _ended_within(run, note, _DAY)])
+            late = [run for run in of_job if _lacks_its_end(run, note) or _ended_within(run, note, _DAY)]
+            _give_up(settled, note, late)
     return settled
 
 
@@ -137,12 +140,43 @@ def _give_up(settled: Settled, note: Note, runs: Sequence[Run]) -> None:
 
 
 def _ended_within(run: Run, note: Note, period: timedelta) -> bool:
-    """Whether the note may be about the run; also if its end is missing, which others will judge."""
+    """Whether the note may be about the run; also if its end is unreadable, which others will judge.
+
+    The end of a run whose owner has requeued it since is later than the note.
+    """
     try:
         end = ended_at(run)
     except InvalidRecord:
         return True
-    return end is None or -_SKEW <= note.noted - end <= period
+    if end is None:
+        return False
+    if parse_state(run.allocation["State"]) == REQUEUED and end > note.noted:
+        return _began_before(run, note)
+    return -_SKEW <= note.noted - end <= period
+
+
+def _lacks_its_end(run: Run, note: Note) -> bool:
+    """Whether the run may be the one that is noted, and the database knows no end of it (yet)."""
+    return has_no_end(run) and _began_before(run, note)
+
+
+def _began_before(run: Run, note: Note) -> bool:
+    start = run.allocation["Start"]
+    return is_missing(start) or parse_instant(start) <= note.noted
+
+
+def _earlier_rows(note: Note, near: Sequence[Run], of_job: Sequence[Run]) -> Sequence[Run]:
+    """Rows of whose ends nobody is told: those before a resizing, and runs that ended otherwise until a requeue."""
+    starts = {run.allocation["Start"] for run in near}
+    return [
+        run
+        for run in of_job
+        if run not in near
+        and (
+            (parse_state(run.allocation["State"]) == RESIZING and run.allocation["Start"] in starts)
+            or (parse_state(run.allocation["State"]) == REQUEUED and _ended_within(run, note, _DAY))
+        )
+    ]
 
 
 def unknown(note: Note) -> Quarantined:

@@ -52,9 +52,6 @@ class SlurmEpilogConfig(JobsConfig):
         default=("scontrol",), min_length=1, description="The program, or a list of it and its first arguments."
     )
     scontrol_timeout: Duration = Field(default=timedelta(seconds=30), description="scontrol is killed after this long.")
-    patience: Duration = Field(
-        default=timedelta(hours=6), description="A job that neither scontrol nor sacct knows is quarantined after this."
-    )
 
     @property
     def id_column(self) -> str:
