@@ -105,6 +105,7 @@ class FakeWaldur:
         now: its clock.
         version: what it says that it is.
         components: billing types by component.
+        state: of the offering; why it is paused may follow a colon.
         resources: ``(backend_id, state)`` by name.
         users: usernames of the offering's users; a state may follow a colon.
         staff: whether the plain token is one of staff.
@@ -127,6 +128,7 @@ class FakeWaldur:
     now: datetime = datetime(2026, 3, 15, 12, tzinfo=UTC)
     version: str = "7.5.0"
     components: dict[str, str] = field(default_factory=lambda: {"cpu": "usage", "mem": "usage"})
+    state: str = "Active"
     resources: dict[str, tuple[str, str]] = field(default_factory=lambda: {"one": ("acct1", "OK")})
     users: list[str] = field(default_factory=lambda: ["alice", "bob"])
     staff: bool = False
@@ -194,7 +196,8 @@ class FakeWaldur:
         return {
             "uuid": OFFERING.hex,
             "name": "Cluster",
-            "state": "Active",
+            "state": self.state.partition(":")[0],
+            "paused_reason": self.state.partition(":")[2],
             "backend_id": "",
             "customer_uuid": uuid_of("customer").hex,
             "customer_name": "Centre",

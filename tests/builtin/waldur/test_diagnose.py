@@ -11,11 +11,13 @@ from click.testing import CliRunner, Result
 from auditord.testing import FakeCommandContext, FakePluginContext, make_record
 from auditord_builtin.waldur.diagnose_command import diagnose_command
 from auditord_hookspecs import CommandFailed
+from auditord_hookspecs.query import AllOf, MetaContainsAny, Order, SortField
 from tests.waldur_server import STAFF_TOKEN, TOKEN, FakeWaldur, Fault, fake_waldur
 from tests.waldur_settings import COMPONENTS, waldur_config
 
 NOW = datetime(2026, 3, 15, 12, tzinfo=UTC)
 YESTERDAY = NOW - timedelta(hours=20)
+REACH = "reach back to 2026-03-14T17:00+00:00"
 
 
 @dataclass
@@ -62,6 +64,7 @@ def test_where_all_is_well(site: Site) -> None:
         "ok    resources   1, of 1 accounts",
         "ok    users       2 of the offering have a username, 0 have none yet",
         "ok    records     are up to date",
+        f"note  records     {REACH}: what was before is missing in 2026-02, which is reported",
     ]
     assert site.waldur.asked("POST") == []
     assert [each for each in site.waldur.asked() if each.startswith("OPTIONS")]
@@ -100,6 +103,35 @@ def test_everything_that_can_be_odd(site: Site) -> None:
         "note  records     none of this month or the last has GPU: see recorded_as and the collector's rules",
     ):
         assert line in lines, f"{line}\nis not in\n{result.output}"
+
+
+def test_an_offering_that_is_paused(site: Site) -> None:
+    site.waldur.state = "Paused:Maintenance until May"
+    paused = "Cluster of Centre, Paused (Maintenance until May)"
+    line = f"note  offering    {paused}: nothing new can be ordered; its resources are reported all the same"
+    assert line in site.lines()
+    site.waldur.state = "Archived"
+    assert "note  offering    Cluster of Centre, Archived: is it the right one?" in site.lines()
+
+
+def test_records_that_reach_back_far_enough(site: Site) -> None:
+    start = datetime(2026, 1, 31, 20, tzinfo=UTC)
+    site.context.stored = [make_record("old", start=start, site_id="here", account="acct1"), *site.context.stored]
+    assert "ok    records     reach back to 2026-01-31T21:00+00:00" in site.lines()
+    site.options["sites"] = ["here"]
+    site.context.asked.clear()
+    site.lines()
+    asked = [query for query in site.context.asked if query.limit == 1]
+    assert [query.where for query in asked] == [
+        AllOf((MetaContainsAny("site_id", ("here",)),)),
+        AllOf((MetaContainsAny("site", ("here",)),)),
+    ]
+    assert {query.order for query in asked} == {Order(SortField.STOP)}
+
+
+def test_no_records_at_all(site: Site) -> None:
+    site.context.stored = []
+    assert "FAIL  records     there are none" in site.lines()
 
 
 def test_records_that_do_not_come_in(site: Site) -> None:

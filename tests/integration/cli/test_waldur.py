@@ -60,3 +60,11 @@ async def test_history_is_loaded(tmp_path: Path) -> None:
         assert loaded.returncode == 0, loaded.stderr
         assert "📤 Submitted usage for resource acct1: {'cpu': 0.60}" in loaded.stdout
         assert waldur.user_amounts("2025-01") == {("acct1", "cpu", "alice"): "0.60"}
+
+
+async def test_a_report_of_nothing_has_an_exit_code_of_its_own(tmp_path: Path) -> None:
+    with fake_waldur(resources={"new": ("", "OK")}) as waldur:
+        config = await installation(tmp_path, waldur)
+        reported = auditord(config, "report", "--once")
+        assert reported.returncode == 4, reported.stderr
+        assert "auditord: the offering has no resource with a backend_id: nothing was reported" in reported.stderr

@@ -66,6 +66,7 @@ class Offering(msgspec.Struct, frozen=True):
     uuid: UUID
     name: str = ""
     state: str = ""
+    paused_reason: str | None = None
     backend_id: str | None = None
     customer_uuid: UUID | None = None
     customer_name: str | None = None

@@ -18,7 +18,16 @@ RESOURCE_STATES: Final = ("OK", "Updating", "Terminating", ERRED)
 
 Parameters = Sequence[tuple[str, str]]
 
-OFFERING_FIELDS: Final = ("uuid", "name", "state", "backend_id", "customer_uuid", "customer_name", "components")
+OFFERING_FIELDS: Final = (
+    "uuid",
+    "name",
+    "state",
+    "paused_reason",
+    "backend_id",
+    "customer_uuid",
+    "customer_name",
+    "components",
+)
 RESOURCE_FIELDS: Final = ("uuid", "backend_id", "name", "state")
 OFFERING_USER_FIELDS: Final = ("url", "username", "uuid", "state")
 COMPONENT_USAGE_FIELDS: Final = ("uuid", "type", "usage", "resource_uuid", "billing_period")

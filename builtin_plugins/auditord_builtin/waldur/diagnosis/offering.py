@@ -56,6 +56,9 @@ def role(user: User, offering: Offering) -> Finding:
 def state(offering: Offering) -> Finding:
     """Whether the offering is in use."""
     text = f"{offering.name} of {offering.customer_name}, {offering.state}"
+    if offering.state == "Paused":
+        why = f" ({offering.paused_reason})" if offering.paused_reason else ""
+        return note("offering", f"{text}{why}: nothing new can be ordered; its resources are reported all the same")
     return ok("offering", text) if offering.state == "Active" else note("offering", f"{text}: is it the right one?")
 
 

@@ -1,7 +1,7 @@
 """Where figures come from: whether records, or Slurm's programs, can tell what is needed."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from auditord_builtin.waldur.config import WaldurConfig
@@ -11,7 +11,16 @@ from auditord_builtin.waldur.figures import AccountUsage, month_figures
 from auditord_builtin.waldur.freshness import staleness
 from auditord_builtin.waldur.months import BillingMonth, reported_months
 from auditord_builtin.waldur.sacct_figures import exact_query, sacct_month_figures, sacct_usage
-from auditord_hookspecs import AggregateQuery, AuditordError, ComponentUsage, PluginContext, Window
+from auditord_hookspecs import (
+    AggregateQuery,
+    AuditordError,
+    ComponentUsage,
+    PluginContext,
+    RecordQuery,
+    Records,
+    Window,
+)
+from auditord_hookspecs.query import AllOf, MetaContainsAny, Order, SortField
 
 ASK_FOR: Final = timedelta(seconds=30)
 """How long Slurm's small programs may take."""
@@ -45,13 +54,36 @@ async def store(config: WaldurConfig, context: PluginContext) -> AsyncIterator[F
     """Whether records come in, and have what is to be reported."""
     try:
         stale = await staleness(config, context.records, context.now())
+        first = await _first_stop(config, context.records)
         missing = await _missing_components(config, context)
     except AuditordError as error:
         yield fail("records", f"cannot be read: {error}")
         return
     yield ok("records", "are up to date") if stale is None else fail("records", f"not up to date: {stale}")
+    yield _reach(config, first, context.now())
     for name in missing:
         yield note("records", f"none of this month or the last has {name}: see recorded_as and the collector's rules")
+
+
+async def _first_stop(config: WaldurConfig, records: Records) -> datetime | None:
+    """When the first job of the sites ended; None if there is no record."""
+    conditions = [AllOf((MetaContainsAny(key, config.sites),)) for key in config.site_meta if config.sites]
+    found: list[datetime] = []
+    for where in conditions or [AllOf()]:
+        async with records.stream(RecordQuery(where=where, order=Order(SortField.STOP), limit=1)) as first:
+            found += [record.stop_time or record.start_time async for record in first]
+    return min(found, default=None)
+
+
+def _reach(config: WaldurConfig, first: datetime | None, now: datetime) -> Finding:
+    """Whether records reach back to the beginning of what is reported."""
+    if first is None:
+        return fail("records", "there are none")
+    since = first.astimezone(config.zone).isoformat(timespec="minutes")
+    oldest = reported_months(now, config.zone, config.reporting_periods)[0]
+    if first > oldest.window.start:
+        return note("records", f"reach back to {since}: what was before is missing in {oldest.name}, which is reported")
+    return ok("records", f"reach back to {since}")
 
 
 async def _missing_components(config: WaldurConfig, context: PluginContext) -> Sequence[str]:
