@@ -47,7 +47,7 @@ def show_command(output: str) -> None:
 @config_command.command("import")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 def import_command(files: Sequence[Path]) -> None:
-    """Turn configuration FILES of AUDITOR's server and collectors into one of auditord, and print it.
+    """Turn configuration FILES of AUDITOR's parts, or of a Waldur site agent, into one of auditord, and print it.
 
     A remark tells of every value that means something else here, and of all that has no counterpart.
     """

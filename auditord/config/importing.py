@@ -1,9 +1,9 @@
 """Bring AUDITOR's configuration files in: the server's, and those of the collectors and plugins that a kind knows."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from auditord.config.auditor import import_server_config
 from auditord.config.documents import Path as OptionPath
@@ -14,8 +14,13 @@ from auditord.config.yaml_files import read_tagged_file
 from auditord.errors import ConfigurationError
 from auditord_hookspecs import ImportedConfig
 
-_HEAD = "Made by auditord config import from {files}.\nAUDITOR's environment variables were not looked at."
+_HEAD = "Made by auditord config import from {files}."
+_AUDITOR = "AUDITOR"
+_NO_ENVIRONMENT = "AUDITOR's environment variables were not looked at."
 _LEVEL = "logging.level"
+
+Importer: TypeAlias = Callable[[Mapping[str, Any]], ImportedConfig | None]
+"""Translates a file, or knows that it is another's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,23 +48,36 @@ def import_files(files: Sequence[Path], kinds: InstalledKinds) -> str:
 
 def _import_file(file: Path, kinds: InstalledKinds) -> ImportedConfig:
     document = read_tagged_file(file).values
-    collectors = {name: kind.import_config for name, kind in kinds.collectors.items() if kind.import_config is not None}
-    plugins = {name: kind.import_config for name, kind in kinds.plugins.items() if kind.import_config is not None}
-    for importer in (*collectors.values(), *plugins.values(), import_server_config):
+    for owner, importer in _importers(kinds):
         try:
             imported = importer(document)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:  # the file has another shape than AUDITOR's
-            raise ConfigurationError(f"{file} cannot be imported, AUDITOR would refuse it: {error}") from error
+        except (AttributeError, KeyError, TypeError, ValueError) as error:  # the file has another shape than it should
+            raise ConfigurationError(f"{file} cannot be imported, {owner} would refuse it: {error}") from error
         if imported is not None:
             return imported if importer is import_server_config else _without_level(imported)
     known = ", ".join(
         [
             "AUDITOR's server",
-            *sorted(f"its {name} collector" for name in collectors),
-            *sorted(f"its {name} plugin" for name in plugins),
+            *sorted(f"its {name} collector" for name, kind in kinds.collectors.items() if kind.import_config),
+            *sorted(_replaced(name) for name, kind in kinds.plugins.items() if kind.import_config),
         ]
     )
     raise ConfigurationError(f"{file} is not a configuration file of {known}; are all its options spelt right?")
+
+
+def _importers(kinds: InstalledKinds) -> Iterator[tuple[str, Importer]]:
+    """What can be imported, each with the name of the program whose files they are."""
+    for collector in kinds.collectors.values():
+        if collector.import_config is not None:
+            yield _AUDITOR, collector.import_config
+    for name, plugin in kinds.plugins.items():
+        if plugin.import_config is not None:
+            yield _replaced(name), plugin.import_config
+    yield _AUDITOR, import_server_config
+
+
+def _replaced(plugin: str) -> str:
+    return f"the program that the plugin {plugin} replaces"
 
 
 def _without_level(imported: ImportedConfig) -> ImportedConfig:
@@ -69,7 +87,7 @@ def _without_level(imported: ImportedConfig) -> ImportedConfig:
     sections = {path: value for path, value in imported.sections.items() if path != _LEVEL}
     comments = {path: text for path, text in imported.comments.items() if path != _LEVEL}
     reason = f"{imported.sections[_LEVEL]} was that of one program; {_LEVEL} is that of the whole daemon"
-    return ImportedConfig(sections, comments, {**imported.dropped, "log_level": reason})
+    return replace(imported, sections=sections, comments=comments, dropped={**imported.dropped, "log_level": reason})
 
 
 def _refuse_collisions(sources: Sequence[_Source]) -> None:
@@ -106,6 +124,8 @@ def _remarks(sources: Sequence[_Source]) -> Mapping[OptionPath, str]:
 
 def _head(sources: Sequence[_Source]) -> str:
     lines = [_HEAD.format(files=", ".join(str(source.file) for source in sources))]
+    if any(source.imported.origin == _AUDITOR for source in sources):
+        lines.append(_NO_ENVIRONMENT)
     for source in sources:
         lines += [f"Not taken from {source.file}:"] if source.imported.dropped else []
         lines += [f"  {', '.join(options)}: {reason}" for reason, options in _by_reason(source).items()]

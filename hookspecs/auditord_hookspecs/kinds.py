@@ -108,18 +108,20 @@ class CollectorKind(Generic[C]):
 
 @dataclass(frozen=True, slots=True)
 class ImportedConfig:
-    """One of AUDITOR's files in our words.
+    """A file of AUDITOR, or of another program, in our words.
 
     Args:
         sections: what to put into the configuration, by dotted path (``collectors.slurm.interval``). A
             ``logging.level`` is not taken over, since it is that of the whole daemon: the command says so.
         comments: remarks by the same paths, for every value that means something else than it did.
-        dropped: AUDITOR's options that have no counterpart, with the reason.
+        dropped: options that have no counterpart, with the reason.
+        origin: the program whose file it is.
     """
 
     sections: Mapping[str, Any]
     comments: Mapping[str, str] = field(default_factory=dict[str, str])
     dropped: Mapping[str, str] = field(default_factory=dict[str, str])
+    origin: str = "AUDITOR"
 
 
 @dataclass(frozen=True)  # no slots: PluginKind[Config](…) would raise TypeError

@@ -31,11 +31,13 @@ _OFFERING_DROPPED: Final = {
     "mqtt_enabled": _OTHER_MODE,
     "websocket_use_tls": _OTHER_MODE,
 }
-_PREFIX: Final = "the agent made names by it, and did not choose accounts; account_prefixes does"
+_PREFIXES: Final = ("customer_prefix", "project_prefix", "allocation_prefix")
+_CHOSEN: Final = (
+    "the agent's guide chooses accounts by its prefixes, its code reported every resource of the offering; without this"
+    " all are reported, and auditord waldur diagnose names what is left out"
+)
 _SETTINGS_DROPPED: Final = {
-    "customer_prefix": _PREFIX,
-    "project_prefix": _PREFIX,
-    "allocation_prefix": _PREFIX,
+    **dict.fromkeys(_PREFIXES, "not all prefixes are given, so the agent may have made accounts of any name"),
     "execution_mode": "the agent read usage with sacct in every mode",
 }
 _COMPONENT_DROPPED: Final = {
@@ -45,7 +47,15 @@ _COMPONENT_DROPPED: Final = {
 _KEPT: Final = ("waldur_api_url", "waldur_offering_uuid", "oidc_token_url", "oidc_client_id", "oidc_client_secret")
 _SECRETS: Final = ("waldur_api_token", "oidc_client_secret")
 _TOP: Final = ("offerings", "timezone", "global_proxy", "log_level", "reporting_periods")
-_OFFERING: Final = {*_KEPT, "name", "waldur_api_token", "verify_ssl", "reporting_backend", "backend_settings"}
+_OFFERING: Final = {
+    *_KEPT,
+    "name",
+    "waldur_api_token",
+    "verify_ssl",
+    "reporting_backend",
+    "backend_settings",
+    "omit_anomalous_usage_components",
+}
 _SETTINGS: Final = ("slurm_bin_path", "cluster_name")
 _COMPONENT: Final = ("measured_unit", "label", "unit_factor", "target_components")
 _LEVELS: Final = {"critical": "error"}
@@ -71,7 +81,7 @@ class _Import:
 
     def put(self, path: str, value: Any, comment: str = "") -> None:  # Any: YAML
         self.sections[path] = value
-        if comment:
+        if comment and comment not in self.comments.values():
             self.comments[path] = comment
 
     def drop(self, place: str, given: Document, reasons: Mapping[str, str], kept: Iterable[str], other: str) -> None:
@@ -109,7 +119,7 @@ def import_agent(document: Document, environment: Mapping[str, str]) -> Imported
         _import_offering(result, name, document, offering, environment)
     _import_level(result, document, environment)
     result.drop("", document, _DROPPED, _TOP, "the agent does not know this option and ignored it; a typing error?")
-    return ImportedConfig(result.sections, result.comments, result.dropped)
+    return ImportedConfig(result.sections, result.comments, result.dropped, origin="the Waldur site agent")
 
 
 def _check_shape(offering: Any, place: str) -> None:  # Any: an operator's YAML
@@ -147,7 +157,8 @@ def _import_offering(
 ) -> None:
     path = f"plugins.{name}"
     result.put(f"{path}.kind", "waldur")
-    result.comments[path] = f"{offering.get('name', name)}. {_ACCOUNTS}"
+    accounts = "" if result.comments else f" {_ACCOUNTS}"
+    result.comments[path] = f"{offering.get('name', name)}.{accounts}"
     _import_interval(result, path, environment)
     for option in (*_KEPT, "waldur_api_token"):
         if offering.get(option):
@@ -155,6 +166,8 @@ def _import_offering(
             result.put(f"{path}.{option}", offering[option], remark)
     if offering.get("verify_ssl") is False:
         result.put(f"{path}.verify_ssl", value=False)
+    if offering.get("omit_anomalous_usage_components") is True:
+        result.put(f"{path}.omit_anomalous_usage_components", value=True)
     for theirs, ours in (
         ("timezone", "timezone"),
         ("global_proxy", "proxy"),
@@ -181,15 +194,19 @@ def _import_backend(result: _Import, path: str, name: str, offering: Document) -
     settings: Document = offering.get("backend_settings") or {}
     place = f"offerings.{name}."
     if slurm := {option: str(settings[option]) for option in _SETTINGS if settings.get(option)}:
-        result.put(f"{path}.slurm", slurm, "for load-history --source sacct, compare and diagnose alone")
-    result.drop(f"{place}backend_settings.", settings, _SETTINGS_DROPPED, _SETTINGS, _IGNORED)
+        result.put(f"{path}.slurm", slurm, "for --source sacct, compare and diagnose alone")
+    prefixes = list(dict.fromkeys(str(settings.get(option) or "") for option in _PREFIXES))
+    if all(prefixes):
+        result.put(f"{path}.account_prefixes", prefixes, _CHOSEN)
+    kept = (*_SETTINGS, *_PREFIXES) if all(prefixes) else _SETTINGS
+    result.drop(f"{place}backend_settings.", settings, _SETTINGS_DROPPED, kept, _IGNORED)
     if (backend := str(offering.get("reporting_backend", ""))) not in {"", "slurm"}:
         result.dropped[f"{place}reporting_backend"] = f"{backend} reported other figures; compare them"
     components: Mapping[str, Document] = offering["backend_components"]
     targets = any(each.get("target_components") for each in components.values())
-    kept = {key: {option: each[option] for option in _COMPONENT if option in each} for key, each in components.items()}
-    result.put(f"{path}.backend_components", kept, _TARGETS if targets else "")
-    _import_recorded(result, path, kept)
+    taken = {key: {option: each[option] for option in _COMPONENT if option in each} for key, each in components.items()}
+    result.put(f"{path}.backend_components", taken, _TARGETS if targets else "")
+    _import_recorded(result, path, taken)
     for key, each in components.items():
         result.drop(f"{place}backend_components.{key}.", each, _COMPONENT_DROPPED, _COMPONENT, _IGNORED)
 

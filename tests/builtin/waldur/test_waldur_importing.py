@@ -84,12 +84,49 @@ def test_every_offering_becomes_an_instance_that_loads(tmp_path: Path) -> None:
 def test_what_is_dropped_is_named_and_what_changes_is_remarked(tmp_path: Path) -> None:
     text = imported(tmp_path)
     head = text.split("\nplugins:")[0]
-    for option in ("sentry_dsn", "mqtt_enabled", "stomp_enabled", "customer_prefix", "default_account", "backend_type"):
+    for option in ("sentry_dsn", "mqtt_enabled", "stomp_enabled", "default_account", "backend_type"):
         assert option in head
     assert "backend_components.cpu.limit" in head
     assert "d629d5e4" not in head
     assert "the agent reported zeros: Slurm's name of GPUs is gres/gpu" in text.replace("\n", " ").replace(" #", "")
     assert "ignored other components' unit_factor" in " ".join(text.replace("#", "").split())
+
+
+def test_what_is_said_is_about_the_agent_and_is_said_once(tmp_path: Path) -> None:
+    text = " ".join(imported(tmp_path).replace("#", "").split())
+    assert "AUDITOR" not in text
+    assert text.count("records must have Slurm's account") == 1
+    again = AGENT.replace('waldur_api_token: ""', "waldur_api_token: another")
+    assert " ".join(imported(tmp_path, again).replace("#", "").split()).count("better as a reference") == 1
+
+
+def test_a_file_that_the_agent_would_refuse_is_not_said_to_be_one_of_auditor(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigurationError, match="cannot be imported, the program that the plugin waldur replaces would"
+    ):
+        imported(tmp_path, "offerings: [{waldur_offering_uuid: x, backend_components: [cpu]}]")
+
+
+def test_accounts_are_chosen_as_the_agents_guide_does(tmp_path: Path) -> None:
+    text = imported(tmp_path)
+    configuration = load_text(text, "imported", KINDS, {"HOME": "/h"})
+    first, second = configuration.plugins.values()
+    assert isinstance(first, WaldurConfig)
+    assert isinstance(second, WaldurConfig)
+    assert (first.account_prefixes, second.account_prefixes) == (("c_", "p_", "a_"), ())
+    assert "its code reported every resource" in " ".join(text.replace("#", "").split())
+    any_name = imported(tmp_path, AGENT.replace("allocation_prefix: a_", 'allocation_prefix: ""'))
+    assert "account_prefixes" not in any_name
+    assert "allocation_prefix: not all prefixes are given" in any_name
+
+
+def test_components_are_left_out_one_by_one_where_the_agent_did_so() -> None:
+    document: dict[str, Any] = yaml.safe_load(AGENT)
+    document["offerings"][0]["omit_anomalous_usage_components"] = True
+    result = import_agent(document, {})
+    assert result is not None
+    assert result.sections["plugins.waldur_example_slurm_offering.omit_anomalous_usage_components"] is True
+    assert not any("omit_anomalous" in option for option in result.dropped)
 
 
 def test_the_agents_environment_is_read() -> None:
