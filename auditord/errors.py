@@ -22,6 +22,10 @@ class SchemaMismatch(AuditordError):
     """The database's schema is newer than this version knows, or the file is not one of ours."""
 
 
+class StoreMismatch(AuditordError):
+    """Record store and spool do not belong together, or one of them is an older copy; the text says what to do."""
+
+
 class StateInUse(AuditordError):
     """Another process owns the state folder."""
 

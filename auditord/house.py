@@ -18,7 +18,7 @@ from auditord.contexts.lent import HostDaemon, StoreSenderContext
 from auditord.errors import ConfigurationError
 from auditord.health import Health
 from auditord.hooks import Hooks
-from auditord.ingest import Ingest, StoreSink
+from auditord.ingest import Ingest, Pairing, StoreSink
 from auditord.metrics import TaskFigures
 from auditord.spool import Spool
 from auditord.store import RecordStore
@@ -30,6 +30,7 @@ from auditord.tasks.clock import Clock
 from auditord.tasks.instances import Surroundings
 from auditord.tasks.observing import counted_keys
 from auditord.tasks.on_demand import OnDemand
+from auditord.tasks.pairing import pair_when_back, paired, refuse_missing_store
 from auditord.tasks.sending import SendLoop
 from auditord.tasks.turn import Turn
 from auditord.tasks.watching import RunWatch, SendWatch
@@ -52,6 +53,7 @@ class House:
         spool: the daemon's own memory.
         store: the records.
         transform: what every record meets before it is kept.
+        pairing: of store and spool.
         daemon: what hooks see.
         registry: every figure.
         figures: those about instances.
@@ -67,6 +69,7 @@ class House:
     spool: Spool
     store: RecordStore
     transform: Transform | None
+    pairing: Pairing
     daemon: HostDaemon
     registry: CollectorRegistry
     figures: TaskFigures
@@ -128,6 +131,7 @@ async def opened(
         ConfigurationError: a store or a sender cannot be had.
         StoreUnavailable: a database cannot be opened.
         SchemaMismatch: a database is not one of ours, or newer.
+        StoreMismatch: store and spool do not belong together, or one of them is an older copy.
     """
     senders = _senders(configuration, hooks)
     outbox = any(source_of(config) != "collectors" for _, config in senders.values())
@@ -135,6 +139,7 @@ async def opened(
     transform = configured_transform(configuration, hooks.kinds)
     async with AsyncExitStack() as stack:
         spool = await stack.enter_async_context(Spool.opened(configuration.state_dir, now, transform=transform))
+        await refuse_missing_store(configuration, spool)
         store = await stack.enter_async_context(
             open_store(
                 configuration.store,
@@ -142,6 +147,7 @@ async def opened(
                 outbox=outbox,
             )
         )
+        pairing = await stack.enter_async_context(paired(store, spool))
         clock, registry = Clock(lambda most: most * RANDOM.random()), CollectorRegistry()
         yield House(
             configuration=configuration,
@@ -150,6 +156,7 @@ async def opened(
             spool=spool,
             store=store,
             transform=transform,
+            pairing=pairing,
             daemon=HostDaemon(__version__, StoredRecords(store)),
             registry=registry,
             figures=TaskFigures(registry),
@@ -209,6 +216,7 @@ async def sending(house: House) -> AsyncGenerator[Grace, None]:
 async def _carrying(house: House) -> AsyncGenerator[None, None]:
     """Carry what clients write to the senders that want it."""
     async with anyio.create_task_group() as group:
+        group.start_soon(pair_when_back, house.pairing)
         if destinations := house.taking("api"):
             group.start_soon(carry, house.store, house.spool, destinations)
         yield
@@ -221,7 +229,7 @@ async def _empty_outbox(house: House) -> None:
 
 
 def _send_loops(house: House) -> Sequence[SendLoop]:
-    sink: RecordSink = StoreSink(house.store, house.now, house.configuration.api.duplicates)
+    sink: RecordSink = StoreSink(house.store, house.now, house.configuration.api.duplicates, house.pairing)
     return [_send_loop(house, sink, name, kind, config) for name, (kind, config) in house.senders.items()]
 
 

@@ -12,13 +12,16 @@ from rich.progress import Progress as Bars
 from auditord.cli.asynchronous import run_async
 from auditord.cli.clock import utc_now
 from auditord.cli.installation import load_installation
+from auditord.config.model import Configuration
 from auditord.config.store_url import is_postgresql
 from auditord.database.postgres.address import Address, address_of
 from auditord.errors import ConfigurationError
-from auditord.spool import own
+from auditord.ingest import Pairing
+from auditord.spool import Spool, own
 from auditord.store.copying import copy_store
-from auditord.store.opening import section_of
+from auditord.store.opening import open_store, section_of
 from auditord.store.postgres.administration import DatabaseStatus, database_status, migrate_database, pending_script
+from auditord.tasks.observing import counted_keys
 from auditord_hookspecs.wire import format_time
 
 
@@ -84,6 +87,32 @@ def copy_command(*, source: str | None, target: str | None, resume: bool) -> Non
     with own(configuration.state_dir), bar.shown:
         copied = run_async(partial(copy_store, *ends, resume=resume, now=utc_now, progress=bar))
     click.echo(f"{copied.records} records are in both stores ({copied.written} written now); digest {copied.digest}")
+
+
+@database_command.command("adopt")
+@click.confirmation_option(prompt="What one of the two has forgotten stays so until it is collected again. Go on?")
+def adopt_command() -> None:
+    """Let the record store and the state folder's spool.db belong together as they are.
+
+    For when the start was refused because one of them is an older copy or another one, and the one that matches is
+    lost. Collect again afterwards what the store lacks. The daemon must not run meanwhile.
+    """
+    configuration = load_installation().configuration
+    with own(configuration.state_dir):
+        run_async(_adopt, configuration)
+    click.echo("The record store and spool.db belong together now. Collectors go on from their checkpoints; collect")
+    click.echo("again what the store lacks, from the time of its copy until now:")
+    for name in sorted(name for name, config in configuration.collectors.items() if config.enabled) or ["NAME"]:
+        click.echo(f"  auditord collect {name} --from DATE --to DATE")
+
+
+async def _adopt(configuration: Configuration) -> None:
+    keys = sorted({key.key for key in counted_keys(configuration.metrics.database)})
+    async with (
+        Spool.opened(configuration.state_dir, utc_now) as spool,
+        open_store(configuration.store, counted_keys=keys) as store,
+    ):
+        await Pairing(store, spool).adopt()
 
 
 class CopyBar:

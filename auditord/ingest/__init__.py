@@ -3,7 +3,20 @@
 from auditord.ingest.adding import add_each
 from auditord.ingest.delivery import StoreSink
 from auditord.ingest.outcomes import QUEUED, Forbidden, Outcome, Queued, Stopped
+from auditord.ingest.pairing import Pairing, missing_store
 from auditord.ingest.service import Ingest
 from auditord.ingest.transforming import transformed_once
 
-__all__ = ["QUEUED", "Forbidden", "Ingest", "Outcome", "Queued", "Stopped", "StoreSink", "add_each", "transformed_once"]
+__all__ = [
+    "QUEUED",
+    "Forbidden",
+    "Ingest",
+    "Outcome",
+    "Pairing",
+    "Queued",
+    "Stopped",
+    "StoreSink",
+    "add_each",
+    "missing_store",
+    "transformed_once",
+]

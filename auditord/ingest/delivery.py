@@ -8,6 +8,7 @@ from typing import TypeAlias
 import msgspec
 
 from auditord.duplicates import Duplicates
+from auditord.ingest.pairing import Pairing
 from auditord.ingest.permission import may_update
 from auditord.store import Provenance, RecordStore, Verdict
 from auditord.store.protocol import is_carried_on
@@ -24,13 +25,19 @@ class StoreSink:
         store: where entries go.
         now: the present instant, for entries that do not say where they are from.
         duplicates: what a known id means to clients; ``ignore`` holds for what they sent, too, since they were told so.
+        pairing: of the store and the spool that the entries come from; None if they come from elsewhere.
     """
 
     def __init__(
-        self, store: RecordStore, now: Callable[[], datetime], duplicates: Duplicates = Duplicates.SAME_RUN
+        self,
+        store: RecordStore,
+        now: Callable[[], datetime],
+        duplicates: Duplicates = Duplicates.SAME_RUN,
+        pairing: Pairing | None = None,
     ) -> None:
         self._store = store
         self._now = now
+        self._pairing = pairing
         self._ignores = duplicates is Duplicates.IGNORE
 
     async def deliver(self, entries: Sequence[Entry]) -> Mapping[int, str]:
@@ -41,7 +48,10 @@ class StoreSink:
 
         Raises:
             StoreUnavailable: the database is away; some of the entries may have been applied.
+            StoreMismatch: it is not the store that the spool has delivered to before; nothing has been applied.
         """
+        if self._pairing is not None:
+            await self._pairing.advance()
         refused: dict[int, str] = {}
         for run in _runs(entries):
             forbidden = await self._forbidden(run)

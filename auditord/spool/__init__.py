@@ -3,11 +3,12 @@
 from auditord.spool.lock import own, owner
 from auditord.spool.retry import retry
 from auditord.spool.spool import Spool
-from auditord.spool.values import Enqueued, Figures, LastRun, QuarantineEntry, Queued, QueueFigures, Stage
+from auditord.spool.values import Enqueued, Figures, Generation, LastRun, QuarantineEntry, Queued, QueueFigures, Stage
 
 __all__ = [
     "Enqueued",
     "Figures",
+    "Generation",
     "LastRun",
     "QuarantineEntry",
     "QueueFigures",

@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from auditord.errors import StoreUnavailable
-from auditord.spool.encoding import Row, SetAside, provenance_columns
+from auditord.spool.encoding import Row, SetAside, decode_entry, provenance_columns
 from auditord.spool.quarantine import set_aside
-from auditord.spool.values import QueueFigures, Stage, from_micros, to_micros
-from auditord_hookspecs import Provenance
+from auditord.spool.values import Generation, Queued, QueueFigures, Stage, from_micros, to_micros
+from auditord_hookspecs import InvalidRecord, Provenance
 
 # A record that waits with equal content is not queued twice. Only for inserts: a replacement may well go back.
 _PUT: Final = """
@@ -112,6 +112,19 @@ def _row(columns: Sequence[Any]) -> Row:  # Any: SQLite's column types
     return Row(record_id, operation, body, alternate_id, provenance, limits)
 
 
+def decoded(rows: Sequence[Claimed]) -> tuple[list[Queued], dict[int, str]]:
+    """The entries of rows, and why rows could not be decoded, by their numbers."""
+    entries, unreadable = list[Queued](), dict[int, str]()
+    for each in rows:
+        try:
+            entry = decode_entry(each.row)
+        except InvalidRecord as error:
+            unreadable[each.entry_id] = f"this version of auditord cannot read it: {error}"
+        else:
+            entries.append(Queued(each.entry_id, entry, each.attempts))
+    return entries, unreadable
+
+
 def settle(
     connection: sqlite3.Connection, sender: str, delivered: Iterable[int], refused: Mapping[int, str], now: datetime
 ) -> bool:
@@ -138,6 +151,16 @@ def _refused(connection: sqlite3.Connection, sender: str, entry_id: int, reason:
         row.provenance,
         limits=row.limits,
     )
+
+
+def generation(connection: sqlite3.Connection) -> Generation:
+    """How far the spool has come with the record store."""
+    return Generation(*connection.execute("SELECT spool_id, number FROM generation").fetchone())
+
+
+def set_generation(connection: sqlite3.Connection, number: int | None) -> None:
+    """Note how far the spool has come with the record store; None changes nothing."""
+    connection.execute("UPDATE generation SET number = ?1 WHERE number <> ?1", (number,))
 
 
 def postpone(connection: sqlite3.Connection, until: Mapping[int, datetime]) -> None:

@@ -17,7 +17,6 @@ from auditord.database.memory import PluginMemory, SqliteMemory, file_turn
 from auditord.spool import memory, quarantine, queue, taking_over, transactions
 from auditord.spool.encoding import (
     Operation,
-    Row,
     SetAside,
     decode_entry,
     entry_row,
@@ -25,7 +24,7 @@ from auditord.spool.encoding import (
     printable,
 )
 from auditord.spool.occupancy import Occupancy
-from auditord.spool.values import Enqueued, Figures, LastRun, QuarantineEntry, Queued, Stage
+from auditord.spool.values import Enqueued, Figures, Generation, LastRun, QuarantineEntry, Queued, Stage
 from auditord_hookspecs import Batch, Entry, InvalidRecord, Provenance, RunReport, Transform
 
 T = TypeVar("T")
@@ -34,7 +33,6 @@ FILE: Final = "spool.db"
 MIGRATIONS: Final = "auditord.spool"
 MAX_BODIES: Final = 10_000
 MAX_BODY_BYTES: Final = 256 * 1024 * 1024
-_ENTRIES_BETWEEN_PAUSES: Final = 100  # about a millisecond
 
 
 class Spool:
@@ -69,6 +67,7 @@ class Spool:
         self._transform = transform
         self._listeners: dict[str, Callable[[], None]] = {}
         self._occupancy = Occupancy(occupied)
+        self._generation: int | None = None
 
     @classmethod
     @asynccontextmanager
@@ -150,13 +149,8 @@ class Spool:
         Raises:
             InvalidRecord: an entry breaks a rule.
         """
-        rows, now = list[Row](), self._now()
-        for first in range(0, len(entries), _ENTRIES_BETWEEN_PAUSES):
-            part = entries[first : first + _ENTRIES_BETWEEN_PAUSES]
-            rows += [entry_row(replace(entry, provenance=provenance), now) for entry in part]
-            await (
-                anyio.lowlevel.checkpoint()
-            )  # encoding thousands of records must not hold up everybody else's requests
+        named, now = [replace(entry, provenance=provenance) for entry in entries], self._now()
+        rows = await anyio.to_thread.run_sync(lambda: [entry_row(entry, now) for entry in named])
         await self._queue(lambda connection: queue.put(connection, rows, destinations), destinations)
 
     async def take_over(self, entries: Mapping[int, Entry], destinations: Sequence[str]) -> None:
@@ -211,7 +205,7 @@ class Spool:
         rows = await self._database.read(lambda connection: queue.claim(connection, sender, limit, now))
         if not rows and sender in self._occupancy:
             await self.settle(sender, [], {})
-        entries, unreadable = _decode(rows)
+        entries, unreadable = queue.decoded(rows)
         if unreadable:
             await self.settle(sender, [], unreadable)
         return entries
@@ -219,7 +213,12 @@ class Spool:
     async def settle(self, sender: str, delivered: Sequence[int], refused: Mapping[int, str]) -> None:
         """Forget delivered entries; put refused ones into quarantine, each with its reason."""
         now, mark = self._now(), self._occupancy.mark(sender)
-        if not await self._database.write(lambda connection: queue.settle(connection, sender, delivered, refused, now)):
+
+        def work(connection: sqlite3.Connection) -> bool:
+            queue.set_generation(connection, self._generation)
+            return queue.settle(connection, sender, delivered, refused, now)
+
+        if not await self._database.write(work):
             self._occupancy.empty(sender, mark)
 
     async def postpone(self, until: Mapping[int, datetime]) -> None:
@@ -316,6 +315,21 @@ class Spool:
             lambda connection: transactions.release(connection, quarantine_id, rows, destinations), destinations
         )
 
+    # -- the record store -------------------------------------------------------------------------------------------
+
+    async def generation(self) -> Generation:
+        """How far the spool has come with the record store."""
+        kept = await self._database.read(queue.generation)
+        return kept if self._generation is None else replace(kept, number=self._generation)
+
+    def reach(self, generation: int) -> None:
+        """Note that the store has the next generation; it is kept here with the deliveries that are settled next."""
+        self._generation = generation
+
+    async def keep_generation(self) -> None:
+        """Keep the generation now."""
+        await self._database.write(lambda connection: queue.set_generation(connection, self._generation))
+
     # -- health -----------------------------------------------------------------------------------------------------
 
     async def check(self) -> None:
@@ -325,18 +339,6 @@ class Spool:
     async def figures(self) -> Figures:
         """What the spool holds."""
         return await self._database.read(transactions.figures)
-
-
-def _decode(rows: Sequence[queue.Claimed]) -> tuple[list[Queued], dict[int, str]]:
-    entries, unreadable = list[Queued](), dict[int, str]()
-    for row in rows:
-        try:
-            entry = decode_entry(row.row)
-        except InvalidRecord as error:
-            unreadable[row.entry_id] = f"this version of auditord cannot read it: {error}"
-        else:
-            entries.append(Queued(row.entry_id, entry, row.attempts))
-    return entries, unreadable
 
 
 def _make(folder: Path) -> None:

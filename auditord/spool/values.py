@@ -46,6 +46,19 @@ class Queued:
     attempts: int
 
 
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """How far a spool and its record store have come together.
+
+    Args:
+        spool_id: by which the store knows the spool.
+        number: grows with every delivery, every start and stop; 0: not together with any store yet.
+    """
+
+    spool_id: str
+    number: int
+
+
 class Stage(Enum):
     """Where something went wrong, and so what a retry does."""
 

@@ -21,6 +21,7 @@ __all__ = [
     "RecordCounts",
     "RecordStore",
     "Verdict",
+    "follows",
     "is_carried_on",
 ]
 
@@ -81,6 +82,14 @@ class OutboxEntry:
 def is_carried_on(provenance: Provenance) -> bool:
     """Whether a change belongs into the outbox: what collectors make is queued for every sender on its own."""
     return provenance.principal is None or not provenance.principal.startswith("task:")
+
+
+def follows(before: int, generation: int) -> bool:
+    """Whether a generation of a spool may come after the one that a store knows.
+
+    They are equal where the daemon ended after the store's commit and before the spool's.
+    """
+    return before in {generation - 1, generation}
 
 
 class RecordStore(Protocol):
@@ -197,6 +206,16 @@ class RecordStore(Protocol):
             task: the plugin.
             waiting: called once if somebody else has the turn, before it is waited for; None takes no turn, to look
                 only.
+        """
+        ...
+
+    async def advance(self, spool_id: str, generation: int, *, adopt: bool = False) -> int:
+        """Note how far a spool has come with this store, and return how far it had come before (0: not known).
+
+        Args:
+            spool_id: which spool.
+            generation: the next one; it is noted only if the one before is this one or its predecessor.
+            adopt: note it whatever was known.
         """
         ...
 

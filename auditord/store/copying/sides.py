@@ -40,6 +40,7 @@ TABLES: Final[Sequence[Table]] = (
     Table("versions", (4, 7, 8), "number"),
     Table("outbox", (3,), "number"),
     Table("plugin_state", (2,)),
+    Table("spools"),
 )
 
 

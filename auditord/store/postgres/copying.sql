@@ -106,6 +106,16 @@ FROM auditord.plugin_state
 INSERT INTO auditord.plugin_state (task, value, saved_at)
 VALUES (%s, %s, %s)
 
+-- name: read_spools
+-- Which spools deliver here, and how far each has come.
+SELECT spool_id, generation
+FROM auditord.spools
+
+-- name: write_spools
+-- Note how far a spool has come.
+INSERT INTO auditord.spools (spool_id, generation)
+VALUES (%s, %s)
+
 -- name: last_number
 -- The highest number that a column of a table has given.
 SELECT coalesce(pg_sequence_last_value(pg_get_serial_sequence('auditord.' || %s, %s)::regclass), 0)
@@ -138,6 +148,10 @@ DELETE FROM auditord.outbox
 -- name: empty_plugin_state
 -- Before it is written.
 DELETE FROM auditord.plugin_state
+
+-- name: empty_spools
+-- Before they are written.
+DELETE FROM auditord.spools
 
 -- name: unfinished
 -- Which store is being copied here.

@@ -271,3 +271,16 @@ SELECT
     set_config(
         'work_mem', greatest(pg_size_bytes(current_setting('work_mem')), pg_size_bytes('64MB')) / 1024 || 'kB', false
     )
+
+-- name: find_generation
+-- How far a spool has come.
+SELECT generation
+FROM auditord.spools
+WHERE spool_id = %s
+FOR UPDATE
+
+-- name: set_generation
+-- Note how far a spool has come.
+INSERT INTO auditord.spools (spool_id, generation)
+VALUES (%s, %s)
+ON CONFLICT (spool_id) DO UPDATE SET generation = excluded.generation

@@ -41,6 +41,7 @@ from auditord.store.protocol import (
     Provenance,
     RecordCounts,
     Verdict,
+    follows,
     is_carried_on,
 )
 from auditord.store.rows import Offer, make_offer, unfinished_copy
@@ -218,6 +219,15 @@ class PostgresRecordStore:
     def memory(self, task: str, waiting: Callable[[], None] | None) -> AbstractAsyncContextManager[PostgresMemory]:
         """See :class:`RecordStore`."""
         return memory(self._server, task, waiting)
+
+    async def advance(self, spool_id: str, generation: int, *, adopt: bool = False) -> int:
+        """See :class:`RecordStore`."""
+        async with self._server.connection() as connection, connection.transaction():
+            row = await (await connection.execute(QUERIES["find_generation"], (spool_id,))).fetchone()
+            before: int = 0 if row is None else row[0]
+            if adopt or follows(before, generation):
+                await connection.execute(QUERIES["set_generation"], (spool_id, generation))
+        return before
 
     async def check(self) -> None:
         """See :class:`RecordStore`. It commits a row as every addition does."""

@@ -96,6 +96,16 @@ FROM plugin_state
 INSERT INTO plugin_state (task, value, saved_at)
 VALUES (?, CAST(? AS BLOB), ?)
 
+-- name: read_spools
+-- Which spools deliver here, and how far each has come.
+SELECT spool_id, generation
+FROM spools
+
+-- name: write_spools
+-- Note how far a spool has come.
+INSERT INTO spools (spool_id, generation)
+VALUES (?, ?)
+
 -- name: last_number
 -- The highest number that a table has given.
 SELECT coalesce(max(seq), 0)
@@ -136,6 +146,10 @@ DELETE FROM outbox
 -- name: empty_plugin_state
 -- Before it is written.
 DELETE FROM plugin_state
+
+-- name: empty_spools
+-- Before they are written.
+DELETE FROM spools
 
 -- name: unfinished
 -- Which store is being copied here.

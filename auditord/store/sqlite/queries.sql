@@ -185,3 +185,15 @@ DELETE FROM probe
 -- Which store is being copied here.
 SELECT source
 FROM unfinished_copy
+
+-- name: find_generation
+-- How far a spool has come.
+SELECT generation
+FROM spools
+WHERE spool_id = ?
+
+-- name: set_generation
+-- Note how far a spool has come.
+INSERT INTO spools (spool_id, generation)
+VALUES (?, ?)
+ON CONFLICT (spool_id) DO UPDATE SET generation = excluded.generation

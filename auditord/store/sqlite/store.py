@@ -26,6 +26,7 @@ from auditord.store.protocol import (
     Provenance,
     RecordCounts,
     Verdict,
+    follows,
     is_carried_on,
 )
 from auditord.store.rows import Offer, from_micros, make_offer, unfinished_copy
@@ -220,6 +221,10 @@ class SqliteRecordStore:
                 await stack.enter_async_context(file_turn(self._database.path, task, waiting))
             yield SqliteMemory(self._database, task)
 
+    async def advance(self, spool_id: str, generation: int, *, adopt: bool = False) -> int:
+        """See :class:`RecordStore`."""
+        return await self._database.write(lambda connection: _advance(connection, spool_id, generation, adopt=adopt))
+
     async def check(self) -> None:
         """See :class:`RecordStore`."""
         await self._database.write(changes.probe)
@@ -294,6 +299,14 @@ def _add_together(connection: sqlite3.Connection, offers: Sequence[Offer], *, at
 def _get(connection: sqlite3.Connection, record_id: str) -> bytes | None:
     row = connection.execute(QUERIES["get_document"], (record_id,)).fetchone()
     return None if row is None else row[0]
+
+
+def _advance(connection: sqlite3.Connection, spool_id: str, generation: int, *, adopt: bool) -> int:
+    row = connection.execute(QUERIES["find_generation"], (spool_id,)).fetchone()
+    before: int = 0 if row is None else row[0]
+    if adopt or follows(before, generation):
+        connection.execute(QUERIES["set_generation"], (spool_id, generation))
+    return before
 
 
 def _take_documents(cursor: sqlite3.Cursor) -> list[bytes]:

@@ -146,6 +146,9 @@ class FakeStore:
     def memory(self, task: str, waiting: Callable[[], None] | None) -> AbstractAsyncContextManager[PluginMemory]:
         raise NotImplementedError
 
+    async def advance(self, spool_id: str, generation: int, *, adopt: bool = False) -> int:
+        raise NotImplementedError
+
     async def check(self) -> None:
         self._fail()
 

@@ -1,0 +1,216 @@
+"""Store and spool know each other: an older copy of one, or another one, beside today's other is refused."""
+
+import json
+import shutil
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import anyio
+import pytest
+from click.testing import CliRunner, Result
+
+from auditord.cli import auditord
+from auditord.spool import Spool
+from auditord.store.opening import open_store
+from auditord.testing import make_record
+from auditord.testing.daemon import TestDaemon, running_daemon
+from auditord_hookspecs import AuditordError, Batch
+from auditord_hookspecs.wire import encode_record
+from tests.postgres_server import PostgresServer
+
+
+class Site:
+    """A daemon's folder, and a store that can be copied and put back."""
+
+    def __init__(self, folder: Path, server: PostgresServer | None, template: str | None) -> None:
+        self.folder = folder
+        self.state = folder / "state"
+        self._server = server
+        self._saved: str | None = None
+        self.url: str | None = None if server is None else server.create(template)
+
+    @contextmanager
+    def daemon(self) -> Generator[TestDaemon, None, None]:
+        sections: dict[str, Any] = {} if self.url is None else {"store": {"url": self.url}}
+        with running_daemon(self.folder, sections) as daemon:
+            yield daemon
+
+    def start(self) -> None:
+        with self.daemon():
+            pass
+
+    def database(self, *words: str) -> Result:
+        return CliRunner().invoke(auditord, ["--config", str(self.folder / "auditord.json"), "database", *words])
+
+    def save(self) -> None:
+        """Copy the store."""
+        if self._server is None or self.url is None:
+            shutil.copy(self.state / "records.db", self.folder / "saved.db")
+        else:
+            self._saved = self._server.create(self.url.rpartition("/")[2])
+
+    def restore(self) -> None:
+        """Put the copy in the store's place."""
+        if self._saved is None:
+            self._remove()
+            shutil.copy(self.folder / "saved.db", self.state / "records.db")
+        else:
+            self.url = self._saved
+
+    def lose(self, template: str) -> None:
+        """Let the store be gone, and an empty one be there in PostgreSQL."""
+        if self._server is None:
+            self._remove()
+        else:
+            self.url = self._server.create(template)
+
+    def _remove(self) -> None:
+        for path in self.state.glob("records.db*"):
+            path.unlink()
+
+    def collect(self, record_id: str) -> None:
+        """Queue a record as a collector does, whose checkpoint then is behind it."""
+        anyio.run(self._collect, record_id)
+
+    async def _collect(self, record_id: str) -> None:
+        async with Spool.opened(self.state, lambda: datetime.now(UTC)) as spool:
+            await spool.enqueue("slurm", Batch([make_record(record_id)], checkpoint=record_id), ["local"])
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
+    if request.param == "sqlite":
+        return Site(tmp_path, None, None)
+    return Site(tmp_path, request.getfixturevalue("postgres_server"), request.getfixturevalue("postgres_template"))
+
+
+def post(daemon: TestDaemon, record_id: str) -> None:
+    headers = {"Content-Type": "application/json"}
+    with urlopen(Request(f"{daemon.url}/record", encode_record(make_record(record_id)), headers)) as answer:  # noqa: S310 our own
+        assert answer.status == 200
+
+
+def test_restarts_are_no_reason_to_stop(site: Site) -> None:
+    for number in range(3):
+        with site.daemon() as daemon:
+            post(daemon, f"r{number}")
+        site.collect(f"c{number}")
+    with site.daemon() as daemon:
+        post(daemon, "r9")
+    with site.daemon() as daemon:
+        assert len(daemon.records()) == 7
+
+
+@pytest.mark.parametrize("by", ["collectors", "clients"])
+def test_an_older_copy_of_the_store_stops_the_start(site: Site, by: str) -> None:
+    site.start()
+    site.save()
+    if by == "collectors":
+        site.collect("later")
+        site.start()
+    else:
+        with site.daemon() as daemon:
+            post(daemon, "later")
+    site.restore()
+    with pytest.raises(AuditordError, match=r"older copy.*auditord database adopt"):
+        site.start()
+
+
+def test_a_store_copied_while_the_daemon_ran_stops_the_start(tmp_path: Path) -> None:
+    site = Site(tmp_path, None, None)
+    with site.daemon() as daemon:
+        post(daemon, "early")
+        anyio.run(backup, site.state / "records.db", tmp_path / "saved.db")
+        post(daemon, "late")
+    site.restore()
+    with pytest.raises(AuditordError, match="older copy"):
+        site.start()
+
+
+async def backup(source: Path, target: Path) -> None:
+    import sqlite3  # noqa: PLC0415 only here
+
+    with sqlite3.connect(source) as here, sqlite3.connect(target) as there:
+        here.backup(there)
+
+
+def test_an_older_copy_of_the_spool_stops_the_start(site: Site) -> None:
+    site.start()
+    shutil.copy(site.state / "spool.db", site.folder / "spool.db")
+    for _ in range(2):
+        site.start()
+    shutil.copy(site.folder / "spool.db", site.state / "spool.db")
+    with pytest.raises(AuditordError, match=r"spool\.db.*older copy.*auditord database adopt"):
+        site.start()
+
+
+def test_a_missing_store_stops_the_start_and_is_not_made(site: Site, postgres_template: str) -> None:
+    site.start()
+    site.lose(postgres_template)
+    with pytest.raises(AuditordError, match=r"does not know.*auditord database adopt"):
+        site.start()
+    assert not (site.state / "records.db").exists()
+
+
+def test_a_new_spool_beside_an_old_store_just_starts(site: Site) -> None:
+    site.start()
+    for path in site.state.glob("spool.db*"):
+        path.unlink()
+    site.start()
+
+
+def test_adopting_takes_the_present_pair_on_purpose(site: Site, postgres_template: str) -> None:
+    site.start()
+    site.save()
+    site.collect("later")
+    site.start()
+    for change in (site.restore, lambda: site.lose(postgres_template)):
+        change()
+        with pytest.raises(AuditordError, match="adopt"):
+            site.start()
+        adopted = site.database("adopt", "--yes")
+        assert adopted.exit_code == 0, adopted.output
+        assert "collect" in adopted.output
+        site.start()
+        site.start()
+
+
+def test_a_copy_of_the_store_elsewhere_keeps_knowing_the_spool(tmp_path: Path) -> None:
+    site = Site(tmp_path, None, None)
+    site.start()
+    there = f"sqlite://{tmp_path / 'there.db'}"
+    assert site.database("copy", "--to", there).exit_code == 0
+    site.url = there
+    site.start()
+    site.url = None
+    with pytest.raises(AuditordError, match="older copy"):
+        site.start()
+
+
+def test_a_database_that_was_put_back_while_the_daemon_waited_for_it_gets_nothing(
+    tmp_path: Path, new_postgres_url: Callable[[], str], postgres_template: str, postgres_server: PostgresServer
+) -> None:
+    """The start found no database; the first delivery finds the wrong one, and leaves the queue alone."""
+    site = Site(tmp_path, postgres_server, postgres_template)
+    site.start()
+    site.collect("waits")
+
+    async def deliver() -> None:
+        from auditord.ingest import Pairing, StoreSink  # noqa: PLC0415 only here
+
+        async with (
+            open_store(new_postgres_url(), counted_keys=()) as other,
+            Spool.opened(site.state, lambda: datetime.now(UTC)) as spool,
+        ):
+            sink = StoreSink(other, lambda: datetime.now(UTC), pairing=Pairing(other, spool))
+            [queued] = await spool.claim("local", 10)
+            with pytest.raises(AuditordError, match="does not know"):
+                await sink.deliver([queued.entry])
+            assert await other.get("waits") is None
+            assert json.dumps((await spool.figures()).queues["local"].entries) == "1"
+
+    anyio.run(deliver)
