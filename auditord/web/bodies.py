@@ -1,18 +1,52 @@
-"""Reading the body of a request, within bounds of size and time."""
+"""Reading the body of a request, within bounds of size, of time and of what a packed one may become."""
 
 import asyncio
 import zlib
-from typing import Final
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, NoReturn, Protocol
 
 from aiohttp import web
 
 from auditord_hookspecs import AuditordError
 
-STALL_SECONDS: Final = 60
-"""A client that sends nothing for so long in the middle of a body has gone."""
+PAUSE_SECONDS: Final = 20.0
+"""How long a client may send nothing in the middle of a body, or be behind :data:`SLOWEST`."""
 
+SLOWEST: Final = 16_384
+"""Bytes per second that must come."""
+
+WANTED_PAUSE_SECONDS: Final = 5.0
+"""The same while others wait for the memory that the body holds."""
+
+WANTED_SLOWEST: Final = 16 * SLOWEST
+"""The same while others wait."""
+
+LARGEST_RATIO: Final = 250
+"""How many times its size a packed body may become. Records of jobs become some 20 times their size, those of jobs
+that are all alike 70 to 200 times; what was made to take memory, a thousand times."""
+
+_ANY_RATIO: Final = 4 << 20
+"""Bytes that any body may become."""
+
+_PIECE: Final = 256 * 1024
+_LOOK_SECONDS: Final = 1.0
 _ZLIB_OR_GZIP: Final = zlib.MAX_WBITS | 32
 _RAW_DEFLATE: Final = -zlib.MAX_WBITS
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What the memory that a request holds is worth to others.
+
+    Args:
+        exists: whether others wait for it now.
+    """
+
+    exists: Callable[[], bool]
+
+
+DEMAND: Final = web.RequestKey("demand", Demand)
 
 
 class BodyTooLarge(AuditordError):
@@ -29,33 +63,108 @@ async def read_body(request: web.BaseRequest, limit: int) -> bytes:
     Raises:
         BodyTooLarge: as soon as that is known; the rest is not read.
         ConnectionError: the client left.
-        TimeoutError: the client stopped sending.
+        TimeoutError: the client sends too slowly.
         aiohttp.web.RequestPayloadError: the transfer encoding is broken, or the connection ended too early.
     """
     content = request.content
     if content.is_eof():  # nearly every body comes in one piece with its head
         body = content.read_nowait(-1)
-    else:
-        body = await _collect(request, limit)
-    if len(body) > limit:
-        raise BodyTooLarge(f"{len(body)} bytes")
-    return body
+        if len(body) > limit:
+            raise BodyTooLarge(f"{len(body)} bytes")
+        return body
+    return b"".join([piece async for piece in _received(request, limit)])
 
 
-async def _collect(request: web.BaseRequest, limit: int) -> bytes:
+async def read_pieces(request: web.BaseRequest, limit: int) -> AsyncGenerator[bytes, None]:
+    """The body without its ``Content-Encoding``, in pieces of some 256 KiB, as it comes.
+
+    Raises:
+        UnreadableBody: it is packed in a way that cannot be undone.
+        BodyTooLarge, ConnectionError, TimeoutError, aiohttp.web.RequestPayloadError: see :func:`read_body`.
+    """
+    unpacking = _unpacking(request, limit)
+    async for packed in _received(request, limit):
+        for piece in unpacking.feed(packed):
+            yield piece
+            await asyncio.sleep(0)  # much may become of little
+    unpacking.end()
+
+
+async def _received(request: web.BaseRequest, limit: int) -> AsyncGenerator[bytes, None]:
     if (request.content_length or 0) > limit:
         raise BodyTooLarge(f"{request.content_length} bytes announced")
     if request.headers.get("Expect", "").lower() == "100-continue" and request.transport is not None:
         request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-    chunks: list[bytes] = []
-    size = 0
+    pace, size = _Pace(request), 0
     while not request.content.at_eof():
-        async with asyncio.timeout(STALL_SECONDS):
-            chunks.append(await request.content.readany())
-        size += len(chunks[-1])
+        piece = await pace.read_any()
+        size += len(piece)
         if size > limit:
             raise BodyTooLarge(f"more than {limit} bytes")
-    return b"".join(chunks)
+        yield piece
+
+
+class _Pace:
+    """Cuts clients off that send too slowly; the time that the server takes for itself does not count.
+
+    Args:
+        request: whose body is read.
+    """
+
+    def __init__(self, request: web.BaseRequest) -> None:
+        self._content = request.content
+        self._clock = asyncio.get_running_loop().time
+        self._demand = request.get(DEMAND) if len(request) else None
+        self._left = PAUSE_SECONDS
+
+    async def read_any(self) -> bytes:
+        """What is there, or comes next.
+
+        Raises:
+            TimeoutError: it has come too slowly for too long.
+        """
+        while True:
+            begun = self._clock()
+            try:
+                async with asyncio.timeout(_LOOK_SECONDS):
+                    piece = await self._content.readany()
+            except TimeoutError:
+                piece = None
+            self._left -= self._clock() - begun
+            self._limit(len(piece or b""))
+            if piece is not None:
+                return piece
+
+    def _limit(self, received: int) -> None:
+        wanted = self._demand is not None and self._demand.exists()
+        pause, slowest = (WANTED_PAUSE_SECONDS, WANTED_SLOWEST) if wanted else (PAUSE_SECONDS, SLOWEST)
+        self._left = min(pause, self._left + received / slowest)
+        if self._left < 0:
+            raise TimeoutError(f"a body comes more slowly than {slowest} bytes per second")
+
+
+def unpacked_pieces(request: web.BaseRequest, body: bytes, limit: int) -> Iterator[bytes]:
+    """The body without its ``Content-Encoding``, in pieces.
+
+    Raises:
+        UnreadableBody: it is packed in a way that cannot be undone.
+        BodyTooLarge: it unpacks to more than the limit, or to more than :data:`LARGEST_RATIO` times its size.
+    """
+    unpacking = _unpacking(request, limit)
+    for begin in range(0, len(body), _PIECE):
+        yield from unpacking.feed(body[begin : begin + _PIECE])
+    unpacking.end()
+
+
+def require_json(request: web.BaseRequest) -> None:
+    """Return if the body is declared to be JSON.
+
+    Raises:
+        UnreadableBody: it is not.
+    """
+    content_type = request.headers.get("Content-Type", "")
+    if content_type != "application/json" and not is_json(content_type):
+        raise UnreadableBody("Content type error")
 
 
 def json_body(request: web.BaseRequest, body: bytes, limit: int) -> bytes:
@@ -65,21 +174,18 @@ def json_body(request: web.BaseRequest, body: bytes, limit: int) -> bytes:
         UnreadableBody: it is not declared to be JSON, or is packed in a way that cannot be undone.
         BodyTooLarge: it unpacks to more than the limit.
     """
-    content_type = request.headers.get("Content-Type", "")
-    if content_type != "application/json" and not is_json(content_type):
-        raise UnreadableBody("Content type error")
+    require_json(request)
     return unpacked(request, body, limit)
 
 
 def unpacked(request: web.BaseRequest, body: bytes, limit: int) -> bytes:
-    """The body without its ``Content-Encoding``.
+    """The body without its ``Content-Encoding``; raises as :func:`unpacked_pieces` does."""
+    return b"".join(unpacked_pieces(request, body, limit)) if is_packed(request) else body
 
-    Raises:
-        UnreadableBody: it is packed in a way that cannot be undone.
-        BodyTooLarge: it unpacks to more than the limit.
-    """
-    encoding = request.headers.get("Content-Encoding")
-    return body if encoding is None else _unpack(body, encoding.strip().lower(), limit)
+
+def is_packed(request: web.BaseRequest) -> bool:
+    """Whether the body has a ``Content-Encoding``."""
+    return "Content-Encoding" in request.headers
 
 
 def is_json(content_type: str) -> bool:
@@ -88,25 +194,93 @@ def is_json(content_type: str) -> bool:
     return bool(main and slash) and (subtype == "json" or (subtype.endswith("+json") and subtype != "+json"))
 
 
-def _unpack(body: bytes, encoding: str, limit: int) -> bytes:
+class _Unpacking:
+    """What is not packed, with the same methods as :class:`_Inflating`."""
+
+    def feed(self, packed: bytes) -> Iterable[bytes]:
+        """The same."""
+        return (packed,)
+
+    def end(self) -> None:
+        """Nothing is missing."""
+
+
+def _unpacking(request: web.BaseRequest, limit: int) -> _Unpacking:
+    encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
     match encoding:
         case "identity":
-            return body
+            return _Unpacking()
         case "gzip" | "x-gzip" | "deflate":
-            return _inflate(body, limit)
+            return _Inflating(limit)
         case _:
             raise UnreadableBody(f"Content-Encoding '{encoding[:40]}' is not supported: gzip, deflate or identity")
 
 
-def _inflate(body: bytes, limit: int) -> bytes:
-    raw = body[:1] and body[0] & 0x0F != zlib.DEFLATED and body[:2] != b"\x1f\x8b"  # some send deflate without a header
-    unpacker = zlib.decompressobj(_RAW_DEFLATE if raw else _ZLIB_OR_GZIP)
+class _Inflater(Protocol):
+    """What :func:`zlib.decompressobj` makes."""
+
+    @property
+    def eof(self) -> bool: ...
+
+    @property
+    def unconsumed_tail(self) -> bytes: ...
+
+    @property
+    def unused_data(self) -> bytes: ...
+
+    def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
+
+
+class _Inflating(_Unpacking):
+    """Undoes gzip and deflate, of which some senders leave the header out.
+
+    Args:
+        limit: bytes that may come of it.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._taken = self._made = 0
+        self._begun: _Inflater | None = None
+
+    def feed(self, packed: bytes) -> Iterator[bytes]:
+        """What becomes of it, in pieces."""
+        if not packed:
+            return
+        if self._begun is not None and self._begun.eof:
+            self._refuse()
+        inflater = self._begun = self._begun or _inflater(packed)
+        self._taken += len(packed)
+        while packed:
+            piece = _inflated(inflater, packed)
+            packed = inflater.unconsumed_tail
+            self._made += len(piece)
+            self._require_bounds()
+            if piece:
+                yield piece
+
+    def end(self) -> None:
+        """Return if it was whole, and nothing was behind it."""
+        if self._begun is None or not self._begun.eof or self._begun.unused_data:
+            self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise UnreadableBody("Content-Encoding: the packed body is cut short or has something behind it")
+
+    def _require_bounds(self) -> None:
+        if self._made > self._limit:
+            raise BodyTooLarge(f"more than {self._limit} bytes once unpacked")
+        if self._made > max(_ANY_RATIO, LARGEST_RATIO * self._taken):
+            raise BodyTooLarge(f"more than {LARGEST_RATIO} times its size once unpacked")
+
+
+def _inflater(packed: bytes) -> _Inflater:
+    has_no_header = packed[0] & 0x0F != zlib.DEFLATED and packed[:2] != b"\x1f\x8b"
+    return zlib.decompressobj(_RAW_DEFLATE if has_no_header else _ZLIB_OR_GZIP)
+
+
+def _inflated(inflater: _Inflater, packed: bytes) -> bytes:
     try:
-        text = unpacker.decompress(body, limit + 1)
+        return inflater.decompress(packed, _PIECE)
     except zlib.error as error:
         raise UnreadableBody(f"Content-Encoding: the body cannot be unpacked: {error}") from error
-    if len(text) > limit:
-        raise BodyTooLarge(f"more than {limit} bytes once unpacked")
-    if not unpacker.eof or unpacker.unused_data:
-        raise UnreadableBody("Content-Encoding: the packed body is cut short or has something behind it")
-    return text

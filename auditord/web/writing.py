@@ -6,10 +6,10 @@ an operator; in every other case the connection is aborted, which the clients do
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 from aiohttp import web
@@ -20,7 +20,17 @@ from auditord.ingest import Ingest, Outcome, Stopped
 from auditord.store import Provenance, Verdict
 from auditord.web.access import audit, principal_name, principal_of
 from auditord.web.answers import IGNORED, RECORD_EXISTS, STORED, Answer, plain_text
-from auditord.web.bodies import BodyTooLarge, UnreadableBody, json_body, read_body
+from auditord.web.bodies import (
+    BodyTooLarge,
+    UnreadableBody,
+    is_packed,
+    json_body,
+    read_body,
+    require_json,
+    unpacked,
+    unpacked_pieces,
+)
+from auditord.web.decoding import LARGEST_RECORD, SURELY_SMALL, Decoded, decoded, decoded_body
 from auditord.web.dispatch import Abort
 from auditord.web.figures import HttpFigures
 from auditord.web.spooling import RequestSpool
@@ -29,18 +39,13 @@ from auditord_hookspecs import InvalidRecord, Record
 from auditord_hookspecs.wire import (
     MAX_CLIENT_OBJECT_BYTES,
     decode_record,
-    decode_records,
     decode_update,
     encode_record,
 )
 
 log = logging.getLogger(__name__)
 
-Decode: TypeAlias = Callable[[bytes], Sequence[Record]]
-
-_SURELY_SMALL: Final = 2_000
-"""Bytes of JSON whose wire text is within the clients' limit whatever is in it: a digit may become ``1.0``, a
-backslash ``\\u005c``, ``1e15`` sixteen digits; nothing grows more than fivefold."""
+Decode: TypeAlias = Callable[[web.BaseRequest, bytes], Awaitable[Decoded]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +70,21 @@ class Writing:
 
     async def add_one(self, request: web.BaseRequest) -> web.StreamResponse:
         """``POST /record``: one record as a JSON object."""
-        return await self._receive(request, _decode_one)
+        return await self._receive(request, self._largest_record, self._decoded_one)
 
     async def add_many(self, request: web.BaseRequest) -> web.StreamResponse:
         """``POST /records``: an array of records, all or nothing."""
-        return await self._receive(request, decode_records)
+        return await self._receive(request, self.max_body, self._decoded_many)
 
-    async def _receive(self, request: web.BaseRequest, decode: Decode) -> Answer:
+    async def _receive(self, request: web.BaseRequest, limit: int, decode: Decode) -> Answer:
         provenance = self._provenance(request)
         body = b""
         try:
-            body = await read_body(request, self.max_body)
-            text = json_body(request, body, self.max_body)
-            records = decode(text)
+            body = await read_body(request, limit)
+            require_json(request)
+            found = await decode(request, body)
             outcomes = await self.ingest.accept(
-                records, principal_of(request), provenance, atomic=True, duplicates=self.duplicates
+                found.records, principal_of(request), provenance, atomic=True, duplicates=self.duplicates
             )
         except BodyTooLarge as error:
             raise Abort("body_too_large", f"{_too_large(error)}; the client was cut off, nothing was stored") from error
@@ -90,9 +95,23 @@ class Writing:
         except StoreUnavailable as error:
             remedy = "neither store nor spool can write: see to the disk; clients are cut off so that they try again"
             raise Abort("not_durable", f"{remedy} ({error})") from error
-        if len(text) > _SURELY_SMALL:
-            report_large(records, self.figures)
+        if found.longish:
+            report_large(found.longish, self.figures)
         return self._answer(outcomes)
+
+    @property
+    def _largest_record(self) -> int:
+        return min(self.max_body, LARGEST_RECORD)
+
+    async def _decoded_one(self, request: web.BaseRequest, body: bytes) -> Decoded:
+        text = unpacked(request, body, self._largest_record)
+        record = decode_record(text)
+        return Decoded([record], [record] if len(text) > SURELY_SMALL else [])
+
+    async def _decoded_many(self, request: web.BaseRequest, body: bytes) -> Decoded:
+        if is_packed(request):
+            return await decoded(unpacked_pieces(request, body, self.max_body))
+        return await decoded_body(body)
 
     async def _refuse(self, request: web.BaseRequest, body: bytes, reason: str, provenance: Provenance) -> Answer:
         """Answer 400, once the body is safe."""
@@ -118,7 +137,8 @@ class Writing:
     async def stop(self, request: web.BaseRequest) -> web.StreamResponse:
         """``PUT /record``: the stop time of a record that is there; everything else in the body is only checked."""
         try:
-            body = json_body(request, await read_body(request, self.max_body), self.max_body)
+            limit = self._largest_record
+            body = json_body(request, await read_body(request, limit), limit)
             update = decode_update(body)
             stopped = await self.ingest.stop(update, principal_of(request), self._provenance(request))
         except BodyTooLarge as error:
@@ -136,10 +156,6 @@ class Writing:
         return STORED if stopped is Stopped.DONE else plain_text(404, missing)
 
 
-def _decode_one(body: bytes) -> Sequence[Record]:
-    return (decode_record(body),)
-
-
 def report_large(records: Sequence[Record], figures: HttpFigures) -> None:
     """Count and name the records that AUDITOR's asynchronous client cannot read."""
     for record in filter(_is_large, records):
@@ -153,8 +169,9 @@ def report_large(records: Sequence[Record], figures: HttpFigures) -> None:
 
 
 def _is_large(record: Record) -> bool:
-    return len(msgspec.json.encode(record)) > _SURELY_SMALL and len(encode_record(record)) > MAX_CLIENT_OBJECT_BYTES
+    return len(msgspec.json.encode(record)) > SURELY_SMALL and len(encode_record(record)) > MAX_CLIENT_OBJECT_BYTES
 
 
 def _too_large(error: BodyTooLarge) -> str:
-    return f"The body is larger than api.max_body allows ({error}): raise it, or send fewer records at once"
+    remedy = f"send fewer records at once, or raise api.max_body; one record has at most {LARGEST_RECORD} bytes"
+    return f"The body is larger than api.max_body allows ({error}): {remedy}"

@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -13,17 +13,20 @@ from aiohttp import web
 
 from auditord.duplicates import Duplicates
 from auditord.errors import StoreUnavailable
-from auditord.ingest import QUEUED, Forbidden, Ingest, Outcome
+from auditord.ingest import Forbidden, Ingest, Outcome
 from auditord.store import Provenance
 from auditord.store import Verdict as StoreVerdict
 from auditord.web.access import principal_name, principal_of
 from auditord.web.answers import JSON, Answer
-from auditord.web.api import bodies
 from auditord.web.api.listing import NDJSON
 from auditord.web.api.problems import Refused, sendable
-from auditord.web.api.shapes import Verdict, Verdicts
-from auditord.web.bodies import is_json
+from auditord.web.api.shapes import Verdict
+from auditord.web.api.verdicts import VerdictList, read_wanted
+from auditord.web.bodies import BodyTooLarge, UnreadableBody, is_json, read_pieces
+from auditord.web.decoding import LARGEST_RECORD
+from auditord.web.elements import ArrayElements, Elements, LineElements, NoArray, TooLong
 from auditord.web.figures import HttpFigures
+from auditord.web.targets import read_target
 from auditord.web.writing import report_large
 from auditord_hookspecs import InvalidRecord, Record
 from auditord_hookspecs.wire import decode_record
@@ -35,13 +38,15 @@ LINES: Final = frozenset({NDJSON, "application/ndjson", "application/jsonl", "ap
 AT_ONCE: Final = 1_000
 """Records that share a transaction; more would hold up everybody else's."""
 
+_AT_ONCE_BYTES: Final = 1 << 20
+
+MOST_INVALID: Final = 10_000
+"""Elements that are no records, after which the rest of a body is not looked at."""
+
 _BETWEEN_PAUSES: Final = 100  # about a millisecond of decoding
 
-_ACCEPTED: Final = frozenset({QUEUED.value, *(each.value for each in StoreVerdict if each.accepted)})
 _FORBIDDEN: Final = "the record is of a site, or has a prefix, that is not yours to write"
 _EXISTS: Final = "the id belongs to another run, which started at another time, or any known id is refused here"
-
-_pieces = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class _Named(msgspec.Struct):
@@ -67,23 +72,30 @@ class AddingDesk:
     figures: HttpFigures
 
     async def add(self, request: web.BaseRequest) -> web.StreamResponse:
-        """An array or lines of records; 200 if each was accepted, else 207."""
-        split = _splitter(request.headers.get("Content-Type", ""))
-        pieces = list(split(await bodies.read(request, self.max_body)))
-        provenance, verdicts = self._provenance(request), list[Verdict]()
-        for begin in range(0, len(pieces), AT_ONCE):
-            part = await _decode(pieces[begin : begin + AT_ONCE], begin)
-            try:
-                outcomes = await self.ingest.accept(
-                    part.records, principal_of(request), provenance, atomic=False, duplicates=self.duplicates
-                )
-            except StoreUnavailable as error:
-                log.warning("POST /api/v1/records: neither store nor spool can write (%s): see to the disk", error)
-                raise _interrupted(verdicts) from error
-            report_large(part.records, self.figures)
-            verdicts += part.with_verdicts(outcomes)
-        accepted = all(each.verdict in _ACCEPTED for each in verdicts)
-        return Answer(200 if accepted else 207, msgspec.json.encode(_summed_up(verdicts)), JSON)
+        """An array or lines of records, taken as they come; 200 if each was accepted, else 207."""
+        elements = _elements(request.headers.get("Content-Type", ""))
+        verdicts = VerdictList(read_wanted(read_target(request.raw_path).query))
+        try:
+            async with aclosing(_batches(elements, read_pieces(request, self.max_body))) as batches:
+                async for batch in batches:
+                    await self._handle(request, batch, verdicts)
+        except (NoArray, TooLong, BodyTooLarge, UnreadableBody) as error:
+            raise _refused(error, verdicts, self.max_body) from error
+        except StoreUnavailable as error:
+            log.warning("POST /api/v1/records: neither store nor spool can write (%s): see to the disk", error)
+            raise _interrupted(verdicts) from error
+        status = 200 if verdicts.all_accepted else 207
+        return Answer(status, msgspec.json.encode(verdicts.summed_up()), JSON)
+
+    async def _handle(self, request: web.BaseRequest, batch: Sequence[bytes], verdicts: VerdictList) -> None:
+        if verdicts["invalid"] > MOST_INVALID:
+            raise _senseless(verdicts)
+        part, provenance = await _decode(batch, len(verdicts)), self._provenance(request)
+        outcomes = await self.ingest.accept(
+            part.records, principal_of(request), provenance, atomic=False, duplicates=self.duplicates
+        )
+        report_large(part.records, self.figures)
+        verdicts.add(part.with_verdicts(outcomes))
 
     def _provenance(self, request: web.BaseRequest) -> Provenance:
         return Provenance(self.now(), principal_name(request), request.headers.get("User-Agent"))
@@ -118,10 +130,9 @@ def _verdict(position: int, record_id: str, found: Outcome) -> Verdict:
             return Verdict(position, found.value, record_id)
 
 
-async def _decode(pieces: Sequence[bytes | msgspec.Raw], begin: int) -> _Part:
+async def _decode(batch: Sequence[bytes], begin: int) -> _Part:
     part = _Part()
-    for position, piece in enumerate(pieces, start=begin):
-        text = bytes(piece)
+    for position, text in enumerate(batch, start=begin):
         try:
             part.records.append(decode_record(text))
             part.positions.append(position)
@@ -139,33 +150,52 @@ def _readable_id(text: bytes) -> str | None:
         return None
 
 
-def _splitter(content_type: str) -> "Callable[[bytes], Iterator[bytes | msgspec.Raw]]":
+async def _batches(elements: Elements, pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[Sequence[bytes], None]:
+    batch, size = list[bytes](), 0
+    async with aclosing(pieces):
+        async for piece in pieces:
+            for element in elements.feed(piece):
+                batch.append(element)
+                size += len(element)
+                if len(batch) == AT_ONCE or size > _AT_ONCE_BYTES:
+                    yield batch
+                    batch, size = [], 0
+    batch += elements.end()
+    if batch:
+        yield batch
+
+
+def _elements(content_type: str) -> Elements:
     if content_type.partition(";")[0].strip().lower() in LINES:
-        return _lines
+        return LineElements(LARGEST_RECORD)
     if is_json(content_type):
-        return _array
+        return ArrayElements(LARGEST_RECORD)
     remedy = f"say Content-Type: application/json for an array, or {NDJSON} for one record per line"
     raise Refused(
         415, f"the content type '{content_type[:60]}' is not taken here", parameter="Content-Type", remedy=remedy
     )
 
 
-def _lines(body: bytes) -> Iterator[bytes]:
-    return (line for line in body.splitlines() if line.strip())
+def _refused(error: Exception, verdicts: VerdictList, limit: int) -> Refused:
+    handled = verdicts.summed_up() if len(verdicts) else None
+    match error:
+        case NoArray():
+            remedy = f"send an array of records, or one per line as {NDJSON}"
+            return Refused(400, f"the body is no JSON array: {error}", parameter="body", remedy=remedy, handled=handled)
+        case UnreadableBody():
+            return Refused(415, str(error), parameter="Content-Encoding", handled=handled)
+        case _:
+            remedy = "send fewer records at once, or raise api.max_body"
+            detail = f"the body is larger than {limit} bytes, or too large in part ({error})"
+            return Refused(413, detail, parameter="body", remedy=remedy, handled=handled)
 
 
-def _array(body: bytes) -> Iterator[msgspec.Raw]:
-    try:
-        return iter(_pieces.decode(body))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        remedy = f"send an array of records, or one per line as {NDJSON}"
-        raise Refused(400, f"the body is no JSON array: {error}", parameter="body", remedy=remedy) from error
+def _senseless(verdicts: VerdictList) -> Refused:
+    detail = f"more than {MOST_INVALID} elements are no records; what follows was not looked at"
+    remedy = "see the reasons, repair the source, and post all of it again: what was stored stays as it is"
+    return Refused(400, detail, parameter="body", remedy=remedy, handled=verdicts.summed_up())
 
 
-def _summed_up(verdicts: list[Verdict]) -> Verdicts:
-    return Verdicts(dict(Counter(each.verdict for each in verdicts)), verdicts)
-
-
-def _interrupted(verdicts: list[Verdict]) -> Refused:
+def _interrupted(verdicts: VerdictList) -> Refused:
     detail = f"nothing can be written at the moment; {len(verdicts)} records were handled, the others were not"
-    return Refused(503, detail, remedy="post those that were not handled again later", handled=_summed_up(verdicts))
+    return Refused(503, detail, remedy="post those that were not handled again later", handled=verdicts.summed_up())

@@ -7,6 +7,7 @@ from auditord.web.api.browsing import LARGEST_PAGE as LARGEST_QUARANTINE_PAGE
 from auditord.web.api.listing import DEFAULT_PAGE, LARGEST_PAGE
 from auditord.web.api.operation import Parameter, Schema
 from auditord.web.api.sums_query import FORMS
+from auditord.web.api.verdicts import LISTED, LISTED_ON_DEMAND
 from auditord_hookspecs.query import Comparison, SortField
 from auditord_hookspecs.records import MAX_AMOUNT
 
@@ -120,4 +121,11 @@ QUARANTINE: Final = (
         f"At most so many entries; {DEFAULT_QUARANTINE_PAGE} if not given.",
         {"type": "integer", "minimum": 1, "maximum": LARGEST_QUARANTINE_PAGE},
     ),
+)
+
+VERDICTS: Final = Parameter(
+    "verdicts",
+    f"Which verdicts are listed: all (up to {LISTED_ON_DEMAND}) or failed (up to {LISTED}). By default all of up to "
+    f"{LISTED} records, and of more those that failed. All are counted.",
+    {"type": "string", "enum": ["all", "failed"]},
 )

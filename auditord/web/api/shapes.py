@@ -61,16 +61,19 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str | None = None
 
 
-class Verdicts(msgspec.Struct, frozen=True):
+class Verdicts(msgspec.Struct, frozen=True, omit_defaults=True):
     """What became of each record that was posted.
 
     Args:
         counts: how many records there are of each verdict.
-        verdicts: one for each record, in the order of the request.
+        verdicts: one for each record that is listed, in the order of the request.
+        unlisted: how many records are counted and not listed: of more than 10,000, those that were accepted, unless
+            ``verdicts=all`` asks for them; and what is beyond the longest list.
     """
 
     counts: dict[str, int]
     verdicts: list[Verdict]
+    unlisted: int = 0
 
 
 class Run(msgspec.Struct, frozen=True):

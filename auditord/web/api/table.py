@@ -14,7 +14,7 @@ from auditord.web.api.events import RunEvent, RunWanted
 from auditord.web.api.inside import Inside
 from auditord.web.api.listing import NDJSON
 from auditord.web.api.operation import Operation
-from auditord.web.api.parameters import ENTRY, FILTERS, INSTANCE, PAGING, QUARANTINE, RECORD_ID, SUMS
+from auditord.web.api.parameters import ENTRY, FILTERS, INSTANCE, PAGING, QUARANTINE, RECORD_ID, SUMS, VERDICTS
 from auditord.web.api.records import RecordsDesk
 from auditord.web.api.shapes import (
     Chosen,
@@ -58,6 +58,7 @@ def record_operations(reading: RecordsDesk, adding: AddingDesk, sums: SumsDesk) 
             Permission.WRITE,
             {200: {JSON: Verdicts}, 207: {JSON: Verdicts}},
             problems=(*_BODY, 503),
+            parameters=(VERDICTS,),
             body={JSON: list[Record], NDJSON: Record},
         ),
         Operation(
