@@ -14,7 +14,8 @@ AWAY_AFTER: Final = 3
 _MAY_BE_ALL: Final = (Unreachable, InvalidAnswer, AccessDenied)
 """Faults that are perhaps not about the one resource."""
 
-Write = Callable[[ResourceProgress], Awaitable[None]]
+Write = Callable[[ResourceProgress], Awaitable[bool]]
+"""Writes what differs of a resource; False if nothing did, which says nothing about Waldur."""
 
 
 class Isolation:
@@ -49,11 +50,10 @@ class Isolation:
         """Run the step for one resource; its fault is noted with it."""
         resource.tried = True
         try:
-            await write(resource)
+            if await write(resource):
+                self._in_vain = 0
         except WaldurError as error:
             resource.problems.append(str(error))
             self._in_vain = self._in_vain + 1 if isinstance(error, _MAY_BE_ALL) else 0
             if self._in_vain >= AWAY_AFTER or (isinstance(error, AccessDenied) and error.for_all):
                 self.stopped = error
-        else:
-            self._in_vain = 0

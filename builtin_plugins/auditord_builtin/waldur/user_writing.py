@@ -41,7 +41,8 @@ class UserWriting:
         self._there = {(row.row, row.username): row for row in found}
         await isolation.each(iter(able), self._users)
 
-    async def _users(self, resource: ResourceProgress) -> None:
+    async def _users(self, resource: ResourceProgress) -> bool:
+        before = resource.users
         for component, amounts in _by_component_then_user(resource.plan.users).items():
             row = self._row(resource, component)
             if row is not None:
@@ -50,6 +51,7 @@ class UserWriting:
                     for name, amount in _acceptable(resource, amounts)
                     if self._differs(row, name, amount)
                 ])  # fmt: skip
+        return resource.users > before
 
     async def _users_below(
         self, resource: ResourceProgress, component: str, row: UUID | str, usages: Sequence[UserUsage]

@@ -71,19 +71,21 @@ class _TotalWriting:
                 await self._dates.settle(answered=True)
                 return
 
-    async def _first_total(self, resource: ResourceProgress) -> None:
+    async def _first_total(self, resource: ResourceProgress) -> bool:
         if not (amounts := self._amounts(resource)):
-            return
+            return False
         await self._dates.announce(resource.plan, self._plan.month, amounts)
         try:
             await self._set(resource, amounts)
         except Refused:
             await self._dates.withdraw(resource.plan)
             raise
+        return True
 
-    async def _total(self, resource: ResourceProgress) -> None:
+    async def _total(self, resource: ResourceProgress) -> bool:
         if amounts := self._amounts(resource):
             await self._set(resource, amounts)
+        return bool(amounts)
 
     async def _set(self, resource: ResourceProgress, amounts: Amounts) -> None:
         try:

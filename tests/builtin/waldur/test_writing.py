@@ -241,11 +241,20 @@ async def test_faults_that_are_not_in_a_row_do_not_end_the_month() -> None:
         assert outcome.stopped is None
         assert len(waldur.totals("2026-03")) == 3 * 2
         waldur.faults.clear()
-        waldur.fail(SET_USAGE, *[Fault(302), Fault(302), Fault(400), Fault(302), Fault(302), None])
-        assert (await report(waldur, plan(names), concurrent_requests=1)).stopped is None
-        waldur.faults.clear()
-        waldur.fail(SET_USAGE, *[Fault(302)] * 3)
-        assert (await report(waldur, plan(names, amount="7.00"), concurrent_requests=1)).stopped is not None
+        waldur.fail(SET_USAGE, *[Fault(302), Fault(302), Fault(400)] * 3)
+        assert (await report(waldur, plan(names, amount="7.00"), concurrent_requests=1)).stopped is None
+
+
+async def test_what_need_not_be_written_is_no_sign_that_waldur_is_there() -> None:
+    names = [f"r{number}" for number in range(9)]
+    with fake_waldur(resources=resources(names)) as waldur:
+        waldur.fail(SET_USAGE, *[Fault(400), None] * 4, Fault(400))
+        await report(waldur, plan(names), concurrent_requests=1)
+        waldur.always[SET_USAGE] = Fault(503)
+        waldur.requests.clear()
+        outcome = await report(waldur, plan(names), concurrent_requests=1)
+        assert isinstance(outcome.stopped, Unreachable)
+        assert sum(each.problems != () for each in outcome.resources) == 3
 
 
 async def test_half_an_answer_is_no_list_of_totals() -> None:
