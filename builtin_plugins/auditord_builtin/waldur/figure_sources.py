@@ -6,7 +6,7 @@ from enum import Enum
 
 from auditord_builtin.waldur.config import WaldurConfig
 from auditord_builtin.waldur.figures import AccountUsage, month_figures
-from auditord_builtin.waldur.freshness import staleness
+from auditord_builtin.waldur.freshness import covered_since, staleness
 from auditord_builtin.waldur.months import BillingMonth
 from auditord_builtin.waldur.sacct_figures import sacct_month_figures
 from auditord_hookspecs import PluginContext
@@ -46,6 +46,16 @@ class FigureSource:
         if self._source is Source.SACCT:
             return await sacct_month_figures(self._config, self._context, month, as_of=self.as_of)
         return await month_figures(self._config, self._context.records, month, as_of=self.as_of)
+
+    async def covers(self, month: BillingMonth) -> bool:
+        """Whether the figures of a month are believed where they say that an account or a user consumed nothing.
+
+        Records from before the month are a sign that it was collected; of what sacct has forgotten there is none.
+        """
+        if self._source is Source.SACCT:
+            return True
+        since = await covered_since(self._config, self._context.records)
+        return since is not None and since <= month.window.start
 
     async def staleness(self) -> str | None:
         """Why the figures are not to be believed where they say less; None if they are."""

@@ -1,4 +1,4 @@
-"""Whether the records are up to date: a store that lacks the last days looks exactly like one of an idle cluster."""
+"""The time that records cover: a store that lacks some days looks exactly like one of an idle cluster."""
 
 from datetime import datetime
 
@@ -19,6 +19,18 @@ async def staleness(config: WaldurConfig, records: Records, now: datetime) -> st
         return None
     since = f"began or ended since {(now - config.stale_after).isoformat(timespec='seconds')}"
     return f"no record of {', '.join(missing)} {since}" if missing else f"no record {since}"
+
+
+async def covered_since(config: WaldurConfig, records: Records) -> datetime | None:
+    """The instant since which there are records, of each of the configured sites; None if one has none.
+
+    It is the first end of a job, since jobs that ended before the collector began are not there.
+    """
+    groups = (await records.aggregate(AggregateQuery(by=(MetaValue(*config.site_meta),)))).groups
+    firsts = {group.key[0]: group.first_stop for group in groups}
+    if not config.sites:
+        return min(firsts.values(), default=None)
+    return max(firsts[site] for site in config.sites) if firsts.keys() >= set(config.sites) else None
 
 
 async def _sites(config: WaldurConfig, records: Records, field: TimeField, now: datetime) -> set[object]:

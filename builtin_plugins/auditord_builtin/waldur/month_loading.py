@@ -59,13 +59,16 @@ class MonthLoading:
         self._offered = Offered(await self._client.offering(), self.resources, await self._client.offering_users())
         if unknown := self._chosen - {folded(each.backend_id) for each in there}:
             raise NotLoaded(f"the offering has no resource {', '.join(sorted(unknown))}")
-        self._rules = self._rules_of(await self._figures.staleness())
+        self._stale = await self._figures.staleness()
 
-    def _rules_of(self, stale: str | None) -> Rules:
+    async def _rules_of(self, month: BillingMonth) -> Rules:
         wanted = self._wanted
-        rules = Rules.of(self._config, stale)
+        rules = Rules.of(self._config, self._stale)
+        reconcile = wanted.reconcile_stale and await self._figures.covers(month)
+        if reconcile != wanted.reconcile_stale:
+            self._say(f"⚠️ Records do not reach back to the beginning of {month.name}: nothing is reconciled")
         decrease = rules.allow_decrease or wanted.allow_decrease
-        return replace(rules, allow_decrease=decrease, reconcile_stale=wanted.reconcile_stale, users=wanted.users)
+        return replace(rules, allow_decrease=decrease, reconcile_stale=reconcile, users=wanted.users)
 
     def _selects(self, account: str | None) -> bool:
         name = folded(account)
@@ -109,7 +112,7 @@ class MonthLoading:
             self._say(f"ℹ️ No usage data found for {month.name}")  # noqa: RUF001 the same
             return None
         self._say(f"📊 Processing usage data for {len(figures)} accounts")
-        planned = await self._planned(month, figures)
+        planned = await self._planned(month, figures, await self._rules_of(month))
         problems += self._told_held_back(planned)
         outcome = await report_month(self._client, planned.plan, self._dates)
         problems += self._told_outcome(outcome)
@@ -119,7 +122,7 @@ class MonthLoading:
         figures = await self._figures.month(month)
         return {account: usage for account, usage in figures.items() if self._selects(account)}
 
-    async def _planned(self, month: BillingMonth, figures: Mapping[str, AccountUsage]) -> PlannedMonth:
+    async def _planned(self, month: BillingMonth, figures: Mapping[str, AccountUsage], rules: Rules) -> PlannedMonth:
         now = self._figures.now
         moment = moment_of(month, now)
         if moment is None:
@@ -129,7 +132,7 @@ class MonthLoading:
         )
         closed = now >= month.window.stop
         return plan_month(
-            self._config, self._offered, reported, month, figures, moment=moment, closed=closed, rules=self._rules
+            self._config, self._offered, reported, month, figures, moment=moment, closed=closed, rules=rules
         )
 
     def _told_held_back(self, planned: PlannedMonth) -> Sequence[str]:

@@ -120,7 +120,7 @@ class _Planner:
         totals = self._totals(resource, account)
         wanted = {name: amount for name, amount in totals.items() if name not in anomalies}
         if wanted:
-            users = self._spelt_users(resource, account, wanted) if self._rules.users else {}
+            users = self._spelt_users(resource, account, wanted)
             yield ResourcePlan(resource.uuid, resource.backend_id or account, wanted, users)
 
     def _usage(self, account: str) -> AccountUsage:
@@ -135,7 +135,9 @@ class _Planner:
         return {name: amount for name, amount in totals.items() if amount or name in there}
 
     def _users(self, resource: Resource, account: str) -> Mapping[str, Amounts]:
-        """What is right of each user, also of those who are only in Waldur."""
+        """What is right of each user, also of those who are only in Waldur; of nobody if only totals are written."""
+        if not self._rules.users:
+            return {}
         used = self._usage(account).users
         return {
             user: {name: used.get(user, {}).get(name, NOTHING) for name in self._components}
@@ -162,7 +164,7 @@ class _Planner:
         absent = account not in self._figures
         if not rules.stale and (rules.allow_decrease or (rules.reconcile_stale and absent)):
             return {}
-        users = self._users(resource, account) if rules.users else {}
+        users = self._users(resource, account)
         there = {user: each for user, each in self._there.users(resource.uuid).items() if user in users}
         if rules.reconcile_stale and not rules.stale:
             there = {user: each for user, each in there.items() if user in self._usage(account).users}

@@ -1,6 +1,6 @@
 """One report: the last months and the present one, from the records to Waldur."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -62,7 +62,8 @@ class _Report:
         await self._forget_dates_of_another_version()
         rules = Rules.of(self._config, await self._figures.staleness())
         for month in self._months:
-            await self._isolated(offered, month, rules)
+            await self._isolated(month, self._settled())
+            await self._isolated(month, self._month(offered, month, rules))
         self._summary.conclude()
 
     async def _known_refusals(self) -> Refusals:
@@ -75,15 +76,15 @@ class _Report:
         if version is not None and version != (await self._client.version()).version:
             self._state.ignores_dates = None
 
-    async def _isolated(self, offered: Offered, month: BillingMonth, rules: Rules) -> None:
-        """Report a month; its fault does not keep the next one from being reported.
+    async def _isolated(self, month: BillingMonth, step: Awaitable[None]) -> None:
+        """Take a step of reporting a month; its fault does not keep the next one from being reported.
 
         Raises:
             AccessDenied: the token is not valid; no request will succeed.
             AuditordError: there are no figures.
         """
         try:
-            await self._month(offered, month, rules)
+            await step
         except DateIgnored as error:
             self._state.ignores_dates = (await self._client.version()).version
             self._summary.problem(str(error))
@@ -94,9 +95,12 @@ class _Report:
         finally:
             await self._save()
 
-    async def _month(self, offered: Offered, month: BillingMonth, rules: Rules) -> None:
+    async def _settled(self) -> None:
+        """Look at amounts of months that are over whose arrival was not seen."""
         if not self._client.dry_run:
             await self._dates.settle()
+
+    async def _month(self, offered: Offered, month: BillingMonth, rules: Rules) -> None:
         moment, closed = self._moment(month), self._figures.now >= month.window.stop
         if moment is None:
             self._context.log.info("%s: Waldur would take it for another month now; the next run will do", month.name)

@@ -11,7 +11,6 @@ from click.testing import CliRunner, Result
 from auditord.testing import FakeCommandContext, FakePluginContext, make_record
 from auditord_builtin.waldur.diagnose_command import diagnose_command
 from auditord_hookspecs import CommandFailed
-from auditord_hookspecs.query import AllOf, MetaContainsAny, Order, SortField
 from tests.waldur_server import STAFF_TOKEN, TOKEN, FakeWaldur, Fault, fake_waldur
 from tests.waldur_settings import COMPONENTS, waldur_config
 
@@ -118,20 +117,17 @@ def test_records_that_reach_back_far_enough(site: Site) -> None:
     start = datetime(2026, 1, 31, 20, tzinfo=UTC)
     site.context.stored = [make_record("old", start=start, site_id="here", account="acct1"), *site.context.stored]
     assert "ok    records     reach back to 2026-01-31T21:00+00:00" in site.lines()
-    site.options["sites"] = ["here"]
-    site.context.asked.clear()
-    site.lines()
-    asked = [query for query in site.context.asked if query.limit == 1]
-    assert [query.where for query in asked] == [
-        AllOf((MetaContainsAny("site_id", ("here",)),)),
-        AllOf((MetaContainsAny("site", ("here",)),)),
-    ]
-    assert {query.order for query in asked} == {Order(SortField.STOP)}
+    site.context.stored = [*site.context.stored, make_record("late", start=NOW, site_id="there")]
+    site.options["sites"] = ["here", "there"]
+    missing = "what was before is missing in 2026-02, which is reported"
+    assert f"note  records     reach back to 2026-03-15T13:00+00:00: {missing}" in site.lines(), "of each site"
 
 
 def test_no_records_at_all(site: Site) -> None:
-    site.context.stored = []
-    assert "FAIL  records     there are none" in site.lines()
+    site.context.stored = [make_record("running", start=YESTERDAY, runtime=None, site_id="here")]
+    assert "FAIL  records     of no job that has ended, or not of each of the sites" in site.lines()
+    site.options["sites"] = ["here", "there"]
+    assert "FAIL  records     of no job that has ended, or not of each of here, there" in site.lines()
 
 
 def test_records_that_do_not_come_in(site: Site) -> None:

@@ -255,7 +255,8 @@ def test_totals_alone(site: Site) -> None:
 def test_amounts_that_nobody_consumed_are_set_to_zero_when_asked(site: Site) -> None:
     site.load()
     renamed = job(3, datetime(2026, 1, 6, tzinfo=UTC), user="robert")
-    site.context.stored = [*RECORDS[1:2], renamed, RECORDS[4]]  # nothing in December; of acct2 only March
+    before = job(6, datetime(2025, 11, 5, tzinfo=UTC))
+    site.context.stored = [before, RECORDS[1], renamed, RECORDS[4]]  # nothing in December; of acct2 only March
     assert site.load().exit_code == 1
     result = site.load("--reconcile-stale")
     assert result.exit_code == 0, result.output
@@ -265,6 +266,17 @@ def test_amounts_that_nobody_consumed_are_set_to_zero_when_asked(site: Site) -> 
     assert (users["acct1", "cpu", "bob"], users["acct1", "cpu", "robert"]) == ("0.00", "0.60")
     assert site.waldur.totals("2026-01")["acct1", "cpu"] == "1.20"
     assert site.waldur.totals("2026-01")["Acct2", "cpu"] == "0.00"
+
+
+def test_a_month_that_records_do_not_reach_back_to_is_not_reconciled(site: Site) -> None:
+    site.load()
+    site.context.stored = RECORDS[1:]
+    result = site.load("--reconcile-stale")
+    assert result.exit_code == 1
+    assert "⚠️ Records do not reach back to the beginning of 2025-12: nothing is reconciled" in result.output
+    assert "acct1, 2025-12: held back: cpu would go from 0.60 to 0.00" in result.output
+    assert site.waldur.totals("2025-12")["acct1", "cpu"] == "0.60"
+    assert "beginning of 2026-02" not in result.output
 
 
 def test_a_decrease_of_who_consumed_something_is_not_reconciled(site: Site) -> None:

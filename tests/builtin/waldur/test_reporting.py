@@ -318,7 +318,7 @@ async def test_an_amount_in_the_wrong_month_is_taken_back_by_the_next_report_whe
     waldur.always.clear()
     context = FakePluginContext(stored=OLD_AND_NEW, moment=NOW, state=killed.state)
     with pytest.raises(NotReported, match="taken back"):
-        await report_usage(settings(waldur), context)
+        await report_usage(settings(waldur, reporting_periods=1), context)
     assert waldur.totals("2026-03")["acct1", "cpu"] == "6.00"
     assert "probes" not in context.state
 

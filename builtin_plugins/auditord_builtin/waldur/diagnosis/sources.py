@@ -8,7 +8,7 @@ from auditord_builtin.waldur.config import WaldurConfig
 from auditord_builtin.waldur.diagnosis.findings import Finding, fail, listed, note, ok
 from auditord_builtin.waldur.diagnosis.offering import Used
 from auditord_builtin.waldur.figures import AccountUsage, month_figures
-from auditord_builtin.waldur.freshness import staleness
+from auditord_builtin.waldur.freshness import covered_since, staleness
 from auditord_builtin.waldur.months import BillingMonth, reported_months
 from auditord_builtin.waldur.sacct_figures import exact_query, sacct_month_figures, sacct_usage
 from auditord_hookspecs import (
@@ -16,11 +16,8 @@ from auditord_hookspecs import (
     AuditordError,
     ComponentUsage,
     PluginContext,
-    RecordQuery,
-    Records,
     Window,
 )
-from auditord_hookspecs.query import AllOf, MetaContainsAny, Order, SortField
 
 ASK_FOR: Final = timedelta(seconds=30)
 """How long Slurm's small programs may take."""
@@ -54,7 +51,7 @@ async def store(config: WaldurConfig, context: PluginContext) -> AsyncIterator[F
     """Whether records come in, and have what is to be reported."""
     try:
         stale = await staleness(config, context.records, context.now())
-        first = await _first_stop(config, context.records)
+        first = await covered_since(config, context.records)
         missing = await _missing_components(config, context)
     except AuditordError as error:
         yield fail("records", f"cannot be read: {error}")
@@ -65,20 +62,10 @@ async def store(config: WaldurConfig, context: PluginContext) -> AsyncIterator[F
         yield note("records", f"none of this month or the last has {name}: see recorded_as and the collector's rules")
 
 
-async def _first_stop(config: WaldurConfig, records: Records) -> datetime | None:
-    """When the first job of the sites ended; None if there is no record."""
-    conditions = [AllOf((MetaContainsAny(key, config.sites),)) for key in config.site_meta if config.sites]
-    found: list[datetime] = []
-    for where in conditions or [AllOf()]:
-        async with records.stream(RecordQuery(where=where, order=Order(SortField.STOP), limit=1)) as first:
-            found += [record.stop_time or record.start_time async for record in first]
-    return min(found, default=None)
-
-
 def _reach(config: WaldurConfig, first: datetime | None, now: datetime) -> Finding:
     """Whether records reach back to the beginning of what is reported."""
     if first is None:
-        return fail("records", "there are none")
+        return fail("records", f"of no job that has ended, or not of each of {', '.join(config.sites) or 'the sites'}")
     since = first.astimezone(config.zone).isoformat(timespec="minutes")
     oldest = reported_months(now, config.zone, config.reporting_periods)[0]
     if first > oldest.window.start:
