@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal, TextIO
 
+from auditord_hookspecs.terminal import escaped, escaped_lines
+
 JOURNAL_SOCKET: Final = Path("/run/systemd/journal/socket")
 FIELDS: Final = ("task", "kind")
 """What log calls may add as ``extra``."""
@@ -52,8 +54,17 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One line, and a traceback after it where there is one."""
         name = fields(record).get("task", record.name)
-        line = f"{_time(record)} {record.levelname} {name}: {_one_line(record.getMessage())}"
+        line = f"{_time(record)} {record.levelname} {name}: {escaped(record.getMessage())}"
         trace = _traceback(record)
+        return f"{line}\n{trace}" if trace else line
+
+
+class MessageFormatter(logging.Formatter):
+    """The message alone, for whoever waits for a command."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, and a traceback after it where there is one."""
+        line, trace = escaped(record.getMessage()), _traceback(record)
         return f"{line}\n{trace}" if trace else line
 
 
@@ -93,7 +104,7 @@ class JournalHandler(logging.Handler):
         try:
             self._socket.sendto(journal_datagram(record), str(self._path))
         except OSError:  # nobody listens, or it is too long for a datagram
-            line = _one_line(record.getMessage())
+            line = escaped(record.getMessage())
             self._stream.write(f"<{priority(record)}>{fields(record).get('task', record.name)}: {line}\n")
             self._stream.flush()
 
@@ -106,7 +117,7 @@ class JournalHandler(logging.Handler):
 def journal_datagram(record: logging.LogRecord) -> bytes:
     """The journal's native form: ``NAME=value`` lines, and a length where a value has lines of its own."""
     trace = _traceback(record)
-    message = record.getMessage()
+    message = escaped_lines(record.getMessage())  # journalctl indents the lines of one message
     values = {
         "MESSAGE": f"{message}\n{trace}" if trace else message,
         "PRIORITY": str(priority(record)),
@@ -144,9 +155,5 @@ def _time(record: logging.LogRecord) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _one_line(text: str) -> str:
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
-
-
 def _traceback(record: logging.LogRecord) -> str:
-    return logging.Formatter().formatException(record.exc_info) if record.exc_info else ""
+    return escaped_lines(logging.Formatter().formatException(record.exc_info)) if record.exc_info else ""

@@ -11,6 +11,8 @@ from typing import Final
 
 import anyio
 
+from auditord_hookspecs.terminal import escaped
+
 _log: Final = logging.getLogger(__name__)
 
 _EXTEND_EVERY: Final = timedelta(seconds=20)
@@ -61,7 +63,7 @@ class Notifier:
 
     def status(self, text: str) -> None:
         """One line for ``systemctl status``."""
-        self._send("STATUS=" + text.replace("\n", " "))
+        self._send("STATUS=" + escaped(text.replace("\n", " ")))
 
     async def feed_watchdog(self, alive: Callable[[], Awaitable[bool]]) -> None:
         """Feed the watchdog, at half its patience, as long as ``alive`` says so; returns at once if there is none."""

@@ -51,5 +51,7 @@ def main() -> None:
 
         if not isinstance(error, AuditordError):
             raise
-        click.echo(f"auditord: {error}", err=True)
+        from auditord_hookspecs.terminal import say_error  # noqa: PLC0415 the same
+
+        say_error(str(error))
         sys.exit(error.exit_status)

@@ -8,6 +8,7 @@ from auditord.actions import Actions
 from auditord.cli.clock import utc_now
 from auditord.cli.daemon_client import connected, daemon_at
 from auditord.cli.installation import load_installation
+from auditord.logs import MessageFormatter
 from auditord.supervisor import acting
 from auditord.web.control import FILE
 
@@ -18,6 +19,7 @@ def log_to_terminal() -> None:
     if not log.handlers:
         handler = logging.StreamHandler()
         handler.setLevel(logging.WARNING)
+        handler.setFormatter(MessageFormatter())
         handler.addFilter(lambda record: not getattr(record, "heard", False))
         log.addHandler(handler)
 

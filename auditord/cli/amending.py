@@ -23,6 +23,7 @@ from auditord.web.api.amending import former
 from auditord.web.api.changing import FormerVersion
 from auditord_hookspecs import AuditordError, Record, RecordQuery
 from auditord_hookspecs.query import AllOf, Condition, IdEquals, IsOpen, Order, SortField
+from auditord_hookspecs.terminal import say, write
 from auditord_hookspecs.wire import decode_record, encode_record
 
 F = TypeVar("F", bound=Callable[..., Any])  # Any: what a command takes
@@ -66,7 +67,8 @@ def correct_command(  # Any: click's values
     after = edits.apply(before) if from_file is None else decode_record(from_file.read().encode())
     if after.record_id != record_id:
         raise AuditordError(f"the file holds the record '{after.record_id}': an id cannot be corrected")
-    click.echo(f"- {encode_record(before).decode()}\n+ {encode_record(after).decode()}")
+    say(f"- {encode_record(before).decode()}")
+    say(f"+ {encode_record(after).decode()}")
     if dry_run:
         return
     _confirm("Correct it?", yes=yes)
@@ -85,7 +87,7 @@ def delete_command(
     it there. A collector that is made to read the period again brings the record again.
     """
     for record_id in ids:
-        click.echo(f"- {encode_record(_one(record_id, url)).decode()}")
+        say(f"- {encode_record(_one(record_id, url)).decode()}")
     if dry_run:
         return
     _confirm(f"Delete {len(ids)} records?", yes=yes)
@@ -136,12 +138,12 @@ def history_command(*, record_id: str, output: str, url: str | None) -> None:
     """Show what the record ID was before each correction, closing or deletion: who, when and why."""
     versions = run_async(_history, record_id, url)
     if output == "json":
-        click.echo(json.dumps(msgspec.to_builtins(versions), indent=2, ensure_ascii=False))
+        write(json.dumps(msgspec.to_builtins(versions), indent=2, ensure_ascii=False) + "\n")
         return
     for each in versions:
-        click.echo(f"{each.changed_at} {each.action.value} by {each.changed_by}: {each.reason}")
-        click.echo(f"  until then, from {each.principal}: {msgspec.json.encode(each.record).decode()}")
-    click.echo(f"{len(versions)} former versions", err=True)
+        say(f"{each.changed_at} {each.action.value} by {each.changed_by}: {each.reason}")
+        say(f"  until then, from {each.principal}: {msgspec.json.encode(each.record).decode()}")
+    say(f"{len(versions)} former versions", err=True)
 
 
 def _only(stop_time: datetime | None, runtime: timedelta | None) -> datetime | timedelta:
@@ -171,10 +173,10 @@ def _confirm(question: str, *, yes: bool) -> None:
 def _tell(outcomes: Sequence[Outcome]) -> None:
     """Say what became of it; the exit code is 1 unless everything is as wanted."""
     counts = Counter(outcome.outcome for outcome in outcomes)
-    click.echo(", ".join(f"{count} {_WORDS[outcome]}" for outcome, count in counts.items()))
+    say(", ".join(f"{count} {_WORDS[outcome]}" for outcome, count in counts.items()))
     failed = [outcome for outcome in outcomes if outcome.outcome not in {"done", "same"}]
     for outcome in failed:
-        click.echo(f"  {outcome.record_id}: {outcome.detail or _WORDS[outcome.outcome]}", err=True)
+        say(f"  {outcome.record_id}: {outcome.detail or _WORDS[outcome.outcome]}", err=True)
     if failed:
         raise SystemExit(1)
 
@@ -214,7 +216,7 @@ async def _open_records(where: Condition, ids: Sequence[str], url: str | None) -
 async def _show(records: Sequence[Record]) -> None:
     await write_table(_few(records), sys.stdout)
     more = f", the oldest {_SHOWN} are shown" if len(records) > _SHOWN else ""
-    click.echo(f"{len(records)} records{more}", err=True)
+    say(f"{len(records)} records{more}", err=True)
 
 
 async def _few(records: Sequence[Record]) -> AsyncIterator[Record]:

@@ -13,6 +13,7 @@ from auditord.errors import ConfigurationError, HookError
 from auditord.hooks import Hooks, survey
 from auditord.hooks.entries import HookModule
 from auditord.hooks.hooks import declared_by, implementations
+from auditord_hookspecs.terminal import say
 
 _HOOK = "auditord_commands"
 
@@ -32,7 +33,7 @@ def brought_commands(taken: Collection[str]) -> Mapping[str, click.Command]:
         else:
             commands[command.name] = command
     for fault in faults:
-        click.echo(f"auditord: {fault}", err=True)
+        say(f"auditord: {fault}", err=True)
     return commands
 
 

@@ -16,6 +16,7 @@ from auditord.cli.daemon_client import url_option
 from auditord.cli.record_filters import INSTANT
 from auditord.errors import OutputClosed
 from auditord_hookspecs import Batch, JobChoice, Produced, RunReport, Window
+from auditord_hookspecs.terminal import escaped, output, say, say_lines
 from auditord_hookspecs.wire import encode_record
 
 
@@ -52,9 +53,9 @@ def collect_command(
     job = None if job_id is None else JobChoice(job_id, schedd)
     request = RunRequest(instance, _window(start, stop), replace, dry_run, "collectors", job)
     report = run_async(_collect, request, url)
-    click.echo(summary(report), err=True)
+    say_lines(summary(report), err=True)
     if request.again and not (replace or dry_run):
-        click.echo("What was stored of these jobs already stays as it is.", err=True)
+        say("What was stored of these jobs already stays as it is.", err=True)
     if report.error is not None:
         raise SystemExit(1)
 
@@ -107,11 +108,11 @@ class Watcher:
 
     def said(self, line: str) -> None:
         """Print what a plugin says."""
-        click.echo(line, err=True)
+        say(line, err=True)
 
     def printed(self, text: str) -> None:
         """Print what a plugin shows."""
-        click.echo(text)
+        say_lines(text)
 
     async def shown(self, batch: Batch) -> None:
         """Print what would have been kept.
@@ -121,13 +122,13 @@ class Watcher:
         """
         lines = [encode_record(item.record if isinstance(item, Produced) else item).decode() for item in batch.records]
         try:
-            sys.stdout.writelines(f"{line}\n" for line in lines)
+            output().writelines(f"{line}\n" for line in lines)
             sys.stdout.flush()
         except BrokenPipeError as error:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains once more at its end
             raise OutputClosed("nobody reads the records any more") from error
         for job in batch.quarantined:
-            click.echo(f"would be quarantined: {job.source_id}: {job.reason}", err=True)
+            say(f"would be quarantined: {job.source_id}: {job.reason}", err=True)
 
 
 def summary(report: RunReport) -> str:
@@ -139,4 +140,4 @@ def summary(report: RunReport) -> str:
         *([f"skipped: {skipped}"] if skipped else []),
     ]
     line = f"{report.task}: {'; '.join(parts)} ({report.duration.total_seconds():.1f} s)"
-    return line if report.error is None else f"{line}\nfailed: {report.error}"
+    return line if report.error is None else f"{line}\nfailed: {escaped(report.error)}"

@@ -23,6 +23,7 @@ from auditord.spool.spool import FILE as SPOOL_FILE
 from auditord.store.opening import open_store_beside, open_store_for_reading
 from auditord.store.reading import StoredRecords
 from auditord_hookspecs import InstanceConfig, PluginContext
+from auditord_hookspecs.terminal import say, say_lines
 
 T = TypeVar("T")
 
@@ -77,7 +78,7 @@ class HostCommandContext:
         config = configuration.plugins.get(name)
         if config is None:
             raise UnknownInstance(f"no plugin '{name}' is configured")
-        watching = Watching(said=lambda line: click.echo(line, err=True), shown=click.echo)
+        watching = Watching(said=lambda line: say(line, err=True), shown=say_lines)
         async with (
             _opened_place(configuration, config, dry_run=dry_run) as place,
             opened_plugin(name, kind_of(config), config, place, utc_now, dry_run=dry_run, watching=watching) as context,

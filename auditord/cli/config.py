@@ -14,6 +14,7 @@ from auditord.config.loading import load_text
 from auditord.config.model import INSTANCE_SECTIONS
 from auditord.config.schema import json_schema
 from auditord.config.shown import show
+from auditord_hookspecs.terminal import say, write
 
 
 @click.group("config")
@@ -25,14 +26,14 @@ def config_command() -> None:
 def check() -> None:
     """Load the configuration as the daemon would, and say what is wrong with it."""
     installation = load_installation()
-    click.echo(f"the configuration is fine: {_summary(installation)}")
+    say(f"the configuration is fine: {_summary(installation)}")
 
 
 @config_command.command("schema")
 def schema() -> None:
     """Print the JSON schema of the configuration with every installed kind, for editors."""
     model = configuration_model(instance_models(load_installed_hooks().kinds))
-    click.echo(json.dumps(json_schema(model), indent=2))
+    write(json.dumps(json_schema(model), indent=2) + "\n")
 
 
 @config_command.command("show")
@@ -41,7 +42,7 @@ def show_command(output: str) -> None:
     """Print the configuration that the daemon would use, each value with its source; secrets are masked."""
     installation = load_installation()
     shown = show(installation.configuration, installation.document)
-    click.echo(shown.as_yaml() if output == "yaml" else json.dumps(shown.as_json(), indent=2), nl=output == "json")
+    write(shown.as_yaml() if output == "yaml" else json.dumps(shown.as_json(), indent=2) + "\n")
 
 
 @config_command.command("import")
@@ -53,7 +54,7 @@ def import_command(files: Sequence[Path]) -> None:
     """
     hooks = load_installed_hooks()
     text = import_files(files, hooks.kinds)
-    click.echo(text, nl=False)
+    write(text)
     load_text(text, "the imported configuration", hooks.kinds, os.environ)
 
 

@@ -22,6 +22,7 @@ from auditord.store.copying import copy_store
 from auditord.store.opening import open_store, section_of
 from auditord.store.postgres.administration import DatabaseStatus, database_status, migrate_database, pending_script
 from auditord.tasks.observing import counted_keys
+from auditord_hookspecs.terminal import say, write
 from auditord_hookspecs.wire import format_time
 
 
@@ -44,12 +45,12 @@ def migrate_command(*, only_sql: bool) -> None:
     """
     address = _address()
     if only_sql:
-        click.echo(run_async(pending_script, address), nl=False)
+        write(run_async(pending_script, address))
         return
     done = run_async(migrate_database, address, utc_now)
     for script in done:
-        click.echo(f"migrated   {script.name}")
-    click.echo(f"The database {address.where} is up to date.")
+        say(f"migrated   {script.name}")
+    say(f"The database {address.where} is up to date.")
 
 
 @database_command.command("status")
@@ -58,7 +59,7 @@ def status_command(output: str) -> None:
     """Say which version the tables have and what they occupy; the exit code is 3 if a migration is due."""
     status = run_async(database_status, _address())
     if output == "json":
-        click.echo(json.dumps(_as_json(status), indent=2))
+        write(json.dumps(_as_json(status), indent=2) + "\n")
     else:
         _print(status)
     if status.pending:
@@ -86,7 +87,7 @@ def copy_command(*, source: str | None, target: str | None, resume: bool) -> Non
     bar = CopyBar()
     with own(configuration.state_dir), bar.shown:
         copied = run_async(partial(copy_store, *ends, resume=resume, now=utc_now, progress=bar))
-    click.echo(f"{copied.records} records are in both stores ({copied.written} written now); digest {copied.digest}")
+    say(f"{copied.records} records are in both stores ({copied.written} written now); digest {copied.digest}")
 
 
 @database_command.command("adopt")
@@ -100,10 +101,10 @@ def adopt_command() -> None:
     configuration = load_installation().configuration
     with own(configuration.state_dir):
         run_async(_adopt, configuration)
-    click.echo("The record store and spool.db belong together now. Collectors go on from their checkpoints; collect")
-    click.echo("again what the store lacks, from the time of its copy until now:")
+    say("The record store and spool.db belong together now. Collectors go on from their checkpoints; collect")
+    say("again what the store lacks, from the time of its copy until now:")
     for name in sorted(name for name, config in configuration.collectors.items() if config.enabled) or ["NAME"]:
-        click.echo(f"  auditord collect {name} --from DATE --to DATE")
+        say(f"  auditord collect {name} --from DATE --to DATE")
 
 
 async def _adopt(configuration: Configuration) -> None:
@@ -151,13 +152,13 @@ def _as_json(status: DatabaseStatus) -> dict[str, Any]:  # Any: JSON
 
 
 def _print(status: DatabaseStatus) -> None:
-    click.echo(f"database   {status.where}, PostgreSQL {status.server_version}")
+    say(f"database   {status.where}, PostgreSQL {status.server_version}")
     for each in status.applied:
-        click.echo(f"applied    {each.name} on {format_time(each.applied_at)}")
+        say(f"applied    {each.name} on {format_time(each.applied_at)}")
     for script in status.pending:
-        click.echo(f"pending    {script.name}: run `auditord database migrate`")
+        say(f"pending    {script.name}: run `auditord database migrate`")
     if status.records is not None:
-        click.echo(f"records    {status.records}")
+        say(f"records    {status.records}")
     for relation in status.relations:
         per_record = f", {relation.size / status.records:.0f} bytes per record" if status.records else ""
-        click.echo(f"size       {relation.name}: {relation.size / 2**20:.1f} MiB{per_record}")
+        say(f"size       {relation.name}: {relation.size / 2**20:.1f} MiB{per_record}")

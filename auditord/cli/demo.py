@@ -29,6 +29,7 @@ from auditord.errors import DemoFailed
 from auditord.hooks import Hooks, load_hooks
 from auditord.supervisor import acting, run
 from auditord_hookspecs import RunReport
+from auditord_hookspecs.terminal import say, say_lines
 
 PORT: Final = 8_000
 
@@ -99,10 +100,10 @@ async def _demonstrate(demo: Demo, check: bool) -> None:  # noqa: FBT001 anyio.r
         if check:
             await _verify(urls[0], sum(report.records for report in reports))
         else:
-            click.echo(_what_to_try(urls[0], demo.file))
+            say_lines(_what_to_try(urls[0], demo.file))
             await _interrupted()
         stop.set()
-    click.echo("The demo ended well." if check else "\nThe demo is over; its temporary folder is gone.")
+    say_lines("The demo ended well." if check else "\nThe demo is over; its temporary folder is gone.")
 
 
 async def _collect(demo: Demo) -> list[RunReport]:
@@ -110,7 +111,7 @@ async def _collect(demo: Demo) -> list[RunReport]:
     async with acting(demo.configuration, demo.hooks, utc_now) as owner:
         for instance in demo.configuration.collectors:
             report = await owner.run(RunRequest(instance), Watcher(instance))
-            click.echo(f"collected  {summary(report)}")
+            say_lines(f"collected  {summary(report)}")
             reports.append(report)
     if failed := [report for report in reports if report.error is not None]:
         raise DemoFailed(f"{failed[0].task}: {failed[0].error}")
@@ -139,7 +140,7 @@ async def _verify(url: str, expected: int) -> None:
             path: await _get(session, path) for path in ("/health_check", "/records", "/metrics")
         }
     served = answers["/records"].count('{"record_id":')
-    click.echo(f"served     {served} of {expected} records at {url}/records")
+    say(f"served     {served} of {expected} records at {url}/records")
     if served != expected or not expected:
         raise DemoFailed(f"{expected} records were collected and {served} are served")
     if f"num_records_database {expected}\n" not in answers["/metrics"]:

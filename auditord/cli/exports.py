@@ -7,8 +7,11 @@ from typing import Final, TextIO, TypeAlias
 
 from auditord.cli.tables import new_table, print_table
 from auditord_hookspecs import Record
+from auditord_hookspecs.spreadsheets import no_formula
+from auditord_hookspecs.terminal import escaped
 from auditord_hookspecs.wire import encode_record, format_time
 
+Cell: TypeAlias = str | int | None
 Export: TypeAlias = Callable[[AsyncIterator[Record], TextIO], Awaitable[int]]
 
 COMPONENT_COLUMNS: Final = ("Cores", "Memory", "GPU", "TotalCPU", "MaxRSS")
@@ -65,17 +68,30 @@ async def write_json(records: AsyncIterator[Record], out: TextIO) -> int:
 
 
 async def write_csv(records: AsyncIterator[Record], out: TextIO) -> int:
-    """RFC 4180 with a header; frequent fields as columns, all of meta and components as JSON in the last two."""
+    """RFC 4180 with a header; frequent fields as columns, all of meta and components as JSON in the last two.
+
+    Text that a spreadsheet would take for a formula is escaped (:mod:`auditord_hookspecs.spreadsheets`).
+    """
+    return await _write_csv(records, out, no_formula)
+
+
+async def write_verbatim_csv(records: AsyncIterator[Record], out: TextIO) -> int:
+    """The same for programs, with all text as it is."""
+    return await _write_csv(records, out, lambda cell: cell)
+
+
+async def _write_csv(records: AsyncIterator[Record], out: TextIO, shown: Callable[[Cell], Cell]) -> int:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(CSV_COLUMNS)
-    count = 0
+    count, to_look_at = 0, out.isatty()
     async for record in records:
-        writer.writerow(_csv_row(record))
+        row = map(shown, _csv_row(record))
+        writer.writerow([escaped(cell) if to_look_at and isinstance(cell, str) else cell for cell in row])
         count += 1
     return count
 
 
-def _csv_row(record: Record) -> list[str | int | None]:
+def _csv_row(record: Record) -> list[Cell]:
     document = json.loads(encode_record(record))
     return [
         record.record_id,

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from auditord import __version__
+from auditord_hookspecs.terminal import say
 
 _CONFIG = "auditord.config"
 _BROUGHT = "auditord.brought"
@@ -131,9 +132,10 @@ def print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None: 
     """Print the versions of auditord, Python and everything that auditord requires, and exit."""
     if not value:
         return
-    click.echo(f"auditord {__version__}\nPython {platform.python_version()}")
+    say(f"auditord {__version__}")
+    say(f"Python {platform.python_version()}")
     for name in _requirements():
-        click.echo(f"{name} {version(name)}")
+        say(f"{name} {version(name)}")
     ctx.exit()
 
 

@@ -13,6 +13,7 @@ from auditord.config.loading import disabled_hooks
 from auditord.errors import ConfigurationError, HookError
 from auditord.hooks import HookModule, survey
 from auditord.hooks.loading import WAY_OUT
+from auditord_hookspecs.terminal import write
 
 
 @click.command("hooks")
@@ -26,7 +27,7 @@ def hooks_command(output: str) -> None:
     found = survey(disabled)
     modules = [*found.hooks.modules, *found.disabled]
     rows = [_row(module, module in found.disabled) for module in modules]
-    click.echo(json.dumps(rows, indent=2)) if output == "json" else _print_table(rows)
+    write(json.dumps(rows, indent=2) + "\n") if output == "json" else _print_table(rows)
     if faults := [*faults, *found.faults]:
         raise HookError("\n  ".join(["something is wrong:", *faults, f"({WAY_OUT})"]))
 

@@ -7,12 +7,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import BinaryIO, Final
 
-import click
-
 from auditord.cli.tables import new_table, print_table
 from auditord.errors import ConfigurationError
 from auditord.importing.comparing import Compared, Finding, Problem
 from auditord.importing.units import MonthOfUnits
+from auditord_hookspecs.terminal import say
 
 _SHOWN: Final = 50
 _TEXT_BYTES: Final = 300
@@ -57,10 +56,10 @@ class Findings:
         if self._file is not None:
             self._file.write(_line(problem))
         if self.count <= _SHOWN:
-            click.echo(f"{problem.finding.value}: {problem.where}: {problem.reason}", err=True)
-            click.echo(f"  source: {_short(problem.source)}", err=True)
+            say(f"{problem.finding.value}: {problem.where}: {problem.reason}", err=True)
+            say(f"  source: {_short(problem.source)}", err=True)
             if problem.stored is not None:
-                click.echo(f"  stored: {_short(problem.stored)}", err=True)
+                say(f"  stored: {_short(problem.stored)}", err=True)
 
     @property
     def unseen(self) -> int:
@@ -77,15 +76,15 @@ def print_report(compared: Compared, stored: int | None, findings: Findings, *, 
         findings: the problems.
         dry_run: whether the words are about what would be.
     """
-    click.echo(f"{compared.rows:,} rows in the source")
+    say(f"{compared.rows:,} rows in the source")
     for finding, words in (_WOULD if dry_run else _IS).items():
         if compared.counts[finding] or finding is Finding.SAME:
-            click.echo(f"{compared.counts[finding]:,} {words}")
+            say(f"{compared.counts[finding]:,} {words}")
     if stored is not None:
-        click.echo(f"{stored:,} records in the store")
+        say(f"{stored:,} records in the store")
         _print_shortage(stored, compared)
     if findings.unseen:
-        click.echo(f"{findings.unseen:,} more problems were not shown; --problems FILE writes all of them", err=True)
+        say(f"{findings.unseen:,} more problems were not shown; --problems FILE writes all of them", err=True)
     _print_units(compared)
     _print_verdict(findings, dry_run=dry_run)
 
@@ -112,20 +111,20 @@ _WOULD: Final = _IS | {
 def _print_shortage(stored: int, compared: Compared) -> None:
     there = compared.counts[Finding.SAME]
     if stored < there:
-        click.echo(f"{there - stored:,} rows share the id of another row (once they are converted)", err=True)
+        say(f"{there - stored:,} rows share the id of another row (once they are converted)", err=True)
 
 
 def _print_verdict(findings: Findings, *, dry_run: bool) -> None:
     if findings.count:
-        click.echo(f"{findings.count:,} rows of the source are not in the store as they are", err=True)
+        say(f"{findings.count:,} rows of the source are not in the store as they are", err=True)
         if not dry_run:
-            click.echo(
+            say(
                 "What AUDITOR has taken in meanwhile is imported by the same command once more; what is stored of the "
                 "same runs with other content is corrected with --replace, what was deleted here comes back with it.",
                 err=True,
             )
     elif not dry_run:
-        click.echo("The import is complete.")
+        say("The import is complete.")
 
 
 def _print_units(compared: Compared) -> None:
@@ -135,7 +134,8 @@ def _print_units(compared: Compared) -> None:
             table.add_row(name, *_figures(list(run)), _verdict(*alike))
     if not table.row_count:
         return
-    click.echo("\nCPU times of more than 2 x wall time x cores, which look like milliseconds (--milliseconds NAME):")
+    say()
+    say("CPU times of more than 2 x wall time x cores, which look like milliseconds (--milliseconds NAME):")
     print_table(table)
 
 

@@ -11,6 +11,7 @@ import click
 
 from auditord import __version__
 from auditord.cli import auditord
+from auditord_hookspecs.terminal import write
 
 _ENTRY: Final = """\
 auditord collects finished jobs from batch systems, keeps them as records, serves them over the REST API of AUDITOR \
@@ -101,4 +102,4 @@ def _escaped(text: str) -> str:
 
 
 if __name__ == "__main__":
-    click.echo(manual_page(), nl=False)
+    write(manual_page())

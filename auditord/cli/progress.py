@@ -5,9 +5,10 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self
 
-import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from auditord_hookspecs.terminal import escaped, say
 
 _BETWEEN_LINES: Final = 10.0
 
@@ -61,9 +62,9 @@ class ImportProgress:
     def note(self, text: str) -> None:
         """Print a line beside the bar."""
         if self._live:
-            self._bar.console.print(text, markup=False, highlight=False)
+            self._bar.console.print(escaped(text), markup=False, highlight=False)
         else:
-            click.echo(text, err=True)
+            say(text, err=True)
 
     def _rate(self) -> float:
         return self._rows / max(self._clock() - self._began, 1e-3)
@@ -72,7 +73,7 @@ class ImportProgress:
         self._said = self._clock()
         left = "" if (seconds := self._remaining()) is None else f", about {seconds:.0f} s left"
         line = f"{self._doing}: {self._rows:,} rows, {self._fraction:.1%}, {self._rate():,.0f}/s{left}"
-        click.echo(line, err=True)
+        say(line, err=True)
 
     def _remaining(self) -> float | None:
         done = self._fraction - (self._first or 0.0)

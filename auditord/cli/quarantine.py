@@ -19,6 +19,7 @@ from auditord.web.api.acting import with_input
 from auditord.web.api.browsing import summary
 from auditord.web.api.shapes import QuarantinedInput, QuarantineEntry
 from auditord_hookspecs import AuditordError
+from auditord_hookspecs.terminal import say, write
 
 _PAGE = 1_000
 
@@ -40,7 +41,7 @@ def list_command(task: str | None, output: str, url: str | None) -> None:
     """List the entries, the oldest first."""
     entries = run_async(_all, task, url)
     if output == "json":
-        click.echo(json.dumps(msgspec.to_builtins(entries), indent=2, ensure_ascii=False))
+        write(json.dumps(msgspec.to_builtins(entries), indent=2, ensure_ascii=False) + "\n")
     else:
         _print_table(entries)
 
@@ -51,7 +52,7 @@ def list_command(task: str | None, output: str, url: str | None) -> None:
 def show_command(number: int, url: str | None) -> None:
     """Show one entry as JSON, with its raw input."""
     entry = run_async(_get, number, url)
-    click.echo(json.dumps(msgspec.to_builtins(entry), indent=2, ensure_ascii=False))
+    write(json.dumps(msgspec.to_builtins(entry), indent=2, ensure_ascii=False) + "\n")
 
 
 @quarantine_command.command("retry")
@@ -86,9 +87,9 @@ async def _retry(numbers: Sequence[int] | None, task: str | None, url: str | Non
     chosen = await _chosen(numbers, task, url)
     async with actions(url) as owner:
         retried = await owner.retry(chosen)
-    click.echo(f"{retried.settled} settled, {retried.queued} records on their way, {len(retried.failed)} still wrong")
+    say(f"{retried.settled} settled, {retried.queued} records on their way, {len(retried.failed)} still wrong")
     for number, reason in retried.failed.items():
-        click.echo(f"  {number}: {reason}", err=True)
+        say(f"  {number}: {reason}", err=True)
     if retried.failed:
         raise SystemExit(1)
 
@@ -97,7 +98,7 @@ async def _discard(numbers: Sequence[int] | None, task: str | None, url: str | N
     chosen = await _chosen(numbers, task, url)
     async with actions(url) as owner:
         discarded = await owner.discard(chosen)
-    click.echo(f"{discarded} discarded")
+    say(f"{discarded} discarded")
     if discarded < len(chosen):
         raise AuditordError(f"{len(chosen) - discarded} of the numbers are no entries: see auditord quarantine list")
 
@@ -140,4 +141,4 @@ def _print_table(entries: Sequence[QuarantineEntry]) -> None:
         at = f"{datetime.fromisoformat(entry.at):%Y-%m-%d %H:%M:%S}"
         table.add_row(str(entry.number), entry.task, entry.stage, entry.source_id, at, entry.reason)
     print_table(table)
-    click.echo(f"{len(entries)} entries in quarantine", err=True)
+    say(f"{len(entries)} entries in quarantine", err=True)

@@ -10,12 +10,13 @@ from click.core import ParameterSource
 from auditord.cli.amending import close_command, correct_command, delete_command, history_command
 from auditord.cli.asynchronous import run_async
 from auditord.cli.daemon_client import url_option
-from auditord.cli.exports import EXPORTS
+from auditord.cli.exports import EXPORTS, Export, write_table, write_verbatim_csv
 from auditord.cli.record_filters import INSTANT, SPAN, condition, opened_source, opened_store
 from auditord.cli.tables import new_table, print_table
 from auditord.store import Difference
 from auditord_hookspecs import RecordQuery
 from auditord_hookspecs.query import Order, SortField
+from auditord_hookspecs.terminal import output, say, write
 
 TABLE_LIMIT = 100
 
@@ -34,12 +35,26 @@ _SORT = {field.value: field for field in SortField}
 @click.option("--sort", type=click.Choice(list(_SORT)), default="stop_time", show_default=True)
 @click.option("--descending", is_flag=True, help="The latest (largest) first.")
 @click.option("--limit", type=click.IntRange(min=0), help=f"At most so many; a table shows {TABLE_LIMIT} if not given.")
-@click.option("--output", type=click.Choice(list(EXPORTS)), default="table", show_default=True)
+@click.option("--output", "form", type=click.Choice(list(EXPORTS)), default="table", show_default=True)
+@click.option(
+    "--escape-formulas/--no-escape-formulas",
+    default=True,
+    show_default=True,
+    help="CSV: put ' before text that a spreadsheet would take for a formula.",
+)
 @url_option
 @click.option("--differences", is_flag=True, help="Instead: records that came again with other content.")
 @click.pass_context
 def records_command(  # Any: click's values
-    ctx: click.Context, /, *, output: str, differences: bool, limit: int | None, url: str | None, **chosen: Any
+    ctx: click.Context,
+    /,
+    *,
+    form: str,
+    escape_formulas: bool,
+    differences: bool,
+    limit: int | None,
+    url: str | None,
+    **chosen: Any,
 ) -> None:
     """Show records, or export them as JSON, NDJSON or CSV.
 
@@ -49,11 +64,15 @@ def records_command(  # Any: click's values
     if ctx.invoked_subcommand is not None:
         _refuse_options(ctx)
         return
-    cut = TABLE_LIMIT if output == "table" and limit is None else limit
+    cut = TABLE_LIMIT if form == "table" and limit is None else limit
     query = RecordQuery(condition(**chosen), Order(_SORT[chosen["sort"]], chosen["descending"]), cut)
     if differences and url is not None:
         raise click.UsageError("--differences reads the record store itself: leave --url out")
-    run_async(_print_differences if differences else _export, query, output, url)
+    if differences:
+        run_async(_print_differences, form)
+    else:
+        export = write_verbatim_csv if form == "csv" and not escape_formulas else EXPORTS[form]
+        run_async(_export, query, export, url)
 
 
 for _command in (close_command, correct_command, delete_command, history_command):
@@ -67,21 +86,22 @@ def _refuse_options(ctx: click.Context) -> None:
             raise click.UsageError(f"write {parameter.opts[0]} behind '{ctx.invoked_subcommand}'", ctx)
 
 
-async def _export(query: RecordQuery, output: str, url: str | None) -> None:
+async def _export(query: RecordQuery, export: Export, url: str | None) -> None:
+    to_look_at = export is write_table
     async with opened_source(url) as source, source.stream(query) as records:
-        count = await EXPORTS[output](records, sys.stdout)
+        count = await export(records, sys.stdout if to_look_at else output())
     sys.stdout.flush()
-    if output == "table":
-        click.echo(f"{count} records" + (" (there may be more: --limit)" if count == query.limit else ""), err=True)
+    if to_look_at:
+        say(f"{count} records" + (" (there may be more: --limit)" if count == query.limit else ""), err=True)
 
 
-async def _print_differences(_: RecordQuery, output: str, _url: str | None) -> None:
+async def _print_differences(chosen: str) -> None:
     async with opened_store() as store, store.differences() as differences:
-        if output == "table":
+        if chosen == "table":
             _print_table([difference async for difference in differences])
             return
         async for difference in differences:
-            click.echo(_difference_line(difference))
+            write(_difference_line(difference) + "\n")
 
 
 def _difference_line(difference: Difference) -> str:
@@ -97,4 +117,4 @@ def _print_table(differences: Sequence[Difference]) -> None:
         seen = f"{each.seen_at:%Y-%m-%d %H:%M:%S}"
         table.add_row(seen, each.principal or "", each.stored.decode(), each.offered.decode())
     print_table(table)
-    click.echo(f"{len(differences)} differences", err=True)
+    say(f"{len(differences)} differences", err=True)

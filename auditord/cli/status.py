@@ -20,6 +20,7 @@ from auditord.spool.spool import FILE as SPOOL_FILE
 from auditord.store.opening import open_store_for_reading
 from auditord.web.api.shapes import Instance
 from auditord.web.control import FILE as CONTROL_FILE
+from auditord_hookspecs.terminal import say, say_error, write
 from auditord_hookspecs.wire import format_time
 
 NOBODY_ANSWERS = 3
@@ -36,9 +37,9 @@ def status_command(output: str, url: str | None) -> None:
     try:
         status = run_async(_ask, url) if url else run_async(_look, load_installation().configuration)
     except DaemonError as error:
-        click.echo(f"auditord: {error}", err=True)
+        say_error(str(error))
         raise SystemExit(NOBODY_ANSWERS) from error
-    click.echo(json.dumps(status, indent=2)) if output == "json" else _print(status)
+    write(json.dumps(status, indent=2) + "\n") if output == "json" else _print(status)
     if not status["running"]:
         raise SystemExit(NOBODY_ANSWERS)
 
@@ -156,16 +157,16 @@ def _time(moment: datetime | None) -> str | None:
 def _print(status: Mapping[str, Any]) -> None:  # Any: JSON
     how = f"running ({status['status']})" if status["running"] else "not running"
     where = f"at {status['url']}" if "url" in status else f"state in {status['state_dir']}"
-    click.echo(f"daemon      {how}, {where}")
+    say(f"daemon      {how}, {where}")
     for error in status.get("errors", ()):
-        click.echo(f"problem     {error}")
-    click.echo(f"records     {'unknown' if status['records'] is None else status['records']}")
+        say(f"problem     {error}")
+    say(f"records     {'unknown' if status['records'] is None else status['records']}")
     for sender, queue in status["queues"].items():
-        click.echo(f"queue       {sender}: {queue['entries']} waiting since {queue['oldest']}")
+        say(f"queue       {sender}: {queue['entries']} waiting since {queue['oldest']}")
     for sender in status["senders"]:
-        click.echo(f"sender      {sender['task']}: {_sender_state(sender)}")
+        say(f"sender      {sender['task']}: {_sender_state(sender)}")
     for where, count in status["quarantine"].items():
-        click.echo(f"quarantine  {where}: {count}")
+        say(f"quarantine  {where}: {count}")
     print_table(_table(status))
 
 

@@ -1,17 +1,27 @@
 """Tables on the terminal; in a pipe they are as wide as their contents, so that they can be searched."""
 
 import sys
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
+
+from auditord_hookspecs.terminal import escaped
 
 _WIDE: Final = 10_000  # columns: a pipe has no width, and a line that is cut or folded cannot be searched
 
 
+class PlainTable(Table):
+    """A table whose cells are plain text: nothing in them acts on the terminal."""
+
+    def add_row(self, *cells: RenderableType | None, **options: Any) -> None:  # Any: rich's own
+        """Add a row."""
+        super().add_row(*(escaped(cell) if isinstance(cell, str) else cell for cell in cells), **options)
+
+
 def new_table(*titles: str) -> Table:
     """An empty table without lines."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
+    table = PlainTable(box=None, header_style="bold", pad_edge=False)
     for title in titles:
         table.add_column(title, overflow="fold")
     return table

@@ -8,6 +8,7 @@ from auditord.cli.asynchronous import run_async
 from auditord.cli.collect import Watcher, summary
 from auditord.cli.daemon_client import url_option
 from auditord_hookspecs import RunReport
+from auditord_hookspecs.terminal import say_lines
 
 
 @click.command("trigger")
@@ -20,7 +21,7 @@ def trigger_command(*, instance: str, dry_run: bool, url: str | None) -> None:
     Asks the running daemon, which lets a run that is going on end first, or works on the files where none runs.
     """
     report = run_async(_trigger, RunRequest(instance, dry_run=dry_run), url)
-    click.echo(summary(report), err=True)
+    say_lines(summary(report), err=True)
     if report.error is not None:
         raise SystemExit(1)
 

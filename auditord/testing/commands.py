@@ -12,6 +12,7 @@ import click
 
 from auditord.testing.contexts import FakePluginContext
 from auditord_hookspecs import InstanceConfig, PluginContext
+from auditord_hookspecs.terminal import say_lines
 
 T = TypeVar("T")
 
@@ -66,7 +67,7 @@ class FakeCommandContext:
         before = len(context.shown)
         yield self.plugins[name][1], context
         for text in context.shown[before:]:
-            click.echo(text)
+            say_lines(text)
 
     def run(self, main: Callable[[], Awaitable[T]]) -> T:
         """Run a coroutine function."""

@@ -37,7 +37,7 @@ def test_text_names_the_instance() -> None:
 
 def test_a_job_name_cannot_forge_a_line() -> None:
     text = TextFormatter().format(log_record("job a\n2026 ERROR slurm: forged\x1b[0m ü"))
-    assert text.endswith(r"job a\n2026 ERROR slurm: forged\x1b[0m ü")
+    assert text.endswith(r"job a\n2026 ERROR slurm: forged\u001b[0m ü")
 
 
 def test_text_has_the_traceback() -> None:

@@ -11,6 +11,7 @@ import click
 from auditord_builtin.access.token_file import StoredToken, TokenFile, new_token
 from auditord_hookspecs import CommandContext, pass_context
 from auditord_hookspecs.config import parse_duration
+from auditord_hookspecs.terminal import say, write
 from auditord_hookspecs.wire import format_time
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,99}")
@@ -54,8 +55,8 @@ def create_command(context: CommandContext, name: str, roles: Sequence[str], val
     now = context.now()
     stored, token = new_token(name, roles, now, None if valid is None else now + valid)
     TokenFile(context.state_dir).change(lambda tokens: [*tokens.values(), stored])
-    click.echo(f"token {stored.token_id} for {name}, {_until(stored)}; keep it, it is not shown again:", err=True)
-    click.echo(token)
+    say(f"token {stored.token_id} for {name}, {_until(stored)}; keep it, it is not shown again:", err=True)
+    say(token)
 
 
 @token_command.command("list")
@@ -65,11 +66,11 @@ def list_command(context: CommandContext, output: str) -> None:
     """List the tokens; what they say is not known."""
     tokens = sorted(TokenFile(context.state_dir).tokens().values(), key=lambda each: (each.name, each.created))
     if output == "json":
-        click.echo(json.dumps([_shown(each) for each in tokens], indent=2))
+        write(json.dumps([_shown(each) for each in tokens], indent=2) + "\n")
         return
     for each in tokens:
         over = each.expires is not None and each.expires <= context.now()
-        click.echo(f"{each.token_id}  {each.name}  {','.join(each.roles)}  {'EXPIRED' if over else _until(each)}")
+        say(f"{each.token_id}  {each.name}  {','.join(each.roles)}  {'EXPIRED' if over else _until(each)}")
 
 
 @token_command.command("revoke")
@@ -81,7 +82,7 @@ def revoke_command(context: CommandContext, token_ids: Sequence[str]) -> None:
     if unknown := [each for each in token_ids if each not in file.tokens()]:
         raise click.BadParameter(f"there is no token {', '.join(unknown)}: see auditord token list")
     file.change(lambda tokens: [each for each in tokens.values() if each.token_id not in token_ids])
-    click.echo(f"revoked {', '.join(token_ids)}")
+    say(f"revoked {', '.join(token_ids)}")
 
 
 def _until(token: StoredToken) -> str:

@@ -12,6 +12,7 @@ from auditord_builtin.utilisation.periods import Period, last_complete, parse_pe
 from auditord_builtin.utilisation.report import Report, ask, report_on
 from auditord_builtin.utilisation.tables import as_csv, as_json, as_text
 from auditord_hookspecs import CommandContext, PluginContext, pass_context
+from auditord_hookspecs.terminal import write
 
 KIND: Final = "utilisation"
 
@@ -56,6 +57,12 @@ def report_group() -> None:
     help=f"List so many groups and users of each site at most: in html {_ROWS_OF_A_PAGE} if not given, in a table all. "
     "CSV and JSON have all of them.",
 )
+@click.option(
+    "--escape-formulas/--no-escape-formulas",
+    default=True,
+    show_default=True,
+    help="CSV: put ' before names that a spreadsheet would take for a formula.",
+)
 @pass_context
 def utilisation_command(
     host: CommandContext,
@@ -65,6 +72,7 @@ def utilisation_command(
     sites: tuple[str, ...],
     output: str,
     most_rows: int | None,
+    escape_formulas: bool,
 ) -> None:
     """Show what sites, groups and users used in a month or a week.
 
@@ -77,7 +85,8 @@ def utilisation_command(
         async with host.instance(name, dry_run=True) as (config, context):
             return await _report(config, context, period, sites)
 
-    click.echo(_OUTPUTS[output](host.run(make), most_rows), nl=False)
+    report = host.run(make)
+    write(as_csv(report, escape_formulas=escape_formulas) if output == "csv" else _OUTPUTS[output](report, most_rows))
 
 
 async def _report(

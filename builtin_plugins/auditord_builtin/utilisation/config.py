@@ -144,6 +144,9 @@ class Csv(Section):
 
     folder: Path = Field(description="Must be there.")
     name: str = Field(default="{instance}-{period}.csv", description="{instance} and {period} are put in.")
+    escape_formulas: bool = Field(
+        default=True, description="Put ' before names that a spreadsheet would take for formulas; not for programs."
+    )
 
     @field_validator("name")
     @classmethod

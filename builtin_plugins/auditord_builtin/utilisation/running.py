@@ -122,7 +122,8 @@ class _Work:
         if self.context.dry_run:
             self.context.show(f"would write {path} ({len(report.rows) + 1} rows)")
             return
-        await anyio.to_thread.run_sync(write_whole, path, as_csv(report))
+        text = as_csv(report, escape_formulas=self.config.csv.escape_formulas)
+        await anyio.to_thread.run_sync(write_whole, path, text)
         await self.books.note_written(Shelf.REPORTS, report.period)
         self.context.log.info("wrote %s", path)
 

@@ -16,6 +16,7 @@ from auditord_builtin.utilisation.asking import Who
 from auditord_builtin.utilisation.config import Level
 from auditord_builtin.utilisation.figures import Figures
 from auditord_builtin.utilisation.report import TOTALS, Report, Row
+from auditord_hookspecs.spreadsheets import no_formula
 
 UNKNOWN: Final = "-"
 _NAMES: Final[Mapping[str, str]] = {
@@ -28,14 +29,24 @@ _NAMES: Final[Mapping[str, str]] = {
 _ROUNDING: Final = Context(prec=60, rounding=ROUND_HALF_UP)
 
 
-def as_csv(report: Report) -> str:
-    """Every row with every figure; empty is unknown."""
+def as_csv(report: Report, *, escape_formulas: bool = True) -> str:
+    """Every row with every figure; empty is unknown.
+
+    Args:
+        report: the figures.
+        escape_formulas: whether names that a spreadsheet would take for formulas get an apostrophe.
+    """
+    shown = no_formula if escape_formulas else _as_it_is
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow(["period", "level", "site", "group", "user", *map(column, fields(Figures))])
     for row in (report.total, *report.rows):
-        writer.writerow([report.period.name, *_whose(row), *map(_exact, _values(row.figures))])
+        writer.writerow([report.period.name, *map(shown, _whose(row)), *map(_exact, _values(row.figures))])
     return text.getvalue()
+
+
+def _as_it_is(name: str | None) -> str | None:
+    return name
 
 
 def as_json(report: Report) -> str:

@@ -19,6 +19,7 @@ from auditord_builtin.waldur.months import BillingMonth
 from auditord_builtin.waldur.reporting import report_usage
 from auditord_builtin.waldur.sacct_figures import Tres, agent_query, exact_query
 from auditord_hookspecs import AuditordError, CommandContext, PluginContext, pass_context
+from auditord_hookspecs.terminal import say, say_cells
 
 KIND: Final = "waldur"
 
@@ -75,7 +76,7 @@ async def _repeat(config: WaldurConfig, context: PluginContext, source: Source) 
         try:
             await report_usage(config, context, source)
         except AuditordError as error:
-            click.echo(f"not everything was reported: {error}", err=True)
+            say(f"not everything was reported: {error}", err=True)
         await anyio.sleep((config.interval or INTERVAL).total_seconds())
 
 
@@ -116,19 +117,19 @@ class _Lines:
     def share(self, share: Share) -> None:
         """One record."""
         if self._heading:
-            click.echo("\t".join(self._heading))
+            say_cells(self._heading)
             self._heading = ()
         stop = share.record.stop_time
         texts = (share.record.record_id, share.user or "-", self._local(share.record.start_time))
         amounts = [f"{float(each):.6f}" for each in share.amounts.values()]
         stopped = "running" if stop is None else self._local(stop)
-        click.echo("\t".join([*texts, stopped, f"{share.ticks / 1_000_000:g}", *amounts]))
+        say_cells([*texts, stopped, f"{share.ticks / 1_000_000:g}", *amounts])
 
     def sum(self, explanation: Explanation, month: BillingMonth, as_of: datetime) -> None:
         """All of them."""
         figures = ", ".join(f"{name} {each}" for name, each in explanation.figures(self._config).items())
         until = f", running ones up to {self._local(as_of)}" if explanation.running else ""
-        click.echo(f"{month.name}: {explanation.records} records{until}: {figures}")
+        say(f"{month.name}: {explanation.records} records{until}: {figures}")
 
     def _local(self, moment: datetime) -> str:
         return moment.astimezone(self._config.zone).isoformat(timespec="seconds")
@@ -163,7 +164,7 @@ def compare_command(
             as_of = plugin_context.now().replace(microsecond=0)  # sacct knows whole seconds
             query = exact_query(config, period.window, as_of=as_of) if exact else agent_query(config, period)
             asked = replace(query, tres=tres or query.tres, accounts=[folded(account) for account in accounts])
-            click.echo(f"sacct: {shlex.join(asked.argv(config))}")
+            say(f"sacct: {shlex.join(asked.argv(config))}")
             found = await compare_month(config, plugin_context, period, asked, as_of=as_of)
             return _tell(found)
 
@@ -173,12 +174,10 @@ def compare_command(
 def _tell(found: Sequence[Difference]) -> bool:
     """Print what differs; whether nothing does."""
     heading = ("account", "user", "component", "records", "sacct", "difference")
-    click.echo("\t".join(heading) if found else "records and sacct agree")
+    say_cells(heading if found else ["records and sacct agree"])
     for each in found:
-        difference = f"{each.accounted - each.stored:+}"
-        click.echo("\t".join(
-            [each.account, each.user or "(all)", each.component, str(each.stored), str(each.accounted), difference]
-        ))  # fmt: skip
+        figures = (str(each.stored), str(each.accounted), f"{each.accounted - each.stored:+}")
+        say_cells([each.account, each.user or "(all)", each.component, *figures])
     return not found
 
 

@@ -7,6 +7,7 @@ from auditord_builtin.waldur.commands import KIND, choose_instance, choose_sourc
 from auditord_builtin.waldur.diagnosis import Verdict, diagnose
 from auditord_builtin.waldur.figure_sources import Source
 from auditord_hookspecs import CommandContext, pass_context
+from auditord_hookspecs.terminal import say
 
 
 class Unfit(WaldurError):
@@ -29,10 +30,10 @@ def diagnose_command(context: CommandContext, instance: str | None, source: str)
         async with context.instance(name, dry_run=True) as (config, plugin_context):
             # Whoever asks is waiting: a server that is away shall be told now.
             impatient = config.model_copy(update={"retry_for": config.retry_for * 0})
-            async with open_client(impatient, show=click.echo) as client:
+            async with open_client(impatient, show=say) as client:
                 async for finding in diagnose(config, plugin_context, client, sacct=source == Source.SACCT.value):
                     failed += finding.verdict is Verdict.FAIL
-                    click.echo(str(finding))
+                    say(str(finding))
         if failed:
             raise Unfit(f"{failed} of the above must be mended")
 

@@ -15,6 +15,7 @@ from auditord_builtin.waldur.history import History
 from auditord_builtin.waldur.loading import load_history
 from auditord_hookspecs import AuditordError, CommandContext, pass_context
 from auditord_hookspecs.config import parse_duration
+from auditord_hookspecs.terminal import say
 
 TOKEN_VARIABLE = "WALDUR_USER_TOKEN"  # noqa: S105 the name of a variable
 
@@ -108,7 +109,7 @@ def load_history_command(
     async def load() -> None:
         name = names[0] if offering_uuid is None else await _of_offering(context, names, offering_uuid)
         async with context.instance(name, dry_run=dry_run) as (config, plugin_context):
-            await load_history(_with_token(config, token), plugin_context, wanted, click.echo)
+            await load_history(_with_token(config, token), plugin_context, wanted, say)
 
     context.run(load)
 

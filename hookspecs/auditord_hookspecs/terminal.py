@@ -1,0 +1,92 @@
+"""Text from outside on a terminal: nothing in an id, a name or a message may act on it, or look like another line.
+
+Control characters (also C1), those that change the direction of writing or are invisible, and line breaks are shown as
+escapes, in the notation of JSON. Commands print by these functions and by no others:
+
+- :func:`say` one line for people;
+- :func:`say_lines` text of several lines, whose parts from outside have been through :func:`escaped`;
+- :func:`write` formats for programs: as they are, but for a terminal, which is no program.
+"""
+
+import sys
+from collections.abc import Iterable
+from io import TextIOBase
+from typing import Final, TextIO, cast
+
+import click
+
+_SHORT: Final = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
+
+
+def escaped(text: str) -> str:
+    """The text on one line, with every character that is not printable as an escape."""
+    return text if text.isprintable() else "".join(each if each.isprintable() else _escape(each) for each in text)
+
+
+def escaped_lines(text: str) -> str:
+    """The same, but line breaks and tabs stay."""
+    return "\n".join(map(_escaped_but_tabs, text.split("\n")))
+
+
+def _escaped_but_tabs(line: str) -> str:
+    return "\t".join(map(escaped, line.split("\t")))
+
+
+def say(line: str = "", *, err: bool = False) -> None:
+    """Print one line, on standard output or standard error."""
+    click.echo(escaped(line), err=err)
+
+
+def say_cells(cells: Iterable[str]) -> None:
+    """Print a line of cells with tabs between them."""
+    click.echo("\t".join(map(escaped, cells)))
+
+
+def say_lines(text: str, *, err: bool = False) -> None:
+    """Print lines, and end the last one."""
+    click.echo(escaped_lines(text), err=err)
+
+
+def say_error(text: str) -> None:
+    """Print the text that ends a command; no further line of it looks like one of the command's own."""
+    first, *others = text.split("\n")
+    say(f"auditord: {first}", err=True)
+    for line in others:
+        say(line if line.startswith(" ") else f"  {line}", err=True)
+
+
+def write(text: str) -> None:
+    """Write a part of a format for programs to standard output."""
+    output().write(text)
+
+
+def output() -> TextIO:
+    """Standard output for formats for programs; on a terminal nothing in it acts."""
+    return cast("TextIO", _Screen(sys.stdout)) if sys.stdout.isatty() else sys.stdout
+
+
+class _Screen(TextIOBase):
+    """A terminal that people look at.
+
+    Args:
+        file: that it is.
+    """
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def write(self, text: str, /) -> int:
+        return self._file.write(escaped_lines(text))
+
+    def isatty(self) -> bool:
+        return True
+
+    def flush(self) -> None:
+        self._file.flush()
+
+
+def _escape(character: str) -> str:
+    # As JSON has it, with surrogates for what is beyond 16 bits: so JSON that is shown stays the same JSON.
+    encoded = character.encode("utf-16-be", "surrogatepass")
+    units = (encoded[at : at + 2].hex() for at in range(0, len(encoded), 2))
+    return _SHORT.get(character) or "".join(f"\\u{unit}" for unit in units)
