@@ -18,6 +18,9 @@ from aiohttp.abc import AbstractStreamWriter
 JSON: Final = "application/json"
 TEXT: Final = "text/plain; charset=utf-8"
 
+SERVER: Final = "auditord"
+"""The header ``Server`` of streams; aiohttp would name itself, Python and the versions of both."""
+
 
 class Answer(web.StreamResponse):
     """A status, a body and the few headers that the wire contract names; never changed after it was made.

@@ -6,10 +6,12 @@ nor how long an answer may stay unread, nor how many connections there are.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 from typing import Any, Final
 
 from aiohttp import StreamReader, web
 
+from auditord.web.answers import UNSENT, plain_text
 from auditord.web.crowd import Crowd
 
 HEAD_SECONDS: Final = 30.0
@@ -159,6 +161,23 @@ class ImpatientConnection(web.RequestHandler):
         self._stop_stall_timer()
         self._crowd.leave(self)
         super().connection_lost(exc)
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Log a fault, wherever it happened, and answer without the names of programs that aiohttp's answer has.
+
+        A ``POST`` is cut off instead of being answered with 500, which its client would take for success.
+        """
+        super().handle_error(request, status, exc, message)
+        if status == HTTPStatus.INTERNAL_SERVER_ERROR and request.method == "POST":
+            self.give_up()
+            return UNSENT
+        return plain_text(status, HTTPStatus(status).phrase).closing()
 
     def give_up(self) -> None:
         """Cut the client off."""

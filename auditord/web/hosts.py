@@ -54,12 +54,20 @@ def guarded(handler: Handler, names: Collection[str]) -> Handler:
 
 def _refusal(request: web.BaseRequest, is_known: Callable[[str], bool]) -> Answer | None:
     host, origin = request.headers.get("Host", ""), request.headers.get("Origin")
-    if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+    if origin is not None and _host_of(origin) != host.lower():
         return _FOREIGN_PAGE.closing()
     # Browsers name the origin of every POST; so this is none, and its sender would take the refusal for a success.
     if (request.method == "POST" and origin is None) or is_known(_name(host)) or _is_out_of_reach(request):
         return None
     return _UNKNOWN_HOST.closing()
+
+
+def _host_of(origin: str) -> str | None:
+    """Host and port of an ``Origin`` header; None if it is no URL."""
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return None
 
 
 def _name(host: str) -> str:

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from auditord.errors import StoreUnavailable
 from auditord.web.access.rows import RecordsFor
-from auditord.web.answers import JSON, NULL, Answer, json_error
+from auditord.web.answers import JSON, NULL, SERVER, Answer, json_error
 from auditord.web.dispatch import Abort
 from auditord.web.query_string import InvalidQuery
 from auditord.web.record_query import read_query
@@ -71,7 +71,7 @@ async def send(
     # Not () as the default: CPython 3.11 takes a tuple apart there and ends in a SystemError.
     nothing: Sequence[bytes] = []
     first = await anext(pages, nothing)
-    response = web.StreamResponse(headers={"Content-Type": content_type})
+    response = web.StreamResponse(headers={"Content-Type": content_type, "Server": SERVER})
     await response.prepare(request)
     try:
         await _write(response, first)

@@ -13,12 +13,13 @@ from typing import Final
 from anyio import CancelScope
 from prometheus_client import CollectorRegistry
 
-from auditord.config.listen import UnixListen
+from auditord.config.listen import TcpListen, UnixListen
 from auditord.config.model import ApiSection
 from auditord.ingest import Ingest
 from auditord.store import RecordStore
 from auditord.web.accepting import accepting
 from auditord.web.access import Gate
+from auditord.web.access.expiry import while_valid
 from auditord.web.access.rows import seen_by_all
 from auditord.web.api.adding import AddingDesk
 from auditord.web.api.amending import AmendingDesk
@@ -118,7 +119,9 @@ async def serve(
             control = None if inside is None else inside.control
             dispatcher = _dispatcher(plain, operations, figures, gate, control, ration=ration)
             crowd = Crowd(limit_of_connections(api.max_connections), partial(figures.count_abort, "too_many"))
-            yield await stack.enter_async_context(listening(dispatcher, api, grace, crowd, figures.count_abort))
+            yield await stack.enter_async_context(
+                listening(dispatcher, api, grace, crowd, figures.count_abort, now=now)
+            )
     finally:
         registry.unregister(figures)
 
@@ -182,10 +185,17 @@ async def listening(
     grace: timedelta,
     crowd: Crowd | None = None,
     count: Callable[[AbortReason], None] = lambda _: None,
+    *,
+    now: Callable[[], datetime] | None = None,
 ) -> AsyncGenerator[Sequence[str], None]:
-    """Connections to every address of ``api.listen`` reach the dispatcher; see :func:`serve`."""
+    """Connections to every address of ``api.listen`` reach the dispatcher; see :func:`serve`.
+
+    With a clock, clients' certificates are looked at for each request.
+    """
+    asked_for = any(isinstance(each, TcpListen) and each.tls and each.tls.client_ca for each in api.listen)
+    handler = while_valid(dispatcher.handle, now) if asked_for and now is not None else dispatcher.handle
     server = ImpatientServer(
-        guarded(dispatcher.handle, known_names(api.listen, api.hosts)),
+        guarded(handler, known_names(api.listen, api.hosts)),
         crowd,
         stalled=partial(count, "stalled"),
         access_log=None,

@@ -7,6 +7,7 @@ from aiohttp import web
 from anyio import Lock, sleep
 
 from auditord.actions import RunRequest, Section
+from auditord.web.answers import SERVER
 from auditord.web.api.listing import NDJSON
 from auditord.web.api.shapes import StoredRecord
 from auditord_hookspecs import Batch, JobChoice, Produced, Record, RunReport, Window
@@ -90,7 +91,7 @@ class EventLines:
     """
 
     def __init__(self, request: web.BaseRequest) -> None:
-        self.answer = web.StreamResponse(headers={"Content-Type": NDJSON})
+        self.answer = web.StreamResponse(headers={"Content-Type": NDJSON, "Server": SERVER})
         self._request = request
         self._fraction = 0.0
         self._said: list[RunEvent] = []

@@ -3,11 +3,13 @@
 import asyncio
 from datetime import timedelta
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
 from aiohttp import web
 
+from auditord.web import hosts
 from auditord.web.connections import ImpatientConnection, ImpatientServer
 from tests.api_server import api_server, record
 
@@ -43,6 +45,46 @@ async def test_a_page_of_another_server_neither_reads_nor_writes(tmp_path: Path,
         assert (await api.ask("POST", "/record", record("a"), headers)).status == 403
         assert (await api.get("/records", **headers)).status == 403
         assert (await api.get("/record/a")).status == 404
+
+
+@pytest.mark.parametrize("origin", ["http://[", "http://[::1", "http://a]b", "//[", "\u00e4"])
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_an_origin_that_is_no_url_is_a_foreign_one(tmp_path: Path, origin: str, method: str) -> None:
+    async with api_server(tmp_path) as api:
+        body = record("a") if method == "POST" else b""
+        assert (await api.ask(method, "/records", body, {"Origin": origin, "Host": "localhost"})).status == 403
+
+
+async def test_a_fault_before_the_dispatcher_is_answered_like_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("a fault of our own")
+
+    monkeypatch.setattr(hosts, "_refusal", fail)
+    async with api_server(tmp_path) as api:
+        answer = await api.get("/records")
+        assert (answer.status, answer.body) == (500, b"Internal Server Error")
+        assert "aiohttp" not in str(answer.headers)
+        with pytest.raises(aiohttp.ClientError):  # a client of AUDITOR takes any answer for success
+            await api.ask("POST", "/record", record("a"))
+
+
+@pytest.mark.parametrize("request_", [b"GET /\x00 HTTP/1.1\r\n\r\n", b"nonsense\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n"])
+async def test_an_error_answer_names_no_program(tmp_path: Path, request_: bytes) -> None:
+    async with api_server(tmp_path) as api:
+        parts = urlsplit(api.url)
+        reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+        writer.write(request_)
+        answer = await reader.read()
+        writer.close()
+        assert answer.startswith(b"HTTP/1.1 400 Bad Request")
+        assert not any(name in answer.lower() for name in (b"python", b"aiohttp"))
+
+
+async def test_streams_name_no_versions(tmp_path: Path) -> None:
+    async with api_server(tmp_path) as api:
+        assert (await api.get("/records")).headers.get("Server") in {None, "auditord"}
 
 
 async def test_a_page_of_our_own_may_ask_unless_its_name_is_borrowed(tmp_path: Path) -> None:
