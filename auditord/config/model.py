@@ -46,6 +46,10 @@ SslMode: TypeAlias = Literal["disable", "allow", "prefer", "require", "verify-ca
 
 _PASSWORD = re.compile(r"(?P<before>postgres(?:ql)?://[^:@/?#]*):(?P<password>[^@/?#]*)(?P<after>@.*)", re.DOTALL)
 
+_PASSWORD_PARAMETER = re.compile(
+    r"(?P<before>postgres(?:ql)?://[^?#]*\?(?:[^#]*&)?)password=(?P<password>[^&#]*)&?(?P<after>.*)", re.DOTALL
+)
+
 
 class ApiSection(Section):
     """The REST interface."""
@@ -141,9 +145,13 @@ class StoreSection(Section):
         if not is_section(values) or not isinstance(values.get("url"), str):
             return values
         found = _PASSWORD.fullmatch(values["url"])
+        if found is not None:
+            return {"password": unquote(found["password"]), **values, "url": found["before"] + found["after"]}
+        found = _PASSWORD_PARAMETER.fullmatch(values["url"])
         if found is None:
             return values
-        return {"password": unquote(found["password"]), **values, "url": found["before"] + found["after"]}
+        url = (found["before"] + found["after"]).rstrip("?&")
+        return {"password": unquote(found["password"]), **values, "url": url}
 
     @model_validator(mode="after")
     def _only_for_postgresql(self) -> "StoreSection":

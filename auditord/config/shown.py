@@ -11,6 +11,9 @@ from auditord.config.model import Configuration
 from auditord.config.printing import Remarks, to_yaml
 
 _PASSWORD_IN_URL = re.compile(r"(?<=://)([^\s:/@]*):[^\s/@]+@")
+_SECRET_PARAMETER = re.compile(
+    r"([?&][^=&\s]*(?:passw|passphrase|secret|token|api_?key)[^=&\s]*=)[^&#\s]+", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,7 @@ class Shown:
 
 def show(configuration: Configuration, document: Document) -> Shown:
     """What may be shown of a configuration; ``document`` says what was written where."""
-    values: dict[str, Any] = _masked(configuration.model_dump(mode="json", by_alias=True, fallback=str))
+    values: dict[str, Any] = without_secrets(configuration.model_dump(mode="json", by_alias=True, fallback=str))
     return Shown(values, {path: str(_source(document, path)) for path in _leaves((), values)})
 
 
@@ -60,10 +63,12 @@ def _source(document: Document, path: Path) -> Any:
     return document.origin(path)
 
 
-def _masked(value: Any) -> Any:
+def without_secrets(value: Any) -> Any:
     """The value with the passwords in URLs masked; secrets are masked already, by their type."""
     if is_section(value):
-        return {key: _masked(each) for key, each in value.items()}
+        return {key: without_secrets(each) for key, each in value.items()}
     if is_list(value):
-        return [_masked(each) for each in value]
-    return _PASSWORD_IN_URL.sub(r"\1:**********@", value) if isinstance(value, str) else value
+        return [without_secrets(each) for each in value]
+    if not isinstance(value, str):
+        return value
+    return _SECRET_PARAMETER.sub(r"\1**********", _PASSWORD_IN_URL.sub(r"\1:**********@", value))

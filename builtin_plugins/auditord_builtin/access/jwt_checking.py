@@ -16,6 +16,9 @@ from auditord_hookspecs import AccessRefused, Authenticate, AuthenticatorContext
 Claims = Mapping[str, Any]  # Any: JSON
 
 _NEEDED: Final = ("exp", "iss", "aud", "sub")
+_UNREADABLE: Final = (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError)
+"""PyJWT's own, and those of what it calls: a deep nest of brackets, a time beyond all numbers."""
+
 _UNCHECKED: Final[dict[str, Any]] = {"verify_signature": False}
 
 
@@ -41,7 +44,7 @@ def _is_from(issuer: str, token: str) -> bool:
     """Whether a token says of itself that it is from this issuer; nothing is proved yet."""
     try:
         return bool(jwt.decode(token, options=_UNCHECKED).get("iss") == issuer)  # type: ignore[arg-type]
-    except jwt.PyJWTError:
+    except _UNREADABLE:
         return False
 
 
@@ -66,7 +69,7 @@ async def _checked(config: JwtConfig, keys: KeyRing, token: str) -> Claims:
             leeway=config.leeway,
             options={"require": list(_NEEDED)},
         )
-    except jwt.PyJWTError as error:
+    except _UNREADABLE as error:
         raise AccessRefused(f"a token of {config.issuer} is refused: {error}") from error
     return claims
 
@@ -83,9 +86,7 @@ def _fits(rule: JwtRule, subject: str, groups: Sequence[str]) -> bool:
 
 
 def _groups(config: JwtConfig, claims: Claims) -> Sequence[str]:
-    """Every group that the token lists, or names alone."""
-    found: list[str] = []
-    for claim in config.group_claims:
-        value = claims.get(claim)
-        found += [value] if isinstance(value, str) else [each for each in value or () if isinstance(each, str)]
-    return found
+    """Every group that the token lists, or names alone; claims of any other form name none."""
+    values = [claims.get(claim) for claim in config.group_claims]
+    listed = (value if isinstance(value, list) else [value] for value in values)
+    return [group for groups in listed for group in groups if isinstance(group, str)]

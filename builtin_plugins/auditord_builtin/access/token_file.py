@@ -112,11 +112,16 @@ class TokenFile:
         Raises:
             TokenFileUnusable: the file cannot be read or written; it is as it was.
         """
+        folder = self._path.parent
         try:
+            folder.mkdir(mode=0o750, parents=True, exist_ok=True)  # the daemon may never have been started
             with _alone(self._path.with_suffix(".lock")):
                 self._replace(msgspec.json.encode(_Content(tuple(change(self.tokens())))))
         except OSError as error:
-            raise TokenFileUnusable(f"the tokens in {self._path} cannot be written: {error}") from error
+            raise TokenFileUnusable(
+                f"the tokens in {self._path} cannot be written: {error.strerror}: run this as the daemon's user, "
+                f"who must be allowed to write to {folder}"
+            ) from error
 
     def _replace(self, content: bytes) -> None:
         new = self._path.with_suffix(".new")

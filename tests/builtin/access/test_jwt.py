@@ -277,3 +277,25 @@ def test_what_is_no_key_set_is_refused(document: Any) -> None:
 
 def test_shared_keys_are_no_keys_of_an_issuer() -> None:
     assert public_keys(key_set()).keys() == {"rsa", "curve"}
+
+
+@pytest.mark.parametrize("value", [5, 0, True, 1.5, {"a": "b"}, [5, None, ["x"]], "", []])
+async def test_groups_of_any_other_form_are_none(tmp_path: Path, value: object) -> None:
+    async with issuer() as url, asking(url, tmp_path) as ask:
+        assert await ask(signed(claims(url, eduperson_entitlement=None, groups=value))) is None
+        assert await ask(signed(claims(url, groups=value))) == Identity("alice", ("reader",))
+
+
+@pytest.mark.parametrize("exp", [1e400, "soon", [1], {}, -1e400])
+async def test_a_time_that_is_none_is_refused(tmp_path: Path, exp: object) -> None:
+    async with issuer() as url, asking(url, tmp_path) as ask:
+        with pytest.raises(AccessRefused):
+            await ask(signed(claims(url, exp=exp)))
+
+
+async def test_a_nest_of_brackets_is_no_token(tmp_path: Path) -> None:
+    part = base64.urlsafe_b64encode(b"[" * 9_000).rstrip(b"=").decode()
+    head = base64.urlsafe_b64encode(b'{"alg":"RS256"}').rstrip(b"=").decode()
+    async with issuer() as url, asking(url, tmp_path) as ask:
+        assert await ask(f"{head}.{part}.x") is None
+        assert await ask(f"{part}.{part}.x") is None

@@ -143,3 +143,19 @@ def test_a_file_that_cannot_be_read_lets_nobody_in(host: FakeCommandContext) -> 
     with pytest.raises(TokenFileUnusable):
         TokenFile(host.state_dir).change(lambda _: [])
     assert (host.state_dir / FILE).read_text() == "{"
+
+
+def test_the_first_token_may_be_made_before_the_first_start(host: FakeCommandContext, tmp_path: Path) -> None:
+    host.state_dir = tmp_path / "not/yet"
+    assert listed(host) == []
+    token = made(host, "kit", "--role", "writer")
+    assert asked(host, token) == [Identity("kit", ("writer",))]
+    assert stat.S_IMODE(host.state_dir.stat().st_mode) & 0o027 == 0
+
+
+def test_a_folder_that_cannot_be_made_is_told_with_the_remedy(host: FakeCommandContext, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    host.state_dir = tmp_path / "file/state"
+    result = run(host, "create", "kit", "--role", "writer")
+    assert isinstance(result.exception, TokenFileUnusable)
+    assert "run this as the daemon's user, who must be allowed to write to" in str(result.exception)

@@ -18,6 +18,8 @@ def section(**values: Any) -> StoreSection:
     [
         ("postgresql://me:ge%3Aheim@db.example:5433/auditord", "postgresql://me@db.example:5433/auditord"),
         ("postgres://me:ge%3Aheim@/auditord?host=/run/pg", "postgres://me@/auditord?host=/run/pg"),
+        ("postgresql://me@db.example/auditord?password=ge%3Aheim", "postgresql://me@db.example/auditord"),
+        ("postgresql://db.example/a?user=me&password=ge%3Aheim&port=1", "postgresql://db.example/a?user=me&port=1"),
     ],
 )
 def test_a_password_in_the_url_becomes_a_secret(url: str, kept: str) -> None:
