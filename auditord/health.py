@@ -79,6 +79,10 @@ class Health:
         """Every instance, in the order of the configuration."""
         return [replace(task, next_run=self._next_run(task.task)) for task in self._tasks.values()]
 
+    def running(self) -> Sequence[str]:
+        """The names of the instances that run at the moment; for any thread."""
+        return [task.task for task in [*self._tasks.values()] if task.running and task.section != "senders"]
+
     def expect(self, task: TaskHealth) -> None:
         """Begin to watch an instance."""
         self._tasks[task.section, task.task] = task

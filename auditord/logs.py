@@ -5,9 +5,10 @@ import logging
 import socket
 import struct
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from time import monotonic
 from typing import Final, Literal, TextIO
 
 from auditord_hookspecs.terminal import escaped, escaped_lines
@@ -43,9 +44,43 @@ def set_up(level: str, form: Literal["text", "json", "journal"], stream: TextIO 
     handler = JournalHandler(JOURNAL_SOCKET, stream) if form == "journal" else logging.StreamHandler(stream)
     if form != "journal":
         handler.setFormatter(TextFormatter() if form == "text" else JsonFormatter())
+    handler.addFilter(FloodFilter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for name, least in _QUIET.items():
         logging.getLogger(name).setLevel(logging.DEBUG if level == "debug" else least)
+
+
+class FloodFilter(logging.Filter):
+    """Leaves out lines of an instance or a library that writes very many; never those of auditord itself.
+
+    Args:
+        clock: seconds from anywhere.
+        most: lines of one source in ``seconds``.
+        seconds: how long is counted.
+    """
+
+    def __init__(self, clock: Callable[[], float] = monotonic, most: int = 1_000, seconds: float = 10.0) -> None:
+        super().__init__()
+        self._clock, self._most, self._seconds = clock, most, seconds
+        self._lines: dict[str, tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the line is written."""
+        source = fields(record).get("task") or record.name.partition(".")[0]
+        if source == "auditord":
+            return True
+        begun, count = self._lines.get(source, (self._clock(), 0))
+        if self._clock() - begun >= self._seconds:
+            self._tell(source, count - self._most, "were left out")
+            begun, count = self._clock(), 0
+        self._lines[source] = begun, count + 1
+        if count == self._most:
+            self._tell(source, 1, f"and more are left out: there were {self._most} within {self._seconds:g} s")
+        return count < self._most
+
+    def _tell(self, source: str, lines: int, what: str) -> None:
+        if lines > 0:
+            logging.getLogger(__name__).warning("log lines of %s: %d %s", source, lines, what)
 
 
 class TextFormatter(logging.Formatter):

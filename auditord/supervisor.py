@@ -26,6 +26,7 @@ from auditord.tasks.instances import Surroundings, collector, jitter, plugin, wh
 from auditord.tasks.observing import count_records, counted_keys, look_at_spool
 from auditord.tasks.running import Listener, Runnable, run_by_the_clock, run_continuously
 from auditord.tasks.watching import RunWatch, log_run
+from auditord.watchdog import watched_process
 from auditord.web import serve
 from auditord.web.access import Gate, opened_gate
 from auditord.web.api.inside import Inside
@@ -68,6 +69,7 @@ async def run(
         async with AsyncExitStack() as stack:
             with notifier.starting():
                 house = await stack.enter_async_context(opened(configuration, hooks, now))
+            stack.enter_context(watched_process(hooks.modules, house.health.running))
             await _live(house, ready, stop, notifier)
 
 

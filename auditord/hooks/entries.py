@@ -1,13 +1,25 @@
 """Where hook modules come from: entry points of installed distributions, the built-in ones like any other."""
 
+import logging
 import traceback
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from importlib.metadata import entry_points
+from threading import Thread
+from typing import Final
 
 from auditord.errors import HookError
 
 GROUP = "auditord.hooks"
+
+SLOW_IMPORT: Final = 10.0
+"""Seconds after which an import is told of."""
+
+LONGEST_IMPORT: Final = 60.0
+"""Seconds after which it has failed."""
+
+_log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +56,34 @@ class HookEntry:
 
         Raises:
             HookError: importing it raised anything but an interrupt, an exit included; the text names the last line.
+                Or it took too long.
         """
         try:
-            return self.load()
+            return _in_time(self.described, self.load)
+        except HookError:
+            raise
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # a guest may raise anything, and must not end the host without its name
             raise HookError(f"{self.described} cannot be imported: {blame(error)}") from error
+
+
+def _in_time(described: HookModule, load: Callable[[], object]) -> object:
+    """Import in a thread: nothing ends an import that hangs, but nobody has to wait for it."""
+    outcome = Future[object]()
+    Thread(target=_load_into, args=(outcome, load), name=f"import of {described.module}", daemon=True).start()
+    if not wait([outcome], SLOW_IMPORT).done:
+        _log.warning("importing %s takes longer than %g s", described, SLOW_IMPORT)
+    if not wait([outcome], LONGEST_IMPORT - SLOW_IMPORT).done:
+        raise HookError(f"{described} cannot be imported: it takes longer than {LONGEST_IMPORT:g} s")
+    return outcome.result()
+
+
+def _load_into(outcome: Future[object], load: Callable[[], object]) -> None:
+    try:
+        outcome.set_result(load())
+    except BaseException as error:  # noqa: BLE001 raised again where the outcome is taken
+        outcome.set_exception(error)
 
 
 def installed_entries() -> Sequence[HookEntry]:

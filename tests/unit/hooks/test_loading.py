@@ -1,5 +1,6 @@
 from collections.abc import AsyncIterator, Callable, Generator, Iterable
 from contextlib import AbstractAsyncContextManager
+from threading import Event
 from types import FunctionType
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from auditord.errors import HookError
-from auditord.hooks import HookEntry, HookModule, installed_entries, load_hooks, survey
+from auditord.hooks import HookEntry, HookModule, entries, installed_entries, load_hooks, survey
 from auditord_hookspecs import (
     Batch,
     CollectorContext,
@@ -81,6 +82,20 @@ def test_built_ins_come_through_the_same_door() -> None:
     names = {(entry.described.name, entry.described.distribution) for entry in installed_entries()}
     assert ("secrets", "auditord") in names
     assert load_hooks([]).modules
+
+
+def test_an_import_that_does_not_end_is_told_and_then_refused(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    end = Event()
+    monkeypatch.setattr(entries, "SLOW_IMPORT", 0.05)
+    monkeypatch.setattr(entries, "LONGEST_IMPORT", 0.2)
+    try:
+        text = refusal(HookEntry(HookModule("slow", "acme_slow", "acme", "1.2"), end.wait))
+    finally:
+        end.set()
+    assert "acme_slow (entry point slow of acme 1.2) cannot be imported: it takes longer than 0.2 s" in text
+    assert "importing acme_slow (entry point slow of acme 1.2) takes longer than 0.05 s" in caplog.text
 
 
 @pytest.mark.parametrize(
