@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -24,8 +25,14 @@ DEADLINE: Final = 420.0
 
 RUNS_OF_REQUEUED: Final = 2
 
-CLUSTER: Final = "testcluster"
-"""What slurm-up calls its cluster."""
+CLUSTER: Final = (
+    os.environ.get("SLURM_TEST_CLUSTER")
+    or subprocess.check_output([Path(__file__).parent / "services/slurm-cluster"], text=True).strip()
+)
+"""What slurm-up calls its cluster: this checkout's own, or one that is shared on purpose."""
+
+FOLDER: Final = Path(os.environ.get("SLURM_TEST_DIR") or f"/var/lib/slurm-test/{CLUSTER}")
+"""Where slurm-up keeps it."""
 
 HOSTILE_NAME: Final = 'näme | "odd"\nline\x1f\x1e{}'
 HOSTILE_COMMENT: Final = "line1\nline2|pipe\n99999|root|\x1f99999\x1e"
@@ -90,6 +97,12 @@ def run_slurm(*argv: str, text: str | None = None) -> str:
     return done.stdout.removesuffix("\n")
 
 
+def running_cluster() -> str | None:
+    """The name of the cluster that answers."""
+    found = re.search(r"^ClusterName\s*=\s*(\S+)", run_slurm("scontrol", "show", "config"), re.MULTILINE)
+    return None if found is None else found[1]
+
+
 def missing_slurm() -> str | None:
     """Why there is no Slurm to test with; None if there is one."""
     if shutil.which("sacct") is None:
@@ -97,8 +110,11 @@ def missing_slurm() -> str | None:
     if os.geteuid() != 0:
         return "only root can submit jobs as several users"
     try:
-        if CLUSTER not in run_slurm("sacctmgr", "-nP", "show", "cluster", "format=cluster").split():
-            return f"this Slurm is not the tests' own (cluster {CLUSTER}), and no place for their jobs"
+        if (found := running_cluster()) != CLUSTER:
+            return (
+                f"cluster {found} is not this checkout's own ({CLUSTER}), and no place for its jobs; if it is another "
+                f"checkout's, SLURM_TEST_CLUSTER={found} shares it"
+            )
         return None if run_slurm("sinfo", "-h", "-p", "gpu") else "Slurm has no partition gpu"
     except subprocess.SubprocessError as error:
         return f"Slurm does not answer ({error}); as root, tests/services/slurm-up starts one"

@@ -15,9 +15,9 @@ from typing import Final
 import pytest
 
 from tests.handing_over import handed_over
-from tests.slurm_jobs import missing_slurm, run_slurm, submit
+from tests.slurm_jobs import FOLDER, missing_slurm, run_slurm, submit
 
-HOOKS: Final = Path("/var/lib/slurm-test/epilogctld.d")
+HOOKS: Final = FOLDER / "epilogctld.d"
 SCRIPT: Final = Path(sys.executable).with_name("auditord-epilog")
 TASKS: Final = 1_000
 
