@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from uuid import UUID
 
-from auditord_builtin.waldur.client import ComponentUsage, Refused, WaldurClient, WaldurError
+from auditord_builtin.waldur.client import ComponentUsage, DateIgnored, Refused, WaldurClient, WaldurError
 from auditord_builtin.waldur.dates import Amounts, DateCheck
 from auditord_builtin.waldur.isolation import Isolation
 from auditord_builtin.waldur.outcomes import MonthOutcome, ResourceProgress
@@ -68,8 +68,15 @@ class _TotalWriting:
             if self._isolation.stopped is not None:
                 return
             if resource.written:
-                await self._dates.settle(answered=True)
+                await self._verify(resource)
                 return
+
+    async def _verify(self, resource: ResourceProgress) -> None:
+        try:
+            await self._dates.settle(answered=True)
+        except DateIgnored:
+            resource.written = {}
+            raise
 
     async def _first_total(self, resource: ResourceProgress) -> bool:
         if not (amounts := self._amounts(resource)):

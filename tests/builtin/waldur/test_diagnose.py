@@ -76,7 +76,7 @@ def test_everything_that_can_be_odd(site: Site) -> None:
         "one": ("other", "OK"),
         "again": ("Other", "OK"),
         "empty": ("", "OK"),
-        "idle": ("acct7", "OK"),
+        "idle": ("acct7", "Erred"),
     }
     waldur.users = ["bob", ":Requested"]
     waldur.has_bulk = False
@@ -95,6 +95,7 @@ def test_everything_that_can_be_odd(site: Site) -> None:
         "ok    resources   4, of 2 accounts",
         "note  resources   without backend_id, never reported: empty",
         "FAIL  resources   several have one backend_id, none of which is reported: other",
+        "note  resources   in state Erred, of which Waldur takes no usage: acct7",
         "note  resources   without usage in the reported months: other, acct7",
         "note  accounts    with usage and no resource, never reported: acct1",
         "ok    users       1 of the offering have a username, 1 have none yet",

@@ -157,6 +157,20 @@ def test_the_token_may_come_from_a_file(site: Site, tmp_path: Path) -> None:
     assert {made.authorization for made in site.waldur.requests} == {f"Token {STAFF_TOKEN}"}
 
 
+def test_a_month_that_is_denied_does_not_keep_the_others_out(site: Site) -> None:
+    site.waldur.fail("GET /api/marketplace-component-user-usages/", Fault(403, body=b"{}"))
+    result = site.load()
+    assert result.exit_code == 1
+    assert "❌ Failed to process 2025-12: GET /api/marketplace-component-user-usages/ was answered 403" in result.output
+    assert "✅ Completed processing 2026-01" in result.output
+
+
+def test_a_token_that_is_no_more_valid_ends_the_loading(site: Site) -> None:
+    site.waldur.fail("GET /api/marketplace-component-user-usages/", Fault(401, body=b"{}"))
+    result = site.load()
+    assert "   2026-01: not tried, see above\n" in result.output
+
+
 def test_an_old_server_ends_it_all_after_one_amount(site: Site) -> None:
     site.waldur.knows_dates = False
     result = site.load()

@@ -1,6 +1,6 @@
 """``auditord waldur report``, ``explain`` and ``compare``."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -187,6 +187,18 @@ def test_report_dry_run_prints_the_requests(waldur: FakeWaldur) -> None:
     assert result.exit_code == 0, result.exception
     assert waldur.asked("POST") == []
     assert '"8.75"' in result.output
+
+
+def test_report_from_sacct(waldur: FakeWaldur) -> None:
+    waldur.components = {"cpu": "usage"}
+
+    def sacct(argv: Sequence[str]) -> bytes:
+        return b"physics|cpu=2|01:00:00|alice\n" if "--starttime=2026-03-01T00:00:00" in argv else b""
+
+    context = FakePluginContext(moment=NOW, commands=sacct)
+    result = run("report", "--once", "--source", "sacct", context=context, **access(waldur))
+    assert result.exit_code == 0, result.exception
+    assert waldur.totals("2026-03") == {("physics", "cpu"): "2.00"}
 
 
 def test_report_lets_figures_fall_when_asked(waldur: FakeWaldur) -> None:

@@ -90,6 +90,8 @@ def accounts(config: WaldurConfig, resources: Sequence[Resource], used: Used) ->
     yield (ok if by_account else fail)("resources", f"{len(resources)}, of {len(by_account)} accounts")
     if nameless:
         yield note("resources", f"without backend_id, never reported: {listed(each.name for each in nameless)}")
+    if erred := [account for account, those in by_account.items() if not all(each.takes_usage for each in those)]:
+        yield note("resources", f"in state Erred, of which Waldur takes no usage: {listed(erred)}")
     if left_out := [account for account in by_account if not config.selects(account)]:
         yield note("resources", f"left out by account_prefixes: {listed(left_out)}")
     if twice := [account for account, those in by_account.items() if len(those) > 1]:
