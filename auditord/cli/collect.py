@@ -27,7 +27,7 @@ from auditord_hookspecs.wire import encode_record
 )
 @click.option("--from", "start", type=INSTANT, help="Collect the jobs that ended then or later.")
 @click.option("--to", "stop", type=INSTANT, help="… and earlier than this; now, if not given.")
-@click.option("--job-id", help="Collect one job again, such as 42.0; not every kind knows single jobs.")
+@click.option("--job-id", help="Collect one job again, such as 42 or 42.0; not every kind knows single jobs.")
 @click.option("--schedd", help="Where the job of --job-id ran (HTCondor); all are asked, if not given.")
 @click.option("--replace", is_flag=True, help="Overwrite what is stored of these jobs; it stays in their history.")
 @click.option("--dry-run", is_flag=True, help="Print the records as NDJSON instead of keeping them.")

@@ -5,7 +5,7 @@ that what a collector should not have made is set aside alone and the rest of it
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
@@ -77,12 +77,13 @@ class SetAside:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A batch as it will be written."""
+    """A batch as it will be written; ``settled`` are the source ids of the jobs that its rows are of."""
 
     rows: Sequence[Row] = ()
     set_aside: Sequence[SetAside] = ()
     oversized: int = 0
     checkpoint: bytes | None = None
+    settled: Collection[str] = ()
     seen: Mapping[str, datetime] = field(default_factory=dict[str, datetime])
     pending: Mapping[str, bytes | None] = field(default_factory=dict[str, bytes | None])
 
@@ -100,11 +101,13 @@ def prepare(
         TypeError: checkpoint or pending values are no JSON (a fault of the collector, so nothing of the batch counts).
     """
     provenance = Provenance(received_at, principal=f"task:{task}")
+    settled = set[str]()
     rows, set_aside = list[Row](), [_job_row(task, job.source_id, job.raw, job.reason) for job in batch.quarantined]
     for item in batch.records:
         produced = item if isinstance(item, Produced) else Produced(item)
         try:
             rows.append(record_row(operation, produced, provenance, transform))
+            settled.update([produced.source_id] if produced.source_id is not None else [])
         except _BROKEN as error:
             set_aside.append(_record_row(task, produced, error))
     return Prepared(
@@ -112,6 +115,7 @@ def prepare(
         set_aside=set_aside,
         oversized=sum(len(row.body) > MAX_CLIENT_OBJECT_BYTES for row in rows),
         checkpoint=None if batch.checkpoint is None else to_json(batch.checkpoint),
+        settled=settled,
         seen=batch.seen,
         pending={key: None if value is None else to_json(value) for key, value in batch.pending.items()},
     )

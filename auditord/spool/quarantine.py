@@ -1,8 +1,9 @@
 """The quarantine's SQL: each function is one piece of work inside somebody's transaction."""
 
 import hashlib
+import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -39,6 +40,11 @@ _OLDEST_BODY: Final = """
     SELECT quarantine_id, size FROM quarantine INDEXED BY quarantine_bodies WHERE stage = 'body'
     ORDER BY quarantined_at, quarantine_id
 """
+# One parameter for all ids: SQLite limits how many a statement may have.
+_SETTLE_JOBS: Final = """
+    DELETE FROM quarantine
+    WHERE stage = 'job' AND task = ?1 AND variant = x'' AND source_id IN (SELECT value FROM json_each(?2))
+"""
 _COUNT: Final = "INSERT INTO counter VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = value + excluded.value"
 
 
@@ -61,6 +67,12 @@ def _variant(thing: SetAside) -> bytes:
         return b""  # a source's own id tells its jobs apart, and a body's id is its digest
     told = f"{thing.operation}\0{thing.alternate_id}\0".encode()
     return hashlib.blake2b(told + thing.raw, digest_size=16).digest()
+
+
+def settle_jobs(connection: sqlite3.Connection, task: str, source_ids: Collection[str]) -> None:
+    """Forget jobs of a collector that have made their records after all."""
+    if source_ids:
+        connection.execute(_SETTLE_JOBS, (task, json.dumps(list(source_ids))))
 
 
 def keep_body(connection: sqlite3.Connection, body: SetAside, now: datetime, max_count: int, max_bytes: int) -> None:

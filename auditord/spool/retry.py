@@ -1,6 +1,5 @@
 """A second chance for what is in quarantine, after somebody has mended the cause."""
 
-import json
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -55,7 +54,7 @@ def _converted(entry: QuarantineEntry, convert: Convert | None, provenance: Prov
             f"quarantine entry {entry.quarantine_id}: {entry.task} is not configured any more, or its kind cannot "
             "convert again; collect the period once more, then discard the entry"
         )
-    made = convert(json.loads(entry.raw))
+    made = convert(entry.raw_json)
     if made is None:
         return []
     produced = made if isinstance(made, Produced) else Produced(made)

@@ -14,6 +14,7 @@ def keep(
 ) -> int:
     """Keep a collector's batch; returns how many of its records are new to the queue."""
     queued = queue.put(connection, prepared.rows, destinations)
+    quarantine.settle_jobs(connection, task, prepared.settled)
     quarantine.set_aside(connection, prepared.set_aside, now)
     memory.remember(connection, task, prepared.seen, now)
     memory.carry(connection, task, prepared.pending)

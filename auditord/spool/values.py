@@ -1,10 +1,11 @@
 """What the spool hands out."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
 from auditord_hookspecs import Entry, Provenance
 
@@ -105,6 +106,11 @@ class QuarantineEntry:
     provenance: Provenance | None = None
     route: str | None = None
     limits: bytes | None = None
+
+    @property
+    def raw_json(self) -> Any:  # Any: what a collector gave away
+        """The raw input of a job, decoded."""
+        return json.loads(self.raw)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,14 @@ from auditord.config.kinds import InstalledKinds
 from auditord.config.model import Configuration, kind_of
 from auditord.contexts.lent import SpoolCollectorContext, Watching, environment_of
 from auditord.errors import UnknownInstance, UnsuitableRequest
-from auditord.spool import Enqueued, Stage, retry
+from auditord.spool import Enqueued
 from auditord.spool.encoding import Operation
-from auditord.spool.retry import Convert
 from auditord.tasks.collecting import Keep, collect
 from auditord.tasks.instances import Surroundings, plugin
+from auditord.tasks.retrying import Retries
 from auditord.tasks.running import Listener, Runnable, Tally, run_once
 from auditord.tasks.turn import Turn
-from auditord_hookspecs import AuditordError, Batch, InstanceConfig, RunReport
+from auditord_hookspecs import Batch, InstanceConfig, RunReport
 
 TIMEOUT: Final = timedelta(days=7)
 """Of a run on demand: whoever asked for years of data wants them, and can interrupt."""
@@ -55,7 +55,7 @@ class OnDemand:
         self._around = around
         self._spool = around.spool
         self._destinations = around.destinations
-        self._stores = stores
+        self._retries = Retries(configuration, kinds.collectors, around, stores=stores, turns=turns)
         self._turns = turns
         self._collectors = collectors
         self._plugins = plugins
@@ -143,23 +143,7 @@ class OnDemand:
 
     async def retry(self, ids: Sequence[int]) -> Retried:
         """Give entries a second chance, each on its own."""
-        queued, failed = 0, dict[int, str]()
-        for number in ids:
-            entry = await self._spool.quarantine_get(number)
-            if entry is None:
-                failed[number] = "there is no such entry"
-                continue
-            try:
-                where = self._stores if entry.stage is Stage.BODY else self._destinations
-                queued += await retry(self._spool, entry, self._convert(entry.task), where)
-            except (AuditordError, ValueError, LookupError) as error:
-                failed[number] = str(error)
-        return Retried(queued, len(ids) - len(failed), failed)
-
-    def _convert(self, task: str) -> Convert | None:
-        config = self._configuration.collectors.get(task)
-        convert = None if config is None else self._kinds.collectors[kind_of(config)].convert
-        return None if convert is None else lambda raw: convert(config, raw)
+        return await self._retries.retry(ids)
 
     async def discard(self, ids: Sequence[int]) -> int:
         """Forget entries; returns how many there were."""

@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from auditord_hookspecs.access import AuthenticatorKind
 from auditord_hookspecs.config import InstanceConfig
-from auditord_hookspecs.contexts import CollectorContext, PluginContext, SenderContext
+from auditord_hookspecs.contexts import CollectorContext, JobChoice, PluginContext, SenderContext
 from auditord_hookspecs.entries import Entry
 from auditord_hookspecs.records import Record
 from auditord_hookspecs.transforms import TransformKind
@@ -31,11 +31,14 @@ class Produced:
         alternate_id: the id to use instead when the plain one already belongs to another run (another start time).
         replaces: the source has changed its account of this run: whatever is stored of it, under either id, is
             overwritten (and kept as a former version).
+        source_id: what the batch system calls the job, as in :class:`Quarantined`: an entry of it in quarantine is
+            settled by this record.
     """
 
     record: Record
     alternate_id: str | None = None
     replaces: bool = False
+    source_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,9 @@ class CollectorKind(Generic[C]):
             record under today's configuration. Raises :class:`InvalidRecord` with what is still wrong.
         import_config: turns one of AUDITOR's configuration files for this kind into ours, or None if it is not one.
         one_job: ``collect`` understands ``context.job``; requests for one job of other kinds are refused.
+        job_of: the job of a quarantined raw value, or None if it names none: where ``convert`` fails on a retry, the
+            source is asked for it again. Needs ``one_job``.
+        jobs_at_once: how many jobs ``context.job`` may name, separated by commas.
         prefix: the record-id prefix of an instance; two instances with one prefix are refused.
         demo: options of an instance that replays recorded real output and so needs no source, for ``auditord demo``.
     """
@@ -102,6 +108,8 @@ class CollectorKind(Generic[C]):
     convert: Callable[[C, Json], Record | Produced | None] | None = None
     import_config: Callable[[Mapping[str, Any]], "ImportedConfig | None"] | None = None
     one_job: bool = False
+    job_of: Callable[[Json], JobChoice | None] | None = None
+    jobs_at_once: int = 1
     prefix: Callable[[C], str] | None = None
     demo: Callable[[], Mapping[str, Any]] | None = None
 

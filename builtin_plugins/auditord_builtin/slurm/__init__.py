@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from datetime import timedelta
 
-from auditord_builtin.slurm.collecting import collect
+from auditord_builtin.slurm.collecting import JOBS_AT_ONCE, collect
 from auditord_builtin.slurm.config import SlurmConfig
-from auditord_builtin.slurm.conversion import convert
+from auditord_builtin.slurm.conversion import convert, job_of
 from auditord_builtin.slurm.demo import replay
 from auditord_builtin.slurm.epilog import SLURM_EPILOG, SlurmEpilogConfig
 from auditord_builtin.slurm.importing import import_config
@@ -21,6 +21,9 @@ SLURM = CollectorKind(
     timeout=timedelta(hours=1),
     convert=convert,
     import_config=import_config,
+    one_job=True,
+    job_of=job_of,
+    jobs_at_once=JOBS_AT_ONCE,
     prefix=lambda config: config.record_prefix,
     demo=replay,
 )

@@ -1,20 +1,27 @@
 """The collector's run: parts of accounting, of which the last batch moves the checkpoint."""
 
+import re
 from collections.abc import AsyncGenerator, Collection
 from contextlib import aclosing
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from anyio import to_thread
 
 from auditord_builtin.slurm.checkpoint import Checkpoint
 from auditord_builtin.slurm.config import JobsConfig, SlurmConfig
 from auditord_builtin.slurm.judging import Found, find_runs, judge_runs
-from auditord_builtin.slurm.query import ended_jobs, jobs_of_all_states, running_jobs, stream_query
+from auditord_builtin.slurm.merge import reads_steps
+from auditord_builtin.slurm.query import Query, ended_jobs, jobs_of_all_states, running_jobs, stream_query
 from auditord_builtin.slurm.reading import Read, read_period
 from auditord_builtin.slurm.waiting import Waiting
-from auditord_hookspecs import Batch, CollectorContext, Window
+from auditord_hookspecs import AuditordError, Batch, CollectorContext, JobChoice, Window
 
+JOBS_AT_ONCE = 200
+"""Jobs that sacct is asked for by their ids at a time."""
+
+_JOB_ID = re.compile(r"[0-9]+(_[0-9]+|\+[0-9]+)?")
+_EPOCH = datetime(1970, 1, 2, tzinfo=UTC)  # a start of 0 would mean none to sacct
 _MARGIN = timedelta(days=1)
 _OPEN_REMEMBERED = timedelta(days=30)
 """How long it is known that a running job has its open record; after that it is sent again, which changes nothing."""
@@ -26,7 +33,10 @@ async def collect(config: SlurmConfig, context: CollectorContext) -> AsyncGenera
     Raises:
         CommandFailed: sacct did not do what it should; what was not read is read by the next run.
     """
-    batches = _collect_new(config, context) if context.window is None else collect_again(config, context)
+    if context.job is not None:
+        batches = collect_jobs(config, context, context.job)
+    else:
+        batches = _collect_new(config, context) if context.window is None else collect_again(config, context)
     async with aclosing(batches):
         async for batch in batches:
             yield batch
@@ -50,6 +60,22 @@ async def collect_again(config: JobsConfig, context: CollectorContext) -> AsyncG
             yield read.batch
             if read.until is not None:
                 context.report_progress((read.until - period.start) / (period.stop - period.start))
+
+
+async def collect_jobs(config: JobsConfig, context: CollectorContext, choice: JobChoice) -> AsyncGenerator[Batch, None]:
+    """Account for all finished runs of jobs, separated by commas, whether they have been seen or not; no checkpoint.
+
+    Raises:
+        AuditordError: these are no ids of jobs.
+        CommandFailed: sacct did not do what it should.
+    """
+    jobs = choice.job_id.split(",")
+    if not all(map(_JOB_ID.fullmatch, jobs)):
+        raise AuditordError(f"{choice.job_id!r} is no job: write its id, such as 42, 42_7 or 42+1; several with commas")
+    ever = Window(_EPOCH, context.now() + timedelta(seconds=1))
+    async with aclosing(stream_query(config, context, Query(ever, (), reads_steps(config), jobs))) as tables:
+        async for table in tables:
+            yield await judge(config, context, find_runs(table, ever), (), _remembered(config, context))
 
 
 async def _collect_new(config: SlurmConfig, context: CollectorContext) -> AsyncGenerator[Batch, None]:

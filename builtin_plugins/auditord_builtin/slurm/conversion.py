@@ -6,10 +6,10 @@ from datetime import datetime
 from typing import Any
 
 from auditord_builtin.slurm.config import JobFilter, JobsConfig
-from auditord_builtin.slurm.merge import merge_rows, reads_steps
+from auditord_builtin.slurm.merge import extra_columns, merge_rows, reads_steps
 from auditord_builtin.slurm.states import CONTINUED, ELSEWHERE, ENDED, REQUEUED, parse_state
 from auditord_builtin.slurm.table import FIRST_COLUMN, LAST_COLUMN, Run
-from auditord_hookspecs import InvalidRecord, Produced, Quarantined, Record
+from auditord_hookspecs import InvalidRecord, JobChoice, Produced, Quarantined, Record
 from auditord_hookspecs.mapping import Row, build_components, build_meta, find_site, is_missing, parse_instant
 
 ID_COLUMNS = (
@@ -79,12 +79,12 @@ def convert_run(config: JobsConfig, run: Run) -> Converted | Skipped | Quarantin
         reason = _reason_to_skip(config, run)
         return Skipped(reason) if reason else _converted(config, run)
     except (InvalidRecord, KeyError) as error:
-        return Quarantined(source_id(run), raw_of(run), _explained(error))
+        return Quarantined(source_id(run), raw_of(run, steps_asked=reads_steps(config)), _explained(error))
 
 
 def _explained(error: InvalidRecord | KeyError) -> str:
     if isinstance(error, KeyError):
-        return f"column {error} was not asked for when this job was read; collect its period again"
+        return f"column {error} was not asked of sacct then; retry asks for this job again"
     return str(error)
 
 
@@ -157,7 +157,8 @@ def _converted(config: JobsConfig, run: Run) -> Converted:
     )
     # The row of a run whose owner requeues it after its end gets another state and a later end: the run may be stored
     # already, under the plain id.
-    return Converted(Produced(record, plain if own else alternate, replaces=state == REQUEUED), labels.left_out)
+    other = plain if own else alternate
+    return Converted(Produced(record, other, state == REQUEUED, source_id(run)), labels.left_out)
 
 
 def _parse_start(run: Run) -> datetime:
@@ -181,9 +182,10 @@ def _owners(row: Row) -> Mapping[str, tuple[str]]:
     return {name: (value,) for name, value in owners.items() if value}
 
 
-def raw_of(run: Run) -> Any:  # Any: JSON for the quarantine
-    """The rows of a run as JSON; :func:`run_from_raw` reads it back."""
-    return {"allocation": dict(run.allocation), "steps": [dict(step) for step in run.steps]}
+def raw_of(run: Run, *, steps_asked: bool) -> Any:  # Any: JSON for the quarantine
+    """The rows of a run as JSON, and whether it has all its steps; :func:`run_from_raw` reads it back."""
+    steps = [dict(step) for step in run.steps]
+    return {"allocation": dict(run.allocation), "steps": steps, "steps_asked": steps_asked or bool(steps)}
 
 
 def run_from_raw(raw: Any) -> Run:  # Any: JSON from the quarantine
@@ -204,7 +206,31 @@ def convert(config: JobsConfig, raw: Any) -> Produced | None:  # Any: JSON from 
     Raises:
         InvalidRecord: what is still wrong.
     """
-    judged = convert_run(config, run_from_raw(raw))
+    run = run_from_raw(raw)
+    _check_columns(config, run)
+    judged = convert_run(config, run)
     if isinstance(judged, Quarantined):
         raise InvalidRecord(judged.reason)
+    # Earlier versions did not note whether steps were asked for.
+    if isinstance(judged, Converted) and reads_steps(config) and not raw.get("steps_asked", bool(run.steps)):
+        raise InvalidRecord("its steps were not asked of sacct then; retry asks for this job again")
     return judged.produced if isinstance(judged, Converted) else None
+
+
+def _check_columns(config: JobsConfig, run: Run) -> None:
+    """Return if the run was read with every column that today's configuration needs; a missing one is no empty one.
+
+    Raises:
+        InvalidRecord: it was not.
+    """
+    wanted = (*config.columns, *extra_columns(config.columns))
+    if missing := [repr(column) for column in wanted if column not in run.allocation]:
+        raise InvalidRecord(f"column {', '.join(missing)} was not asked of sacct then; retry asks for this job again")
+
+
+def job_of(raw: Any) -> JobChoice | None:  # Any: JSON from the quarantine
+    """The job of a quarantined run; None for a line of output that belongs to none."""
+    try:
+        return JobChoice(run_from_raw(raw).allocation[FIRST_COLUMN])
+    except (InvalidRecord, KeyError):
+        return None

@@ -7,8 +7,18 @@ import pytest
 
 from auditord.testing import FakeCollectorContext
 from auditord_builtin.slurm import SLURM, SlurmConfig
+from auditord_builtin.slurm.conversion import convert, job_of
 from auditord_builtin.slurm.states import ENDED, parse_state
-from auditord_hookspecs import AuditordError, Batch, CommandFailed, Produced, Record, Window
+from auditord_hookspecs import (
+    AuditordError,
+    Batch,
+    CommandFailed,
+    InvalidRecord,
+    JobChoice,
+    Produced,
+    Record,
+    Window,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -40,6 +50,8 @@ class Sacct:
             datetime.fromisoformat(options[name]).replace(tzinfo=UTC).timestamp() for name in ("starttime", "endtime")
         )
         state = parse_state(job["State"])
+        if "jobs" in options and job["JobID"] not in options["jobs"].split(","):
+            return False
         if "state" in options:
             asked = {
                 ENDED.get(short, {"R": "RUNNING", "S": "SUSPENDED"}.get(short)) for short in options["state"].split(",")
@@ -313,3 +325,53 @@ async def test_labels_that_are_left_out_are_logged(caplog: pytest.LogCaptureFixt
     sacct.add("1", NOW - HOUR, Comment="no json")
     await run(config(meta=[{"name": "c", "key": "Comment", "key_type": "Json"}]), context(sacct))
     assert "slurm-1: meta c: Comment: 'no json' is not a JSON object" in caplog.text
+
+
+MAX_RSS = [{"name": "MaxRSS", "key": "MaxRSS", "key_type": "Size", "optional": True}]
+
+
+async def test_a_job_whose_column_was_not_asked_for_is_fetched_by_its_id() -> None:
+    """The commonest mistake: a component of a wrong column; the raw input holds only what was asked for then."""
+    sacct = Sacct()
+    for name in ("7", "8_4", "9"):
+        sacct.add(name, NOW - HOUR, ReqCPUS="60", NCPUS="")
+    at = context(sacct)
+    assert await run(config(components=[{"name": "Cores", "key": "NCPUS"}]), at) == []
+    jobs = {job.source_id: job.raw for batch in at.kept for job in batch.quarantined}
+    assert len(jobs) == 3
+    mended = config(components=[{"name": "Asked", "key": "ReqCPUS"}])
+    choices = [job_of(raw) for raw in jobs.values()]
+    for raw in jobs.values():
+        with pytest.raises(InvalidRecord, match="'ReqCPUS' was not asked of sacct then"):
+            convert(mended, raw)
+    assert [choice.job_id for choice in choices if choice] == ["7", "8_4", "9"]
+    again = context(sacct, job=JobChoice("7,8_4"), checkpoint={"of": "another run"})
+    await run(mended, again)
+    [batch] = again.kept
+    assert sacct.calls[-1]["jobs"] == "7,8_4"
+    assert sacct.calls[-1]["starttime"].startswith("1970-01-02")
+    produced = [each for each in batch.records if isinstance(each, Produced)]
+    assert {each.source_id for each in produced} == {name for name in jobs if "/9/" not in name and "/9@" not in name}
+    assert [each.record.components[0].amount for each in produced] == [60, 60]
+    assert batch.checkpoint is None
+
+
+async def test_steps_that_were_not_asked_for_are_no_reason_to_leave_a_component_out() -> None:
+    sacct = Sacct()
+    sacct.add("7", NOW - HOUR, NCPUS="")
+    at = context(sacct)
+    await run(config(components=[{"name": "Cores", "key": "NCPUS"}]), at)
+    [job] = [job for batch in at.kept for job in batch.quarantined]
+    raw = {**job.raw, "allocation": {**job.raw["allocation"], "NCPUS": "1", "MaxRSS": ""}}
+    with pytest.raises(InvalidRecord, match="steps were not asked of sacct then"):
+        convert(config(components=MAX_RSS), raw)
+
+
+@pytest.mark.parametrize("job_id", ["--version", "7;8", "", "a"])
+async def test_what_is_no_job_id_is_not_given_to_sacct(job_id: str) -> None:
+    with pytest.raises(AuditordError, match="no job"):
+        await run(config(), context(Sacct(), job=JobChoice(job_id)))
+
+
+def test_a_stray_line_names_no_job() -> None:
+    assert job_of({"line": "what is this"}) is None

@@ -267,7 +267,7 @@ def test_what_is_quarantined_can_be_tried_again_under_another_configuration() ->
 
 
 def test_a_column_that_was_not_read_is_named_on_retry() -> None:
-    raw = raw_of(run())
+    raw = raw_of(run(), steps_asked=True)
     del raw["allocation"]["NCPUS"]
     with pytest.raises(InvalidRecord, match="NCPUS"):
         convert(config(), raw)

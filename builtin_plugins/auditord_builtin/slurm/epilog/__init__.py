@@ -3,6 +3,8 @@
 from datetime import timedelta
 from typing import Final
 
+from auditord_builtin.slurm.collecting import JOBS_AT_ONCE
+from auditord_builtin.slurm.conversion import job_of
 from auditord_builtin.slurm.epilog.collecting import collect, convert
 from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
 from auditord_builtin.slurm.epilog.importing import import_config
@@ -18,5 +20,8 @@ SLURM_EPILOG: Final = CollectorKind(
     timeout=timedelta(hours=1),
     convert=convert,
     import_config=import_config,
+    one_job=True,
+    job_of=job_of,
+    jobs_at_once=JOBS_AT_ONCE,
     prefix=lambda config: config.record_prefix,
 )

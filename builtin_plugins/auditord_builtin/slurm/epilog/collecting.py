@@ -1,13 +1,14 @@
 """The collector's run: from notes to batches; a note is removed when its batch is durable."""
 
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
 from anyio import to_thread
 
-from auditord_builtin.slurm.collecting import collect_again, judge
+from auditord_builtin.slurm.collecting import collect_again, collect_jobs, judge
 from auditord_builtin.slurm.conversion import convert as convert_job
 from auditord_builtin.slurm.epilog.asking import ADVICE, Settled, ask_sacct, ask_scontrol
 from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
@@ -28,11 +29,15 @@ async def collect(config: SlurmEpilogConfig, context: CollectorContext) -> Async
     Raises:
         AuditordError: the folder is missing, or Slurm does not answer; the notes stay where they are.
     """
-    if context.window is not None and not config.sacct:
-        raise AuditordError("a period can only be collected again by sacct, and the configuration says sacct: []")
-    if context.window is not None:
-        async for batch in collect_again(config, context):
-            yield batch
+    if context.window is not None or context.job is not None:
+        if not config.sacct:
+            raise AuditordError(
+                "a period or a job can only be collected again by sacct, and the configuration says sacct: []"
+            )
+        again = collect_again(config, context) if context.job is None else collect_jobs(config, context, context.job)
+        async with aclosing(again):
+            async for batch in again:
+                yield batch
         return
     notes, broken = await _look(config, context)
     if broken:
