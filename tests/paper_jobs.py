@@ -11,7 +11,8 @@ from fractions import Fraction
 from typing import Final
 
 from auditord_builtin.htcondor import HTCondorConfig
-from auditord_builtin.htcondor.conversion import Converted, convert_row
+from auditord_builtin.htcondor.ads import JobAd
+from auditord_builtin.htcondor.conversion import Converted, convert_ad
 from auditord_hookspecs import Record
 
 PER_MONTH: Final = 1_700_000
@@ -96,7 +97,7 @@ class Job:
 
     def record(self) -> Record:
         """What the collector makes of it."""
-        converted = convert_row(COLLECTOR, self.row())
+        converted = convert_ad(COLLECTOR, JobAd(self.row()))
         assert isinstance(converted, Converted), converted
         return converted.record
 

@@ -1,21 +1,74 @@
-"""From a ClassAd to a row of texts: attributes are looked up, expressions evaluated by HTCondor's own ``classad2``."""
+"""ClassAds as text: their attributes are told apart and literals are read; nothing is evaluated here.
 
-import importlib
+An attribute is an expression that its job's owner may have written. A literal means itself in every form; for all else
+see :mod:`auditord_builtin.htcondor.evaluation`.
+"""
+
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, Literal
 
-import msgspec
-
-from auditord_hookspecs import AuditordError, InvalidRecord
+from auditord_hookspecs import InvalidRecord
 from auditord_hookspecs.mapping import Row
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_REFERENCE: Final = re.compile(r'"(?:[^"\\]|\\.)*"|([A-Za-z_][A-Za-z0-9_]*)')
-_EXPRESSION: Final = re.compile(r"/Expr\((.*)\)/", re.DOTALL)
+_LINE: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_.]*)[ \t]*=[ \t]*(.*)", re.DOTALL)
+_REFERENCE: Final = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)|([A-Za-z_][A-Za-z0-9_]*)', re.DOTALL)
 _BANNER: Final = b"***"
 
-Ad = Mapping[str, Any]  # Any: what JSON holds
+# Literals in the form of history files: a quotation mark in a string has a backslash before it, all else is itself.
+_STRING: Final = re.compile(r'"((?:[^"]|(?<=\\)")*)"')
+_INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
+_REAL: Final = re.compile(r"-?[0-9]{1,30}\.[0-9]{1,30}(?:[eE][+-]?[0-9]{1,2})?")
+_WORDS: Final[Mapping[str, str]] = {"true": "true", "false": "false", "undefined": "", "error": ""}
+
+# -json escapes the slashes of an expression, "\/Expr(1 + 1)\/", and no others. No text holds NUL.
+_MARKED: Final = re.compile(r'(?<!\\)"\\/Expr\(')
+_MARK: Final = "\0Expr("
+_MARK_END: Final = ")/"
+_JSON_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*+"|[{}]', re.DOTALL)
+
+Form = Literal["line", "value", "expression"]
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """An attribute of an ad.
+
+    Args:
+        name: as it is written; ClassAds know no case.
+        form: what the source is: a line of a history file, a literal of JSON, an expression as JSON has it.
+        source: the line, the literal, the expression.
+        text: what a row holds of it, if it is a literal; empty for undefined and error.
+        refers: the expression in which other attributes may be named; empty for literals.
+    """
+
+    name: str
+    form: Form
+    source: Any  # Any: JSON
+    text: str | None
+    refers: str = ""
+
+
+Attributes = Mapping[str, Attribute]
+"""By their names in lower case."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobAd:
+    """One ad of a history.
+
+    Args:
+        row: the texts of the columns; of an ad that was refused, of those that are literals.
+        text: the whole ad, if it was refused.
+        reason: why it was.
+    """
+
+    row: Row
+    text: str = ""
+    reason: str | None = None
 
 
 def references(columns: Sequence[str]) -> list[str]:
@@ -24,106 +77,101 @@ def references(columns: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(name for name in found if name))
 
 
-def row_of_json(ad: Ad, columns: Sequence[str]) -> Row:
-    """The texts of the columns, from one ad as ``-json`` prints it: expressions are ``/Expr(…)/`` there.
+def is_name(column: str) -> bool:
+    """Whether a column is an attribute alone."""
+    return _NAME.fullmatch(column) is not None
+
+
+def reached(attributes: Attributes, columns: Sequence[str]) -> list[str]:
+    """The names, in lower case, of all that the columns refer to, directly or through other attributes."""
+    found: dict[str, None] = {}
+    waiting = [name.lower() for name in references(columns)]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found[name] = None
+            attribute = attributes.get(name)
+            waiting += [each.lower() for each in references([attribute.refers])] if attribute else []
+    return list(found)
+
+
+def parse_ad(text: str) -> Attributes:
+    """The attributes of an ad in either form: lines of ``Name = expression``, or an object of JSON.
 
     Raises:
-        AuditordError: an expression must be evaluated, and ``classad2`` is not installed.
+        InvalidRecord: it is neither.
     """
-    simple = {name.lower(): value for name, value in ad.items()}  # ClassAd names have no case
-    found = [simple.get(column.lower()) for column in columns]
-    if all(_NAME.fullmatch(column) and not _is_expression(value) for column, value in zip(columns, found, strict=True)):
-        return _known({column: _text(value) for column, value in zip(columns, found, strict=True)})
-    return row_of_ad(_from_json(ad), columns)
+    found = _of_json(text) if text.lstrip().startswith("{") else _of_lines(text)
+    if not found:
+        raise InvalidRecord("this is no ClassAd: it has no attribute")
+    return {attribute.name.lower(): attribute for attribute in found}
 
 
-def _is_expression(value: Any) -> bool:  # Any: what JSON holds
-    # A nested ad is printed by classad2, too: patterns for scores are written for HTCondor's form of it.
-    return isinstance(value, dict | list) or (isinstance(value, str) and _EXPRESSION.fullmatch(value) is not None)
+def _of_lines(text: str) -> list[Attribute]:
+    return [_of_line(line) for line in text.split("\n") if line.strip()]
 
 
-def _text(value: Any) -> str:  # Any: what JSON holds
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+def _of_line(line: str) -> Attribute:
+    match = _LINE.fullmatch(line)
+    if match is None:
+        raise InvalidRecord(f"this is no ClassAd: a line of it is no attribute: {line[:60]!r}")
+    name, expression = match[1], match[2].rstrip()
+    text = literal(expression)
+    return Attribute(name, "line", f"{name} = {expression}", text, "" if text is not None else expression)
 
 
-def _known(texts: Mapping[str, str]) -> Row:
-    return {column: text for column, text in texts.items() if text}
+def literal(expression: str) -> str | None:
+    """The text of a literal in the form of history files; None for what must be evaluated."""
+    if (match := _STRING.fullmatch(expression)) is not None:
+        return match[1].replace('\\"', '"')
+    if _INTEGER.fullmatch(expression):
+        return expression
+    if _REAL.fullmatch(expression):
+        return str(float(expression))
+    return _WORDS.get(expression.lower())
 
 
-def classads() -> Any:  # Any: the module has no types
-    """HTCondor's module.
-
-    Raises:
-        AuditordError: it is not installed.
-    """
+def _of_json(text: str) -> list[Attribute]:
     try:
-        return importlib.import_module("classad2")
-    except ImportError as error:
-        raise AuditordError("this needs HTCondor's classad2: pip install 'auditord[htcondor]'") from error
-
-
-def _from_json(ad: Ad) -> Any:  # Any: a classad2.ClassAd
-    module = classads()
-    made = module.ClassAd()
-    for name, value in ad.items():
-        match = _EXPRESSION.fullmatch(value) if isinstance(value, str) else None
-        if value is not None:
-            made[name] = module.ExprTree(match[1]) if match else value
-    return made
-
-
-def parse_ad(text: str) -> Any:  # Any: a classad2.ClassAd
-    """An ad in the form of history files: one ``Name = expression`` per line.
-
-    Raises:
-        InvalidRecord: it is none.
-    """
-    module = classads()
-    try:
-        ad = module.parseOne(text, parser=module.ParserType.Old)
-    except (ValueError, RuntimeError) as error:
+        ad = json.loads(_MARKED.sub(r'"\\u0000Expr(', text), strict=False)
+    except (ValueError, RecursionError) as error:
         raise InvalidRecord(f"this is no ClassAd: {error}") from error
-    if not len(ad):
-        raise InvalidRecord("this is no ClassAd")
-    return ad
+    return [_of_member(name, value) for name, value in ad.items()]
 
 
-def row_of_ad(ad: Any, columns: Sequence[str]) -> Row:  # Any: a classad2.ClassAd
-    """The texts of the columns, evaluated within the ad; what is undefined, or an error, is left out."""
-    module = classads()
-    printed = module.ClassAd()
-    for number, column in enumerate(columns):
-        value = module.ExprTree(column).eval(ad)
-        if not isinstance(value, module.Value):
-            printed[f"c{number}"] = value
-    texts = (_printed(printed, f"c{number}") for number in range(len(columns)))
-    return _known(dict(zip(columns, texts, strict=True)))
+def _of_member(name: str, value: Any) -> Attribute:  # Any: JSON
+    if isinstance(value, str) and value.startswith(_MARK):
+        expression = value.removeprefix(_MARK).removesuffix(_MARK_END)
+        return Attribute(name, "expression", expression, None, expression)
+    # A nested ad is printed by HTCondor's library, too: patterns for scores are written for its form.
+    return Attribute(name, "value", value, None if isinstance(value, list | dict) else _json_text(value))
 
 
-def _printed(ad: Any, name: str) -> str:  # Any: a classad2.ClassAd
-    value = ad.get(name)
+def _json_text(value: str | float | bool | None) -> str:  # noqa: FBT001 a value
     if value is None:
         return ""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int | float):
-        return str(value)
-    one = type(ad)()
-    one["x"] = value
-    text: str = one.printOld()
-    return text.split("=", 1)[1].strip()
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def split_ads(text: bytes) -> Iterator[bytes]:
     """The ads of a piece of a history file that ends with a line ``*** …``, which follows each ad."""
     lines: list[bytes] = []
-    for line in text.splitlines(keepends=True):
+    for line in text.split(b"\n"):  # and at nothing else: texts may hold other ends of lines
         if not line.startswith(_BANNER):
             lines.append(line)
-        elif lines:
-            yield b"".join(lines)
+        elif any(lines):
+            yield b"\n".join([*lines, b""])
             lines = []
+
+
+def split_json(text: str) -> Iterator[str]:
+    """The objects of what ``-json`` or ``-jsonl`` prints, however deep; what is unbalanced at the end is left out."""
+    depth = start = 0
+    for token in _JSON_TOKEN.finditer(text):
+        if token[0] == "{":
+            start = token.start() if depth == 0 else start
+            depth += 1
+        elif token[0] == "}":
+            depth -= 1
+            if depth == 0:
+                yield text[start : token.end()]

@@ -21,7 +21,7 @@ class Position:
 
     Args:
         earliest: jobs that were over before, and were in the history at the first reading, are never looked at.
-        anchors: names of the newest ads, the newest first.
+        anchors: names of the newest ads, the newest first; versions before 0.2 wrote names of jobs.
         until: when it was last read without a gap; None as long as nothing was.
     """
 
@@ -52,12 +52,14 @@ class Checkpoint:
         files: for history files, how many bytes of each were read, by its first ad's fingerprint.
         earliest: for history files, what it is in a position.
         caught_up: for history files, whether all that there was at first has been read.
+        current: for history files, the fingerprint of the one that was being written, by its path.
     """
 
     schedds: Mapping[str, Position] = field(default_factory=dict[str, Position])
     files: Mapping[str, int] = field(default_factory=dict[str, int])
     earliest: datetime | None = None
     caught_up: bool = False
+    current: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @classmethod
     def from_json(cls, stored: Any) -> "Checkpoint":  # Any: JSON that another version may have written
@@ -74,6 +76,7 @@ class Checkpoint:
                 {str(name): int(size) for name, size in stored["files"].items()},
                 _moment(stored["earliest"]),
                 bool(stored["caught_up"]),
+                {str(path): str(name) for path, name in stored.get("current", {}).items()},
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise AuditordError(f"the checkpoint {stored!r} is none of this version's: {error}") from error
@@ -85,6 +88,7 @@ class Checkpoint:
             "files": dict(self.files),
             "earliest": self.earliest and self.earliest.isoformat(),
             "caught_up": self.caught_up,
+            "current": dict(self.current),
         }
 
     def with_schedd(self, name: str, position: Position) -> "Checkpoint":

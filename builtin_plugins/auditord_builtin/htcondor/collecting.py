@@ -4,15 +4,17 @@ import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Final
 
+from auditord_builtin.htcondor.ads import JobAd
 from auditord_builtin.htcondor.checkpoint import Checkpoint, Position
 from auditord_builtin.htcondor.config import HTCondorConfig
+from auditord_builtin.htcondor.evaluation import Evaluator
 from auditord_builtin.htcondor.files import collect_files
-from auditord_builtin.htcondor.judging import judge, wanted_again
+from auditord_builtin.htcondor.isolating import run_query_around
+from auditord_builtin.htcondor.judging import judge, most_complete_first, wanted_again
 from auditord_builtin.htcondor.per_job import collect_folder
-from auditord_builtin.htcondor.query import Query, run_query
+from auditord_builtin.htcondor.query import Query, Source
 from auditord_builtin.htcondor.reading import Answer, read_all, read_new
 from auditord_hookspecs import AuditordError, Batch, CollectorContext, CommandFailed, JobChoice, Window
-from auditord_hookspecs.mapping import Row
 
 _CHUNK: Final = 2_000
 _JOB_ID: Final = re.compile(r"\d+(\.\d+)?")
@@ -25,23 +27,25 @@ async def collect(config: HTCondorConfig, context: CollectorContext) -> AsyncIte
         CommandFailed: a schedd did not do what it should; the others were read, and it is asked again by the next run.
         AuditordError: the checkpoint or a history file cannot be read.
     """
-    if config.history_paths:
-        batches = collect_files(config, context)
-    elif config.per_job_history_dir is not None:
-        batches = collect_folder(config, context)
-    else:
-        batches = _collect_schedds(config, context)
-    async for batch in batches:
-        yield batch
+    with Evaluator() as evaluator:
+        async for batch in _batches(Source(config, context, evaluator)):
+            yield batch
 
 
-async def _collect_schedds(config: HTCondorConfig, context: CollectorContext) -> AsyncIterator[Batch]:
+def _batches(source: Source) -> AsyncIterator[Batch]:
+    if source.config.history_paths:
+        return collect_files(source)
+    return _collect_schedds(source) if source.config.per_job_history_dir is None else collect_folder(source)
+
+
+async def _collect_schedds(source: Source) -> AsyncIterator[Batch]:
+    config, context = source.config, source.context
     checkpoint = Checkpoint.from_json(context.checkpoint)
     failures: list[str] = []
     schedds = _chosen(config, context.job)
     for number, schedd in enumerate(schedds, start=1):
         try:
-            async for batch, moved in _collect_schedd(config, context, schedd, checkpoint):
+            async for batch, moved in _collect_schedd(source, schedd, checkpoint):
                 checkpoint = moved
                 yield batch
         except CommandFailed as error:
@@ -53,18 +57,19 @@ async def _collect_schedds(config: HTCondorConfig, context: CollectorContext) ->
 
 
 async def _collect_schedd(
-    config: HTCondorConfig, context: CollectorContext, schedd: str, checkpoint: Checkpoint
+    source: Source, schedd: str, checkpoint: Checkpoint
 ) -> AsyncIterator[tuple[Batch, Checkpoint]]:
     """The batches of one schedd, each with the checkpoint that holds after it.
 
     Raises:
         CommandFailed: it failed, or its answer may have a gap.
     """
+    config, context = source.config, source.context
     if context.job is not None:
-        yield await _collect_job(config, context, schedd, context.job.job_id), checkpoint
+        yield await _collect_job(source, schedd, context.job.job_id), checkpoint
         return
     if context.window is not None:
-        async for batch in _collect_again(config, context, schedd, context.window):
+        async for batch in _collect_again(source, schedd, context.window):
             yield batch, checkpoint
         return
     position = checkpoint.schedds.get(schedd)
@@ -73,12 +78,12 @@ async def _collect_schedd(
         checkpoint = checkpoint.with_schedd(schedd, position)
         yield Batch(checkpoint=checkpoint.to_json()), checkpoint
     now = context.now()  # before the answer: what comes later is new to it
-    answer = await read_new(config, context, schedd, position)
+    answer = await read_new(source, schedd, position)
     if answer.replaced and not answer.doubt:
         context.log.warning(
             "%s: its history holds nothing that was read before: if it was rotated, jobs may be missing", schedd
         )
-    async for batch in _judged(config, context, answer, answer.rows):
+    async for batch in _judged(source, answer, answer.ads):
         yield batch, checkpoint
     if answer.doubt:
         raise CommandFailed(answer.doubt)
@@ -98,33 +103,29 @@ def _chosen(config: HTCondorConfig, job: JobChoice | None) -> Sequence[str]:
     return schedds if job.source is None else (job.source,)
 
 
-async def _collect_job(config: HTCondorConfig, context: CollectorContext, schedd: str, job_id: str) -> Batch:
-    printed = await run_query(config, context, Query(schedd, job=job_id))
-    if not printed.rows:
-        context.log.warning("%s: no job %s within the history that it looks through", schedd or "local history", job_id)
-    return await judge(config, context, wanted_again(config, context, list(reversed(printed.rows))), printed.unreadable)
+async def _collect_job(source: Source, schedd: str, job_id: str) -> Batch:
+    config, context = source.config, source.context
+    printed = await run_query_around(source, Query(schedd, job=job_id))
+    return await judge(config, context, wanted_again(config, context, list(reversed(printed.ads))), printed.unreadable)
 
 
-async def _collect_again(
-    config: HTCondorConfig, context: CollectorContext, schedd: str, window: Window
-) -> AsyncIterator[Batch]:
-    answer = await read_all(config, context, schedd, window.start)
-    async for batch in _judged(config, context, answer, wanted_again(config, context, answer.rows)):
+async def _collect_again(source: Source, schedd: str, window: Window) -> AsyncIterator[Batch]:
+    answer = await read_all(source, schedd, window.start)
+    async for batch in _judged(source, answer, wanted_again(source.config, source.context, answer.ads)):
         yield batch
     if answer.doubt:
         raise CommandFailed(answer.doubt)
 
 
-async def _judged(
-    config: HTCondorConfig, context: CollectorContext, answer: Answer, rows: Sequence[Row]
-) -> AsyncIterator[Batch]:
+async def _judged(source: Source, answer: Answer, ads: Sequence[JobAd]) -> AsyncIterator[Batch]:
     """Batches of the ads, the oldest first; none if there is nothing to say."""
+    config, context = source.config, source.context
     if answer.unreadable:
         yield await judge(config, context, (), answer.unreadable)
-    for chunk in _chunks(list(reversed(rows))):
+    for chunk in _chunks(most_complete_first(config, list(reversed(ads)))):
         yield await judge(config, context, chunk)
 
 
-def _chunks(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
-    for start in range(0, len(rows), _CHUNK):
-        yield rows[start : start + _CHUNK]
+def _chunks(ads: Sequence[JobAd]) -> Iterator[Sequence[JobAd]]:
+    for start in range(0, len(ads), _CHUNK):
+        yield ads[start : start + _CHUNK]

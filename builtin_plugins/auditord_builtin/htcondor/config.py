@@ -97,6 +97,10 @@ class HTCondorConfig(RunConfig):
         min_length=1,
         description="Attributes of which the first that is known and not 0 says when it ended.",
     )
+    runtime: Literal["wall", "remote_wall_clock_time"] = Field(
+        default="wall",
+        description="wall: from start to stop, as AUDITOR. remote_wall_clock_time: what HTCondor counts of all runs.",
+    )
     user_keys: tuple[str, ...] = Field(default=("Owner",), description="The first that is known is the user_id.")
     group_keys: tuple[str, ...] = Field(
         default=("VoName", "x509UserProxyVOName", "AcctGroup"), description="The same for the group_id."
@@ -150,6 +154,12 @@ class HTCondorConfig(RunConfig):
         for column in (*self.columns, self.constraint or "true"):
             if column.startswith("-") or not column.isprintable():
                 raise ValueError(f"{column!r} cannot be an attribute or expression; put it into parentheses?")
+        return self
+
+    @model_validator(mode="after")
+    def _one_time(self) -> "HTCondorConfig":
+        if self.epochs and self.runtime != "wall":
+            raise ValueError("epochs makes a record of each run, RemoteWallClockTime is of all together: keep one")
         return self
 
     @model_validator(mode="after")

@@ -3,14 +3,16 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
-from auditord_builtin.htcondor.ads import parse_ad, row_of_ad
+from auditord_builtin.htcondor.ads import JobAd
 from auditord_builtin.htcondor.config import HTCondorConfig
-from auditord_builtin.htcondor.identity import identity
+from auditord_builtin.htcondor.evaluation import Evaluator
+from auditord_builtin.htcondor.identity import EXECUTED, FIRST_START, WALL_CLOCK, job_name
 from auditord_builtin.htcondor.query import CHOSEN, wanted_columns
+from auditord_builtin.htcondor.rows import read_ad
 from auditord_hookspecs import InvalidRecord, Quarantined, Record
 from auditord_hookspecs.mapping import Row, build_components, build_meta, build_owners, find_site, parse_number
 
@@ -53,6 +55,15 @@ def ended_at(config: HTCondorConfig, row: Row) -> datetime | None:
     return _first_instant(row, (_EPOCH_STOP, *config.stop_keys) if config.epochs else config.stop_keys)
 
 
+def ended_before(config: HTCondorConfig, ad: JobAd, moment: datetime) -> bool:
+    """Whether the job was over before; not if its end is unknown or unreadable, or nobody would look."""
+    try:
+        end = ended_at(config, ad.row)
+    except InvalidRecord:
+        return False
+    return end is not None and end < moment
+
+
 def _began_at(config: HTCondorConfig, row: Row) -> datetime | None:
     return _first_instant(row, (_EPOCH_START, *config.start_keys) if config.epochs else config.start_keys)
 
@@ -72,13 +83,21 @@ def _instant(key: str, seconds: Decimal) -> datetime:
         raise InvalidRecord(f"{key}: {seconds} is no time") from error
 
 
-def convert_row(config: HTCondorConfig, row: Row) -> Converted | Skipped | Quarantined:
+def convert_ad(config: HTCondorConfig, ad: JobAd) -> Converted | Skipped | Quarantined:
     """Judge one ad; never raises for what it holds."""
+    if ad.reason is not None:
+        return Quarantined(job_name(ad, epochs=config.epochs), {"ad": ad.text}, ad.reason)
     try:
-        reason = _reason_to_skip(config, row)
-        return Skipped(reason) if reason else _converted(config, row)
+        reason = _reason_to_skip(config, ad.row)
+        return Skipped(reason) if reason else _converted(config, ad.row)
     except InvalidRecord as error:
-        return Quarantined(identity(row, epochs=config.epochs), {"row": dict(row)}, str(error))
+        return _quarantined(config, ad, str(error))
+    except Exception as error:  # noqa: BLE001 whatever users wrote: it costs this job its record and no other one
+        return _quarantined(config, ad, f"{type(error).__name__}: {error}")
+
+
+def _quarantined(config: HTCondorConfig, ad: JobAd, reason: str) -> Quarantined:
+    return Quarantined(job_name(ad, epochs=config.epochs), {"row": dict(ad.row)}, reason)
 
 
 def _reason_to_skip(config: HTCondorConfig, row: Row) -> str | None:
@@ -88,13 +107,23 @@ def _reason_to_skip(config: HTCondorConfig, row: Row) -> str | None:
         return "filtered out"
     if row.get("JobUniverse") in _ON_SUBMIT_HOST:
         return "ran on the submit host (scheduler or local universe)"
-    if row.get("NumJobStarts") == "0" or _began_at(config, row) is None:
+    if _began_at(config, row) is None or (row.get("NumJobStarts") == "0" and not _was_executed(row)):
         return "never started"
     return None
 
 
+def _was_executed(row: Row) -> bool:
+    """Whether something ran: ``NumJobStarts`` stays 0 where the shadow or the node was lost before it could tell."""
+    return EXECUTED in row or _wall_clock(row) > 0
+
+
+def _wall_clock(row: Row) -> Decimal:
+    """Seconds that all runs of the job took together; 0 where HTCondor does not know."""
+    return parse_number(_plain(row[WALL_CLOCK])) if WALL_CLOCK in row else Decimal(0)
+
+
 def _converted(config: HTCondorConfig, row: Row) -> Converted:
-    start, stop = _began_at(config, row), ended_at(config, row)
+    start, stop = _times(config, row)
     if start is None or stop is None or "GlobalJobId" not in row:
         missing = "GlobalJobId" if start and stop else " and ".join(config.stop_keys)
         raise InvalidRecord(f"the ad says nothing of {missing}")
@@ -110,6 +139,20 @@ def _converted(config: HTCondorConfig, row: Row) -> Converted:
         meta={**labels.meta, **dict.fromkeys(config.site_labels, site), **owners.meta},
     )
     return Converted(record, [*owners.left_out, *labels.left_out])
+
+
+def _times(config: HTCondorConfig, row: Row) -> tuple[datetime | None, datetime | None]:
+    """Start and stop of the record.
+
+    By ``RemoteWallClockTime``, which is of all runs together, it begins with the first run, so that it never ends in
+    the future. Where HTCondor does not know that time, the formula of AUDITOR counts.
+    """
+    start, stop = _began_at(config, row), ended_at(config, row)
+    seconds = _wall_clock(row) if config.runtime == "remote_wall_clock_time" else Decimal(0)
+    if start is None or not seconds:
+        return start, stop
+    begin = min(start, _first_instant(row, [FIRST_START]) or start)
+    return begin, begin + timedelta(seconds=int(seconds))
 
 
 def _with_plain_numbers(config: HTCondorConfig, row: Row) -> Row:
@@ -136,15 +179,17 @@ def convert(config: HTCondorConfig, raw: Any) -> Record | None:  # Any: JSON fro
     Raises:
         InvalidRecord: what is still wrong.
     """
-    judged = convert_row(config, _row_from_raw(config, raw))
+    judged = convert_ad(config, _ad_from_raw(config, raw))
     if isinstance(judged, Quarantined):
         raise InvalidRecord(judged.reason)
     return judged.record if isinstance(judged, Converted) else None
 
 
-def _row_from_raw(config: HTCondorConfig, raw: Any) -> Row:  # Any: JSON from the quarantine
-    if "ad" in raw:
-        return row_of_ad(parse_ad(raw["ad"]), wanted_columns(config))
+def _ad_from_raw(config: HTCondorConfig, raw: Any) -> JobAd:  # Any: JSON from the quarantine
     if "row" in raw:
-        return dict(raw["row"])
-    raise InvalidRecord("this is no job but output that belongs to none; discard it")
+        return JobAd(dict(raw["row"]))
+    with Evaluator() as evaluator:
+        ad = read_ad(evaluator, str(raw.get("ad") or raw.get("line")), wanted_columns(config))
+    if "ad" not in raw and "GlobalJobId" not in ad.row:  # versions before 0.2 took some whole ads for such lines
+        raise InvalidRecord("this is no job but output that belongs to none; discard it")
+    return ad

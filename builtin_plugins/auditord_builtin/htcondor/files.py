@@ -8,21 +8,19 @@ import glob
 import hashlib
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
 from typing import Final
 
 from anyio import to_thread
 
-from auditord_builtin.htcondor.ads import parse_ad, row_of_ad, split_ads
+from auditord_builtin.htcondor.ads import JobAd, split_ads
 from auditord_builtin.htcondor.checkpoint import Checkpoint
-from auditord_builtin.htcondor.config import HTCondorConfig
-from auditord_builtin.htcondor.conversion import ended_at
+from auditord_builtin.htcondor.conversion import ended_before
 from auditord_builtin.htcondor.judging import judge, wanted_again
-from auditord_builtin.htcondor.query import wanted_columns
-from auditord_hookspecs import AuditordError, Batch, CollectorContext, InvalidRecord
+from auditord_builtin.htcondor.query import Source, wanted_columns
+from auditord_builtin.htcondor.rows import read_ad
+from auditord_hookspecs import AuditordError, Batch, CollectorContext
 from auditord_hookspecs.folders import open_regular
-from auditord_hookspecs.mapping import Row
 
 _PIECE: Final = 8 * 1024**2
 _HEAD: Final = 1024**2
@@ -34,71 +32,102 @@ class Piece:
     """A part of a file.
 
     Args:
-        rows: its ads, the oldest first.
-        unreadable: what is no ad.
+        ads: the jobs in it, the oldest first.
         size: how many bytes it has.
     """
 
-    rows: Sequence[Row]
-    unreadable: Sequence[str]
+    ads: Sequence[JobAd]
     size: int
 
 
-async def collect_files(config: HTCondorConfig, context: CollectorContext) -> AsyncIterator[Batch]:
+@dataclass(frozen=True, slots=True)
+class HistoryFile:
+    """One file.
+
+    Args:
+        path: where it is.
+        name: the fingerprint of its first ad; empty as long as it has none.
+        current: the configured path, if HTCondor appends to this file and it is no rotated one.
+    """
+
+    path: Path
+    name: str
+    current: str | None = None
+
+
+async def collect_files(source: Source) -> AsyncIterator[Batch]:
     """Account for what was appended since the last run, or for the window that is to be collected again.
 
     Raises:
         AuditordError: a file cannot be read.
     """
+    config, context = source.config, source.context
     checkpoint = Checkpoint.from_json(context.checkpoint)
     again = context.window is not None or context.job is not None
     if checkpoint.earliest is None and not again:
         checkpoint = replace(checkpoint, earliest=config.earliest_datetime or context.now())
         yield Batch(checkpoint=checkpoint.to_json())
-    found = await to_thread.run_sync(_find, config.history_paths)
-    for number, (path, name) in enumerate(found, start=1):
-        done = 0 if again else checkpoint.files.get(name, 0)
-        while (piece := await to_thread.run_sync(_read, config, path, done)).size:
+    found = [file for file in await to_thread.run_sync(_find, config.history_paths) if not _is_absent(context, file)]
+    if not again:
+        _warn_of_lost_files(context, checkpoint, found)
+    for number, file in enumerate(found, start=1):
+        done = 0 if again else checkpoint.files.get(file.name, 0)
+        while (piece := await to_thread.run_sync(_read, source, file.path, done, abandon_on_cancel=True)).size:
             done += piece.size
-            checkpoint = replace(checkpoint, files={**checkpoint.files, name: done})
-            rows = _chosen(config, context, checkpoint, piece.rows)
-            batch = await judge(config, context, rows, piece.unreadable)
+            checkpoint = replace(checkpoint, files={**checkpoint.files, file.name: done})
+            batch = await judge(config, context, _chosen(source, checkpoint, piece.ads))
             yield batch if again else replace(batch, checkpoint=checkpoint.to_json())
         context.report_progress(number / len(found))
     if not again:
-        kept = {name: size for name, size in checkpoint.files.items() if name in {each for _, each in found}}
-        yield Batch(checkpoint=replace(checkpoint, files=kept, caught_up=True).to_json())
+        yield Batch(checkpoint=_caught_up(checkpoint, found).to_json())
 
 
-def _chosen(
-    config: HTCondorConfig, context: CollectorContext, checkpoint: Checkpoint, rows: Sequence[Row]
-) -> Sequence[Row]:
+def _is_absent(context: CollectorContext, file: HistoryFile) -> bool:
+    """Whether there is nothing to read: HTCondor makes the file for the first job that leaves the queue."""
+    if not file.name and not file.path.exists():
+        context.log.warning("%s does not exist yet: no job has left the queue, or the path is wrong", file.path)
+    return not file.name
+
+
+def _warn_of_lost_files(context: CollectorContext, checkpoint: Checkpoint, found: Sequence[HistoryFile]) -> None:
+    """Say that the file which was being written in the last run is gone, and with it what came after that run."""
+    there = {file.name for file in found}
+    for path, name in checkpoint.current.items():
+        if name not in there:
+            context.log.warning(
+                "%s: its history holds nothing that was read before: if it was rotated, jobs may be missing; run more "
+                "often, or raise MAX_HISTORY_ROTATIONS or MAX_HISTORY_LOG",
+                path,
+            )
+
+
+def _caught_up(checkpoint: Checkpoint, found: Sequence[HistoryFile]) -> Checkpoint:
+    """All was read. Where a new file is not there yet, the one that is known last remains the current one."""
+    there = {file.name for file in found}
+    current = {path: name for path, name in checkpoint.current.items() if name in there}
+    current |= {file.current: file.name for file in found if file.current is not None}
+    files = {name: size for name, size in checkpoint.files.items() if name in there}
+    return replace(checkpoint, files=files, current=current, caught_up=True)
+
+
+def _chosen(source: Source, checkpoint: Checkpoint, ads: Sequence[JobAd]) -> Sequence[JobAd]:
     """Ads that matter; whatever is appended after the first run does, also if the job had ended long before."""
-    if context.window is not None or context.job is not None:
-        return wanted_again(config, context, rows)
+    if source.context.window is not None or source.context.job is not None:
+        return wanted_again(source.config, source.context, ads)
     if checkpoint.caught_up or checkpoint.earliest is None:
-        return rows
+        return ads
     earliest = checkpoint.earliest
-    return [row for row in rows if not _ended_before(config, row, earliest)]
+    return [ad for ad in ads if not ended_before(source.config, ad, earliest)]
 
 
-def _ended_before(config: HTCondorConfig, row: Row, moment: datetime) -> bool:
-    try:
-        end = ended_at(config, row)
-    except InvalidRecord:
-        return False
-    return end is not None and end < moment
+def _find(paths: Sequence[Path]) -> list[HistoryFile]:
+    """The files, rotated ones first."""
+    return [each for path in paths for each in (*_rotated(path), HistoryFile(path, _fingerprint(path), str(path)))]
 
 
-def _find(paths: Sequence[Path]) -> list[tuple[Path, str]]:
-    """The files with the fingerprints of their first ads, rotated ones first; one that is still empty is left out."""
-    files = [each for path in paths for each in (*sorted(_rotated(path)), path)]
-    named = ((path, _fingerprint(path)) for path in files)
-    return [(path, name) for path, name in named if name]
-
-
-def _rotated(path: Path) -> Iterator[Path]:
-    return (Path(name) for name in glob.glob(f"{glob.escape(str(path))}.*"))  # noqa: PTH207 the path is no pattern
+def _rotated(path: Path) -> Iterator[HistoryFile]:
+    names = sorted(glob.glob(f"{glob.escape(str(path))}.*"))  # noqa: PTH207 the path is no pattern
+    return (HistoryFile(Path(name), _fingerprint(Path(name))) for name in names)
 
 
 def _fingerprint(path: Path) -> str:
@@ -113,11 +142,15 @@ def _bytes(path: Path, start: int, count: int) -> bytes:
         with open_regular(path) as file:
             file.seek(start)
             return file.read(count)
+    except FileNotFoundError as error:
+        if path.parent.is_dir():
+            return b""
+        raise AuditordError(f"cannot read the history file {path}: there is no folder {path.parent}") from error
     except OSError as error:
         raise AuditordError(f"cannot read the history file {path}: {error}") from error
 
 
-def _read(config: HTCondorConfig, path: Path, start: int) -> Piece:
+def _read(source: Source, path: Path, start: int) -> Piece:
     """The next piece of a file, up to the end of an ad; nothing if no ad has ended since."""
     count = _PIECE
     while True:
@@ -126,7 +159,9 @@ def _read(config: HTCondorConfig, path: Path, start: int) -> Piece:
         if size or len(text) < count:
             break
         count *= 2  # one ad is longer than a piece
-    return parse_piece(config, text[:size])
+    texts = [ad.decode(errors="replace") for ad in split_ads(text[:size])]
+    columns = wanted_columns(source.config)
+    return Piece([read_ad(source.evaluator, ad, columns) for ad in texts], size)
 
 
 def _whole_ads(text: bytes) -> int:
@@ -134,24 +169,3 @@ def _whole_ads(text: bytes) -> int:
     written = text.rfind(b"\n") + 1
     banner = text.rfind(_END, 0, written - 1)
     return text.find(b"\n", banner + 1) + 1 if banner >= 0 else 0
-
-
-def parse_piece(config: HTCondorConfig, text: bytes) -> Piece:
-    """The ads of a piece."""
-    rows: list[Row] = []
-    unreadable: list[str] = []
-    for ad in split_ads(text):
-        try:
-            rows.append(read_row(config, ad))
-        except InvalidRecord:
-            unreadable.append(ad.decode(errors="replace"))
-    return Piece(rows, unreadable, len(text))
-
-
-def read_row(config: HTCondorConfig, ad: bytes) -> Row:
-    """The row of an ad in the form of history files.
-
-    Raises:
-        InvalidRecord: it is none.
-    """
-    return row_of_ad(parse_ad(ad.decode(errors="replace")), wanted_columns(config))

@@ -1,38 +1,68 @@
-"""What tells an ad of the history from every other: the schedd, the job and the time of its submission are in it."""
+"""The names of jobs and of their ads: the schedd, the job and the time of its submission are in a ``GlobalJobId``.
+
+A job may have several ads. With ``epochs`` each of its runs has one; and after a crash of the schedd a job whose ad was
+written already may leave the queue a second time. So an ad is named by when it was written, too.
+"""
 
 import hashlib
 from typing import Final
 
+from auditord_builtin.htcondor.ads import JobAd
 from auditord_hookspecs.mapping import Row
+
+EXECUTED: Final = "JobCurrentStartExecutingDate"
+WALL_CLOCK: Final = "RemoteWallClockTime"
+FIRST_START: Final = "JobStartDate"
 
 ID_COLUMNS: Final = (
     *("GlobalJobId", "ClusterId", "ProcId", "JobStatus", "JobUniverse", "NumJobStarts", "NumShadowStarts"),
-    "EnteredCurrentStatus",
+    *("EnteredCurrentStatus", EXECUTED, WALL_CLOCK, FIRST_START),
 )
 """What every conversion needs besides the configured columns."""
 
 _RUN: Final = " run "
+_AT: Final = " at "
 
 
-def identity(row: Row, *, epochs: bool) -> str:
-    """The ad's name; a job id that starts again after a new installation has another submission time in it.
-
-    With ``epochs`` each run of a job has an ad of its own. An ad without an id is named by what is in it.
-    """
-    job = row.get("GlobalJobId")
+def job_name(ad: JobAd, *, epochs: bool) -> str:
+    """The job, with ``epochs`` its run; a job number that begins again has another time of submission in it."""
+    job = ad.row.get("GlobalJobId")
     if job is None:
-        return f"unnamed {hashlib.sha256(repr(sorted(row.items())).encode()).hexdigest()[:24]}"
-    return f"{job}{_RUN}{row.get('NumShadowStarts', '')}" if epochs else job
+        return f"unnamed {_digest(ad.text, ad.row)}"
+    return f"{job}{_RUN}{ad.row.get('NumShadowStarts', '')}" if epochs else job
+
+
+def ad_name(ad: JobAd, *, epochs: bool) -> str:
+    """The ad: the job and when it was written."""
+    return f"{job_name(ad, epochs=epochs)}{_AT}{ad.row.get('EnteredCurrentStatus', '')}"
+
+
+def without_time(name: str) -> str:
+    """The job of an ad's name; checkpoints of before 0.2 hold names of jobs."""
+    return name.rpartition(_AT)[0]
+
+
+def _digest(text: str, row: Row) -> str:
+    return hashlib.sha256((text or repr(sorted(row.items()))).encode()).hexdigest()[:24]
 
 
 def since(name: str, *, epochs: bool) -> str:
-    """The expression that is true for the ad of this name alone."""
-    job, _, run = name.rpartition(_RUN) if epochs else (name, "", "")
+    """The expression that is true for the ad of this name alone.
+
+    The identity comes first: the rest is not evaluated then, of ads of others, who may have written anything there.
+    """
+    rest, at, moment = name.rpartition(_AT) if _AT in name else (name, "", "")
+    job, _, run = rest.rpartition(_RUN) if epochs else (rest, "", "")
     escaped = job.replace("\\", "\\\\").replace('"', '\\"')
-    expression = f'GlobalJobId =?= "{escaped}"'
-    return f"{expression} && NumShadowStarts =?= {run or 'undefined'}" if epochs else expression
+    conditions = [f'GlobalJobId =?= "{escaped}"']
+    if epochs:
+        conditions.append(f"NumShadowStarts =?= {run or 'undefined'}")
+    if at:
+        conditions.append(f"EnteredCurrentStatus =?= {moment or 'undefined'}")
+    return " && ".join(conditions)
 
 
 def can_stop(name: str) -> bool:
     """Whether :func:`since` can be said of this ad."""
-    return not name.startswith("unnamed ") and name.isprintable()
+    moment = name.rpartition(_AT)[2] if _AT in name else ""
+    return not name.startswith("unnamed ") and name.isprintable() and (not moment or moment.isdecimal())

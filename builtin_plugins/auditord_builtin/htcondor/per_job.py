@@ -5,7 +5,7 @@ between. A dry run removes nothing.
 """
 
 import hashlib
-from collections.abc import AsyncIterator, Generator, Sequence
+from collections.abc import AsyncIterator, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -15,12 +15,12 @@ from typing import Final
 
 from anyio import to_thread
 
-from auditord_builtin.htcondor.config import HTCondorConfig
-from auditord_builtin.htcondor.files import read_row
+from auditord_builtin.htcondor.ads import JobAd
 from auditord_builtin.htcondor.judging import judge, wanted_again
-from auditord_hookspecs import AuditordError, Batch, CollectorContext, InvalidRecord, Quarantined
+from auditord_builtin.htcondor.query import Source, wanted_columns
+from auditord_builtin.htcondor.rows import read_ad
+from auditord_hookspecs import AuditordError, Batch
 from auditord_hookspecs.folders import SharedFolder, UnsafePath
-from auditord_hookspecs.mapping import Row
 
 _CHUNK: Final = 1_000
 _LONGEST: Final = 16 << 20
@@ -34,58 +34,49 @@ class JobFile:
 
     Args:
         name: of the file.
-        key: its name and what is in it: two jobs may use one file name, one after the other.
-        row: its ad; None if it is none.
-        text: what is in it.
+        key: its name and a hash of its text: two jobs may use one file name, one after the other.
+        ad: its job.
     """
 
     name: str
     key: str
-    row: Row | None
-    text: str
+    ad: JobAd
 
 
-async def collect_folder(config: HTCondorConfig, context: CollectorContext) -> AsyncIterator[Batch]:
+async def collect_folder(source: Source) -> AsyncIterator[Batch]:
     """Account for the files that are there.
 
     Raises:
         AuditordError: the folder or a file cannot be read, or a file cannot be removed.
     """
-    if config.per_job_history_dir is None:
+    if source.config.per_job_history_dir is None:
         return
-    with _opened(config.per_job_history_dir) as folder:
-        async for batch in _collect(config, context, folder):
+    with _opened(source.config.per_job_history_dir) as folder:
+        async for batch in _collect(source, folder):
             yield batch
 
 
-async def _collect(config: HTCondorConfig, context: CollectorContext, folder: SharedFolder) -> AsyncIterator[Batch]:
+async def _collect(source: Source, folder: SharedFolder) -> AsyncIterator[Batch]:
+    config, context = source.config, source.context
     remaining = iter(await to_thread.run_sync(_list, folder))
     while chunk := list(islice(remaining, _CHUNK)):
-        files, refused = await to_thread.run_sync(_read, config, folder, chunk)
+        texts, refused = await to_thread.run_sync(_read, folder, chunk)
+        files = await to_thread.run_sync(_parsed, source, texts, abandon_on_cancel=True)
         for unsafe in refused:
             context.log.error("%s", unsafe)
+        if context.window is not None or context.job is not None:
+            yield await judge(config, context, wanted_again(config, context, [file.ad for file in files]))
+            continue
         known = await context.seen([file.key for file in files])
-        if context.window is None and context.job is None:
-            if not context.dry_run:
-                await to_thread.run_sync(_remove, folder, [file.name for file in files if file.key in known])
-            yield await _judged(config, context, [file for file in files if file.key not in known])
-        else:
-            rows = [file.row for file in files if file.row is not None]
-            yield await judge(config, context, wanted_again(config, context, rows))
+        if not context.dry_run:
+            await to_thread.run_sync(_remove, folder, [file.name for file in files if file.key in known])
+        yield await _judged(source, [file for file in files if file.key not in known])
 
 
-async def _judged(config: HTCondorConfig, context: CollectorContext, files: Sequence[JobFile]) -> Batch:
-    batch = await judge(config, context, [file.row for file in files if file.row is not None])
-    until = context.now() + _REMEMBERED
-    return replace(
-        batch,
-        quarantined=[*batch.quarantined, *(_broken(file) for file in files if file.row is None)],
-        seen={**batch.seen, **dict.fromkeys((file.key for file in files), until)},
-    )
-
-
-def _broken(file: JobFile) -> Quarantined:
-    return Quarantined(file.key, {"ad": file.text}, f"{file.name} holds no ClassAd")
+async def _judged(source: Source, files: Sequence[JobFile]) -> Batch:
+    batch = await judge(source.config, source.context, [file.ad for file in files])
+    until = source.context.now() + _REMEMBERED
+    return replace(batch, seen={**batch.seen, **dict.fromkeys((file.key for file in files), until)})
 
 
 @contextmanager
@@ -102,16 +93,16 @@ def _list(folder: SharedFolder) -> list[str]:
     return sorted(name for name in folder.names() if name.startswith("history."))
 
 
-def _read(config: HTCondorConfig, folder: SharedFolder, names: Sequence[str]) -> tuple[list[JobFile], list[UnsafePath]]:
-    """The files, and why some of these names stay unread: HTCondor's user makes neither links nor FIFOs there."""
-    files: list[JobFile] = []
+def _read(folder: SharedFolder, names: Sequence[str]) -> tuple[dict[str, bytes], list[UnsafePath]]:
+    """The texts by name, and why some stay unread: HTCondor's user makes neither links nor FIFOs there."""
+    texts: dict[str, bytes] = {}
     refused: list[UnsafePath] = []
     for name in names:
         try:
-            files.append(_parsed(config, name, _content(folder, name)))
+            texts[name] = _content(folder, name)
         except UnsafePath as error:
             refused.append(error)
-    return files, refused
+    return texts, refused
 
 
 def _content(folder: SharedFolder, name: str) -> bytes:
@@ -122,13 +113,16 @@ def _content(folder: SharedFolder, name: str) -> bytes:
     return content
 
 
-def _parsed(config: HTCondorConfig, name: str, content: bytes) -> JobFile:
-    key = f"file/{name}/{hashlib.sha256(content).hexdigest()[:16]}"
-    try:
-        row = read_row(config, content)
-    except InvalidRecord:
-        row = None
-    return JobFile(name, key, row, content.decode(errors="replace"))
+def _parsed(source: Source, texts: Mapping[str, bytes]) -> list[JobFile]:
+    columns = wanted_columns(source.config)
+    return [
+        JobFile(
+            name,
+            f"file/{name}/{hashlib.sha256(content).hexdigest()[:16]}",
+            read_ad(source.evaluator, content.decode(errors="replace"), columns),
+        )
+        for name, content in texts.items()
+    ]
 
 
 def _remove(folder: SharedFolder, names: Sequence[str]) -> None:

@@ -1,16 +1,17 @@
-"""From the bytes that ``condor_history`` prints to rows, whatever users wrote into their jobs.
+"""From the bytes that ``condor_history`` prints to ads, whatever users wrote into their jobs.
 
 ``-af`` escapes nothing and separates values by a space. But it prints expressions, and a string is one: so a random
 word that nobody can have written into a job stands between the columns. Cut at that word, every row has the same
 number of pieces, and what stands between rows is the newline that ends one.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from auditord_builtin.htcondor.ads import row_of_json
+from auditord_builtin.htcondor.ads import JobAd, split_json
+from auditord_builtin.htcondor.evaluation import Evaluator
+from auditord_builtin.htcondor.rows import read_ad
 from auditord_hookspecs import CommandFailed
 from auditord_hookspecs.mapping import Row
 
@@ -19,14 +20,14 @@ _NOTHING: Final = frozenset({"undefined", "error", ""})
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """What condor_history printed.
+    """The output of condor_history.
 
     Args:
-        rows: the texts of each job by column, in the order of the output: the newest first.
+        ads: the jobs, in the order of the output: the newest first.
         unreadable: lines that belong to no job.
     """
 
-    rows: Sequence[Row]
+    ads: Sequence[JobAd]
     unreadable: Sequence[str] = ()
 
 
@@ -40,15 +41,15 @@ def parse_separated(output: bytes, columns: Sequence[str], word: str) -> Printed
     width = len(columns) + 1
     if len(chunks) % width or (chunks and not chunks[-1].endswith("\n")):
         raise CommandFailed(f"condor_history: the output is cut off: it ends in {output[-80:]!r}")
-    rows: list[Row] = []
+    ads: list[JobAd] = []
     unreadable = _lines(first)
     for start in range(0, len(chunks), width):
         *values, after = chunks[start : start + width]
-        rows.append(_row(columns, values))
+        ads.append(JobAd(_row(columns, values)))
         unreadable += _lines(after)
-    if unreadable and not rows:
+    if unreadable and not ads:
         raise CommandFailed(f"condor_history: the output is no list of jobs: {unreadable[0][:80]!r}")
-    return Printed(rows, unreadable)
+    return Printed(ads, unreadable)
 
 
 def _lines(text: str) -> list[str]:
@@ -60,38 +61,53 @@ def _row(columns: Sequence[str], values: Sequence[str]) -> Row:
     return {column: text for column, text in zip(columns, texts, strict=True) if text not in _NOTHING}
 
 
-def parse_json(output: bytes, columns: Sequence[str]) -> Printed:
-    """Read what ``-json`` prints, a list of ads; nothing at all is no answer.
+def cut_json(output: bytes) -> list[str]:
+    """The ads of what ``-json`` prints, a list; nothing at all is no answer.
 
     Raises:
         CommandFailed: the output is not whole, or something else.
     """
-    ads = _decoded(output)
-    if not output.lstrip().startswith(b"["):
+    text = output.decode(errors="replace").strip()
+    if not text.startswith("["):
         raise CommandFailed("condor_history: the output is no JSON list of ads")
-    return _from_ads(ads, columns)
+    if not text.endswith("]") or len(text) < len("[]"):
+        raise _cut_off(output)
+    return _cut(text[1:-1], {"", ","}, output)
 
 
-def parse_json_lines(output: bytes, columns: Sequence[str]) -> Printed:
-    """Read what ``-jsonl`` prints, an ad per line.
+def cut_json_lines(output: bytes) -> list[str]:
+    """The ads of what ``-jsonl`` prints, one per line.
 
     Raises:
         CommandFailed: the output is not whole, or something else.
     """
     if output and not output.endswith(b"\n"):
-        raise CommandFailed(f"condor_history: the output is cut off: it ends in {output[-80:]!r}")
-    return _from_ads([_decoded(line) for line in output.split(b"\n") if line.strip()], columns)
+        raise _cut_off(output)
+    return _cut(output.decode(errors="replace"), {""}, output)
 
 
-def _from_ads(ads: Sequence[Any], columns: Sequence[str]) -> Printed:  # Any: what JSON holds
-    if not all(isinstance(ad, dict) for ad in ads):
-        raise CommandFailed("condor_history: the output is no list of ads")
-    return Printed([row_of_json(ad, columns) for ad in ads])
+def _cut(text: str, between: set[str], output: bytes) -> list[str]:
+    """The objects, if nothing but the given texts stands between them."""
+    ads, done = list[str](), 0
+    for ad in split_json(text):
+        start = text.index(ad, done)
+        if text[done:start].strip() not in between:
+            raise _cut_off(output)
+        ads.append(ad)
+        done = start + len(ad)
+    if text[done:].strip():
+        raise _cut_off(output)
+    return ads
 
 
-def _decoded(output: bytes) -> Any:  # Any: what JSON holds
-    try:
-        # Not msgspec: HTCondor escapes slashes, and prints numbers such as nan that are no JSON.
-        return json.loads(output.decode(errors="replace"), strict=False)
-    except ValueError as error:
-        raise CommandFailed(f"condor_history: the output is cut off or no JSON: it ends in {output[-80:]!r}") from error
+def _cut_off(output: bytes) -> CommandFailed:
+    return CommandFailed(f"condor_history: the output is cut off or no JSON: it ends in {output[-80:]!r}")
+
+
+def parse_ads(evaluator: Evaluator, texts: Sequence[str], columns: Sequence[str]) -> Printed:
+    """The ads, each by itself: one that cannot be read is refused alone.
+
+    Raises:
+        AuditordError: an expression must be evaluated, and HTCondor's library is not installed.
+    """
+    return Printed([read_ad(evaluator, text, columns) for text in texts])

@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from auditord_builtin.htcondor.ads import JobAd
 from auditord_builtin.htcondor.checkpoint import ANCHORS, Position
 from auditord_builtin.htcondor.config import HTCondorConfig
-from auditord_builtin.htcondor.conversion import ended_at
-from auditord_builtin.htcondor.identity import can_stop, identity
-from auditord_builtin.htcondor.printed import Printed
-from auditord_builtin.htcondor.query import Query, run_query
-from auditord_hookspecs import CollectorContext, InvalidRecord
-from auditord_hookspecs.mapping import Row
+from auditord_builtin.htcondor.conversion import ended_before
+from auditord_builtin.htcondor.identity import ad_name, can_stop, without_time
+from auditord_builtin.htcondor.isolating import run_query_around
+from auditord_builtin.htcondor.query import Query, Source
 
 _WITNESSES: Final = 100
 
@@ -33,38 +32,45 @@ _EMPTY: Final = "its history is empty, and was not; if that is right, this is ov
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a schedd said.
+    """A schedd's answer.
 
     Args:
-        rows: the ads that are to be looked at, the newest first.
+        ads: those that are to be looked at, the newest first.
         unreadable: lines that belong to no ad.
         names: those of all ads of the answer, the newest first.
         doubt: why something may be missing of what the history holds; None if nothing can be.
         replaced: whether it holds nothing that was read before: rotated too far, or begun anew.
     """
 
-    rows: Sequence[Row]
+    ads: Sequence[JobAd]
     unreadable: Sequence[str]
     names: Sequence[str]
     doubt: str | None
     replaced: bool = False
 
 
-async def read_new(config: HTCondorConfig, context: CollectorContext, schedd: str, position: Position) -> Answer:
-    """What has come into the history since the position."""
-    only_newest = position.first and position.earliest >= context.now() - timedelta(seconds=1)
+async def read_new(source: Source, schedd: str, position: Position) -> Answer:
+    """All that has come into the history since the position."""
+    config = source.config
+    only_newest = position.first and position.earliest >= source.context.now() - timedelta(seconds=1)
     query = Query(schedd, _stop(position), ANCHORS if only_newest else None)
-    printed = await run_query(config, context, query)
-    names = names_of(config, printed.rows)
-    known = set(position.anchors)
-    place = next((number for number, name in enumerate(names) if name in known), None)
+    printed = await run_query_around(source, query)
+    ads, names = printed.ads, names_of(config, printed.ads)
+    place = _place(names, position)
     if place is not None:
-        return Answer(printed.rows[:place], printed.unreadable, names, doubt=None)
-    rows = printed.rows[: _reaching(config, printed.rows, position.earliest)] if position.first else printed.rows
+        return Answer(ads[:place], printed.unreadable, names, doubt=None)
+    if position.first:
+        ads = ads[: _reaching(config, ads, position.earliest)]
     if not names and position.anchors:  # also what is left of an answer that was cut before its first byte
-        return Answer(rows, printed.unreadable, names, _EMPTY)
-    whole = only_newest or await _reaches(config, context, schedd, printed, position.until or position.earliest)
-    return Answer(rows, printed.unreadable, names, None if whole else _GAP, replaced=bool(position.anchors))
+        return Answer(ads, printed.unreadable, names, _EMPTY)
+    whole = only_newest or await _reaches(source, schedd, printed.ads, position.until or position.earliest)
+    return Answer(ads, printed.unreadable, names, None if whole else _GAP, replaced=bool(position.anchors))
+
+
+def _place(names: Sequence[str], position: Position) -> int | None:
+    """The place of the newest ad that was read before."""
+    known = set(position.anchors)
+    return next((n for n, name in enumerate(names) if name in known or without_time(name) in known), None)
 
 
 def _stop(position: Position) -> str | None:
@@ -73,61 +79,51 @@ def _stop(position: Position) -> str | None:
     return usable[-1] if len(usable) > 1 else None
 
 
-async def read_all(config: HTCondorConfig, context: CollectorContext, schedd: str, since: datetime) -> Answer:
+async def read_all(source: Source, schedd: str, since: datetime) -> Answer:
     """The whole history, as far as it matters for jobs that ended since then."""
-    printed = await run_query(config, context, Query(schedd))
-    whole = await _reaches(config, context, schedd, printed, since)
-    return Answer(printed.rows, printed.unreadable, names_of(config, printed.rows), None if whole else _GAP)
+    printed = await run_query_around(source, Query(schedd))
+    whole = await _reaches(source, schedd, printed.ads, since)
+    return Answer(printed.ads, printed.unreadable, names_of(source.config, printed.ads), None if whole else _GAP)
 
 
-def names_of(config: HTCondorConfig, rows: Sequence[Row]) -> list[str]:
+def names_of(config: HTCondorConfig, ads: Sequence[JobAd]) -> list[str]:
     """The names of the ads."""
-    return [identity(row, epochs=config.epochs) for row in rows]
+    return [ad_name(ad, epochs=config.epochs) for ad in ads]
 
 
-def _reaching(config: HTCondorConfig, rows: Sequence[Row], earliest: datetime) -> int:
+def _reaching(config: HTCondorConfig, ads: Sequence[JobAd], earliest: datetime) -> int:
     """How many ads, from the newest, are up to the last one that ended since then.
 
     Not those alone that ended since then: a job may stay in the queue for days after its end, and come late.
     """
-    within = [number for number, row in enumerate(rows, start=1) if not _ended_before(config, row, earliest)]
+    within = [number for number, ad in enumerate(ads, start=1) if not ended_before(config, ad, earliest)]
     return max(within, default=0)
 
 
-def _ended_before(config: HTCondorConfig, row: Row, moment: datetime) -> bool:
-    try:
-        end = ended_at(config, row)
-    except InvalidRecord:
-        return False
-    return end is not None and end < moment
-
-
-async def _reaches(
-    config: HTCondorConfig, context: CollectorContext, schedd: str, printed: Printed, moment: datetime
-) -> bool:
+async def _reaches(source: Source, schedd: str, ads: Sequence[JobAd], moment: datetime) -> bool:
     """Whether the answer goes back to the moment, or to the beginning of the history."""
-    witnesses = printed.rows[-_WITNESSES:]
-    if len(witnesses) == _WITNESSES and all(_ended_before(config, row, moment - config.overlap) for row in witnesses):
+    witnesses, before = ads[-_WITNESSES:], moment - source.config.overlap
+    if len(witnesses) == _WITNESSES and all(ended_before(source.config, ad, before) for ad in witnesses):
         return True
-    return await _is_everything(config, context, schedd, printed.rows)
+    return await _is_everything(source, schedd, ads)
 
 
-async def _is_everything(config: HTCondorConfig, context: CollectorContext, schedd: str, rows: Sequence[Row]) -> bool:
+async def _is_everything(source: Source, schedd: str, ads: Sequence[JobAd]) -> bool:
     """Whether the history holds no more than these ads.
 
     A schedd that does not understand "oldest first" answers with its newest ad; then only the number tells.
     """
-    probe = (await run_query(config, context, Query(schedd, limit=1, oldest_first=True))).rows
-    if not rows or not probe:
-        return not rows and not probe
-    names = names_of(config, rows)
-    found = names_of(config, probe)[0]
+    probe = (await run_query_around(source, Query(schedd, limit=1, oldest_first=True))).ads
+    if not ads or not probe:
+        return not ads and not probe
+    names = names_of(source.config, ads)
+    found = names_of(source.config, probe)[0]
     if found == names[-1]:
         return True
-    misunderstood = found == names[0] or (found not in names and _entered(probe[0]) > _entered(rows[0]))
-    return misunderstood and len(rows) < config.helper_max_history
+    misunderstood = found == names[0] or (found not in names and _entered(probe[0]) > _entered(ads[0]))
+    return misunderstood and len(ads) < source.config.helper_max_history
 
 
-def _entered(row: Row) -> int:
-    text = row.get("EnteredCurrentStatus", "")
+def _entered(ad: JobAd) -> int:
+    text = ad.row.get("EnteredCurrentStatus", "")
     return int(text) if text.isdecimal() else 0

@@ -1,8 +1,9 @@
 """Plays condor_history over history files, by HTCondor's own ClassAds; and, as asked, cuts, caps, fails and hangs.
 
-The options, the order and the way of output follow HTCondor's manual page and the program's published source (versions
-8.8 to 25): ads are printed newest first, ``-since`` ends the scan before the ad for which it is true, a limit of the
-scan ends it silently with exit code 0, a schedd that knows no ``-forwards`` answers backwards.
+The options, the order and the form of the output are those of HTCondor 24.0.23, as recorded from a pool (``recorded/``;
+a test compares): ads are printed newest first, ``-since`` ends the scan before the ad for which it is true. From the
+manual page and the published source (8.8 to 25): a limit of the scan ends it silently with exit code 0, a schedd that
+knows no ``-forwards`` answers backwards. Like the real one it evaluates what users wrote for ``-af``, which may end it.
 
 Usage as a program: ``python history_player.py FOLDER [options of condor_history]``. ``FOLDER/NAME.history`` is the
 history of schedd NAME (``local`` without ``-name``), ``FOLDER/faults.json`` says what goes wrong, by NAME.
@@ -17,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import classad2  # type: ignore[import-untyped, unused-ignore] # HTCondor's wheel has no types
+import htcondor2  # type: ignore[import-untyped, unused-ignore] # noqa: F401 brings the functions that condor_history has
 
 EPOCH = 1_774_785_600  # 2026-03-29T12:00:00Z
-_WITH_VALUE = {"-name", "-pool", "-file", "-since", "-limit", "-scanlimit", "-attributes"}
-_FLAGS = {"-epochs", "-forwards", "-backwards", "-json", "-jsonl"}
+_WITH_VALUE = {"-name", "-pool", "-file", "-since", "-limit", "-scanlimit", "-attributes", "-constraint"}
+_FLAGS = {"-epochs", "-forwards", "-backwards", "-json", "-jsonl", "-long"}
 
 
 @dataclass
@@ -52,27 +54,39 @@ def understand(arguments: Sequence[str]) -> Call:
 def read_ads(path: Path) -> list[Any]:
     """The ads of a history file, the oldest first."""
     texts: list[list[str]] = [[]]
-    for line in path.read_text().splitlines():
+    for line in path.read_text().split("\n"):
         if line.startswith("***"):
             texts.append([])
         else:
             texts[-1].append(line)
-    return [classad2.parseOne("\n".join(each), parser=classad2.ParserType.Old) for each in texts if each]
+    return [classad2.parseOne("\n".join(each), parser=classad2.ParserType.Old) for each in texts if any(each)]
 
 
 def chosen(call: Call, ads: Sequence[Any], fault: Mapping[str, Any]) -> Iterator[Any]:
     """The ads that are printed."""
     forwards = "-forwards" in call.options and not fault.get("old")
     stop = classad2.ExprTree(call.options["-since"]) if "-since" in call.options else None
+    only = classad2.ExprTree(call.options.get("-constraint", "true"))
     cap = int(fault.get("cap", call.options.get("-scanlimit", sys.maxsize)))
     limit = int(call.options.get("-limit", sys.maxsize))
     printed = 0
     for number, ad in enumerate(ads if forwards else reversed(ads)):
         if number >= cap or printed >= limit or (stop is not None and stop.eval(ad) is True):
             return
-        if call.job is None or call.job in {str(ad["ClusterId"]), f"{ad['ClusterId']}.{ad['ProcId']}"}:
+        jobs = {None, str(ad["ClusterId"]), f"{ad['ClusterId']}.{ad['ProcId']}"}
+        if call.job in jobs and only.eval(ad) is True:
             printed += 1
             yield ad
+
+
+def evaluated(column: str, ad: Any) -> Any:
+    if column in ad and column == "HangsThePlayer":
+        time.sleep(3600)
+    library: Any = classad2  # it has no types
+    try:
+        return library.ExprTree(column).eval(ad)
+    except library.ClassAdException:  # such as random(0)
+        return library.Value.Error
 
 
 def text_of(value: Any) -> str:
@@ -92,12 +106,37 @@ def text_of(value: Any) -> str:
 
 def print_ads(call: Call, ads: Sequence[Any]) -> str:
     if call.columns:
-        rows = ([text_of(classad2.ExprTree(column).eval(ad)) for column in call.columns] for ad in ads)
+        rows = ([text_of(evaluated(column, ad)) for column in call.columns] for ad in ads)
         return "".join(" ".join(row) + "\n" for row in rows)
-    documents = [json.loads(projected(ad, call.options["-attributes"].split(",")).printJson()) for ad in ads]
+    if "-long" in call.options:
+        return "".join(f"{long_text(ad)}\n" for ad in ads)
+    names = call.options.get("-attributes")
+    texts = [json_text(ad if names is None else projected(ad, names.split(","))) for ad in ads]
     if "-jsonl" in call.options:
-        return "".join(f"{json.dumps(document)}\n" for document in documents)
-    return "[\n" + ",\n".join(json.dumps(document, indent=2) for document in documents) + "\n]\n"
+        return "".join(one_line(text) + "\n" for text in texts)
+    return "[\n" + ",\n".join(texts) + "]\n"
+
+
+def long_text(ad: Any) -> str:
+    """As -long and history files have it: attributes in the order of their names."""
+    return "".join(f"{line}\n" for line in sorted(ad.printOld().split("\n"), key=str.lower) if line)
+
+
+def json_text(ad: Any) -> str:
+    """As -json prints it: attributes in the order of their names."""
+    _, *lines, _ = ad.printJson().strip().split("\n")
+    members: list[list[str]] = []
+    for line in lines:  # a nested ad takes several lines
+        if line.startswith('  "'):
+            members.append([line.removesuffix(",")])
+        else:
+            members[-1].append(line if line[:3] != "  }" and line[:3] != "  ]" else line.removesuffix(","))
+    ordered = sorted(("\n".join(each) for each in members), key=str.lower)
+    return "{\n" + ",\n".join(ordered) + "\n}\n"
+
+
+def one_line(text: str) -> str:
+    return "".join(line.strip() for line in text.split("\n"))
 
 
 def projected(ad: Any, names: Sequence[str]) -> Any:
@@ -123,7 +162,11 @@ class Player:
             time.sleep(3600)
         if fault.get("fail"):
             return "", "Failed to receive remote ad.", 1
-        path = self.folder / f"{name}.history"
+        if "-forwards" in call.options and "-since" in call.options:
+            return "", "Error: Argument -forwards cannot be combined with -since.\n", 1
+        path = Path(call.options.get("-file", self.folder / f"{name}.history"))
+        if "-file" in call.options and not path.exists():
+            return "", f"Error opening history file {path}: No such file or directory\n", 1
         ads = list(chosen(call, read_ads(path) if path.exists() else [], fault))
         output = print_ads(call, ads)
         if "cut" in fault:
@@ -142,9 +185,13 @@ class Player:
     def add(self, schedd: str, cluster: int, **attributes: Any) -> str:
         """Append a job to a schedd's history; returns its GlobalJobId."""
         ad = job_ad(schedd, cluster, **attributes)
-        with (self.folder / f"{schedd}.history").open("a") as file:
-            file.write(history_text(ad))
+        self.append(schedd, history_text(ad))
         return str(ad.get("GlobalJobId"))
+
+    def append(self, schedd: str, text: str) -> None:
+        """Append an ad as it is to a schedd's history."""
+        with (self.folder / f"{schedd}.history").open("a") as file:
+            file.write(text)
 
     def rotate(self, schedd: str, keep: int) -> None:
         """Forget all but the newest ads."""
@@ -185,8 +232,7 @@ def job_ad(schedd: str, cluster: int, **attributes: Any) -> Any:
 
 def history_text(ad: Any) -> str:
     """As the schedd appends it: old ClassAd syntax, then the line that ends it."""
-    body = "\n".join(line for line in ad.printOld().splitlines() if line)
-    return f'{body}\n*** Offset = 0 ClusterId = {ad["ClusterId"]} ProcId = {ad["ProcId"]} Owner = "x"\n'
+    return f'{long_text(ad)}*** Offset = 0 ClusterId = {ad["ClusterId"]} ProcId = {ad["ProcId"]} Owner = "x"\n'
 
 
 def main() -> None:

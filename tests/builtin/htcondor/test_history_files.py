@@ -185,12 +185,21 @@ async def test_what_is_no_ad_is_quarantined_and_the_rest_is_not(tmp_path: Path) 
     chosen = config(history_paths=[path])
     assert await run(chosen, at) == first + second
     [broken] = [one for batch in at.kept for one in batch.quarantined]
-    assert broken.raw == {"line": "this is no ad\n"}
+    assert broken.raw == {"ad": "this is no ad\n"}
 
 
-async def test_a_file_that_is_missing_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(AuditordError, match="cannot read the history file"):
-        await run(config(history_paths=[tmp_path / "history"]), FakeCollectorContext(moment=NOW))
+async def test_a_file_that_does_not_exist_yet_is_no_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    chosen, at = config(history_paths=[tmp_path / "history"]), FakeCollectorContext(moment=NOW)
+    assert await run(chosen, at) == []
+    assert f"{tmp_path / 'history'} does not exist yet" in caplog.text
+    assert {record.levelname for record in caplog.records} == {"WARNING"}
+    first = append(tmp_path / "history", 1)
+    assert await run(chosen, at) == first
+
+
+async def test_a_file_in_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(AuditordError, match="there is no folder"):
+        await run(config(history_paths=[tmp_path / "no" / "history"]), FakeCollectorContext(moment=NOW))
 
 
 async def test_a_folder_of_jobs_is_emptied_once_their_records_are_safe(tmp_path: Path) -> None:

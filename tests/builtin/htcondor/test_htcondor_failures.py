@@ -52,7 +52,8 @@ class World:
         self.clock = EPOCH
         # As the site says: no schedd has a limit below this one.
         options = {"schedd_names": SCHEDDS, "output": output, "helper_max_history": 2, "earliest_datetime": NOW}
-        self.config = HTCondorConfig.model_validate(options)
+        plain = [{"name": "Cores", "key": "CpusProvisioned"}]  # needs no process that evaluates, in any way of output
+        self.config = HTCondorConfig.model_validate({**options, "components": plain})
         self.context = FakeCollectorContext(moment=NOW, commands=self.play)
 
     def play(self, argv: Sequence[str]) -> bytes:

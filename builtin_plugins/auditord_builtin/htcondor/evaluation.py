@@ -1,0 +1,166 @@
+"""ClassAd expressions, evaluated by HTCondor's library in a child process: what users write may end it.
+
+Functions such as ``evalInEachContext`` recurse without end, deep chains of attributes take exponential time. So the
+library never runs in the daemon's own process: the child has limits of time and memory, is started when the first ad
+needs it and again when an ad has ended it, and that ad alone is refused.
+"""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Final, Self
+
+from auditord_hookspecs import AuditordError, InvalidRecord
+
+CPU_SECONDS: Final = 2.0
+"""For one ad; an honest one takes less than a millisecond."""
+
+MEMORY: Final = 512 * 1024**2
+"""Bytes of address space; the library itself takes about 100 MB."""
+
+_PATIENCE: Final = 120.0
+"""Seconds of real time; the limit of CPU time comes first, unless the child does nothing at all."""
+
+_ENDS_WITHIN: Final = 5.0
+"""Seconds that a child may take to end after its pipes have."""
+
+_ATTEMPTS: Final = 2
+"""An ad is at fault if it ends two children: one may have been ended by something else, such as a lack of memory."""
+
+_PROGRAM: Final = Path(__file__).with_name("evaluation_child.py")
+_MISSING: Final = "this needs HTCondor's classad2: pip install 'auditord[htcondor]'"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One ad's expressions to evaluate, and what they refer to.
+
+    Args:
+        columns: the expressions.
+        lines: attributes in the form of history files, ``Name = expression``.
+        values: literal attributes.
+        expressions: other attributes, in the form that ``-json`` prints.
+    """
+
+    columns: Sequence[str]
+    lines: Sequence[str] = ()
+    values: Mapping[str, Any] = field(default_factory=dict[str, Any])  # Any: JSON
+    expressions: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def encoded(self) -> bytes:
+        """A line for the child."""
+        parts = {"columns": self.columns, "lines": self.lines, "values": self.values, "expressions": self.expressions}
+        return json.dumps(parts).encode() + b"\n"
+
+
+class Evaluator:
+    """A child process that evaluates; use it as a context manager, from one thread at a time."""
+
+    def __init__(self) -> None:
+        self._child: subprocess.Popen[bytes] | None = None
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closed = True  # a thread that was left behind starts no other one
+        self._end()
+
+    def evaluate(self, request: Request) -> Sequence[str]:
+        """The texts of the columns; the empty text for what is undefined, or an error.
+
+        Raises:
+            InvalidRecord: the ad cannot be evaluated, or ended the child.
+            AuditordError: there is no child to be had.
+        """
+        line, ended = request.encoded(), ""
+        for _ in range(_ATTEMPTS):
+            answer = self._ask(line)
+            if "texts" in answer:
+                return list(map(str, answer["texts"]))
+            if "reason" in answer:
+                raise InvalidRecord(f"this ad cannot be evaluated: {answer['reason']}")
+            ended = self._end()
+        raise InvalidRecord(f"evaluating this ad {ended}: it may be a mistake of its owner's, or meant to do harm")
+
+    def _ask(self, line: bytes) -> Mapping[str, Any]:  # Any: JSON
+        child = self._child or self._started()
+        stdin, stdout = _pipes(child)
+        try:
+            stdin.write(line)
+            stdin.flush()
+        except BrokenPipeError:
+            return {}
+        return _answer(stdout)
+
+    def _started(self) -> "subprocess.Popen[bytes]":
+        if self._closed:
+            raise AuditordError("the run is over")
+        child = self._child = subprocess.Popen(  # noqa: S603 our own program
+            [sys.executable, "-I", str(_PROGRAM), str(CPU_SECONDS), str(MEMORY)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", "CONDOR_CONFIG": "/dev/null"},
+            start_new_session=True,
+        )
+        first = _answer(_pipes(child)[1])
+        if "missing" in first:
+            raise AuditordError(_MISSING)
+        if not isinstance(first.get("ready"), bool):
+            raise AuditordError(f"the process that evaluates ClassAds cannot start: it {self._end()}")
+        return child
+
+    def _end(self) -> str:
+        """End the child, and say what had become of it."""
+        child, self._child = self._child, None
+        if child is None:
+            return ""
+        if self._closed or not _ends(child):
+            child.kill()
+        code = child.wait()
+        for pipe in _pipes(child):
+            with suppress(OSError):  # what was not written any more
+                pipe.close()
+        return _ending(code)
+
+
+def _pipes(child: "subprocess.Popen[bytes]") -> tuple[IO[bytes], IO[bytes]]:
+    assert child.stdin is not None  # noqa: S101 for the type checker
+    assert child.stdout is not None  # noqa: S101 for the type checker
+    return child.stdin, child.stdout
+
+
+def _answer(stdout: IO[bytes]) -> Mapping[str, Any]:  # Any: JSON
+    """The child's answer; nothing if it has ended, or says nothing."""
+    poll = select.poll()
+    poll.register(stdout, select.POLLIN)
+    line = stdout.readline() if poll.poll(_PATIENCE * 1_000) else b""
+    answer: Mapping[str, Any] = json.loads(line) if line.endswith(b"\n") else {}
+    return answer
+
+
+def _ends(child: "subprocess.Popen[bytes]") -> bool:
+    try:
+        child.wait(_ENDS_WITHIN)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _ending(code: int) -> str:
+    if code == -signal.SIGPROF:
+        return f"takes more than {CPU_SECONDS:g} s of CPU time"
+    name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    return f"ends HTCondor's library ({name})"

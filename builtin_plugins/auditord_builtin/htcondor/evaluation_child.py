@@ -1,0 +1,104 @@
+"""Evaluates ClassAds in a process of its own, with limits: some that users write end or occupy HTCondor's library.
+
+Run by its path with two numbers, seconds of CPU for each request and bytes of memory. It reads requests and writes
+answers, one line of JSON each. It imports nothing of auditord, so that it starts fast: ads that end it cost a start.
+"""
+
+import json
+import resource
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def main() -> None:
+    """Answer each request until standard input ends."""
+    seconds, memory = float(sys.argv[1]), int(sys.argv[2])
+    for number in (signal.SIGTERM, signal.SIGINT):  # systemd signals all processes of a unit: the parent decides
+        signal.signal(number, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    _answer(_begun())
+    for line in sys.stdin.buffer:
+        signal.setitimer(signal.ITIMER_PROF, seconds)  # its signal ends the process, also within the library
+        answer = _answer_to(line)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        _answer(answer)
+
+
+def _begun() -> Mapping[str, Any]:  # Any: JSON
+    try:
+        import classad2  # type: ignore[import-untyped, unused-ignore] # noqa: F401, PLC0415 after the limits
+        import htcondor2  # type: ignore[import-untyped, unused-ignore] # noqa: F401, PLC0415 it has functions
+    except ImportError as error:
+        return {"missing": str(error)}
+    return {"ready": True}
+
+
+def _answer(answer: Mapping[str, Any]) -> None:  # Any: JSON
+    sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def _answer_to(line: bytes) -> Mapping[str, Any]:  # Any: JSON
+    try:
+        request = json.loads(line)
+        ad = _ad_of(request)
+        return {"texts": [_evaluated(column, ad) for column in request["columns"]]}
+    except Exception as error:  # noqa: BLE001 whatever it is, it is this ad's, and the next one is to be answered
+        return {"reason": f"{error}" or type(error).__name__}
+
+
+def _ad_of(request: Mapping[str, Any]) -> Any:  # Any: JSON; a ClassAd
+    import classad2  # noqa: PLC0415 after the limits
+
+    lines: Sequence[str] = request["lines"]
+    ad = classad2.parseOne("\n".join(lines), parser=classad2.ParserType.Old) if lines else classad2.ClassAd()
+    if len(ad) != len(lines):  # the parser stops without a word at a line that is nested too deeply
+        raise ValueError(f"of the {len(lines)} attributes that matter, HTCondor's library reads {len(ad)} and stops")
+    for name, value in request["values"].items():
+        ad[name] = value
+    for name, text in request["expressions"].items():
+        ad[name] = _expression(text)
+    return ad
+
+
+def _expression(text: str) -> Any:  # Any: an ExprTree
+    import classad2  # noqa: PLC0415 after the limits
+
+    try:
+        return classad2.ExprTree(text)
+    except Exception:  # noqa: BLE001 versions that escape every slash print a text /Expr(…)/ in the same way
+        return f"/Expr({text})/"
+
+
+def _evaluated(column: str, ad: Any) -> str:  # Any: a ClassAd
+    import classad2  # noqa: PLC0415 after the limits
+
+    library: Any = classad2  # it has no types
+    try:
+        value = library.ExprTree(column).eval(ad)
+    except Exception as error:
+        raise ValueError(f"{column}: {error}") from error
+    if isinstance(value, classad2.Value):  # undefined or error
+        return ""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else _printed(value)
+
+
+def _printed(value: Any) -> str:  # Any: a list or a ClassAd
+    """HTCondor's form, for which the patterns of scores are written."""
+    import classad2  # noqa: PLC0415 after the limits
+
+    ad = classad2.ClassAd()
+    ad["x"] = value
+    text: str = ad.printOld()
+    return text.split("=", 1)[1].strip()
+
+
+if __name__ == "__main__":
+    main()
