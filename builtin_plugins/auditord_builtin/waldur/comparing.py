@@ -50,7 +50,7 @@ def differences(
 async def compare_month(
     config: WaldurConfig, context: PluginContext, month: BillingMonth, query: SacctQuery, *, as_of: datetime
 ) -> Sequence[Difference]:
-    """What the records and an answer of sacct say differently of the accounts that it was asked for.
+    """The differences between the records and an answer of sacct, of the accounts that it was asked for.
 
     Raises:
         CommandFailed: sacct failed.

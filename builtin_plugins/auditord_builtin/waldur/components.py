@@ -1,4 +1,4 @@
-"""What is reported under the name of a component of a Waldur offering: which resources, and in which unit."""
+"""The components of a Waldur offering: the resources that each is made of, and its unit."""
 
 from collections.abc import Mapping
 from decimal import Decimal
@@ -60,7 +60,7 @@ class BackendComponent(Section):
 
 
 class RecordedResource(Section):
-    """Where records have the amount of a resource."""
+    """The place of a resource in records."""
 
     component: tuple[str, ...] = Field(min_length=1, description="Components of records; several are added up.")
     scale: Ratio = Field(

@@ -17,7 +17,7 @@ from auditord_builtin.waldur.components import RECORDED, BackendComponent, Recor
 from auditord_hookspecs import Duration, PluginConfig, Secret, Section
 
 INTERVAL = timedelta(minutes=30)
-"""How often usage is reported unless the instance says otherwise."""
+"""The time between reports unless the instance says otherwise."""
 
 
 def _words(value: Any) -> Any:  # Any: whatever stood in the file
@@ -34,7 +34,7 @@ Words = Annotated[tuple[str, ...], BeforeValidator(_words, json_schema_input_typ
 
 
 class SlurmAccess(Section):
-    """How Slurm's own programs are reached, for ``--source sacct``, ``compare`` and ``diagnose``."""
+    """The way to Slurm's own programs, for ``--source sacct``, ``compare`` and ``diagnose``."""
 
     slurm_bin_path: Path = Field(default=Path("/usr/bin"), description="The folder of sacct, sacctmgr and sinfo.")
     cluster_name: str | None = Field(default=None, description="The cluster to ask about, if not the local one.")
@@ -120,7 +120,7 @@ class WaldurConfig(PluginConfig):
 
     @property
     def recorded(self) -> Mapping[str, RecordedResource]:
-        """Where records have each resource."""
+        """The place of each resource in records."""
         return {**RECORDED, **self.recorded_as}
 
     @property
@@ -130,7 +130,7 @@ class WaldurConfig(PluginConfig):
         return tuple(dict.fromkeys(named))
 
     def selects(self, account: str) -> bool:
-        """Whether an account is one to be reported, whatever its case."""
+        """True for an account that is reported, whatever its case."""
         prefixes = tuple(prefix.casefold() for prefix in self.account_prefixes)
         return not prefixes or account.casefold().startswith(prefixes)
 

@@ -91,7 +91,7 @@ class DateCheck:
             )
 
     async def _taken_back(self, probe: Probe) -> str:
-        """What became of an amount that is not where it belongs; nothing to say of one that never arrived."""
+        """Take an amount back that is not where it belongs; the text about it, empty if it never arrived."""
         there = await self._there(probe.present, probe.resource)
         wrong = {
             name: probe.before[name]

@@ -32,7 +32,7 @@ _TICKS_PER_MINUTE: Final = 60_000_000
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a record contributes to a month.
+    """The contribution of a record to a month.
 
     Args:
         record: the record.
@@ -49,7 +49,7 @@ class Share:
 
 @dataclass
 class Explanation:
-    """What the records of an account (and user) come to, as they are read."""
+    """The sum of the records of an account (and user), as they are read."""
 
     records: int = 0
     running: int = 0
@@ -160,7 +160,7 @@ def _minutes(config: WaldurConfig, record: Record, ticks: int) -> Iterator[tuple
 
 
 def _is_of(config: WaldurConfig, record: Record, account: tuple[str, str], user: str | None) -> bool:
-    """Whether the record counts for the account, which is under the key, and for the user if there is one."""
+    """True if the record counts for the account, which is under the key, and for the user if there is one."""
     key, name = _first(record, config.account_meta)
     if key != account[0] or folded(name) != folded(account[1]):
         return False

@@ -8,7 +8,7 @@ from auditord_builtin.waldur.plans import NOTHING
 from auditord_builtin.waldur.reported_amounts import Totals, Users
 
 NAMED: Final = 5
-"""How many users an explanation names."""
+"""The number of users that an explanation names."""
 
 
 def falls(

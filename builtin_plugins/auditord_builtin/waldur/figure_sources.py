@@ -48,7 +48,7 @@ class FigureSource:
         return await month_figures(self._config, self._context.records, month, as_of=self.as_of)
 
     async def covers(self, month: BillingMonth) -> bool:
-        """Whether the figures of a month are believed where they say that an account or a user consumed nothing.
+        """True if the figures of a month are believed where they say that an account or a user consumed nothing.
 
         Records from before the month are a sign that it was collected; of what sacct has forgotten there is none.
         """

@@ -1,4 +1,4 @@
-"""What accounts and users consumed in a period, summed up by the record store.
+"""The consumption of accounts and users in a period, summed up by the record store.
 
 ``sec = min(stop or T, E, T) - max(start, S)`` for each record that overlaps the period [S, E), running ones up to the
 instant T; amount times sec is summed in integers, converted exactly, and rounded once for each figure.
@@ -24,12 +24,12 @@ Minutes: TypeAlias = Mapping[str, Fraction]
 """Exact resource-minutes (of memory: MiB-minutes) by resource."""
 
 RawUsage: TypeAlias = Mapping[str | None, Mapping[str | None, Minutes]]
-"""What users of accounts consumed; names are case-folded, None stands for records that name nobody."""
+"""The consumption of users by account; names are case-folded, None stands for records that name nobody."""
 
 
 @dataclass(frozen=True, slots=True)
 class AccountUsage:
-    """What an account consumed in a period, in Waldur's units, by the offering's component.
+    """The consumption of an account in a period, in Waldur's units, by the offering's component.
 
     Args:
         total: of all its users, known or not; rounded by itself, so it may differ from the sum of what is rounded.

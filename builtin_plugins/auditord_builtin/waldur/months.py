@@ -12,7 +12,7 @@ _WRITTEN: Final = re.compile(r"([0-9]{4})-(0[1-9]|1[0-2])")
 _MONTHS: Final = 12
 
 MADE_UP_FOR: Final = timedelta(days=1)
-"""How long a month that has ended is reported again, whatever is configured."""
+"""A month that has ended is reported again for so long, whatever is configured."""
 
 CLOCKS_APART: Final = timedelta(minutes=5)
 """So far may the server's clock be behind ours."""

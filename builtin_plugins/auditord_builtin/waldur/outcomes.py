@@ -1,4 +1,4 @@
-"""What came of writing a billing month to Waldur."""
+"""The outcome of writing a billing month to Waldur."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from auditord_builtin.waldur.plans import MonthPlan, ResourcePlan
 
 @dataclass(frozen=True, slots=True)
 class ResourceOutcome:
-    """What came of a resource.
+    """The outcome of a resource.
 
     Args:
         plan: what was to be reported.
@@ -29,7 +29,7 @@ class ResourceOutcome:
 
 @dataclass(frozen=True, slots=True)
 class MonthOutcome:
-    """What came of a month.
+    """The outcome of a month.
 
     Args:
         plan: what was to be reported.
@@ -43,12 +43,12 @@ class MonthOutcome:
 
     @property
     def complete(self) -> bool:
-        """Whether everything is in Waldur as planned."""
+        """True if everything is in Waldur as planned."""
         return self.stopped is None and not any(each.problems for each in self.resources)
 
 
 class ResourceProgress:
-    """What has come of one resource so far."""
+    """The progress of one resource."""
 
     def __init__(self, plan: ResourcePlan) -> None:
         self.plan = plan

@@ -102,7 +102,7 @@ class _Planner:
             yield from self._resource(resources[0], account)
 
     def _matters(self, account: str, resource: Resource) -> bool:
-        """Whether there is something to say of a resource.
+        """True if there is something to say of a resource.
 
         A month that is over and of which nothing was ever said stays as it is, and so does a resource that is idle
         according to records that are not up to date. Nor is zero said of several resources of an account.
@@ -127,7 +127,7 @@ class _Planner:
         return self._figures.get(account) or AccountUsage({}, {})
 
     def _totals(self, resource: Resource, account: str) -> Amounts:
-        """What is right; of records that are not up to date no zeros but those that are there."""
+        """The right totals; of records that are not up to date no zeros but those that are there."""
         totals = {name: self._usage(account).total.get(name, NOTHING) for name in self._components}
         if not self._rules.stale:
             return totals
@@ -135,7 +135,7 @@ class _Planner:
         return {name: amount for name, amount in totals.items() if amount or name in there}
 
     def _users(self, resource: Resource, account: str) -> Mapping[str, Amounts]:
-        """What is right of each user, also of those who are only in Waldur; of nobody if only totals are written."""
+        """The right amounts of each user, also of those only in Waldur; of nobody if only totals are written."""
         if not self._rules.users:
             return {}
         used = self._usage(account).users

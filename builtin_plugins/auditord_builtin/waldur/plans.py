@@ -19,7 +19,7 @@ NOTHING: Final = Decimal("0.00")
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """What Waldur says of the offering.
+    """The offering, its resources and its users.
 
     Args:
         offering: with its components.
@@ -34,7 +34,7 @@ class Offered:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """What Waldur has of a month: the totals, and the amounts of users below them."""
+    """Waldur's figures of a month: the totals, and the amounts of users below them."""
 
     totals: Sequence[ComponentUsage]
     users: Sequence[ComponentUserUsage]
@@ -42,7 +42,7 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What may be written.
+    """The rules of what may be written.
 
     Args:
         stale: why the records are not up to date; None if they are.
@@ -66,7 +66,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class ResourcePlan:
-    """What is to be reported of a resource, rounded to two decimals.
+    """The figures to report of a resource, rounded to two decimals.
 
     Args:
         uuid: Waldur's name of it.
@@ -83,7 +83,7 @@ class ResourcePlan:
 
 @dataclass(frozen=True, slots=True)
 class MonthPlan:
-    """What is to be reported of a month.
+    """The figures to report of a month.
 
     Args:
         month: its first day.
@@ -115,7 +115,7 @@ class HeldBack:
 
 @dataclass(frozen=True, slots=True)
 class PlannedMonth:
-    """What is written, and what is not.
+    """The figures that are written, and those that are not.
 
     Args:
         plan: what is written.
@@ -133,6 +133,6 @@ class PlannedMonth:
 
     @property
     def held_back_whole(self) -> int:
-        """How many accounts have not even a part of their figures written."""
+        """The number of accounts that have not even a part of their figures written."""
         written = {folded(each.backend_id) for each in self.plan.resources}
         return len({each.account for each in self.held_back} - written)

@@ -30,7 +30,7 @@ class Refusals:
         self._identity = identity
 
     def has(self, month: str, plan: ResourcePlan) -> bool:
-        """Whether the very same figures were refused a short while ago."""
+        """True if the very same figures were refused a short while ago."""
         refusal = self._kept.get(_key(month, plan))
         if refusal is None or refusal.get("figures") != _digest(plan) or refusal.get("identity") != self._identity:
             return False
@@ -42,7 +42,7 @@ class Refusals:
         self._kept[_key(month, plan)] = refusal
 
     def as_json(self, months: Collection[str]) -> Mapping[str, Refusal]:
-        """What is to be kept, of the months that are still reported."""
+        """The refusals to be kept, of the months that are still reported."""
         return {key: refusal for key, refusal in self._kept.items() if key.partition(" ")[0] in months}
 
 

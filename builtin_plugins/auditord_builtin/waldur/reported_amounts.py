@@ -12,12 +12,12 @@ from auditord_builtin.waldur.figures import folded
 from auditord_builtin.waldur.plans import Reported
 
 Totals: TypeAlias = Mapping[str, Sequence[Decimal]]
-"""What Waldur has of a resource, by component: more than one amount after a change of plan."""
+"""The totals of a resource by component: more than one amount after a change of plan."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedUser:
-    """What Waldur has of a user of a resource: the name as it is spelt there, the amounts by component."""
+    """A user of a resource in Waldur: the name as it is spelt there, the amounts by component."""
 
     name: str
     amounts: Mapping[str, Decimal]
@@ -43,7 +43,7 @@ class ReportedAmounts:
         return self._users.get(resource, {})
 
     def any_of(self, resource: UUID) -> bool:
-        """Whether anything but zeros was reported of a resource."""
+        """True if anything but zeros was reported of a resource."""
         return bool(self.users(resource)) or any(sum(amounts) for amounts in self.totals(resource).values())
 
 

@@ -61,13 +61,13 @@ class SacctQuery:
 
 
 def exact_query(config: WaldurConfig, window: Window, *, as_of: datetime) -> SacctQuery:
-    """What is comparable with the record store: instants of UTC, every run, a running job up to ``as_of``."""
+    """The call whose answer is comparable with the record store: UTC, every run, a running job up to ``as_of``."""
     # An end in the future made some versions of sacct count a running job up to it.
     return SacctQuery(window.start.astimezone(UTC), min(window.stop, as_of).astimezone(UTC), "UTC", config.slurm.tres)
 
 
 def agent_query(config: WaldurConfig, month: BillingMonth) -> SacctQuery:
-    """What the Waldur site agent asks, on a host in the billing zone: its month ends a second early."""
+    """The call of the Waldur site agent, on a host in the billing zone: its month ends a second early."""
     window = month.window
     start, stop = window.start.astimezone(month.zone), (window.stop - _SECOND).astimezone(month.zone)
     return SacctQuery(start, stop, config.timezone, "ReqTRES", all_runs=False)
@@ -109,7 +109,7 @@ async def sacct_usage(config: WaldurConfig, context: Context, query: SacctQuery)
 
 
 def _entries(config: WaldurConfig, printed: str) -> Iterator[Entry | None]:
-    """What each job consumed; None for a job whose duration is unknown."""
+    """The consumption of each job; None for a job whose duration is unknown."""
     for line in printed.splitlines():
         columns = line.split("|")
         if len(columns) != _COLUMNS:

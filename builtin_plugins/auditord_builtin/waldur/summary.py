@@ -14,7 +14,7 @@ from auditord_builtin.waldur.plans import PlannedMonth
 from auditord_hookspecs import PluginContext
 
 LISTED: Final = 20
-"""How many names or problems a line of the log has."""
+"""The number of names or problems in a line of the log."""
 
 
 class NotReported(WaldurError):

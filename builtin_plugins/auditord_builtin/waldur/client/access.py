@@ -1,4 +1,4 @@
-"""Who we are to Waldur: a token of its own, or one that an OpenID Connect provider hands out for a while."""
+"""The credentials for Waldur: a token of its own, or one that an OpenID Connect provider hands out for a while."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ EARLY_SECONDS = 30.0
 """A token is renewed so long before it ends, or it could end on its way."""
 
 DEFAULT_SECONDS = 300.0
-"""How long a token is believed to last whose provider does not say."""
+"""The life of a token whose provider does not say."""
 
 
 class Access(Protocol):
-    """Where the ``Authorization`` header comes from."""
+    """The source of the ``Authorization`` header."""
 
     async def authorization(self, exchange: "Exchanging") -> str:
         """The header's value."""

@@ -1,4 +1,4 @@
-"""What Waldur answers, as far as we look at it; members that we do not know are passed over, as its own client does."""
+"""Waldur's answers, as far as we look at them; members that we do not know are passed over, as its own client does."""
 
 from datetime import date
 from decimal import Decimal
@@ -56,7 +56,7 @@ class OfferingComponent(msgspec.Struct, frozen=True):
 
     @property
     def takes_usage(self) -> bool:
-        """Whether Waldur accepts amounts."""
+        """True if Waldur accepts amounts."""
         return self.billing_type in {"usage", "limit"}
 
 
@@ -83,7 +83,7 @@ class Resource(msgspec.Struct, frozen=True):
 
     @property
     def takes_usage(self) -> bool:
-        """Whether Waldur accepts amounts."""
+        """True if Waldur accepts amounts."""
         return self.state != ERRED
 
 

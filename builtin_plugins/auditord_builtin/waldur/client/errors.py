@@ -1,4 +1,4 @@
-"""What can go wrong between us and Waldur; each text names the request and says what was answered."""
+"""The faults between us and Waldur; each text names the request and says what was answered."""
 
 from http import HTTPStatus
 
@@ -37,7 +37,7 @@ class AccessDenied(Answered):
 
     @property
     def for_all(self) -> bool:
-        """Whether the token is not valid, so that no other request will succeed, either."""
+        """True if the token is not valid, so that no other request will succeed, either."""
         return self.status == HTTPStatus.UNAUTHORIZED
 
 
@@ -46,7 +46,7 @@ class Refused(Answered):
 
     @property
     def about_a_closed_month(self) -> bool:
-        """Whether the reason is that the token may not report for months that are over."""
+        """True if the reason is that the token may not report for months that are over."""
         return "backfilling past billing periods" in self.body.casefold()
 
 

@@ -19,7 +19,7 @@ T = TypeVar("T")
 COUNT: Final = "X-Result-Count"
 
 READINGS: Final = 3
-"""How often a list that changes meanwhile is read."""
+"""A list that changes meanwhile is read so often."""
 
 Ask = Callable[[Request], Awaitable[Answer]]
 

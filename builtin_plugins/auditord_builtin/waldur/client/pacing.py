@@ -1,4 +1,4 @@
-"""How long to wait before asking again, and when to give up: all retries of a run share one budget of time."""
+"""The waits before asking again, and their end: all retries of a run share one budget of time."""
 
 import random
 import time

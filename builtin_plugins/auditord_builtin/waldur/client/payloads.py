@@ -1,4 +1,4 @@
-"""What is written to Waldur: the bodies of ``set_usage``, ``set_user_usages`` and ``set_user_usage``."""
+"""The bodies of ``set_usage``, ``set_user_usages`` and ``set_user_usage``."""
 
 from collections.abc import Mapping
 from datetime import datetime

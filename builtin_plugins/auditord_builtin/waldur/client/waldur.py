@@ -33,7 +33,7 @@ from auditord_builtin.waldur.client.transport import Answer, Transport
 T = TypeVar("T")
 
 NO_SUCH_ADDRESS: Final = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED})
-"""What servers answer that do not know the address for many users."""
+"""The answers of servers that do not know the address for many users."""
 
 Show = Callable[[str], None]
 
@@ -81,7 +81,7 @@ class WaldurClient:
 
     @property
     def concurrency(self) -> int:
-        """How many requests may be under way at once."""
+        """The number of requests that may be under way at once."""
         return self._concurrency
 
     @property
@@ -133,7 +133,7 @@ class WaldurClient:
         )
 
     async def clock_ahead(self, now: Callable[[], datetime]) -> timedelta | None:
-        """How far the server's clock is ahead of ours, to a second; None if it does not say what time it has."""
+        """The time that the server's clock is ahead of ours, to a second; None if it does not say what time it has."""
         answer = await self._exchange(requests.VERSION)
         ours = now()
         with suppress(TypeError, ValueError):
@@ -141,7 +141,7 @@ class WaldurClient:
         return None
 
     async def has_bulk(self) -> bool:
-        """Whether the server knows the address for many users; found out without writing."""
+        """True if the server knows the address for many users; found out without writing."""
         try:
             await self._exchange(requests.bulk_probe())
         except Refused as error:

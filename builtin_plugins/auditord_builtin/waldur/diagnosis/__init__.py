@@ -1,4 +1,4 @@
-"""What stands between an installation and right figures in Waldur: many small questions, one line for each answer.
+"""A diagnosis of all between an installation and right figures in Waldur: one line for each small question.
 
 Nothing is written anywhere.
 """

@@ -1,4 +1,4 @@
-"""What a diagnosis says: one line for each answer."""
+"""The lines of a diagnosis."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -6,11 +6,11 @@ from enum import Enum
 from typing import Final
 
 NAMED: Final = 5
-"""How many names a line has."""
+"""The number of names in a line."""
 
 
 class Verdict(Enum):
-    """How it stands."""
+    """The weight of a finding."""
 
     OK = "ok"
     NOTE = "note"

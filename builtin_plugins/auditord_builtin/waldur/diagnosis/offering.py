@@ -1,4 +1,4 @@
-"""What Waldur says, held against the configuration and against who used something."""
+"""Waldur's own answers, held against the configuration and against the accounts and users with usage."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -18,7 +18,7 @@ Used: TypeAlias = Mapping[str, Collection[str]]
 
 
 def tls(config: WaldurConfig) -> Iterator[Finding]:
-    """Whether the way to Waldur can be overheard."""
+    """Look at the protection of the way to Waldur."""
     if config.waldur_api_url.startswith("http:"):
         yield note("tls", f"{config.waldur_api_url} is not https: the token can be read on the way")
     elif not config.verify_ssl:
@@ -28,7 +28,7 @@ def tls(config: WaldurConfig) -> Iterator[Finding]:
 
 
 def clock(ahead: timedelta | None) -> Finding:
-    """Whether the server would take our present for the future."""
+    """Compare the clocks: a server that is behind takes our present for the future."""
     if ahead is None:
         return note("clock", "the server does not say what time it has")
     if abs(ahead) <= NOTICED:
@@ -40,7 +40,7 @@ def clock(ahead: timedelta | None) -> Finding:
 
 
 def role(user: User, offering: Offering) -> Finding:
-    """Whether the token may report."""
+    """Look for a role that may report."""
     scopes = {offering.uuid, offering.customer_uuid} - {None}
     roles = sorted({each.role_name for each in user.permissions if each.scope_uuid in scopes})
     if user.is_staff:
@@ -54,7 +54,7 @@ def role(user: User, offering: Offering) -> Finding:
 
 
 def state(offering: Offering) -> Finding:
-    """Whether the offering is in use."""
+    """Look at the state of the offering."""
     text = f"{offering.name} of {offering.customer_name}, {offering.state}"
     if offering.state == "Paused":
         why = f" ({offering.paused_reason})" if offering.paused_reason else ""

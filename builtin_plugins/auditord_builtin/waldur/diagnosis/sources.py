@@ -1,4 +1,4 @@
-"""Where figures come from: whether records, or Slurm's programs, can tell what is needed."""
+"""A look at the sources of figures: records, or Slurm's own programs."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -20,14 +20,14 @@ from auditord_hookspecs import (
 )
 
 ASK_FOR: Final = timedelta(seconds=30)
-"""How long Slurm's small programs may take."""
+"""The time that Slurm's small programs may take."""
 
 LOOK_BACK: Final = timedelta(hours=1)
 """The period that sacct is tried with."""
 
 
 async def used_by(config: WaldurConfig, context: PluginContext, *, sacct: bool) -> tuple[Used, Finding | None]:
-    """Who used something in the months that are reported; a finding if that cannot be known."""
+    """The users of each account in the months that are reported; a finding if that cannot be known."""
     now = context.now()
     found: dict[str, set[str]] = {}
     try:
@@ -48,7 +48,7 @@ async def _figures(
 
 
 async def store(config: WaldurConfig, context: PluginContext) -> AsyncIterator[Finding]:
-    """Whether records come in, and have what is to be reported."""
+    """Look at the records: do they come in, and have they what is to be reported?"""
     try:
         stale = await staleness(config, context.records, context.now())
         first = await covered_since(config, context.records)
@@ -63,7 +63,7 @@ async def store(config: WaldurConfig, context: PluginContext) -> AsyncIterator[F
 
 
 def _reach(config: WaldurConfig, first: datetime | None, now: datetime) -> Finding:
-    """Whether records reach back to the beginning of what is reported."""
+    """Compare the first record with the beginning of what is reported."""
     if first is None:
         return fail("records", f"of no job that has ended, or not of each of {', '.join(config.sites) or 'the sites'}")
     since = first.astimezone(config.zone).isoformat(timespec="minutes")
@@ -85,7 +85,7 @@ async def _missing_components(config: WaldurConfig, context: PluginContext) -> S
 
 
 async def slurm(config: WaldurConfig, context: PluginContext) -> AsyncIterator[Finding]:
-    """Whether Slurm's programs do what is needed."""
+    """Try Slurm's programs."""
     yield await _program(config, context, "sinfo", "-V")
     yield await _cluster(config, context)
     now = context.now()

@@ -1,0 +1,154 @@
+"""The plan of a month, by its rules: nothing falls that may not fall, and nothing is said that is not known."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from auditord_builtin.waldur.client import (
+    ComponentUsage,
+    ComponentUserUsage,
+    Offering,
+    OfferingComponent,
+    OfferingUser,
+    Resource,
+)
+from auditord_builtin.waldur.figures import AccountUsage
+from auditord_builtin.waldur.months import BillingMonth
+from auditord_builtin.waldur.planning import plan_month
+from auditord_builtin.waldur.plans import NOTHING, Offered, PlannedMonth, Reported, ResourcePlan, Rules
+from tests.waldur_server import OFFERING, uuid_of
+from tests.waldur_settings import waldur_config
+
+MARCH: Final = BillingMonth(2026, 3, ZoneInfo("UTC"))
+COMPONENTS: Final = ("cpu", "mem")
+ACCOUNTS: Final = ("one", "two", "three")
+USERS: Final = ("alice", "bob")
+
+Amounts = Mapping[str, Decimal]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What was consumed of each account, and what Waldur has."""
+
+    figures: Mapping[str, AccountUsage]
+    there: Mapping[str, AccountUsage]
+    rules: Rules
+    closed: bool
+
+    def plan(self) -> PlannedMonth:
+        components = tuple(OfferingComponent(name, billing_type="usage") for name in COMPONENTS)
+        resources = [Resource(uuid_of(name), name, name, "OK") for name in ACCOUNTS]
+        users = [OfferingUser(uuid_of(name), f"https://waldur/{name}/", name) for name in USERS]
+        return plan_month(
+            waldur_config(),
+            Offered(Offering(OFFERING, components=components), resources, users),
+            Reported(self._totals(), self._users()),
+            MARCH,
+            self.figures,
+            moment=datetime(2026, 3, 15, tzinfo=UTC),
+            closed=self.closed,
+            rules=self.rules,
+        )
+
+    def _totals(self) -> list[ComponentUsage]:
+        return [
+            ComponentUsage(uuid_of(f"{account} {name}"), name, amount, uuid_of(account), MARCH.first_day)
+            for account, usage in self.there.items()
+            for name, amount in usage.total.items()
+        ]
+
+    def _users(self) -> list[ComponentUserUsage]:
+        return [
+            ComponentUserUsage(user, name, amount, f"https://waldur/{uuid_of(f'{account} {name}')}/")
+            for account, usage in self.there.items()
+            for user, amounts in usage.users.items()
+            for name, amount in amounts.items()
+            if name in usage.total
+        ]
+
+
+AMOUNT: Final = st.integers(0, 3).map(lambda units: units * Decimal("0.50"))
+USER_AMOUNTS: Final = st.dictionaries(st.sampled_from(USERS), st.fixed_dictionaries(dict.fromkeys(COMPONENTS, AMOUNT)))
+FIGURES: Final = st.dictionaries(
+    st.sampled_from(ACCOUNTS),
+    st.builds(AccountUsage, st.fixed_dictionaries(dict.fromkeys(COMPONENTS, AMOUNT)), USER_AMOUNTS),
+)
+THERE: Final = st.dictionaries(
+    st.sampled_from(ACCOUNTS),
+    st.builds(AccountUsage, st.dictionaries(st.sampled_from(COMPONENTS), AMOUNT), USER_AMOUNTS),
+)
+RULES: Final = st.builds(
+    Rules, st.sampled_from([None, "no record"]), st.booleans(), st.booleans(), st.booleans(), st.booleans()
+)
+CASES: Final = st.builds(Case, FIGURES, THERE, RULES, st.booleans())
+NOBODY: Final = AccountUsage({}, {})
+
+
+def fallen(case: Case, plan: ResourcePlan) -> set[tuple[str, str]]:
+    """The components that would be less, of all (an empty name) or of a user."""
+    there = case.there.get(plan.backend_id, NOBODY)
+    totals = {("", name) for name, amount in plan.totals.items() if amount < there.total.get(name, NOTHING)}
+    users = {
+        (user, name)
+        for user, amounts in plan.users.items()
+        for name, amount in amounts.items()
+        if name in there.total and amount < there.users.get(user, {}).get(name, NOTHING)
+    }
+    return totals | users
+
+
+@given(CASES)
+def test_nothing_falls_that_may_not_fall(case: Case) -> None:
+    for plan in case.plan().plan.resources:
+        usage = case.figures.get(plan.backend_id)
+        for user, _ in fallen(case, plan):
+            absent = usage is None or (user and user not in usage.users)
+            assert case.rules.stale is None
+            assert case.rules.allow_decrease or (case.rules.reconcile_stale and absent)
+
+
+@given(CASES)
+def test_what_is_written_is_what_was_consumed(case: Case) -> None:
+    for plan in case.plan().plan.resources:
+        usage = case.figures.get(plan.backend_id, NOBODY)
+        assert plan.totals
+        assert all(amount == usage.total.get(name, NOTHING) for name, amount in plan.totals.items())
+        for user, amounts in plan.users.items():
+            assert case.rules.users
+            assert amounts.keys() <= plan.totals.keys()
+            assert all(each == usage.users.get(user, {}).get(name, NOTHING) for name, each in amounts.items())
+
+
+@given(CASES)
+def test_every_account_with_usage_is_written_or_told_of(case: Case) -> None:
+    planned = case.plan()
+    written = {plan.backend_id for plan in planned.plan.resources}
+    held_back = {held.account for held in planned.held_back}
+    known = case.rules.stale is None
+    spoken_of = {account for account, usage in case.figures.items() if known or _any(usage.total)}
+    assert spoken_of <= written | held_back
+    assert planned.reported == len(ACCOUNTS)
+    assert planned.held_back_whole == len(held_back - written)
+    if not case.rules.omit_anomalous:
+        assert not written & held_back
+
+
+@given(CASES)
+def test_a_month_that_is_over_or_not_known_is_not_made_zero_unasked(case: Case) -> None:
+    if not (case.closed or case.rules.stale):
+        return
+    for plan in case.plan().plan.resources:
+        there = case.there.get(plan.backend_id, NOBODY)
+        known = plan.backend_id in case.figures or any(there.total.values()) or any(map(_any, there.users.values()))
+        assert known
+
+
+def _any(amounts: Amounts) -> bool:
+    return any(amounts.values())
