@@ -117,7 +117,7 @@ class House:
             turns=self.turns,
             collectors=collectors.listener(),
             plugins=plugins.listener(),
-            records=RecordKeeper(self.store, self.now, self.transform),
+            records=RecordKeeper(self.store, self.now, self.transform, self.ingest().waiting),
         )
 
 

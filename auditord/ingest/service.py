@@ -142,6 +142,10 @@ class Ingest:
         finally:
             self._claims.release((update.record_id,))
 
+    async def waiting(self, ids: Collection[str]) -> Collection[str]:
+        """Those of the ids that have changes on their way into the store."""
+        return (await self._waiting(ids)).keys()
+
     # -- records --------------------------------------------------------------------------------------------------
 
     async def _keep(self, submission: Submission, waiting: _Waiting, away: StoreUnavailable | None = None) -> None:

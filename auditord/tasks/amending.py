@@ -1,6 +1,6 @@
 """Correcting, closing and deleting single records when an operator asks for it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final, TypeAlias
@@ -17,6 +17,11 @@ from auditord_hookspecs.wire import decode_record, format_time
 
 AT_ONCE: Final = 200
 """Records that one transaction changes: others wait for its end."""
+
+
+_WAITS: Final = "changes of it wait in the spool and would undo this: try again when they have arrived"
+
+Waiting: TypeAlias = Callable[[Collection[str]], Awaitable[Collection[str]]]
 
 
 class Objection(Exception):
@@ -38,12 +43,20 @@ class RecordKeeper:
         store: where records are.
         now: the present instant.
         transform: what every record meets before it is kept.
+        waiting: tells which of some ids have changes that are still on their way into the store.
     """
 
-    def __init__(self, store: RecordStore, now: Callable[[], datetime], transform: Transform | None = None) -> None:
+    def __init__(
+        self,
+        store: RecordStore,
+        now: Callable[[], datetime],
+        transform: Transform | None = None,
+        waiting: Waiting | None = None,
+    ) -> None:
         self._store = store
         self._now = now
         self._transform = transform
+        self._waiting = waiting
 
     async def correct(self, record: Record, seen: Record | None, note: Note) -> Outcome:
         """Put a record in the place of the stored one."""
@@ -77,7 +90,13 @@ class RecordKeeper:
         return outcomes
 
     async def _change_some(self, action: Action, wanted: Mapping[str, Change], note: Note) -> Sequence[Outcome]:
-        found = {record_id: await self._wish(action, record_id, change, note) for record_id, change in wanted.items()}
+        waiting = () if self._waiting is None else await self._waiting(list(wanted))
+        found = {
+            record_id: Outcome(record_id, "refused", _WAITS)
+            if record_id in waiting
+            else await self._wish(action, record_id, change, note)
+            for record_id, change in wanted.items()
+        }
         amendments = {record_id: wish for record_id, wish in found.items() if isinstance(wish, Amendment)}
         provenance = Provenance(self._now(), f"user:{note.by}")
         amended = await self._store.amend(list(amendments.values()), provenance)

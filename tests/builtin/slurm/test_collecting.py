@@ -375,3 +375,17 @@ async def test_what_is_no_job_id_is_not_given_to_sacct(job_id: str) -> None:
 
 def test_a_stray_line_names_no_job() -> None:
     assert job_of({"line": "what is this"}) is None
+
+
+async def test_a_step_that_belongs_to_no_job_is_quarantined_once() -> None:
+    sacct = Sacct()
+    sacct.add("99.0", NOW - HOUR)
+    sacct.add("1", NOW - HOUR)
+    at = context(sacct)
+    assert await run(config(), at) == ["slurm-1"]
+    assert [job.raw["step"]["JobID"] for batch in at.kept for job in batch.quarantined] == ["99.0"]
+    at.kept.clear()
+    at.moment += HOUR / 12
+    await run(config(), at)
+    assert sacct.calls
+    assert [job for batch in at.kept for job in batch.quarantined] == []

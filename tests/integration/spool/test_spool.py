@@ -283,6 +283,40 @@ async def test_senders_are_woken_by_what_is_queued_for_them(spool: Spool) -> Non
     assert woken == ["local"]
 
 
+async def test_a_release_from_quarantine_wakes_its_sender(spool: Spool) -> None:
+    woken = list[str]()
+    spool.on_queued("local", lambda: woken.append("local"))
+    spool.on_queued("far", lambda: woken.append("far"))
+    await spool.enqueue("slurm", Batch(quarantined=[Quarantined("17", {"id": "17"}, "no column")]), [])
+    (job,) = await spool.quarantine_list()
+    await retry(spool, job, lambda raw: record(raw["id"]), ["local"])
+    assert woken == ["local"]
+    (queued,) = await spool.claim("local", 1)
+    await spool.settle("local", [], {queued.entry_id: "refused"})
+    (entry,) = await spool.quarantine_list()
+    await retry(spool, entry, None, [])
+    assert woken == ["local", "local"]
+
+
+async def test_runs_that_differ_in_their_alternate_id_alone_are_both_queued(spool: Spool) -> None:
+    for alternate in ("17-1", "17-2", "17-1", None, None):
+        await spool.enqueue("slurm", Batch([Produced(record("17"), alternate)]), ["local"])
+    found = [one.entry for one in await spool.claim("local", 10)]
+    assert [one.alternate_id for one in found if isinstance(one, Insert)] == ["17-1", "17-2", None]
+
+
+async def test_expired_keys_leave_the_file(tmp_path: Path, spool: Spool, clock: Clock) -> None:
+    await spool.enqueue("slurm", Batch(seen={str(number): NOON + SECOND for number in range(100)}), [])
+    await spool.enqueue("files", Batch(seen={"kept": NOON + 9 * SECOND}), [])
+    clock.moment += 2 * SECOND
+    await spool.enqueue("slurm", Batch(seen={"new": NOON + 9 * SECOND}), [])
+    with closing(sqlite3.connect(tmp_path / "spool.db")) as connection:
+        assert connection.execute("SELECT task, key FROM seen ORDER BY key").fetchall() == [
+            ("files", "kept"),
+            ("slurm", "new"),
+        ]
+
+
 async def test_seen_keys_expire(spool: Spool, clock: Clock) -> None:
     await spool.enqueue("slurm", Batch(seen={"1": NOON + SECOND, "2": NOON + 9 * SECOND}), [])
     await spool.enqueue("slurm", Batch(seen={"2": NOON + 2 * SECOND}), [])

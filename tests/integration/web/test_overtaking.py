@@ -9,8 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from auditord.actions import Note
 from auditord.duplicates import Duplicates
-from auditord.ingest import StoreSink
+from auditord.ingest import Ingest, StoreSink
+from auditord.tasks.amending import RecordKeeper
 from tests.api_server import AWAY, NOW, Api, api_server, record
 
 pytestmark = pytest.mark.anyio
@@ -214,3 +216,19 @@ async def test_concurrent_posts_of_one_id_agree_on_one_run(trial: Trial) -> None
         await asyncio.wait([moving])
     await trial.drain()
     assert {name: [start] for name, (start, _) in (await trial.stored()).items()} == accepted
+
+
+async def test_what_still_waits_in_the_spool_is_not_corrected_before_it_has_arrived(trial: Trial) -> None:
+    """A deletion would be undone by what arrives later."""
+    assert await trial.post(run("x"), run("y")) == STORED
+    trial.away()
+    assert await trial.put("x", "2026-01-01T02:00:00Z") == 200
+    trial.back()
+    ingest = Ingest(trial.api.store, trial.api.spool, ("local",))
+    keeper, note = RecordKeeper(trial.api.store, lambda: NOW, None, ingest.waiting), Note("a mistake", "root")
+    outcomes = await keeper.delete(["x", "y"], note)
+    assert [(each.record_id, each.outcome) for each in outcomes] == [("x", "refused"), ("y", "done")]
+    await trial.drain()
+    assert await trial.stored() == {"x": (EARLY, "2026-01-01T02:00:00Z")}
+    (again,) = await keeper.delete(["x"], note)
+    assert again.outcome == "done"
