@@ -18,6 +18,14 @@ class StoreUnavailable(AuditordError):
     """The database does not answer or cannot write at the moment; the same call may succeed later."""
 
 
+class StoreMisconfigured(StoreUnavailable):
+    """The database refuses this daemon (user, password, name, certificate): that passes when somebody mends it."""
+
+
+class StoreDamaged(StoreUnavailable):
+    """The database's file is damaged; nothing is written to it any more."""
+
+
 class SchemaMismatch(AuditordError):
     """The database's schema is newer than this version knows, or the file is not one of ours."""
 

@@ -11,11 +11,14 @@ from pathlib import Path
 from time import monotonic
 from typing import Final, Literal, TextIO
 
+from auditord.errors import StoreUnavailable
 from auditord_hookspecs.terminal import escaped, escaped_lines
 
 JOURNAL_SOCKET: Final = Path("/run/systemd/journal/socket")
 FIELDS: Final = ("task", "kind")
 """What log calls may add as ``extra``."""
+
+_MINUTE: Final = 60.0
 
 _PRIORITIES: Final = (
     (logging.CRITICAL, 2),
@@ -44,6 +47,7 @@ def set_up(level: str, form: Literal["text", "json", "journal"], stream: TextIO 
     handler = JournalHandler(JOURNAL_SOCKET, stream) if form == "journal" else logging.StreamHandler(stream)
     if form != "journal":
         handler.setFormatter(TextFormatter() if form == "text" else JsonFormatter())
+    handler.addFilter(OncePerMinute(monotonic))
     handler.addFilter(FloodFilter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for name, least in _QUIET.items():
@@ -81,6 +85,43 @@ class FloodFilter(logging.Filter):
     def _tell(self, source: str, lines: int, what: str) -> None:
         if lines > 0:
             logging.getLogger(__name__).warning("log lines of %s: %d %s", source, lines, what)
+
+
+class OncePerMinute(logging.Filter):
+    """Lets one line per minute and cause pass of those that say that a database is away: an outage is one event.
+
+    Args:
+        clock: seconds that only go forward.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        super().__init__()
+        self._clock = clock
+        self._passed: dict[tuple[str, str], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the line passes; the next one of its kind says how many did not."""
+        cause = next((text for text in map(_outage, _arguments(record)) if text), None)
+        if cause is None:
+            return True
+        key, now = (record.msg, cause), self._clock()
+        since, held_back = self._passed.get(key, (now - _MINUTE, 0))
+        if now - since < _MINUTE:
+            self._passed[key] = (since, held_back + 1)
+            return False
+        if held_back:
+            record.msg, record.args = f"{record.getMessage()} (and {held_back} times more)", ()
+        self._passed[key] = (now, 0)
+        return True
+
+
+def _arguments(record: logging.LogRecord) -> tuple[object, ...]:
+    return record.args if isinstance(record.args, tuple) else ()
+
+
+def _outage(argument: object) -> str:
+    cause = argument.__cause__ if isinstance(argument, Exception) else None
+    return next((str(each) for each in (argument, cause) if isinstance(each, StoreUnavailable)), "")
 
 
 class TextFormatter(logging.Formatter):

@@ -77,7 +77,7 @@ async def _live(house: House, ready: Callable[[Sequence[str]], None], stop: anyi
     _register_hook_metrics(house)
     async with sending(house) as grace, anyio.create_task_group() as working:
         actions = await _start_work(house, working)
-        _observe(house, working, notifier)
+        await _observe(house, working, notifier)
         async with (
             opened_gate(house.configuration, house.hooks, house.now) as gate,
             _serving(house, actions, gate) as urls,
@@ -216,8 +216,9 @@ def _register_hook_metrics(house: House) -> None:
             raise HookError(f"{module}: {error}; metrics of two modules must have different names") from error
 
 
-def _observe(house: House, working: TaskGroup, notifier: Notifier) -> None:
+async def _observe(house: House, working: TaskGroup, notifier: Notifier) -> None:
     spool_figures = SpoolFigures({name: kind.name for name, (kind, _) in house.senders.items()}, house.now)
+    spool_figures.update(await house.spool.figures())  # so that not even the first scrape shows an empty queue
     house.registry.register(spool_figures)
     section = house.configuration.metrics.database
     database = DatabaseFigures(total="RecordCount" in section.metrics, keys=counted_keys(section))

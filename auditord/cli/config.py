@@ -7,13 +7,16 @@ from pathlib import Path
 
 import click
 
+from auditord.cli.asynchronous import run_async
 from auditord.cli.installation import Installation, load_installation, load_installed_hooks
 from auditord.config.importing import import_files
 from auditord.config.instances import configuration_model, instance_models
 from auditord.config.loading import load_text
-from auditord.config.model import INSTANCE_SECTIONS
+from auditord.config.model import INSTANCE_SECTIONS, Configuration
 from auditord.config.schema import json_schema
 from auditord.config.shown import show
+from auditord.config.store_url import is_postgresql, sqlite_path
+from auditord.store.opening import open_store_for_reading
 from auditord_hookspecs.terminal import say, write
 
 
@@ -23,9 +26,12 @@ def config_command() -> None:
 
 
 @config_command.command("check")
-def check() -> None:
+@click.option("--connect", is_flag=True, help="Also connect to the record store, and say what is wrong with that.")
+def check(*, connect: bool) -> None:
     """Load the configuration as the daemon would, and say what is wrong with it."""
     installation = load_installation()
+    if connect:
+        run_async(_connect, installation.configuration)
     say(f"the configuration is fine: {_summary(installation)}")
 
 
@@ -56,6 +62,16 @@ def import_command(files: Sequence[Path]) -> None:
     text = import_files(files, hooks.kinds)
     write(text)
     load_text(text, "the imported configuration", hooks.kinds, os.environ)
+
+
+async def _connect(configuration: Configuration) -> None:
+    """Open the record store to read; a file that is not there yet is made by the daemon."""
+    url = configuration.store.url
+    if not is_postgresql(url) and not sqlite_path(url).exists():
+        say(f"the record store {sqlite_path(url)} is not there yet: the daemon makes it")
+        return
+    async with open_store_for_reading(configuration.store) as store:
+        say(f"the record store answers: {(await store.counts()).total} records")
 
 
 def _summary(installation: Installation) -> str:

@@ -11,6 +11,7 @@ from rich.progress import Progress as Bars
 
 from auditord.cli.asynchronous import run_async
 from auditord.cli.clock import utc_now
+from auditord.cli.database_check import check_command
 from auditord.cli.installation import load_installation
 from auditord.config.model import Configuration
 from auditord.config.store_url import is_postgresql
@@ -32,6 +33,9 @@ def database_command() -> None:
 
     A record store in SQLite migrates itself.
     """
+
+
+database_command.add_command(check_command)
 
 
 @database_command.command("migrate")

@@ -1,10 +1,10 @@
 """Read the configuration: files, what lies in ``conf.d`` beside them, and the environment over all of it."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from pydantic import BaseModel, SecretStr, ValidationError
 
@@ -17,14 +17,13 @@ from auditord.config.instances import InstanceModels, configuration_model, insta
 from auditord.config.kinds import InstalledKinds
 from auditord.config.listen import DEFAULT_LISTEN, UnixListen
 from auditord.config.model import Configuration, HooksSection, default_state_dir
+from auditord.config.secrets import ResolveSecret, referenced
 from auditord.config.yaml_files import parse, read_file
 from auditord.errors import ConfigurationError
 
 DEFAULT_FILE = Path("/etc/auditord/auditord.yml")
 SOCKET = "api.sock"
 _SUFFIXES = frozenset({".yml", ".yaml"})
-
-ResolveSecret: TypeAlias = Callable[[str], SecretStr | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +81,7 @@ def _validate(
 ) -> Loaded:
     values = _with_socket(_with_state_dir(document.values, environ), environ)
     try:
-        context = {"resolve_secret": resolve_secret}
+        context = {"resolve_secret": referenced(resolve_secret)}
         configuration = configuration_model(models).model_validate(values, context=context)
     except ValidationError as error:
         raise refusal(describe(error, document, models)) from error

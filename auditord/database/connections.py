@@ -25,6 +25,8 @@ _EVERY_CONNECTION: Final[tuple[LiteralString, ...]] = (
 _WRITING: Final[tuple[LiteralString, ...]] = (
     # Of a new file: records of some 600 bytes leave less of a larger page unused, 50 bytes each.
     "PRAGMA page_size = 8192",
+    # Of a new file (of an older one after a VACUUM): what is deleted can give its room back, some pages at a time.
+    "PRAGMA auto_vacuum = INCREMENTAL",
     # Readers never wait for the writer, nor it for them; a commit is one append and one fsync.
     "PRAGMA journal_mode = WAL",
     # The answer to a client goes out after the commit, so the commit must survive a power cut.

@@ -5,7 +5,7 @@ import sqlite3
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from concurrent.futures import Executor
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, closing
 from pathlib import Path
 from typing import Final, LiteralString, TypeVar
 
@@ -14,12 +14,17 @@ from auditord.database.faults import translated
 from auditord.database.migrations import Migrations, load_migrations, migrate, refuse_foreign, require_current
 from auditord.database.readers import Parameters, Readers, Snapshot, Snapshots
 from auditord.database.writer import Writer
-from auditord.errors import StoreUnavailable
+from auditord.errors import StoreDamaged, StoreUnavailable
 
 T = TypeVar("T")
 
 MOST_LOG: Final = 1 << 30
 """Bytes of log above which slow readers are asked to go."""
+
+CHECKED_BYTES: Final = 32 << 20
+"""A file that is no larger is checked whenever it is opened for writing, in a tenth of a second."""
+
+_PAGES_AT_ONCE: Final = 2_000  # 16 MiB, some milliseconds
 
 READERS_PATIENCE: Final = 300.0
 """Seconds that any reader may take, however large the log grows."""
@@ -51,6 +56,7 @@ class Database:
 
         Raises:
             SchemaMismatch: the file is another program's, or newer than this version.
+            StoreDamaged: it is not large, was looked at, and found damaged.
             StoreUnavailable: it cannot be opened, or not be written.
         """
         known = load_migrations(migrations)
@@ -119,6 +125,11 @@ class Database:
         finally:
             self._snapshots.end(snapshot)
 
+    async def give_room_back(self) -> None:
+        """Let the file shrink by some of what nothing occupies any more; to be called again and again."""
+        if await self.read(free_pages):
+            await self.write(lambda connection: give_room_back(connection, _PAGES_AT_ONCE))
+
     async def close(self) -> None:
         """Finish queued writes, end all readers, release the file."""
         self._closed = True
@@ -143,11 +154,67 @@ class Database:
     async def _in_thread(self, threads: Executor, call: Callable[[], T]) -> T:
         if self._closed:
             raise StoreUnavailable(f"The database {self.path} is closed.")
-        return await asyncio.get_running_loop().run_in_executor(threads, call)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(threads, call)
+        except StoreDamaged as damage:
+            if self._writer is not None:
+                self._writer.give_up(damage)
+            raise
 
 
 def _prepare(connection: sqlite3.Connection, migrations: Migrations, path: Path, max_page_count: int | None) -> None:
     with translated(path):
         refuse_foreign(connection, migrations, path)
+        if path.stat().st_size <= CHECKED_BYTES:
+            refuse_damaged(connection, path)
+            _let_it_shrink(connection)
         set_up_writer(connection, max_page_count)
         migrate(connection, migrations, path)
+
+
+def _let_it_shrink(connection: sqlite3.Connection) -> None:
+    """Rewrite a file of a version that could not give room back; a large one stays as it is."""
+    ((shrinks,), (pages,)) = (connection.execute(f"PRAGMA {name}").fetchone() for name in ("auto_vacuum", "page_count"))
+    if pages and not shrinks:
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        connection.execute("VACUUM")
+
+
+def free_pages(connection: sqlite3.Connection) -> int:
+    """Pages that hold nothing and can be given back to the file system."""
+    (incremental,) = connection.execute("PRAGMA auto_vacuum").fetchone()
+    (free,) = connection.execute("PRAGMA freelist_count").fetchone()
+    return int(free) if incremental else 0
+
+
+def give_room_back(connection: sqlite3.Connection, most: int) -> None:
+    """Give pages that hold nothing back to the file system, at most so many."""
+    for _ in range(min(free_pages(connection), most)):
+        connection.execute("PRAGMA incremental_vacuum(1)")  # the sqlite3 module makes one step of it, whatever is asked
+
+
+def refuse_damaged(connection: sqlite3.Connection, path: Path) -> None:
+    """Return unless SQLite's quick check finds something wrong in the file.
+
+    Raises:
+        StoreDamaged: it does; the first finding is named.
+    """
+    (finding,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if finding != "ok":
+        text = " ".join(finding.split())
+        raise StoreDamaged(f"The database {path} is damaged ({text}): see `auditord database check`.")
+
+
+def findings(path: Path) -> list[str]:
+    """The faults that SQLite's full check finds in a file, beside a process that may be writing it; at most 20.
+
+    Raises:
+        StoreUnavailable: the file cannot be opened.
+        SchemaMismatch: it is no SQLite database.
+    """
+    with closing(open_for_reading(path)) as connection:
+        try:
+            found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(20)")]
+        except sqlite3.DatabaseError as error:
+            return [str(error)]
+    return [] if found == ["ok"] else found

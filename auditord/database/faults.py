@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from auditord.errors import StoreUnavailable
+from auditord.errors import StoreDamaged, StoreUnavailable
 
 _ADVICE: Final = {
     sqlite3.SQLITE_FULL: "there is no room left on its disk; make room, writing goes on by itself",
@@ -18,7 +18,8 @@ _ADVICE: Final = {
     sqlite3.SQLITE_READONLY: "this user may not write it; check owner and mode of the file and of its folder",
     sqlite3.SQLITE_PERM: "this user may not use it; check owner and mode of the file and of its folder",
     sqlite3.SQLITE_AUTH: "this user may not use it; check owner and mode of the file and of its folder",
-    sqlite3.SQLITE_CORRUPT: "it is damaged; stop the daemon, keep a copy, restore a backup",
+    sqlite3.SQLITE_CORRUPT: "it is damaged and no longer written; `auditord database check` says what is left to do",
+    sqlite3.SQLITE_NOTADB: "it is damaged and no longer written; `auditord database check` says what is left to do",
     sqlite3.SQLITE_NOMEM: "there is no memory left",
     sqlite3.SQLITE_INTERRUPT: "the query was interrupted",
 }
@@ -32,7 +33,8 @@ def as_unavailable(error: BaseException, path: Path) -> StoreUnavailable | None:
     code = _primary_code(error)
     if code not in _ADVICE:
         return None
-    return StoreUnavailable(f"The database {path} is not available: {_ADVICE[code]} ({error}).")
+    kind = StoreDamaged if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB} else StoreUnavailable
+    return kind(f"The database {path} is not available: {_ADVICE[code]} ({error}).")
 
 
 @contextmanager

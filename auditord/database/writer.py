@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
 from auditord.database.faults import as_unavailable
-from auditord.errors import StoreUnavailable
+from auditord.errors import StoreDamaged, StoreUnavailable
 
 T = TypeVar("T")
 
@@ -64,6 +64,7 @@ class Writer:
         self._after_commit = after_commit
         self._jobs: queue.SimpleQueue[_AnyJob | None] = queue.SimpleQueue()
         self._closed = False
+        self._damage: StoreDamaged | None = None
         # A daemon thread: a process that dies of an error is not kept alive by it; what was answered is on the disk.
         self._thread = threading.Thread(target=self._run, name=f"writer of {path.name}", daemon=True)
         self._thread.start()
@@ -76,9 +77,15 @@ class Writer:
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         if self._closed:
             future.set_exception(StoreUnavailable(f"The database {self._path} is closed."))
+        elif self._damage is not None:
+            future.set_exception(StoreDamaged(str(self._damage)))
         else:
             self._jobs.put(_Job(work, future))
         return future
+
+    def give_up(self, damage: StoreDamaged) -> None:
+        """Write nothing more, since the file is damaged: it could only get worse."""
+        self._damage = self._damage or damage
 
     def stop(self) -> None:
         """Take no more work. Call it where :meth:`submit` is called, so that nothing slips in behind."""
@@ -124,7 +131,7 @@ class Writer:
                 self._do(job)
             self._connection.execute("COMMIT")
         except (sqlite3.Error, _TransactionLost) as error:
-            self._give_up(group, error)
+            self._fail(group, error)
 
     def _do(self, job: _AnyJob) -> None:
         self._connection.execute("SAVEPOINT work")
@@ -132,19 +139,22 @@ class Writer:
             job.result = job.work(self._connection)
         except BaseException as error:  # not swallowed: it is handed to the one who waits
             job.error = as_unavailable(error, self._path) or error
+            if isinstance(job.error, StoreDamaged):
+                self.give_up(job.error)
             if not self._connection.in_transaction:  # SQLite rolls everything back when a disk is full
                 raise _TransactionLost(str(error)) from error
             self._connection.execute("ROLLBACK TO work")
         self._connection.execute("RELEASE work")
 
-    def _give_up(self, group: list[_AnyJob], error: Exception) -> None:
+    def _fail(self, group: list[_AnyJob], error: Exception) -> None:
         with suppress(sqlite3.Error):  # tried again before the next transaction
             self._roll_back()
+        fault = as_unavailable(error.__cause__ or error, self._path)
+        if isinstance(fault, StoreDamaged):
+            self.give_up(fault)
         for job in group:
             if job.error is None:
-                job.error = as_unavailable(error.__cause__ or error, self._path) or StoreUnavailable(
-                    f"The database {self._path} could not commit: {error}."
-                )
+                job.error = fault or StoreUnavailable(f"The database {self._path} could not commit: {error}.")
 
     def _roll_back(self) -> None:
         if self._connection.in_transaction:

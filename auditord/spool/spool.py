@@ -336,6 +336,10 @@ class Spool:
         """Return if something could be kept now."""
         await self._database.write(quarantine.probe)
 
+    async def give_room_back(self) -> None:
+        """See :meth:`auditord.database.Database.give_room_back`; after an outage the file would stay large."""
+        await self._database.give_room_back()
+
     async def figures(self) -> Figures:
         """What the spool holds."""
         return await self._database.read(transactions.figures)

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from auditord.config.model import StoreSection
 from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.database.postgres.address import address_of
-from auditord.errors import ConfigurationError, StoreUnavailable, plain_errors
+from auditord.errors import ConfigurationError, StoreMisconfigured, StoreUnavailable, plain_errors
 from auditord.store.postgres import PostgresRecordStore
 from auditord.store.protocol import RecordStore
 from auditord.store.sqlite import SqliteRecordStore
@@ -37,6 +37,7 @@ async def open_store(
     Raises:
         ConfigurationError: the URL is none of those that this version can open.
         SchemaMismatch: the database is another program's, newer than this version, or not migrated.
+        StoreMisconfigured: the PostgreSQL server refuses the user, the database, or the way to it.
         StoreUnavailable: the SQLite file cannot be opened, or not be written.
     """
     section = section_of(where)
@@ -119,6 +120,8 @@ async def _postgres(
 async def _open_patiently(store: PostgresRecordStore) -> None:
     try:
         await store.open()
+    except StoreMisconfigured:  # no outage: it would be one for ever, and nobody would notice
+        raise
     except StoreUnavailable as error:
         _log.warning("starting without the record store, what is posted meanwhile goes to the spool: %s", error)
 

@@ -36,10 +36,11 @@ def counted_keys(section: DatabaseMetricsSection) -> tuple[CountedKey, ...]:
 
 
 async def look_at_spool(spool: Spool, figures: SpoolFigures, notifier: Notifier) -> NoReturn:
-    """Keep the figures of the spool fresh, and systemd's status line."""
+    """Keep the figures of the spool fresh, systemd's status line, and the file no larger than it must be."""
     while True:
         try:
             figures.update(await spool.figures())
+            await spool.give_room_back()
         except StoreUnavailable as error:
             _log.warning("the figures of the spool are old: %s", error)
         queued = sum(queue.entries for queue in figures.figures.queues.values())

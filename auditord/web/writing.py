@@ -147,8 +147,8 @@ class Writing:
             return plain_text(400, str(error))
         except InvalidRecord as error:
             return plain_text(400, f"Json deserialize error: {error}")
-        except StoreUnavailable:
-            log.exception("PUT /record: the record store is away; the client was told so")
+        except StoreUnavailable as error:
+            log.error("PUT /record: the record store is away, the client was told so: %s", error)  # noqa: TRY400 no trace
             return plain_text(500, "The record store is not available; try again later.")
         if stopped is Stopped.HIDDEN:
             audit.refused(request, principal_name(request), f"record {update.record_id!r} is not there, or of others")

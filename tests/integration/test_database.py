@@ -16,7 +16,8 @@ import pytest
 
 from auditord.database import Database
 from auditord.database import database as database_module
-from auditord.errors import SchemaMismatch, StoreUnavailable
+from auditord.database.database import findings, free_pages, give_room_back
+from auditord.errors import SchemaMismatch, StoreDamaged, StoreUnavailable
 
 FIRST = """\
 -- Things. A semicolon; in a comment is no end.
@@ -431,3 +432,87 @@ def test_migrations_without_a_number_or_a_mark_are_a_mistake(path: Path, scripts
     (scripts / "0001_things.sql").write_text("CREATE TABLE things (name TEXT);")
     with pytest.raises(ValueError, match="must set PRAGMA application_id"):
         Database.open(path, PACKAGE)
+
+
+async def fill(database: Database, count: int) -> None:
+    await database.write(
+        lambda connection: connection.executemany(
+            "INSERT INTO things VALUES (?, ?)", [(f"{number:06d}" + "x" * 500, number) for number in range(count)]
+        )
+    )
+
+
+def damage(path: Path) -> None:
+    """Overwrite the second half of a file that nobody has open."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2 :] = b"\xa5" * (len(content) - len(content) // 2)
+    path.write_bytes(content)
+
+
+@pytest.mark.anyio
+async def test_a_small_file_that_is_damaged_is_refused_at_the_start(path: Path) -> None:
+    async with opened(path) as database:
+        await fill(database, 1_000)
+    damage(path)
+    with pytest.raises(StoreDamaged, match=r"things\.db is damaged .*: see `auditord database check`"):
+        Database.open(path, PACKAGE)
+    assert findings(path)
+
+
+@pytest.mark.anyio
+async def test_nothing_is_written_to_a_file_that_turned_out_to_be_damaged(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_module, "CHECKED_BYTES", 0)  # as one that is too large to be checked at each start
+    async with opened(path) as database:
+        await fill(database, 1_000)
+    damage(path)
+    async with opened(path) as database:
+        with pytest.raises(StoreDamaged, match="no longer written"):
+            await database.read(names)
+        done = list[str]()
+        with pytest.raises(StoreDamaged, match="no longer written"):
+            await database.write(lambda _: done.append("work"))
+    assert done == []
+
+
+@pytest.mark.anyio
+async def test_a_write_that_meets_damage_is_the_last_one(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database_module, "CHECKED_BYTES", 0)
+    async with opened(path) as database:
+        await fill(database, 1_000)
+    damage(path)
+    async with opened(path) as database:
+        with pytest.raises(StoreDamaged):
+            await database.write(lambda connection: connection.execute("UPDATE things SET size = size + 1"))
+        with pytest.raises(StoreDamaged):
+            await database.write(lambda _: None)
+
+
+@pytest.mark.anyio
+async def test_a_file_gives_its_room_back_in_pieces(database: Database) -> None:
+    await fill(database, 10_000)
+    await database.write(lambda connection: connection.execute("DELETE FROM things"))
+    free = await database.read(free_pages)
+    assert free > 500
+    await database.write(lambda connection: give_room_back(connection, 100))
+    assert await database.read(free_pages) == free - 100
+    await database.write(lambda connection: give_room_back(connection, free))
+    assert await database.read(free_pages) == 0
+    assert await database.read(names) == []
+
+
+@pytest.mark.anyio
+async def test_a_file_of_before_learns_to_give_room_back(path: Path) -> None:
+    async with opened(path) as database:
+        await database.write(insert("a"))
+    with sqlite3.connect(path, isolation_level=None) as old:
+        old.execute("PRAGMA auto_vacuum = NONE")
+        old.execute("PRAGMA journal_mode = DELETE")
+        old.execute("VACUUM")
+        assert old.execute("PRAGMA auto_vacuum").fetchone() == (0,)
+    async with opened(path) as database:
+        await fill(database, 1_000)
+        await database.write(lambda connection: connection.execute("DELETE FROM things WHERE name <> 'a'"))
+        assert await database.read(free_pages) > 0
+        assert await database.read(names) == ["a"]

@@ -330,6 +330,16 @@ async def test_collectors_without_a_sender_are_refused(guest: Guest, tmp_path: P
         await plain(configure(hooks, tmp_path, collectors=JOBS, senders=off), hooks)
 
 
+async def test_the_first_scrape_knows_what_is_queued(guest: Guest, tmp_path: Path) -> None:
+    hooks = hooks_of(local, run_metrics, guest.module())
+    state_dir = tmp_path / "state"
+    with own(state_dir):
+        async with Spool.opened(state_dir, lambda: datetime.now(UTC)) as spool:
+            await spool.enqueue("jobs", Batch([make_record("r1")]), ["gone"])
+    async with daemon(configure(hooks, tmp_path), hooks) as url:
+        assert 'auditord_queue_entries{kind="",task="gone"} 1.0' in await get(f"{url}/metrics")
+
+
 async def test_metrics_of_two_modules_must_differ(guest: Guest, tmp_path: Path) -> None:
     copy = ModuleType("copy_of_run_metrics")
     vars(copy)["auditord_metrics"] = run_metrics.auditord_metrics

@@ -11,7 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from auditord.logs import JournalHandler, JsonFormatter, TextFormatter, journal_datagram, priority, set_up
+from auditord.errors import StoreUnavailable
+from auditord.logs import (
+    JournalHandler,
+    JsonFormatter,
+    OncePerMinute,
+    TextFormatter,
+    journal_datagram,
+    priority,
+    set_up,
+)
 
 
 def log_record(message: str = "hello", level: int = logging.INFO, **extra: str) -> logging.LogRecord:
@@ -114,3 +123,29 @@ def test_levels_are_respected() -> None:
     logging.getLogger("auditord.x").info("unheard")
     logging.getLogger("auditord.x").warning("heard")
     assert stream.getvalue().count("\n") == 1
+
+
+def test_an_outage_has_one_line_per_minute_and_cause() -> None:
+    moments = iter([0.0, 1.0, 2.0, 3.0, 61.0, 62.0])
+    passes = OncePerMinute(lambda: next(moments)).filter
+
+    def outage(cause: str, count: int) -> logging.LogRecord:
+        record = log_record("the store is away (%s): %d records")
+        record.args = (StoreUnavailable(cause), count)
+        return record
+
+    assert [passes(outage(cause, 1)) for cause in ("100 % full", "100 % full", "locked", "100 % full")] == [
+        True,
+        False,
+        True,
+        False,
+    ]
+    last = outage("100 % full", 7)
+    assert passes(last)
+    assert last.getMessage() == "the store is away (100 % full): 7 records (and 2 times more)"
+    assert not passes(outage("100 % full", 1))
+
+
+def test_what_is_no_outage_is_never_held_back() -> None:
+    passes = OncePerMinute(lambda: 0.0).filter
+    assert all(passes(log_record("refused a body")) for _ in range(3))

@@ -1,6 +1,6 @@
 """Which server, which database, and how to get in: from the configuration to what libpq wants."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -8,6 +8,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from auditord.config.model import StoreSection
+from auditord.config.secrets import latest
 from auditord.errors import ConfigurationError
 
 _TLS: Final = ("sslmode", "sslrootcert", "sslcert", "sslkey")
@@ -29,13 +30,18 @@ class Address:
 
     Args:
         where: server and database for messages, without secrets.
-        parameters: libpq's; they may hold the password, and are never printed.
         connections: how many there may be for short statements, and again for long answers.
+        read: gives libpq's parameters; they may hold the password, and are never printed.
     """
 
     where: str
-    parameters: Mapping[str, Any] = field(repr=False)  # Any: as psycopg types them
     connections: int
+    read: Callable[[], Mapping[str, Any]] = field(repr=False)  # Any: as psycopg types them
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:  # Any: as psycopg types them
+        """What libpq is told; a password that may have been rotated is read again."""
+        return self.read()
 
 
 def address_of(section: StoreSection) -> Address:
@@ -49,10 +55,13 @@ def address_of(section: StoreSection) -> Address:
     except psycopg.Error as error:
         raise ConfigurationError(f"store.url: {str(error).strip()}") from error
     parameters.update({name: str(getattr(section, name)) for name in _TLS if getattr(section, name) is not None})
-    if section.password is not None:
-        parameters["password"] = section.password.get_secret_value()
+    password = section.password
+
+    def read() -> Mapping[str, Any]:  # Any: as psycopg types them
+        return _DEFAULTS | parameters | ({} if password is None else {"password": latest(password)})
+
     where = f"{parameters.get('dbname', '')} at {_host(parameters)}"
-    return Address(where, _DEFAULTS | parameters, section.pool_size)
+    return Address(where, section.pool_size, read)
 
 
 def _host(parameters: Mapping[str, Any]) -> str:

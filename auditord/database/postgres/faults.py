@@ -1,5 +1,6 @@
 """What PostgreSQL's errors mean for the operator, and which of them pass by themselves."""
 
+import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final
@@ -7,7 +8,7 @@ from typing import Final
 import psycopg
 from psycopg_pool import PoolClosed, PoolTimeout
 
-from auditord.errors import StoreUnavailable
+from auditord.errors import StoreMisconfigured, StoreUnavailable
 
 _ADVICE: Final = {
     "08": "the connection was lost; see whether the server runs and the network is up",
@@ -23,16 +24,32 @@ _ADVICE: Final = {
     "57P": "the server is being stopped or started",
     "58": "the server's disk reports an error; look at the server's log",
     "XX": "the server reports damage; look at the server's log",
+    "URL": "it cannot be reached as the configuration says; check store.url and its options for TLS",
 }
+
+_MISCONFIGURED: Final = ("28", "3D000", "42501", "URL")
+"""What no waiting mends."""
+
+# libpq gives no SQLSTATE to a connection that was refused, only the server's text. In another language than English
+# (lc_messages) the same faults count as an outage.
+_TEXTS: Final = (
+    (re.compile(r'database ".*" does not exist'), "3D000"),
+    (re.compile(r"permission denied for database"), "42501"),
+    (re.compile(r"authentication failed|no password supplied|not permitted to log in|pg_hba\.conf"), "28"),
+    (re.compile(r'role ".*" does not exist'), "28"),
+    (re.compile(r"certificate verify failed|does not match host name|server does not support SSL"), "URL"),
+    (re.compile(r"invalid (port|integer value)|(certificate|key) file .*(does not exist|permissions)"), "URL"),
+)
 
 _NO_ANSWER: Final = "see whether the server runs and can be reached from here; its log tells more"
 
 
 def as_unavailable(error: BaseException, where: str) -> StoreUnavailable:
-    """The error in the operator's words: the same call may succeed later."""
-    state = _sqlstate(error)
+    """The error in the operator's words: the same call may succeed later, if need be once somebody has mended it."""
+    state = _sqlstate(error) or _state_of_refusal(error)
     advice = next((text for start, text in _ADVICE.items() if state.startswith(start)), _NO_ANSWER)
-    return StoreUnavailable(f"The database {where} is not available: {advice} ({_first_line(error)}).")
+    kind = StoreMisconfigured if state.startswith(_MISCONFIGURED) else StoreUnavailable
+    return kind(f"The database {where} is not available: {advice} ({_first_line(error)}).")
 
 
 def is_permanent(error: BaseException) -> bool:
@@ -67,6 +84,11 @@ def translated(where: str) -> Generator[None, None, None]:
 
 def _sqlstate(error: BaseException) -> str:
     return (error.sqlstate or "") if isinstance(error, psycopg.Error) else ""
+
+
+def _state_of_refusal(error: BaseException) -> str:
+    text = str(error) if isinstance(error, psycopg.OperationalError) else ""
+    return next((state for pattern, state in _TEXTS if pattern.search(text)), "")
 
 
 def _first_line(error: BaseException) -> str:

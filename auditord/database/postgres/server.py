@@ -15,6 +15,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 from auditord.database.postgres.address import Address
 from auditord.database.postgres.faults import as_unavailable, translated
 from auditord.database.postgres.migrations import require_current
+from auditord.database.postgres.silence import WRITE_WITHIN, Silence
 from auditord.database.postgres.sockets import limited, require_open
 from auditord.database.scripts import Script
 from auditord.errors import SchemaMismatch, StoreUnavailable
@@ -70,10 +71,13 @@ class Server:
         address: where it is.
         scripts: the migrations that make its schema.
         prepare: called once, with the first connection; may refuse the database with SchemaMismatch.
+        probe: writes something and commits it, as changes do.
         read_only: nothing may be written.
     """
 
-    def __init__(self, address: Address, scripts: Sequence[Script], prepare: Prepare, *, read_only: bool) -> None:
+    def __init__(
+        self, address: Address, scripts: Sequence[Script], prepare: Prepare, probe: Prepare, *, read_only: bool
+    ) -> None:
         self.where: Final = address.where
         self.refused: SchemaMismatch | None = None
         self.refusal: Final = asyncio.Event()
@@ -84,6 +88,8 @@ class Server:
         self._read_only = read_only
         self._away = False
         self._fault: Exception | None = None
+        self._probe = probe
+        self.silence: Final = Silence(self.where, self._probe_once)
         self._address = address
         self._short = self._pool(address, "25s")
         self._long = self._pool(address, "0")
@@ -109,12 +115,23 @@ class Server:
 
     async def close(self) -> None:
         """Close every connection; those in use when they are given back."""
+        await self.silence.close()
         await self._short.close()
         await self._long.close()
 
     @asynccontextmanager
     async def connection(self, within: float | None = ANSWER_WITHIN) -> AsyncGenerator[Connection, None]:
         """A connection for short work, in autocommit mode; it is cut if the work takes longer than so many seconds."""
+        self.silence.refuse()
+        async with self._any_connection(within) as connection:
+            yield connection
+
+    async def _probe_once(self) -> None:
+        async with self._any_connection(WRITE_WITHIN) as connection:
+            await self._probe(connection)
+
+    @asynccontextmanager
+    async def _any_connection(self, within: float | None) -> AsyncGenerator[Connection, None]:
         with translated(self.where):
             connection = await self._take(self._short, PATIENCE)
             with limited(connection, within):
@@ -151,8 +168,8 @@ class Server:
             await self._greet(connection, statement_timeout)
 
         return AsyncConnectionPool(
-            kwargs={"autocommit": True, **address.parameters},
-            connection_class=_noting(self._note_attempt),
+            kwargs={"autocommit": True},
+            connection_class=_noting(self._note_attempt, address),
             min_size=0,
             max_size=address.connections,
             open=False,
@@ -208,14 +225,14 @@ class Server:
         self._fault = fault
 
 
-def _noting(note: Callable[[Exception | None], None]) -> type[Connection]:
-    """A class of connections that tells of every attempt; the pool keeps the reasons of failures to itself."""
+def _noting(note: Callable[[Exception | None], None], address: Address) -> type[Connection]:
+    """A class of connections to the address that tells of every attempt; the pool keeps reasons to itself."""
 
     class NotingConnection(AsyncConnection[Any]):  # Any: rows are tuples, unless a cursor says otherwise
         @classmethod
         async def connect(cls, *arguments: Any, **options: Any) -> Any:  # Any: handed on as they are
             try:
-                connection = await super().connect(*arguments, **options)
+                connection = await super().connect(*arguments, **{**options, **address.parameters})
             except psycopg.Error as error:
                 note(error)
                 raise

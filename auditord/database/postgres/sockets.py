@@ -3,7 +3,7 @@
 import asyncio
 import os
 import socket
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 from psycopg import AsyncConnection
@@ -11,15 +11,22 @@ from psycopg.rows import TupleRow
 
 
 @contextmanager
-def limited(connection: AsyncConnection[TupleRow], seconds: float | None) -> Generator[None, None, None]:
+def limited(
+    connection: AsyncConnection[TupleRow], seconds: float | None, noticed: Callable[[float], None] | None = None
+) -> Generator[None, None, None]:
     """Hang up if what is inside takes longer: whoever waits for the server then sees that the connection is lost.
 
     A statement's own time limit does not help when the server, or something between, has stopped to answer.
+
+    Args:
+        connection: is used inside.
+        seconds: the limit; None for none.
+        noticed: called with it before the connection is cut.
     """
     if seconds is None:
         yield
         return
-    alarm = asyncio.get_running_loop().call_later(seconds, _hang_up, connection)
+    alarm = asyncio.get_running_loop().call_later(seconds, _hang_up, connection, seconds, noticed)
     try:
         yield
     finally:
@@ -49,7 +56,9 @@ def _is_silent(connection: AsyncConnection[TupleRow]) -> bool:
     return False
 
 
-def _hang_up(connection: AsyncConnection[TupleRow]) -> None:
+def _hang_up(connection: AsyncConnection[TupleRow], seconds: float, noticed: Callable[[float], None] | None) -> None:
+    if noticed is not None:
+        noticed(seconds)
     if not connection.closed:
         # Closing it under the driver would leave the event loop with a number that means another file tomorrow.
         with _socket(connection) as other_end:

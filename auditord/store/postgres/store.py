@@ -14,7 +14,8 @@ from psycopg.rows import TupleRow
 from auditord.database.postgres import Connection, Server
 from auditord.database.postgres.address import Address
 from auditord.database.postgres.faults import translated
-from auditord.database.postgres.server import ANSWER_WITHIN, PREPARE_WITHIN
+from auditord.database.postgres.server import PREPARE_WITHIN
+from auditord.database.postgres.silence import WRITE_WITHIN
 from auditord.database.postgres.sockets import limited
 from auditord.database.postgres.streaming import copied
 from auditord.database.scripts import load_scripts
@@ -59,6 +60,8 @@ _ROWS_AT_ONCE: Final = 64
 _RECORDS_BETWEEN_PAUSES: Final = 100  # about a millisecond
 _CHECK_WITHIN: Final = 4.0  # shorter than whoever asks has patience
 _BULK_WITHIN: Final = 120.0
+_WRITTEN_WITHIN: Final = 1_000
+"""Records that a server writes within the time for one write, however busy it is."""
 
 
 class PostgresRecordStore:
@@ -81,7 +84,7 @@ class PostgresRecordStore:
     ) -> None:
         self._shown = counted_keys
         self._counted: Sequence[str] = ()
-        self._server = Server(address, load_scripts(MIGRATIONS), self._prepare, read_only=read_only)
+        self._server = Server(address, load_scripts(MIGRATIONS), self._prepare, self._probe, read_only=read_only)
         self._read_only = read_only
         self._has_outbox = outbox
         self._sources = Sources()
@@ -232,7 +235,10 @@ class PostgresRecordStore:
     async def check(self) -> None:
         """See :class:`RecordStore`. It commits a row as every addition does."""
         async with self._server.connection(_CHECK_WITHIN) as connection:
-            await connection.execute(COUNTING["note_changes"], (Tally(self._counted).as_json(),))
+            await self._probe(connection)
+
+    async def _probe(self, connection: Connection) -> None:
+        await connection.execute(COUNTING["note_changes"], (Tally(self._counted).as_json(),))
 
     async def close(self) -> None:
         """See :class:`RecordStore`."""
@@ -270,8 +276,9 @@ class PostgresRecordStore:
             self._counted = await set_counted_keys(connection, self._shown or ())
 
     async def _make(self, connection: Connection, changes: Sequence[Change] | Bulk) -> Sequence[Outcome]:
-        within = _BULK_WITHIN if isinstance(changes, Bulk) else ANSWER_WITHIN
-        with translated(self._server.where), limited(connection, within):
+        size = len(changes.offers) if isinstance(changes, Bulk) else len(changes)
+        within = WRITE_WITHIN * -(-size // _WRITTEN_WITHIN)
+        with translated(self._server.where), limited(connection, within, self._server.silence.notice):
             await self._add_up_sometimes(connection)
             if isinstance(changes, Bulk):
                 return await self._transactions.add_all(connection, changes.offers, atomic=changes.atomic)

@@ -6,14 +6,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+import anyio
 import psycopg
 import pytest
 
 from auditord.config.model import StoreSection
+from auditord.config.secrets import ReferencedSecret
 from auditord.database.postgres.address import address_of
-from auditord.errors import StoreUnavailable
-from auditord.store import Duplicates, Provenance, Verdict
-from auditord.store.opening import open_store_for_reading
+from auditord.errors import StoreMisconfigured, StoreUnavailable
+from auditord.store import Duplicates, Provenance, RecordStore, Verdict
+from auditord.store.opening import open_store, open_store_for_reading
 from auditord.store.postgres import PostgresRecordStore
 from auditord_hookspecs import Record
 from tests.postgres_server import NoServer, OwnServer, migrate_database, own_server
@@ -125,3 +127,42 @@ async def test_a_name_that_the_certificate_does_not_have(tls_server: TlsServer) 
     tls = {"sslmode": "verify-full", "sslrootcert": tls_server.folder / "ca.pem", "password": "ge:heim@1"}
     with pytest.raises(StoreUnavailable, match="does not match host name"):
         await opens(tls_server.section("clerk", tls, host="127.0.0.1"))
+
+
+async def test_a_rotated_password_is_read_again(tls_server: TlsServer) -> None:
+    kept = ["ge:heim@1"]
+    password = ReferencedSecret(kept[0], lambda: kept[-1])
+    section = tls_server.section("clerk", {"sslmode": "require", "password": password})
+    with psycopg.connect(tls_server.server.url, autocommit=True) as administrator:
+        try:
+            async with open_store(section, counted_keys=()) as store:
+                administrator.execute("ALTER ROLE clerk PASSWORD 'other:heim@2'")
+                administrator.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'clerk'")
+                with pytest.raises(StoreMisconfigured, match="password authentication failed"):
+                    await until_told(store)
+                kept.append("other:heim@2")
+                with anyio.fail_after(60):
+                    while not await works(store):  # noqa: ASYNC110 it asks a server
+                        await anyio.sleep(0.05)
+        finally:
+            administrator.execute("ALTER ROLE clerk PASSWORD 'ge:heim@1'")
+
+
+async def until_told(store: RecordStore) -> None:
+    """Ask until the answer is another one than that the connection was lost."""
+    with anyio.fail_after(60):
+        while True:
+            try:
+                await store.check()
+            except StoreMisconfigured:
+                raise
+            except StoreUnavailable:
+                await anyio.sleep(0.05)
+
+
+async def works(store: RecordStore) -> bool:
+    try:
+        await store.check()
+    except StoreUnavailable:
+        return False
+    return True

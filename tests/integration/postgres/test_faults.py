@@ -154,7 +154,7 @@ async def test_cuts_under_load_lose_and_double_nothing(postgres_url: str) -> Non
 async def test_a_way_that_stalls_is_given_up_and_found_again(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_module, "ANSWER_WITHIN", 0.5)
+    monkeypatch.setattr(store_module, "WRITE_WITHIN", 0.5)
     monkeypatch.setattr(store_module, "_CHECK_WITHIN", 0.5)
     async with way_to(postgres_url) as (way, url), open_store(url, counted_keys=KEYS) as store:
         assert await store.add(record(0), BROUGHT, SAME_RUN) is Verdict.ADDED

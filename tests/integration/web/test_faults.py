@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from auditord.config.model import ApiSection
 from auditord.duplicates import Duplicates
-from auditord.errors import StoreUnavailable
+from auditord.errors import StoreDamaged, StoreMisconfigured, StoreUnavailable
 from auditord.ingest import Ingest
 from auditord.store import Amended, Amendment, Difference, OutboxEntry, Provenance, RecordCounts, Verdict, Version
 from auditord.store.protocol import PluginMemory
@@ -37,6 +37,8 @@ pytestmark = pytest.mark.anyio
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 AWAY = StoreUnavailable("no space left on device, see to /srv")
+REFUSED = StoreMisconfigured("password authentication failed for user me")
+DAMAGED = StoreDamaged("database disk image is malformed")
 RECORD = b'{"record_id":"r1","components":[],"start_time":"2026-11-20T10:00:00Z"}'
 UPDATE = b'{"record_id":"r1","components":[],"stop_time":"2026-11-20T11:00:00Z"}'
 STEP_SECONDS = 0.01
@@ -607,16 +609,23 @@ async def test_records_too_large_for_the_asynchronous_client_are_stored_and_coun
 
 
 @pytest.mark.parametrize(
-    ("store_error", "spool_error", "expected"),
-    [(None, None, 200), (AWAY, None, 200), (None, AWAY, 200), (AWAY, AWAY, 500)],
+    ("store_error", "spool_error", "expected", "text"),
+    [
+        (None, None, 200, b""),
+        (AWAY, None, 200, b"the record store is away: posts go to the send-queue; see auditord status"),
+        (REFUSED, None, 200, b"the record store refuses the daemon: posts go to the send-queue; see auditord status"),
+        (DAMAGED, None, 500, b"the record store is damaged"),  # though a post would be durable: somebody must come
+        (None, AWAY, 200, b""),
+        (AWAY, AWAY, 500, b"the record store is away"),
+    ],
 )
 async def test_health_is_whether_a_post_would_be_durable(
-    store_error: Exception | None, spool_error: Exception | None, expected: int
+    store_error: Exception | None, spool_error: Exception | None, expected: int, text: bytes
 ) -> None:
     async with serving(FakeStore(error=store_error), FakeSpool(error=spool_error)) as server:
         answer = await server.ask(http("GET", "/health_check"))
-    assert (status(answer), body_of(answer)) == (expected, b"")
-    assert b"Content-Length: 0\r\n" in answer
+    assert (status(answer), body_of(answer)) == (expected, text)
+    assert b"Content-Length: %d\r\n" % len(text) in answer
 
 
 async def test_without_a_sender_the_spool_makes_nothing_durable() -> None:

@@ -1,0 +1,54 @@
+"""Secrets that references name: read when the configuration is loaded, and again when somebody must log in anew."""
+
+import logging
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from pydantic import SecretStr
+
+ResolveSecret: TypeAlias = Callable[[str], SecretStr | None]
+
+_log: Final = logging.getLogger(__name__)
+
+
+class ReferencedSecret(SecretStr):
+    """A secret that is kept elsewhere, where it may be rotated.
+
+    Args:
+        value: as it was read.
+        read: reads it again; raises ValueError if it cannot.
+    """
+
+    def __init__(self, value: str, read: Callable[[], str]) -> None:
+        super().__init__(value)
+        self._read = read
+
+    def latest(self) -> str:
+        """The secret as it is now or, if it cannot be read, as it was."""
+        try:
+            self._secret_value = self._read()
+        except ValueError as error:
+            _log.warning("a secret cannot be read again, the former one is used: %s", error)
+        return self._secret_value
+
+
+def referenced(resolve: ResolveSecret) -> ResolveSecret:
+    """The same secrets, each of which can be read again."""
+
+    def resolve_again(reference: str) -> SecretStr | None:
+        found = resolve(reference)
+        if found is None:
+            return None
+
+        def read() -> str:
+            again = resolve(reference)
+            return found.get_secret_value() if again is None else again.get_secret_value()
+
+        return ReferencedSecret(found.get_secret_value(), read)
+
+    return resolve_again
+
+
+def latest(secret: SecretStr) -> str:
+    """The value of any secret, read again where a reference names it."""
+    return secret.latest() if isinstance(secret, ReferencedSecret) else secret.get_secret_value()
