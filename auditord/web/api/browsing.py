@@ -11,15 +11,17 @@ from auditord.spool import QuarantineEntry as StoredEntry
 from auditord.spool import Spool
 from auditord.web.answers import JSON, Answer
 from auditord.web.api.shapes import QuarantineEntry, QuarantinePage
-from auditord.web.query_string import InvalidQuery, parse_query_string
-from auditord.web.record_query import about, by_name, read_number, refuse_unknown, scalar
+from auditord.web.api.values import COUNT, NAME, Whole, read_given
+from auditord.web.record_query import about
 from auditord.web.targets import read_target
 from auditord_hookspecs.wire import format_time
 
 DEFAULT_PAGE: Final = 100
 LARGEST_PAGE: Final = 1_000
 
-_PARAMETERS: Final = ("task", "after", "limit")
+TASK: Final = NAME
+AFTER: Final = COUNT
+LIMIT: Final = Whole(1, LARGEST_PAGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +70,14 @@ def read_quarantine_query(raw: str) -> QuarantineQuery:
     Raises:
         InvalidQuery: it names an unknown parameter or holds a value out of range.
     """
-    given = by_name(parse_query_string(raw))
-    refuse_unknown(given, _PARAMETERS)
-    texts: dict[str, str | None] = {}
-    for name in _PARAMETERS:
-        with about(name):
-            texts[name] = scalar(name, given.get(name, ()))
+    given = read_given(raw, ("task", "after", "limit"))
+    with about("task"):
+        task = TASK.read("task", given.get("task", ()))
     with about("after"):
-        after = read_number("after", texts["after"] or "0")
+        after = AFTER.read("after", given.get("after", ()))
     with about("limit"):
-        limit = read_number("limit", texts["limit"] or str(DEFAULT_PAGE))
-        if not 1 <= limit <= LARGEST_PAGE:
-            raise InvalidQuery(f"a page has 1 to {LARGEST_PAGE} entries: follow 'next' for more")
-    return QuarantineQuery(texts["task"], after, limit)
+        limit = LIMIT.read("limit", given.get("limit", ()))
+    return QuarantineQuery(task, after or 0, limit or DEFAULT_PAGE)
 
 
 def summary(entry: StoredEntry) -> QuarantineEntry:

@@ -14,7 +14,8 @@ from datetime import UTC, datetime
 from typing import Final, Literal, TypeAlias
 from urllib.parse import quote
 
-from auditord.web.query_string import InvalidQuery, parse_query_string
+from auditord.web.api.values import WHITE_SPACE, Choice, Schema, Whole, read_given
+from auditord.web.query_string import InvalidQuery
 from auditord.web.record_query import (
     CONDITIONS,
     META_OPERATORS,
@@ -25,9 +26,7 @@ from auditord.web.record_query import (
     by_name,
     is_absent,
     read_conditions,
-    read_limit,
     read_order,
-    refuse_unknown,
     scalar,
     values,
 )
@@ -55,6 +54,25 @@ LARGEST_PAGE: Final = 10_000
 """Of a JSON answer, which clients read as a whole; NDJSON may be as long as one likes."""
 
 NDJSON: Final = "application/x-ndjson"
+
+LIMIT: Final = Whole(least=1)
+FORMAT: Final = Choice(("json", "ndjson"))
+
+# A time as it is written in answers, of the Gregorian calendar from the year 1 on; then a name.
+_YEAR: Final = "(?:000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})"
+_DAYS: Final = (  # of long, of short months, and of February
+    "(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])",
+    "(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)",
+    "02-(?:0[1-9]|1[0-9]|2[0-8])",
+)
+_DAY: Final = f"(?:{'|'.join(_DAYS)})"
+_LEAP_DAY: Final = "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)-02-29"
+_CLOCK: Final = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?Z"
+CURSOR: Final[Schema] = {
+    "type": "string",
+    "pattern": rf"^(?:{_YEAR}-{_DAY}|{_LEAP_DAY})T{_CLOCK},[^{WHITE_SPACE}\u0000][^\u0000]{{0,255}}$",
+}
+"""What :func:`cursor` writes."""
 
 _BY_START: Final = Order(SortField.START)
 _EVER: Final = datetime(1, 1, 1, tzinfo=UTC)
@@ -98,50 +116,36 @@ def read_listing(raw: str, accept: str) -> Listing:
     Raises:
         InvalidQuery: the string breaks the grammar, names an unknown parameter or holds a value out of range.
     """
-    given = by_name(parse_query_string(raw))
-    refuse_unknown(given, [*FILTERS, "sort_by", "limit", "cursor", "format"])
-    form = _format(given.get("format", ()), accept)
+    given = read_given(raw, [*FILTERS, "sort_by", "limit", "cursor", "format"])
     with about("sort_by"):
-        order = _order(given.get("sort_by", ()), form)
-    with about("limit"):
-        limit = _limit(given.get("limit", ()), form)
-    conditions = [*read_conditions(given, FILTERS), *_behind(given.get("cursor", ()), order)]
-    most = limit if limit is None or form == "ndjson" else limit + 1
-    return Listing(RecordQuery(AllOf(tuple(conditions)), order, most), form, limit or 0, raw)
-
-
-def _format(given: Given, accept: str) -> Format:
+        order = _order(given.get("sort_by", ()))
     with about("format"):
-        match scalar("format", given):
-            case None:
-                return "ndjson" if "ndjson" in accept.lower() else "json"
-            case "json":
-                return "json"
-            case "ndjson":
-                return "ndjson"
-            case other:
-                raise InvalidQuery(f"unknown format '{other[:60]}', expected json or ndjson")
+        form = _format(FORMAT.read("format", given.get("format", ())), accept, order)
+    with about("limit"):
+        limit = LIMIT.read("limit", given.get("limit", ()))
+    conditions = [*read_conditions(given, FILTERS), *_behind(given.get("cursor", ()), order)]
+    page = min(limit or DEFAULT_PAGE, LARGEST_PAGE)
+    most = limit if form == "ndjson" else page + 1
+    return Listing(RecordQuery(AllOf(tuple(conditions)), order, most), form, page, raw)
 
 
-def _order(given: Given, form: Format) -> Order:
-    order = _BY_START if is_absent(given) else read_order(given)
-    if form == "json" and order.field is not SortField.START:
-        raise InvalidQuery(
-            "JSON comes in pages, which follow start_time: sort by that, or take format=ndjson, which has no pages"
-        )
-    return order
+def _format(word: str | None, accept: str, order: Order) -> Format:
+    """Pages follow the order of start times: records in another order come as lines, whatever is asked for."""
+    if order.field is not SortField.START:
+        return "ndjson"
+    if word is None:
+        return "ndjson" if "ndjson" in accept.lower() else "json"
+    return "ndjson" if word == "ndjson" else "json"
 
 
-def _limit(given: Given, form: Format) -> int | None:
-    limit = read_limit(given)
-    if form == "ndjson":
-        return limit
-    if limit is not None and not 1 <= limit <= LARGEST_PAGE:
-        raise InvalidQuery(f"a page has 1 to {LARGEST_PAGE} records: follow 'next', or take format=ndjson")
-    return limit or DEFAULT_PAGE
+def _order(given: Given) -> Order:
+    if len(given) > 1:
+        raise InvalidQuery("'sort_by' is given once, with [asc] or [desc]")
+    return read_order(given) if given else _BY_START
 
 
 def _behind(given: Given, order: Order) -> Iterator[Condition]:
+    """The records behind a place in the order of start times, in whatever order they come."""
     with about("cursor"):
         text = scalar("cursor", given)
         if text is None:
@@ -149,11 +153,9 @@ def _behind(given: Given, order: Order) -> Iterator[Condition]:
         moment, comma, record_id = text.partition(",")
         if not comma:
             raise InvalidQuery("a cursor is a start time and a record id, such as 2026-01-31T12:00:00Z,slurm-17")
-        if order.field is not SortField.START:
-            raise InvalidQuery("a cursor goes on in the order of start_time: leave sort_by out, or sort by that")
         check_name(record_id)
-        comparison = Comparison.LT if order.descending else Comparison.GT
-        yield PlaceCompares(comparison, parse_time(moment), record_id)
+        backwards = order.descending and order.field is SortField.START
+        yield PlaceCompares(Comparison.LT if backwards else Comparison.GT, parse_time(moment), record_id)
 
 
 def _open(name: str, given: Given) -> Iterator[Condition]:

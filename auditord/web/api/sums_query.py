@@ -6,13 +6,14 @@ it is percent-encoded once more than the query string asks for, so that ``a:b`` 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import unquote
 
 from auditord.web.api.listing import FILTERS
-from auditord.web.query_string import InvalidQuery, parse_query_string
-from auditord.web.record_query import Given, about, by_name, read_conditions, refuse_unknown, scalar
+from auditord.web.api.values import INSTANT, WHITE_SPACE, Texts, read_given
+from auditord.web.query_string import InvalidQuery
+from auditord.web.record_query import Given, about, read_conditions
 from auditord_hookspecs import AggregateQuery, ComponentUsage, Window
 from auditord_hookspecs.aggregates import (
     CalendarPeriod,
@@ -25,7 +26,6 @@ from auditord_hookspecs.aggregates import (
 )
 from auditord_hookspecs.query import AllOf, TimeField
 from auditord_hookspecs.records import check_name
-from auditord_hookspecs.wire import parse_time
 
 MOST: Final = 20
 """Dimensions, and components, of one query."""
@@ -35,7 +35,24 @@ FORMS: Final = (
     "start:year, and the same with stop"
 )
 
+# A name in a pattern: what divides names is percent-encoded, and any other ASCII may be.
+_NAME: Final = rf"(?:[^%:|{WHITE_SPACE}\u0000]|%2[1-9A-F]|%[3-7][0-9A-F])(?:[^%:|\u0000]|%[2-7][0-9A-F]){{0,255}}"
+_UNIT: Final = "|".join(unit.value for unit in CalendarUnit)
+
 _MOMENTS: Final = ("from", "to", "as_of")
+
+
+_EVER: Final = datetime(1, 1, 1, tzinfo=UTC)
+_NEVER: Final = datetime(9999, 12, 31, tzinfo=UTC)
+
+_FORMS: Final = (
+    rf"meta:{_NAME}(?:\|{_NAME}){{0,9}}",
+    rf"(?:amount|has):{_NAME}",
+    f"score:{_NAME}:{_NAME}",
+    f"(?:start|stop):(?:{_UNIT})",
+)
+BY: Final = Texts("|".join(_FORMS), MOST)
+USAGE: Final = Texts(rf"{_NAME}(?::{_NAME}(?:\|{_NAME}){{0,9}})?", MOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,32 +74,15 @@ def read_sums_query(raw: str) -> SumsQuery:
     Raises:
         InvalidQuery: the string breaks the grammar, names an unknown parameter or holds a value out of range.
     """
-    given = by_name(parse_query_string(raw))
-    refuse_unknown(given, [*FILTERS, "by", "usage", *_MOMENTS])
+    given = read_given(raw, [*FILTERS, "by", "usage", *_MOMENTS])
     where = AllOf(read_conditions(given, FILTERS))
     with about("by"):
-        names = _distinct(_repeated("by", given.get("by", ())))
+        names = BY.read("by", given.get("by", ()))
         dimensions = tuple(map(_dimension, names))
     with about("usage"):
-        usage = tuple(map(_usage, _distinct(_repeated("usage", given.get("usage", ())))))
-        _distinct([each.component for each in usage])
-    moments = dict(_moment(name, scalar(name, given.get(name, ()))) for name in _MOMENTS)
+        usage = _usages(USAGE.read("usage", given.get("usage", ())))
+    moments = dict(_moment(name, given.get(name, ())) for name in _MOMENTS)
     return SumsQuery(AggregateQuery(where, dimensions, usage, _window(moments), moments["as_of"]), tuple(names))
-
-
-def _repeated(name: str, given: Given) -> Sequence[str]:
-    """The values of ``name=…`` or ``name[]=…``, as often as it was given; empty ones count as absent."""
-    if any(parameter.path not in {(), ("",)} for parameter in given):
-        raise InvalidQuery(f"'{name}' is given as {name}=… or {name}[]=…, once for each value")
-    return [parameter.value for parameter in given if parameter.value]
-
-
-def _distinct(texts: Sequence[str]) -> Sequence[str]:
-    if len(set(texts)) < len(texts):
-        raise InvalidQuery("the same is given more than once")
-    if len(texts) > MOST:
-        raise InvalidQuery(f"at most {MOST} are allowed")
-    return texts
 
 
 def _dimension(text: str) -> Dimension:
@@ -127,22 +127,25 @@ _DIMENSIONS: Final[Mapping[str, Callable[[str], Dimension]]] = {
 }
 
 
-def _usage(text: str) -> ComponentUsage:
-    component, colon, scores = text.partition(":")
-    return ComponentUsage(_name(component), tuple(_distinct(list(map(_name, scores.split("|"))))) if colon else ())
+def _usages(texts: Sequence[str]) -> tuple[ComponentUsage, ...]:
+    """Each component once, with all scores that are asked for."""
+    scores: dict[str, dict[str, None]] = {}
+    for text in texts:
+        component, _, listed = text.partition(":")
+        known = scores.setdefault(_name(component), {})
+        known |= dict.fromkeys(map(_name, listed.split("|") if listed else ()))
+    return tuple([ComponentUsage(component, tuple(known)) for component, known in scores.items()])
 
 
-def _moment(name: str, text: str | None) -> tuple[str, datetime | None]:
+def _moment(name: str, given: Given) -> tuple[str, datetime | None]:
     with about(name):
-        return name, None if text is None else parse_time(text)
+        return name, INSTANT.read(name, given)
 
 
 def _window(moments: Mapping[str, datetime | None]) -> Window | None:
+    """The period from one instant to the other; without one of them it has no end on that side."""
     start, stop = moments["from"], moments["to"]
     if start is None and stop is None:
         return None
-    if start is None or stop is None:
-        raise InvalidQuery("'from' and 'to' go together", "to" if stop is None else "from")
-    if stop < start:
-        raise InvalidQuery("'to' is earlier than 'from'", "to")
-    return Window(start, stop)
+    begin, end = start or _EVER, stop or _NEVER
+    return Window(begin, max(begin, end))

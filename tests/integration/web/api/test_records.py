@@ -1,6 +1,7 @@
 """Reading under /api/v1: filters, forms, pages, problems."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,6 @@ async def api(tmp_path: Path) -> AsyncIterator[Api]:
         ("sort_by[desc]=start_time", IN_ORDER[::-1]),
         ("open=true", ["open"]),
         ("open=false&start_time[lt]=2026-01-04T00:00:00Z", ["plain", "a/b c,d"]),
-        ("open=", IN_ORDER),
         ("record_id=a%2Fb+c,d", ["a/b c,d"]),
         ("meta[site_id][any][]=A&meta[site_id][any][]=C", ["plain", "open"]),
         ("meta[site_id][any]=C", ["open"]),
@@ -54,6 +54,7 @@ async def api(tmp_path: Path) -> AsyncIterator[Api]:
         ("limit=2", IN_ORDER[:2]),
         ("cursor=2026-01-02T00:00:00Z,open", IN_ORDER[2:]),
         ("cursor=2026-01-02T00:00:00Z,open&sort_by[desc]=start_time", ["plain"]),
+        ("limit=10001", IN_ORDER),
     ],
 )
 async def test_filters(api: Api, query: str, expected: list[str]) -> None:
@@ -66,22 +67,25 @@ async def test_filters(api: Api, query: str, expected: list[str]) -> None:
     ("query", "parameter", "words"),
     [
         ("nonsense=1", "nonsense", "unknown field"),
-        ("limit=0", "limit", "1 to 10000"),
-        ("limit=10001", "limit", "ndjson"),
+        ("limit=0", "limit", "from 1 to"),
+        ("limit=0&format=ndjson", "limit", "from 1 to"),
+        ("limit=", "limit", "has no value"),
+        ("record_id=", "record_id", "has no value"),
+        ("start_time[gte]=", "start_time", "has no value"),
+        ("open", "open", "has no value"),
         ("limit=x", "limit", "not an integer"),
-        ("sort_by[asc]=stop_time", "sort_by", "ndjson"),
+        ("sort_by[asc]=stop_time&sort_by[desc]=stop_time", "sort_by", "once"),
         ("sort_by[asc]=nonsense", "sort_by", "expected one of"),
         ("cursor=yesterday", "cursor", "such as 2026-01-31T12:00:00Z,slurm-17"),
         ("cursor=2026-01-02T00:00:00Z,", "cursor", "empty"),
         ("cursor=yesterday,x", "cursor", "time with zone"),
         ("format=csv", "format", "json or ndjson"),
-        ("format=ndjson&sort_by[asc]=runtime&cursor=2026-01-02T00:00:00Z,x", "cursor", "start_time"),
         ("open=maybe", "open", "true or false"),
         ("open[x]=true", "open", "without brackets"),
         ("meta[vo][like][]=x", "meta", "c, dnc, any, absent"),
         ("meta[vo][absent]=false", "meta", "true"),
         ("meta[vo][any][0]=x&meta[vo][any][0]=y", "meta", "more than once"),
-        ("meta[vo][any][]=", "meta", "empty"),
+        ("meta[vo][any][]=", "meta", "has no value"),
         ("start_time[gte]=2026-01-01T00:00:00+01:00", "start_time", "time with zone"),
         ("&".join(f"meta[vo][any][]={number}" for number in range(300)), None, "at most 250"),
         ("start_time[gte=x", None, "do not pair"),
@@ -147,7 +151,17 @@ async def test_the_form_is_chosen(api: Api, accept: str, query: str, content_typ
 async def test_nothing_found(api: Api) -> None:
     assert (await api.get("/api/v1/records?record_id=none")).json == {"records": [], "next": None}
     assert (await api.get("/api/v1/records?record_id=none&format=ndjson")).body == b""
-    assert (await api.get("/api/v1/records?limit=0&format=ndjson")).body == b""
+
+
+async def test_another_order_than_that_of_pages_comes_as_lines(api: Api) -> None:
+    for query in ("sort_by[desc]=record_id&limit=2", "sort_by[desc]=record_id&limit=2&format=json"):
+        answer = await api.get(f"/api/v1/records?{query}")
+        assert answer.headers["Content-Type"] == "application/x-ndjson"
+        ids = [json.loads(line)["record_id"] for line in answer.body.splitlines()]
+        assert ids == sorted(IN_ORDER, reverse=True)[:2]
+    behind = await api.get("/api/v1/records?sort_by[desc]=record_id&cursor=2026-01-02T00:00:00Z,open")
+    ids = [json.loads(line)["record_id"] for line in behind.body.splitlines()]
+    assert ids == sorted(IN_ORDER[2:], reverse=True)
 
 
 @pytest.mark.parametrize("record_id", IN_ORDER)
