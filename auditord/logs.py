@@ -27,6 +27,8 @@ _PRIORITIES: Final = (
     (logging.INFO, 6),
     (logging.NOTSET, 7),
 )
+_log: Final = logging.getLogger(__name__)
+
 _QUIET: Final = {
     "apscheduler": logging.WARNING,
     "asyncio": logging.WARNING,
@@ -75,16 +77,16 @@ class FloodFilter(logging.Filter):
             return True
         begun, count = self._lines.get(source, (self._clock(), 0))
         if self._clock() - begun >= self._seconds:
-            self._tell(source, count - self._most, "were left out")
+            self._tell_of(source, count - self._most)
             begun, count = self._clock(), 0
         self._lines[source] = begun, count + 1
         if count == self._most:
-            self._tell(source, 1, f"and more are left out: there were {self._most} within {self._seconds:g} s")
+            _log.warning("log lines of %s are left out: more than %d within %g s", source, count, self._seconds)
         return count < self._most
 
-    def _tell(self, source: str, lines: int, what: str) -> None:
-        if lines > 0:
-            logging.getLogger(__name__).warning("log lines of %s: %d %s", source, lines, what)
+    def _tell_of(self, source: str, left_out: int) -> None:
+        if left_out > 0:
+            _log.warning("%d log lines of %s were left out", left_out, source)
 
 
 class OncePerMinute(logging.Filter):

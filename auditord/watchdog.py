@@ -137,7 +137,9 @@ class Watchdog:
 
     def look_at_threads(self) -> None:
         """Name a hook module that has very many threads."""
-        owned = (self._owners.owner(frame) for frame in sys._current_frames().values())  # noqa: SLF001 documented
+        frames = sys._current_frames()  # noqa: SLF001 documented
+        frames.pop(self._loop_thread, None)
+        owned = map(self._owners.owner, frames.values())
         counts = Counter("no hook module" if each is None else str(each[0]) for each in owned)
         for name, count in counts.items():
             if count > self._told_threads.get(name, MOST_THREADS):

@@ -105,8 +105,8 @@ def test_a_flood_of_log_lines_is_cut_and_told(caplog: pytest.LogCaptureFixture) 
     moment[0] = 11
     assert flood.filter(_line("guest", 0))
     assert caplog.messages == [
-        "log lines of guest: 1 and more are left out: there were 3 within 10 s",
-        "log lines of guest: 7 were left out",
+        "log lines of guest are left out: more than 3 within 10 s",
+        "7 log lines of guest were left out",
     ]
 
 
