@@ -23,6 +23,7 @@ pytest.importorskip("classad2", reason="pip install 'auditord[htcondor]'")
 from auditord_builtin.htcondor import HTCONDOR, HTCondorConfig
 from auditord_hookspecs import CommandFailed
 from tests.builtin.htcondor.history_player import EPOCH, Player
+from tests.builtin.htcondor.recordings import THRICE, in_history, recorded_ads
 from tests.real_context import RealContext
 
 PATIENCE = 60.0
@@ -145,3 +146,43 @@ def test_a_daemon_that_is_killed_again_and_again_loses_and_doubles_nothing(pool:
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0, (folder / "log").read_text()
     assert sorted(found) == sorted(expected)
+
+
+def auditord(folder: Path, *arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+    """Run a command on the configuration in the folder."""
+    command = [sys.executable, "-m", "auditord", *arguments, "--config", str(folder / "auditord.yml")]
+    environment = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "HOME": str(folder), **variables}
+    return subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+
+
+def write_config(folder: Path, **collector: Any) -> None:
+    document = {"state_dir": str(folder / "state"), "api": {"listen": ["127.0.0.1:0"]}}
+    options = {"kind": "htcondor", "earliest_datetime": "2026-11-01T00:00:00Z", **collector}
+    (folder / "auditord.yml").write_text(json.dumps({**document, "collectors": {"pool": options}}))
+
+
+def test_variables_reach_condor_history(pool: Player) -> None:
+    folder = pool.folder
+    program = folder / "bin" / "condor_history"
+    program.write_text(f'#!/bin/sh\necho "$CONDOR_CONFIG $_CONDOR_X $TZ" > {folder}/seen\n')
+    write_config(folder)
+    assert auditord(folder, "collect", "pool", "--dry-run", CONDOR_CONFIG="/etc/mine").returncode == 0
+    assert (folder / "seen").read_text() == "/etc/mine  UTC\n"
+    write_config(folder, environment={"CONDOR_CONFIG": "/etc/condor-ce", "_CONDOR_X": "1", "TZ": "CET"})
+    assert auditord(folder, "collect", "pool", "--dry-run", CONDOR_CONFIG="/etc/mine").returncode == 0
+    assert (folder / "seen").read_text() == "/etc/condor-ce 1 UTC\n"
+
+
+def test_the_difference_between_two_ads_of_a_job_is_listed(pool: Player) -> None:
+    folder = pool.folder
+    (folder / "history").write_text(in_history(*reversed(recorded_ads(THRICE))))
+    write_config(folder, history_paths=[str(folder / "history")], interval="1s")
+    with daemon(folder) as process:
+        wait_until(lambda: len(stored(folder)) == 1, folder)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0, (folder / "log").read_text()
+    listed = auditord(folder, "records", "--differences")
+    assert listed.returncode == 0, listed.stderr
+    assert "htcondor-ap1@example.org#3.21#1795332606" in listed.stdout
+    kept = auditord(folder, "records", "--output", "json")
+    assert '"runtime":0' in kept.stdout.replace(" ", ""), (kept.stdout, kept.stderr)
