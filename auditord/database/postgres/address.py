@@ -40,7 +40,7 @@ class Address:
 
     @property
     def parameters(self) -> Mapping[str, Any]:  # Any: as psycopg types them
-        """What libpq is told; a password that may have been rotated is read again."""
+        """Parameters of libpq; a password that may have been rotated is read again."""
         return self.read()
 
 

@@ -28,7 +28,7 @@ _ADVICE: Final = {
 }
 
 _MISCONFIGURED: Final = ("28", "3D000", "42501", "URL")
-"""What no waiting mends."""
+"""Classes of errors that pass only when somebody mends the configuration, here or on the server."""
 
 # libpq gives no SQLSTATE to a connection that was refused, only the server's text. In another language than English
 # (lc_messages) the same faults count as an outage.
