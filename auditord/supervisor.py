@@ -13,6 +13,7 @@ from anyio.abc import TaskGroup
 from auditord import __version__
 from auditord.actions import Actions, Section
 from auditord.config.model import WORKING_SECTIONS, Configuration, kind_of
+from auditord.config.store_url import is_postgresql
 from auditord.errors import HookError, plain_errors
 from auditord.health import TaskHealth
 from auditord.hooks import Hooks
@@ -123,8 +124,9 @@ def _announce(urls: Sequence[str], ready: Callable[[Sequence[str]], None], notif
 def _serving(house: House, actions: Actions, gate: Gate | None) -> AbstractAsyncContextManager[Sequence[str]]:
     """Answer requests: on every address of ``api.listen`` if the API is enabled, on the control socket always."""
     api = house.configuration.api
+    disabled: dict[str, object] = {} if api.enabled else {"listen": ()}
     return serve(
-        api.model_copy(update={} if api.enabled else {"listen": ()}),
+        api.model_copy(update={"max_long_reads": _long_reads(house.configuration)} | disabled),
         ingest=house.ingest(),
         store=house.store,
         spool=house.spool,
@@ -137,6 +139,12 @@ def _serving(house: House, actions: Actions, gate: Gate | None) -> AbstractAsync
         ),
         gate=gate,
     )
+
+
+def _long_reads(configuration: Configuration) -> int:
+    """Those of clients; plugins have connections to the store left."""
+    wanted, store = configuration.api.max_long_reads, configuration.store
+    return min(wanted, max(1, store.pool_size - 2)) if is_postgresql(store.url) else wanted
 
 
 def _not_enabled(house: House) -> Sequence[TaskHealth]:

@@ -92,6 +92,17 @@ class ApiSection(Section):
         description="How much memory the bodies of requests may take together, and each principal half of it; others "
         "wait.",
     )
+    max_long_reads: int = Field(
+        default=8,
+        ge=2,
+        description="How many answers may read the store at a time (records, sums), and each principal half of them; "
+        "others wait. With PostgreSQL at most two less than store.pool_size.",
+    )
+    max_unread: Size = Field(
+        default=1 << 30,
+        description="How much of answers whose clients do not read may wait in state_dir, for each principal half of "
+        "it, so that nobody waits for them.",
+    )
     max_connections: int = Field(
         default=1_000,
         ge=16,

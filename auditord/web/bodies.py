@@ -156,6 +156,11 @@ def unpacked_pieces(request: web.BaseRequest, body: bytes, limit: int) -> Iterat
     unpacking.end()
 
 
+def most_unpacked(packed: int, limit: int) -> int:
+    """Bytes that so many packed ones may become."""
+    return min(limit, max(_ANY_RATIO, LARGEST_RATIO * packed))
+
+
 def require_json(request: web.BaseRequest) -> None:
     """Return if the body is declared to be JSON.
 

@@ -92,7 +92,6 @@ class ImpatientConnection(web.RequestHandler):
         "_stalled",
         "_unread",
         "address",
-        "progress",
     )
 
     def __init__(
@@ -110,7 +109,6 @@ class ImpatientConnection(web.RequestHandler):
         self._payload: StreamReader | None = None
         self._head_bytes = self._unread = 0
         self.address = ""
-        self.progress = loop.time()
 
     @property
     def may_go(self) -> bool:
@@ -132,7 +130,7 @@ class ImpatientConnection(web.RequestHandler):
         before = self._request_count
         super().data_received(data)
         if data:
-            self.progress = self._own_loop.time()
+            self._crowd.moved(self)
         if self._request_count != before:
             self._payload, self._head_bytes = self._messages[-1][1], 0
         elif self._payload is None or self._payload.is_eof():
@@ -152,7 +150,7 @@ class ImpatientConnection(web.RequestHandler):
     def resume_writing(self) -> None:
         """Watch no longer."""
         super().resume_writing()
-        self.progress = self._own_loop.time()
+        self._crowd.moved(self)
         self._stop_stall_timer()
 
     def connection_lost(self, exc: BaseException | None) -> None:

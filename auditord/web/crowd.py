@@ -5,7 +5,7 @@ times nobody is closed: clients keep idle connections for up to 90 s and do not 
 """
 
 import resource
-from collections import Counter
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -22,11 +22,6 @@ class Member(Protocol):
     @property
     def address(self) -> str:
         """The client's address; empty for a unix socket."""
-        ...
-
-    @property
-    def progress(self) -> float:
-        """When the last bytes came or went."""
         ...
 
     @property
@@ -50,33 +45,42 @@ class Crowd:
     def __init__(self, most: int = _MANY, closed: Callable[[], None] = lambda: None) -> None:
         self._most = most
         self._closed = closed
-        self._members: set[Member] = set()
-        self._counts = Counter[str]()
+        self._members: dict[str, OrderedDict[Member, None]] = {}
+        """By address, the one whose last bytes came or went longest ago first."""
+        self._count = 0
 
     def __len__(self) -> int:
-        return len(self._members)
+        return self._count
 
     def enter(self, member: Member) -> None:
         """Count a new connection, and close one where there are too many."""
-        self._members.add(member)
-        self._counts[member.address] += 1
-        if self._counts[member.address] > max(1, self._most // 2):
-            self._close_one_of(member.address, member)
-        elif len(self._members) > self._most:
-            (address, _), *_ = self._counts.most_common(1)
-            self._close_one_of(address, member)
+        neighbours = self._members.setdefault(member.address, OrderedDict())
+        neighbours[member] = None
+        self._count += 1
+        if len(neighbours) > max(1, self._most // 2):
+            self._close_one_of(neighbours)
+        elif self._count > self._most:
+            self._close_one_of(max(self._members.values(), key=len))
+
+    def moved(self, member: Member) -> None:
+        """Note that bytes of a connection came or went."""
+        neighbours = self._members.get(member.address)
+        if neighbours is not None and member in neighbours:
+            neighbours.move_to_end(member)
 
     def leave(self, member: Member) -> None:
         """Forget a connection; one that is not known does no harm."""
-        if member in self._members:
-            self._members.remove(member)
-            self._counts[member.address] -= 1
-            if not self._counts[member.address]:
-                del self._counts[member.address]
+        neighbours = self._members.get(member.address)
+        if neighbours is None or member not in neighbours:
+            return
+        del neighbours[member]
+        self._count -= 1
+        if not neighbours:
+            del self._members[member.address]
 
-    def _close_one_of(self, address: str, newcomer: Member) -> None:
-        idle = [each for each in self._members if each.address == address and each.may_go]
-        unwanted = min(idle, key=lambda each: each.progress, default=newcomer)
+    def _close_one_of(self, members: "OrderedDict[Member, None]") -> None:
+        newest = next(reversed(members))
+        unwanted = next((each for each in members if each.may_go), newest)
         self.leave(unwanted)
         self._closed()
         unwanted.give_up()

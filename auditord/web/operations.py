@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from aiohttp import web
@@ -20,6 +20,9 @@ log = logging.getLogger(__name__)
 HEALTH_SECONDS: Final = 2
 """How long the store and the spool may each take to say that they can write."""
 
+SOON_SECONDS: Final = 0.5
+"""How long the store is asked alone. Then the spool is enough: a bulk that is being stored may hold the store up."""
+
 PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 _HEALTHY: Final = Answer(200)
@@ -35,19 +38,38 @@ class Operations:
         spool: where they go while the store is away.
         destinations: the senders that carry on what the spool took; without one, it takes nothing.
         registry: what ``/metrics`` shows.
+        checking: the check that is under way, if there is one.
     """
 
     store: RecordStore
     spool: RequestSpool
     destinations: Sequence[str]
     registry: CollectorRegistry
+    checking: "list[asyncio.Task[Answer]]" = field(default_factory=list["asyncio.Task[Answer]"])
 
     async def health(self, _request: web.BaseRequest) -> web.StreamResponse:
         """``GET /health_check``: 200 as long as a POST would be durable, in the store or in the spool.
 
-        With a damaged store it is 500 all the same: that mends by no waiting, and should wake somebody.
+        With a damaged store it is 500 all the same: that mends by no waiting, and should wake somebody. Those who ask
+        while a check is under way get its answer: each one writes to a disk, and anybody may ask.
         """
-        if (store := await _fault(self.store.check)) is None:
+        if not self.checking:
+            self.checking.append(asyncio.create_task(self._checked()))
+            self.checking[0].add_done_callback(self.checking.remove)
+        return await asyncio.shield(self.checking[0])
+
+    async def _checked(self) -> Answer:
+        checking = asyncio.create_task(_fault(self.store.check))
+        try:
+            await asyncio.wait({checking}, timeout=SOON_SECONDS)
+            if not checking.done() and self.destinations and await _fault(self.spool.check) is None:
+                return _HEALTHY
+            return await self._answer(await checking)
+        finally:
+            checking.cancel()
+
+    async def _answer(self, store: StoreUnavailable | None) -> Answer:
+        if store is None:
             return _HEALTHY
         if isinstance(store, StoreDamaged) or not self.destinations or await _fault(self.spool.check) is not None:
             return plain_text(500, _name(store))

@@ -1,4 +1,4 @@
-"""What one principal may take of the daemon: memory of bodies under way, and requests per second.
+"""What one principal may take of the daemon: memory of bodies under way, places for long answers, requests per second.
 
 Whoever asks for more waits. Nobody is answered 413, 429 or 503 for posted records: the released clients take any answer
 for success. While a request waits its body is not read, so the connection's own windows hold the client back.
@@ -8,89 +8,24 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Final
 
 from aiohttp import web
 
+from auditord.errors import StoreUnavailable
 from auditord.web.access import principal_name
+from auditord.web.bodies import DEMAND, Demand, most_unpacked
 from auditord.web.dispatch import Abort, Handler
+from auditord.web.shares import Shares
 
 PATIENCE: Final = 300.0
 """Seconds that a request waits for its turn before it is cut off."""
 
+READING_PATIENCE: Final = 60.0
+"""Seconds that a long answer waits for its turn."""
+
 _REMEMBERED: Final = 10_000
-_SLOWEST: Final = 16_384
-"""Bytes per second: slower than that, a large body holds memory that others wait for."""
-_UPLOAD_GRACE: Final = 60.0
-
-
-class Memory:
-    """Bytes that bodies under way may take together; no principal gets more than half of them at a time.
-
-    Args:
-        most: so many bytes.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._free = most
-        self._held: dict[str, int] = {}
-        self._waiting: OrderedDict[asyncio.Future[None], tuple[str, int]] = OrderedDict()
-
-    @property
-    def free(self) -> int:
-        """Bytes that nobody holds."""
-        return self._free
-
-    @asynccontextmanager
-    async def held(self, who: str, size: int) -> AsyncGenerator[None, None]:
-        """Hold so many bytes (at most half of all), in turn."""
-        size = min(size, self._most // 2)
-        if self._waiting or not self._fits(who, size):
-            await self._wait(who, size)
-        else:
-            self._take(who, size)
-        try:
-            yield
-        finally:
-            self._give_back(who, size)
-
-    def _fits(self, who: str, size: int) -> bool:
-        return size <= self._free and self._held.get(who, 0) + size <= self._most // 2
-
-    def _take(self, who: str, size: int) -> None:
-        self._free -= size
-        self._held[who] = self._held.get(who, 0) + size
-
-    def _give_back(self, who: str, size: int) -> None:
-        self._free += size
-        left = self._held.pop(who, 0) - size  # nothing is held where all asked for no bytes at all
-        if left > 0:
-            self._held[who] = left
-        self._serve()
-
-    async def _wait(self, who: str, size: int) -> None:
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting[turn] = (who, size)
-        self._serve()
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # it was given in the same instant
-                self._give_back(who, size)
-            raise
-        finally:
-            self._waiting.pop(turn, None)
-
-    def _serve(self) -> None:
-        """Give to those who wait, the first ones first; one whose own share is used up holds up nobody else."""
-        for turn, (who, size) in list(self._waiting.items()):
-            if size > self._free:
-                return
-            if not turn.done() and self._fits(who, size):
-                self._take(who, size)
-                del self._waiting[turn]
-                turn.set_result(None)
 
 
 class Pace:
@@ -116,40 +51,72 @@ class Pace:
         return max(0.0, due - now)
 
 
-def rationed(handler: Handler, memory: Memory, pace: Pace | None, max_body: int) -> Handler:
+@dataclass(frozen=True, slots=True)
+class Uploads:
+    """Memory of bodies.
+
+    Args:
+        memory: of all of them, in bytes.
+        max_body: what a body may take whose size nobody knows before.
+    """
+
+    memory: Shares
+    max_body: int
+
+    def size(self, request: web.BaseRequest) -> int:
+        """Bytes that the body may take once it is unpacked; one of unknown length, as much as is allowed."""
+        if request.content_length is None:
+            return self.max_body
+        if "Content-Encoding" in request.headers:
+            return most_unpacked(request.content_length, self.max_body)
+        return min(request.content_length, self.max_body)
+
+
+def rationed(handler: Handler, uploads: Uploads, pace: Pace | None, weight: int = 1) -> Handler:
     """The handler, for requests whose turn it is.
 
     Args:
         handler: takes the request.
-        memory: of all bodies.
+        uploads: the memory of bodies.
         pace: of each principal, if there is a limit.
-        max_body: what a body may take whose size nobody knows before.
+        weight: how many times its body a request counts.
     """
 
     async def waiting(request: web.BaseRequest) -> web.StreamResponse:
-        if pace is not None and (delay := pace.delay(_who(request))):
+        who = holder(request)
+        if pace is not None and (delay := pace.delay(who)):
             await _sleep(delay)
         if request.content.is_eof() and "Content-Encoding" not in request.headers:
             return await handler(request)
-        size = _size(request, max_body)
-        async with _in_time(memory, _who(request), size):
-            return await _within(handler, request, size)
+        async with _in_time(uploads.memory, who, weight * uploads.size(request)):
+            request[DEMAND] = Demand(lambda: uploads.memory.is_wanted(who))
+            return await handler(request)
 
     return waiting
 
 
-async def _within(handler: Handler, request: web.BaseRequest, size: int) -> web.StreamResponse:
-    timer = asyncio.get_running_loop().call_later(_UPLOAD_GRACE + size / _SLOWEST, _cut_off_if_sending, request)
+@asynccontextmanager
+async def place(places: Shares, request: web.BaseRequest) -> AsyncGenerator[None, None]:
+    """Hold one of the places for long answers, in turn.
+
+    Raises:
+        StoreUnavailable: others held them for too long.
+    """
+    held = places.held(holder(request), 1)
     try:
-        return await handler(request)
+        async with asyncio.timeout(READING_PATIENCE):
+            await held.__aenter__()
+    except TimeoutError as error:
+        raise StoreUnavailable("api.max_long_reads other answers have been under way for too long") from error
+    try:
+        yield
     finally:
-        timer.cancel()
+        await held.__aexit__(None, None, None)
 
 
-def _cut_off_if_sending(request: web.BaseRequest) -> None:
-    """A body that drips holds memory; once it is here, the handler may take as long as it likes."""
-    if not request.content.is_eof() and request.transport is not None:
-        request.transport.abort()
+def holder(request: web.BaseRequest) -> str:
+    """In whose name a request holds what it holds: the principal's or, where nobody is asked, the address's."""
+    return principal_name(request) or request.remote or ""
 
 
 async def _sleep(delay: float) -> None:
@@ -159,7 +126,7 @@ async def _sleep(delay: float) -> None:
 
 
 @asynccontextmanager
-async def _in_time(memory: Memory, who: str, size: int) -> AsyncGenerator[None, None]:
+async def _in_time(memory: Shares, who: str, size: int) -> AsyncGenerator[None, None]:
     held = memory.held(who, size)
     try:
         async with asyncio.timeout(PATIENCE):
@@ -170,14 +137,3 @@ async def _in_time(memory: Memory, who: str, size: int) -> AsyncGenerator[None, 
         yield
     finally:
         await held.__aexit__(None, None, None)
-
-
-def _size(request: web.BaseRequest, max_body: int) -> int:
-    """Bytes that the body may take: a packed one, or one of unknown length, as much as is allowed."""
-    if request.content_length is None or "Content-Encoding" in request.headers:
-        return max_body
-    return min(request.content_length, max_body)
-
-
-def _who(request: web.BaseRequest) -> str:
-    return principal_name(request) or request.remote or ""

@@ -1,17 +1,16 @@
 """The routes that read: ``GET /record/{record_id}`` and ``GET /records``."""
 
 import logging
-from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from aiohttp import web
 
 from auditord.errors import StoreUnavailable
 from auditord.web.access.rows import RecordsFor
-from auditord.web.answers import JSON, NULL, SERVER, Answer, json_error
-from auditord.web.dispatch import Abort
+from auditord.web.answers import JSON, NULL, Answer, json_error
 from auditord.web.query_string import InvalidQuery
 from auditord.web.record_query import read_query
+from auditord.web.sending import LongAnswers
 from auditord.web.targets import read_target
 from auditord_hookspecs import InvalidRecord
 from auditord_hookspecs.records import check_name
@@ -25,9 +24,11 @@ class Reading:
 
     Args:
         records: those that the caller may see.
+        answers: sends long ones.
     """
 
     records: RecordsFor
+    answers: LongAnswers
 
     async def get_one(self, request: web.BaseRequest) -> web.StreamResponse:
         """``GET /record/{record_id}``: one object; ``null`` for what cannot be an id; 404 where AUDITOR says 500."""
@@ -53,42 +54,9 @@ class Reading:
         except InvalidQuery as error:
             return json_error(400, str(error))
         try:
-            async with self.records(request).stream(query) as pages:
-                return await send(request, pages, JSON)
+            return await self.answers.send(request, self.records(request).stream(query), JSON)
         except StoreUnavailable as error:
             return _unavailable(request, error)
-
-
-async def send(
-    request: web.BaseRequest, pages: AsyncIterator[Sequence[bytes]], content_type: str
-) -> web.StreamResponse:
-    """Send pages as they come; a slow client slows the query, so that no more than a page and a buffer are held.
-
-    Raises:
-        StoreUnavailable: there is no first page, and nothing was sent.
-        Abort: the store failed later.
-    """
-    # Not () as the default: CPython 3.11 takes a tuple apart there and ends in a SystemError.
-    nothing: Sequence[bytes] = []
-    first = await anext(pages, nothing)
-    response = web.StreamResponse(headers={"Content-Type": content_type, "Server": SERVER})
-    await response.prepare(request)
-    try:
-        await _write(response, first)
-        async for page in pages:
-            await _write(response, page)
-        await response.write_eof()
-    except StoreUnavailable as error:
-        text = (
-            f"the record store failed in the middle of an answer ({error}); the client was cut off and must ask again"
-        )
-        raise Abort("store_failed", text) from error
-    return response
-
-
-async def _write(response: web.StreamResponse, page: Sequence[bytes]) -> None:
-    if page:
-        await response.write(b"".join(page))  # a client that reads nothing is cut off by its connection
 
 
 def _unavailable(request: web.BaseRequest, error: StoreUnavailable) -> Answer:

@@ -40,9 +40,11 @@ from auditord.web.figures import AbortReason, HttpFigures
 from auditord.web.hosts import guarded, known_names
 from auditord.web.listeners import bound_sockets
 from auditord.web.operations import Operations
-from auditord.web.rationing import Memory, Pace, rationed
+from auditord.web.rationing import Pace, Uploads, rationed
 from auditord.web.reading import Reading
 from auditord.web.rubbish import server_log
+from auditord.web.sending import LongAnswers
+from auditord.web.shares import Shares
 from auditord.web.spooling import RequestSpool
 from auditord.web.writing import Writing
 from auditord_hookspecs import Permission
@@ -61,6 +63,9 @@ MAX_HEADERS: Final = 100
 
 _ABORT_SECONDS: Final = 1.0
 _CONTROL_GRACE: Final = timedelta(seconds=1)
+_HELD_WHOLE: Final = 2
+"""How many times its body ``POST /records`` counts: all records are held at once, at some eight times their text."""
+
 _CONTROL_CONNECTIONS: Final = 64
 
 
@@ -101,12 +106,14 @@ async def serve(
     writing = Writing(ingest, spool, api.duplicates, api.max_body, now, figures)
     adding = AddingDesk(ingest, api.duplicates, api.max_body, now, figures)
     records = seen_by_all(store)
-    operations = [*record_operations(RecordsDesk(records), adding, SumsDesk(records))]
+    folder = None if inside is None else inside.control.parent
+    answers = LongAnswers(Shares(api.max_long_reads), Shares(api.max_unread), folder)
+    operations = [*record_operations(RecordsDesk(records, answers), adding, SumsDesk(records, answers.places))]
     if inside is not None:
         operations += inside_operations(inside, StatusDesk(inside, store, destinations))
         operations += amending_operations(AmendingDesk(inside, store))
     plain = [
-        *wire_routes(writing, Reading(records), Operations(store, spool, destinations, registry)),
+        *wire_routes(writing, Reading(records, answers), Operations(store, spool, destinations, registry)),
         Route("GET", DOCUMENT_PATH, answering(operations), Permission.READ),
     ]
     ration = _ration(api)
@@ -144,13 +151,14 @@ def _dispatcher(
 
 def _ration(api: ApiSection) -> Callable[[Route], Route]:
     """Each principal's share; whoever may not come in has none."""
-    memory = Memory(api.max_uploads)
+    uploads = Uploads(Shares(api.max_uploads), api.max_body)
     pace = None if api.requests_per_second is None else Pace(api.requests_per_second, monotonic)
 
     def ration(route: Route) -> Route:
         if route.permission is None or (pace is None and route.method == "GET"):
             return route
-        return replace(route, handler=rationed(route.handler, memory, pace, api.max_body))
+        weight = _HELD_WHOLE if route.path == "/records" else 1
+        return replace(route, handler=rationed(route.handler, uploads, pace, weight))
 
     return ration
 

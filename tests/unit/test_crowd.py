@@ -13,7 +13,6 @@ class Connection:
     """A connection that remembers whether it was closed."""
 
     address: str
-    progress: float = 0.0
     may_go: bool = True
     closed: list[bool] = field(default_factory=list[bool])
 
@@ -29,26 +28,27 @@ def entered(crowd: Crowd, *connections: Connection) -> list[bool]:
 
 
 def test_the_longest_idle_one_goes() -> None:
-    old, older, new = Connection("a", 2.0), Connection("b", 1.0), Connection("c", 3.0)
+    first, second = Connection("a"), Connection("a")
     counted = list[int]()
-    crowd = Crowd(2, lambda: counted.append(1))
-    assert entered(crowd, old, older, new) == [True, False, False], "a and b have one each, a is the first of them"
+    crowd = Crowd(4, lambda: counted.append(1))
+    assert entered(crowd, first, second) == [False, False]
+    crowd.moved(first)
+    assert entered(crowd, Connection("a")) == [False]
+    assert (bool(first.closed), bool(second.closed)) == (False, True)
     assert len(crowd) == 2
     assert counted == [1]
 
 
 def test_no_address_has_more_than_half() -> None:
     crowd = Crowd(4)
-    mine = [Connection("a", progress) for progress in (5.0, 4.0, 6.0)]
-    assert entered(crowd, *mine) == [False, True, False]
-    others = [Connection("b"), Connection("c")]
-    assert entered(crowd, *others) == [False, False]
+    assert entered(crowd, *(Connection("a") for _ in range(3))) == [True, False, False]
+    assert entered(crowd, Connection("b"), Connection("c")) == [False, False]
 
 
 def test_where_the_server_is_at_work_nobody_goes_but_the_newcomer() -> None:
     crowd = Crowd(4)
     busy = [Connection("a", may_go=False), Connection("a", may_go=False)]
-    assert entered(crowd, *busy, Connection("a", 9.0)) == [False, False, True]
+    assert entered(crowd, *busy, Connection("a")) == [False, False, True]
     assert len(crowd) == 2
 
 
@@ -65,6 +65,7 @@ def test_who_leaves_is_counted_no_more_and_only_once() -> None:
     entered(crowd, first, second)
     crowd.leave(first)
     crowd.leave(first)
+    crowd.moved(first)
     assert entered(crowd, Connection("a")) == [False]
     assert not second.closed
 

@@ -1,17 +1,17 @@
 """``GET /api/v1/records`` and ``GET /api/v1/records/{record_id}``."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 
 import msgspec
 from aiohttp import web
 
-from auditord.web.access.rows import RecordsFor
+from auditord.web.access.rows import RecordsFor, VisibleRecords
 from auditord.web.answers import JSON, Answer
 from auditord.web.api.listing import NDJSON, Listing, read_listing
 from auditord.web.api.problems import Refused
-from auditord.web.reading import send
+from auditord.web.sending import LongAnswers, Pages
 from auditord.web.targets import read_target
 from auditord_hookspecs import InvalidRecord
 from auditord_hookspecs.records import check_name
@@ -24,9 +24,11 @@ class RecordsDesk:
 
     Args:
         records: those that the caller may see.
+        answers: sends long ones.
     """
 
     records: RecordsFor
+    answers: LongAnswers
 
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
         """One record as an object."""
@@ -48,10 +50,16 @@ class RecordsDesk:
         """
         target = read_target(request.raw_path)
         listing = read_listing(target.query, request.headers.get("Accept", ""))
-        async with self.records(request).stream(listing.query) as pages:
-            parts = _lines(pages) if listing.format == "ndjson" else _envelope(pages, listing, target.path)
-            async with aclosing(parts):
-                return await send(request, parts, NDJSON if listing.format == "ndjson" else JSON)
+        parts = _parts(self.records(request), listing, target.path)
+        return await self.answers.send(request, parts, NDJSON if listing.format == "ndjson" else JSON)
+
+
+@asynccontextmanager
+async def _parts(records: VisibleRecords, listing: Listing, path: str) -> AsyncGenerator[Pages, None]:
+    async with records.stream(listing.query) as pages:
+        parts = _lines(pages) if listing.format == "ndjson" else _envelope(pages, listing, path)
+        async with aclosing(parts):
+            yield parts
 
 
 async def _lines(pages: AsyncIterator[Sequence[bytes]]) -> AsyncGenerator[Sequence[bytes], None]:

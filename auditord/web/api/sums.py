@@ -11,6 +11,8 @@ from auditord.web.access.rows import RecordsFor
 from auditord.web.answers import JSON, Answer
 from auditord.web.api.shapes import Amounts, GroupSums, ScoredAmounts, ScoreValueAmounts, Sums, UsedComponent
 from auditord.web.api.sums_query import SumsQuery, read_sums_query
+from auditord.web.rationing import place
+from auditord.web.shares import Shares
 from auditord.web.targets import read_target
 from auditord_hookspecs.aggregates import AmountSums, Group, KeyValue, ScoreSums, UsageSums
 from auditord_hookspecs.wire import format_time
@@ -22,14 +24,17 @@ class SumsDesk:
 
     Args:
         records: those that the caller may see.
+        places: for long work of the store.
     """
 
     records: RecordsFor
+    places: Shares
 
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
         """The sums over each group."""
         asked = read_sums_query(read_target(request.raw_path).query)
-        found = await self.records(request).aggregate(asked.query)
+        async with place(self.places, request):
+            found = await self.records(request).aggregate(asked.query)
         groups = [_group(asked, group) for group in found.groups]
         return Answer(200, msgspec.json.encode(Sums(found.ticks_per_second, groups)), JSON)
 

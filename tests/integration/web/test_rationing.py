@@ -1,6 +1,7 @@
 """Who asks for more than a share waits; nobody is refused, and nobody waits for somebody else's share."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -9,7 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from auditord.web.rationing import Memory, Pace
+from auditord.web import bodies
+from auditord.web.rationing import Pace
+from auditord.web.shares import Shares
 from tests.api_server import Api, api_server, record
 
 pytestmark = pytest.mark.anyio
@@ -22,7 +25,7 @@ async def turns(count: int = 20) -> None:
 
 
 async def test_no_principal_gets_more_than_half_and_the_others_go_on() -> None:
-    memory, order = Memory(100), list[str]()
+    memory, order = Shares(100), list[str]()
     free = asyncio.Event()
 
     async def body(name: str, who: str, size: int) -> None:
@@ -41,7 +44,7 @@ async def test_no_principal_gets_more_than_half_and_the_others_go_on() -> None:
 
 
 async def test_who_leaves_while_waiting_takes_nothing() -> None:
-    memory = Memory(100)
+    memory = Shares(100)
     async with memory.held("a", 50):
         waiting = asyncio.create_task(memory.held("a", 10).__aenter__())
         await turns()
@@ -52,7 +55,7 @@ async def test_who_leaves_while_waiting_takes_nothing() -> None:
 
 
 async def test_who_leaves_as_the_turn_comes_gives_it_back() -> None:
-    memory = Memory(100)
+    memory = Shares(100)
     first = memory.held("a", 50)
     await first.__aenter__()
     waiting = asyncio.create_task(memory.held("a", 10).__aenter__())
@@ -63,11 +66,43 @@ async def test_who_leaves_as_the_turn_comes_gives_it_back() -> None:
     assert memory.free == 100
 
 
+async def test_however_many_wait_for_one_another_is_next() -> None:
+    shares, order = Shares(4), list[str]()
+
+    async def upload(name: str, who: str) -> None:
+        async with shares.held(who, 2):
+            order.append(name)
+            await turns(5)
+
+    tasks = [asyncio.create_task(upload(f"{who}{number}", who)) for number in range(10) for who in "ab"]
+    await turns(2)
+    tasks.append(asyncio.create_task(upload("c", "c")))
+    await asyncio.gather(*tasks)
+    assert order.index("c") <= 4
+    assert shares.free == 4
+
+
+async def test_it_is_known_whether_somebody_waits_for_what_one_holds() -> None:
+    shares = Shares(100)
+    async with shares.held("a", 50), shares.held("b", 30):
+        assert not shares.is_wanted("a")
+        own = asyncio.create_task(shares.held("a", 10).__aenter__())
+        await turns()
+        assert (shares.is_wanted("a"), shares.is_wanted("b")) == (True, False)
+        other = asyncio.create_task(shares.held("c", 40).__aenter__())
+        await turns()
+        assert shares.is_wanted("b")
+        for task in (own, other):
+            task.cancel()
+        await turns()
+        assert not shares.is_wanted("a")
+
+
 @settings(deadline=None, max_examples=100)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 400)), max_size=40))
 def test_everybody_has_a_turn_and_all_comes_back(asked: list[tuple[str, int]]) -> None:
     async def all_of_them() -> int:
-        memory, least = Memory(200), 200
+        memory, least = Shares(200), 200
 
         async def body(who: str, size: int) -> None:
             nonlocal least
@@ -121,6 +156,54 @@ async def test_small_ones_do_not_wait_for_a_body_that_does_not_come(api: Api) ->
     for _, writer in stalled:
         writer.close()
     assert (await api.ask("POST", "/records", [record(f"b-{each}") for each in range(1_500)])).status == 200
+
+
+def announced(api: Api) -> tuple[int, bytes]:
+    """The port, and the head of a body of which nothing but the first byte comes."""
+    named = {"Host": "localhost", "Content-Type": "application/json", "Content-Length": 1 << 20}
+    head = "POST /records HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in named.items()) + "\r\n["
+    return int(api.url.rpartition(":")[2]), head.encode()
+
+
+async def test_a_body_that_drips_is_cut_off_as_soon_as_others_wait(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "WANTED_PAUSE_SECONDS", 0.2)
+    port, head = announced(api)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(head)
+    await asyncio.sleep(1)
+    assert not reader.at_eof(), "nobody waits"
+    async with asyncio.timeout(60):
+        stored = [record(f"b-{each}") for each in range(2_500)]
+        assert len(msgspec.json.encode(stored)) > 1 << 18
+        assert (await api.ask("POST", "/records", stored)).status == 200
+    with contextlib.suppress(ConnectionError):
+        assert await reader.read() == b""
+    writer.close()
+
+
+async def test_a_body_that_drips_is_cut_off_in_any_case(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "PAUSE_SECONDS", 0.2)
+    port, head = announced(api)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(head)
+    async with asyncio.timeout(60):
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
+    writer.close()
+
+
+async def test_a_body_that_comes_slowly_enough_arrives(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "SLOWEST", 1)
+    port, head = announced(api)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(head.replace(b"1048576", b"20"))
+    for _ in range(18):
+        await asyncio.sleep(0.05)
+        writer.write(b" ")
+    writer.write(b"]")
+    async with asyncio.timeout(60):
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 OK")
+    writer.close()
 
 
 async def test_requests_beyond_the_pace_wait_and_succeed(tmp_path: Path) -> None:

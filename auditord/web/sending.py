@@ -1,0 +1,255 @@
+"""Long answers: pages from the store to a client, which may read as slowly as it likes without keeping others waiting.
+
+An answer is one query's, as of the moment when that began; it holds a place among the long answers and, with
+PostgreSQL, one of a few connections. If the client stalls, what is left of the answer goes into a file without a name,
+and the place and the connection are free for others. The client notices nothing: it reads the file's end as it would
+have read the query's, so nothing is left out, doubled or newer than the rest. (To ask the store again behind the last
+record would not be exact: a record that is closed meanwhile moves in the order of stop times.)
+"""
+
+import asyncio
+import logging
+import shutil
+import tempfile
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from errno import ENOSPC
+from io import FileIO
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from aiohttp import web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http import StreamWriter
+
+from auditord.errors import StoreUnavailable
+from auditord.web.answers import SERVER
+from auditord.web.dispatch import Abort
+from auditord.web.rationing import holder, place
+from auditord.web.shares import Shares
+
+log = logging.getLogger(__name__)
+
+STALL_SECONDS: Final = 5.0
+"""A client that takes nothing for so long has stalled."""
+
+WANTED_SECONDS: Final = 10.0
+"""A client that has been waited for so long, all in all, is treated alike while others wait for its place."""
+
+_LEAST_FREE: Final = 1 << 30
+"""Bytes that are left free on the disk: the spool is there, too."""
+
+_WRITTEN_AT_ONCE: Final = 1 << 20
+_READ_AT_ONCE: Final = 128 * 1024
+
+Pages: TypeAlias = AsyncIterator[Sequence[bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class LongAnswers:
+    """What long answers share.
+
+    Args:
+        places: for those that read the store now.
+        room: bytes on the disk, for what is left of stalled ones.
+        folder: where files without a name are made; None for the system's temporary folder.
+    """
+
+    places: Shares
+    room: Shares
+    folder: Path | None = None
+
+    async def send(
+        self, request: web.BaseRequest, opened: AbstractAsyncContextManager[Pages], content_type: str
+    ) -> web.StreamResponse:
+        """Send pages as they come; no more than a page and a buffer are held in memory.
+
+        Headers go out with the first page, so that a failing query is an answer of its own; a later fault cuts the
+        connection, since an answer that ends early must never look complete.
+
+        Args:
+            request: to answer.
+            opened: the pages; the store is busy with them until it is left.
+            content_type: of the answer.
+
+        Raises:
+            StoreUnavailable: there is no first page, and nothing was sent.
+            Abort: the store failed later, or there is no room for what the client does not read.
+        """
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(place(self.places, request))
+            pages = await stack.enter_async_context(opened)
+            first = await _next(pages)
+            response = web.StreamResponse(headers={"Content-Type": content_type, "Server": SERVER})
+            client = _Client(request, await response.prepare(request), self)
+            try:
+                await self._relay(client, first, pages, stack)
+                await response.write_eof()
+            except StoreUnavailable as error:
+                text = f"the record store failed in the middle of an answer ({error}); the client must ask again"
+                raise Abort("store_failed", text) from error
+            return response
+
+    async def _relay(self, client: "_Client", first: Sequence[bytes], pages: Pages, stack: AsyncExitStack) -> None:
+        page = first
+        while page:
+            if not await client.take(b"".join(page)):
+                async with self._left(pages, client.who) as left:
+                    if left.is_whole:
+                        await stack.aclose()  # others have the place and the connection from now on
+                    await left.send(client)
+            page = await _next(pages)
+
+    @asynccontextmanager
+    async def _left(self, pages: Pages, who: str) -> "AsyncGenerator[_Left, None]":
+        """What is left of the pages, as far as there is room for it."""
+        left = _Left(self.room, self.folder, who)
+        try:
+            await left.fill(pages)
+            yield left
+        finally:
+            left.close()
+
+
+async def _next(pages: Pages) -> Sequence[bytes]:
+    """The next page that is not empty; nothing at the end."""
+    async for page in pages:
+        if page:
+            return page
+    return []
+
+
+class _Client:
+    """Who reads an answer."""
+
+    def __init__(self, request: web.BaseRequest, writer: AbstractStreamWriter | None, answers: LongAnswers) -> None:
+        self.who = holder(request)
+        self._writer = writer if isinstance(writer, StreamWriter) else None
+        self._protocol = request.protocol
+        self._answers = answers
+        self._clock = asyncio.get_running_loop().time
+        self._waited = 0.0
+        self._draining: asyncio.Task[None] | None = None
+
+    async def take(self, data: bytes) -> bool:
+        """Write; False if the client has stalled, or is slow while others wait for its place."""
+        await self._write(data)
+        if not self._protocol.writing_paused:
+            return True
+        begun = self._clock()
+        if not await self._has_read():
+            return False
+        self._waited += self._clock() - begun
+        return self._waited < WANTED_SECONDS or not self._is_in_the_way()
+
+    async def take_in_time(self, data: bytes, *, holding: bool) -> None:
+        """Write, and wait until the client has read most of it; its connection is cut if it never does.
+
+        Raises:
+            Abort: the client holds a place, and others wait for it.
+        """
+        await self._write(data)
+        while not await self._has_read():
+            if holding and self._is_in_the_way():
+                raise Abort("stalled", "a client does not read, there is no room for its answer, and others wait")
+
+    def _is_in_the_way(self) -> bool:
+        return self._answers.places.is_wanted(self.who)
+
+    async def _write(self, data: bytes) -> None:
+        if self._writer is None:
+            raise ConnectionResetError("the client left before it was answered")
+        await self._writer.write(data, drain=False)
+
+    async def _has_read(self) -> bool:
+        """Whether the client reads most of what was written within :data:`STALL_SECONDS`."""
+        if self._draining is None:
+            if self._writer is None or not self._protocol.writing_paused:
+                return True
+            # Never cancelled: all waits of a connection share a future.
+            self._draining = asyncio.create_task(self._writer.drain())
+            self._draining.add_done_callback(_retrieved)
+        done, _ = await asyncio.wait({self._draining}, timeout=STALL_SECONDS)
+        for task in done:
+            self._draining = None
+            task.result()
+        return bool(done)
+
+
+def _retrieved(task: "asyncio.Task[None]") -> None:
+    """Look at what became of a task that perhaps nobody waits for any more."""
+    if not task.cancelled():
+        task.exception()
+
+
+class _Left:
+    """What is left of an answer, in a file.
+
+    Args:
+        room: bytes on the disk.
+        folder: of the file.
+        who: in whose name it takes room.
+    """
+
+    def __init__(self, room: Shares, folder: Path | None, who: str) -> None:
+        self.is_whole = False
+        self._room, self._folder, self._who = room, folder, who
+        self._file: FileIO | None = None
+        self._taken = self._size = 0
+        self._behind = b""
+
+    async def fill(self, pages: Pages) -> None:
+        """Put pages into the file, to their end or until there is no room."""
+        begun, size = list[bytes](), 0
+        async for page in pages:
+            begun += page
+            size += sum(map(len, page))
+            if size >= _WRITTEN_AT_ONCE:
+                if not await self._has_written(b"".join(begun)):
+                    return
+                begun, size = [], 0
+        self.is_whole = not begun or await self._has_written(b"".join(begun))
+
+    async def send(self, client: _Client) -> None:
+        """Send what is there."""
+        if self._file is not None:
+            self._file.seek(0)
+        while self._file is not None and (piece := await asyncio.to_thread(self._file.read, _READ_AT_ONCE)):
+            await client.take_in_time(piece, holding=not self.is_whole)
+        if self._behind:
+            await client.take_in_time(self._behind, holding=not self.is_whole)
+
+    def close(self) -> None:
+        """Give the room back."""
+        if self._file is not None:
+            self._file.close()
+        self._room.give_back(self._who, self._taken)
+
+    def _write(self, data: bytes) -> None:
+        """Put all of it at the end of the file, or nothing."""
+        if shutil.disk_usage(self._folder or tempfile.gettempdir()).free < _LEAST_FREE + len(data):
+            raise OSError(ENOSPC, f"less than {_LEAST_FREE} bytes are free")
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115 close() closes it
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        except OSError:
+            self._file.truncate(self._size)
+            raise
+        self._size += len(data)
+
+    async def _has_written(self, data: bytes) -> bool:
+        self._behind = data
+        if not self._room.take(self._who, len(data)):
+            return False
+        self._taken += len(data)
+        try:
+            await asyncio.to_thread(self._write, data)
+        except OSError as error:
+            log.warning("no room for what is left of an answer: %s", error)
+            return False
+        self._behind = b""
+        return True
