@@ -137,7 +137,7 @@ class Watchdog:
 
     def look_at_threads(self) -> None:
         """Name a hook module that has very many threads."""
-        frames = sys._current_frames()  # noqa: SLF001 documented
+        frames = _frames()
         frames.pop(self._loop_thread, None)
         owned = map(self._owners.owner, frames.values())
         counts = Counter("no hook module" if each is None else str(each[0]) for each in owned)
@@ -158,12 +158,17 @@ class Watchdog:
             )  # fmt: skip
 
     def _culprit(self) -> str:
-        frame = sys._current_frames().get(self._loop_thread)  # noqa: SLF001 documented
+        frame = _frames().get(self._loop_thread)
         found = self._owners.owner(frame)
         if found is not None:
             module, frame = found
             return f"hook module {module} ({_place(frame)})"
         return f"auditord ({'unknown' if frame is None else _place(frame)})"
+
+
+def _frames() -> dict[int, FrameType]:
+    """The innermost frame of each thread."""
+    return sys._current_frames()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] # documented in spite of its name
 
 
 def _place(frame: FrameType) -> str:

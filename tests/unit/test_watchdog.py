@@ -1,7 +1,6 @@
 """The watchdog names the hook module that harms the process."""
 
 import logging
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -42,7 +41,7 @@ async def test_who_blocks_the_loop_is_named_and_the_daemon_goes_on(
 ) -> None:
     source = "def collect(told):\n    while not told():\n        time.sleep(0.01)\n"
     guest = module("auditord_printers.pages", source, tmp_path)
-    with watched_process(MODULES, nobody, patience=0.2):
+    with watched_process(MODULES, nobody, patience=1.5):
         await anyio.lowlevel.checkpoint()
         guest.collect(lambda: "has blocked" in caplog.text)
         with anyio.fail_after(60):
@@ -112,7 +111,3 @@ def test_a_flood_of_log_lines_is_cut_and_told(caplog: pytest.LogCaptureFixture) 
 
 def _line(name: str, number: int) -> logging.LogRecord:
     return logging.LogRecord(name, logging.INFO, __file__, 1, "line %d", (number,), None)
-
-
-def test_the_frames_of_threads_are_there() -> None:
-    assert threading.get_ident() in sys._current_frames()

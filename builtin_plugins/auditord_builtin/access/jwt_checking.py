@@ -87,6 +87,9 @@ def _fits(rule: JwtRule, subject: str, groups: Sequence[str]) -> bool:
 
 def _groups(config: JwtConfig, claims: Claims) -> Sequence[str]:
     """Every group that the token lists, or names alone; claims of any other form name none."""
-    values = [claims.get(claim) for claim in config.group_claims]
-    listed = (value if isinstance(value, list) else [value] for value in values)
-    return [group for groups in listed for group in groups if isinstance(group, str)]
+    found: list[str] = []
+    for claim in config.group_claims:
+        value = claims.get(claim)
+        items: list[Any] = value if isinstance(value, list) else [value]  # Any: JSON
+        found += [group for group in items if isinstance(group, str)]
+    return found
