@@ -82,7 +82,7 @@ def _mismatch(own: int, known: int) -> str:
     if known == 0:
         return (
             "The record store does not know this state folder's spool.db, which has delivered records to a store: it "
-            f"is another store, or one that was made anew. {_REMEDY}"
+            f"is another store, one that was made anew, or a copy from before that. {_REMEDY}"
         )
     if known < own:
         return (
