@@ -90,6 +90,6 @@ def _groups(config: JwtConfig, claims: Claims) -> Sequence[str]:
     found: list[str] = []
     for claim in config.group_claims:
         value = claims.get(claim)
-        items: list[Any] = value if isinstance(value, list) else [value]  # Any: JSON
+        items: list[Any] = value if isinstance(value, list) else [value]  # pyright: ignore[reportUnknownVariableType]
         found += [group for group in items if isinstance(group, str)]
     return found
