@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from sys import maxsize
-from typing import Final
+from typing import Final, cast
 
 import anyio
 
@@ -80,20 +80,18 @@ class StreamedChild(Child):
     def __init__(self, argv: Sequence[str], max_output: int) -> None:
         super().__init__(argv, max_output)
         self._taken = 0
-        self._pipe: asyncio.ReadTransport | None = None
+        self._transport: asyncio.SubprocessTransport | None = None
         self._news = anyio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Remember the pipe, to make the child wait."""
-        if isinstance(transport, asyncio.SubprocessTransport):
-            pipe = transport.get_pipe_transport(STDOUT)
-            self._pipe = pipe if isinstance(pipe, asyncio.ReadTransport) else None
+        """Remember the transport, to make the child wait."""
+        self._transport = cast("asyncio.SubprocessTransport", transport)
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         """Keep what arrives, and read no more once it is enough."""
         super().pipe_data_received(fd, data)
-        if self._pipe is not None and len(self.stdout) >= _PIECE:
-            self._pipe.pause_reading()
+        if len(self.stdout) >= _PIECE and (pipe := self._pipe()) is not None:
+            pipe.pause_reading()
         self._news.set()
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
@@ -134,6 +132,12 @@ class StreamedChild(Child):
         piece = bytes(self.stdout)
         self._taken += len(piece)
         self.stdout.clear()
-        if self._pipe is not None and STDOUT in self.open_pipes:
-            self._pipe.resume_reading()
+        if (pipe := self._pipe()) is not None:
+            pipe.resume_reading()
         return piece
+
+    def _pipe(self) -> asyncio.ReadTransport | None:
+        """The pipe, while it is open; that of uvloop can wait as well, though by its class it is no ReadTransport."""
+        if self._transport is None or STDOUT not in self.open_pipes:
+            return None
+        return cast("asyncio.ReadTransport | None", self._transport.get_pipe_transport(STDOUT))

@@ -65,6 +65,16 @@ async def test_a_reader_that_takes_its_time_makes_the_child_wait() -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before < 64 * MEBIBYTE
 
 
+async def test_a_slow_reader_finds_no_more_than_some_megabytes() -> None:
+    async with stream_command(["head", "-c", "16M", "/dev/zero"], timeout=MINUTE) as output:
+        sizes: list[int] = []
+        async for piece in output:
+            sizes.append(len(piece))
+            await anyio.sleep(0.1)  # in which the child would print all of it
+    assert sum(sizes) == 16 * MEBIBYTE
+    assert max(sizes) < 4 * MEBIBYTE
+
+
 async def test_a_failure_comes_after_what_was_printed() -> None:
     pieces: list[bytes] = []
     with pytest.raises(CommandFailed, match="exit code 3: gone") as caught:

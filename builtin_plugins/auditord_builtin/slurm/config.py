@@ -105,6 +105,11 @@ class JobsConfig(RunConfig):
         "shorter where sacct_timeout or sacct_max_output is met.",
     )
 
+    runtime: Literal["elapsed", "wall"] = Field(
+        default="wall",
+        description="wall: from start to end, as AUDITOR counts; elapsed: without the time in which the job was "
+        "suspended, as sreport counts: the record ends that much earlier.",
+    )
     patience: Duration = Field(
         default=timedelta(hours=6),
         description="A job whose end the database does not know, or that nobody knows, is quarantined after this.",
@@ -138,7 +143,8 @@ class JobsConfig(RunConfig):
     @property
     def columns(self) -> list[str]:
         """The columns that the rules look at."""
-        return columns(self.sites, self.meta, self.components)
+        counted = ["Elapsed"] if self.runtime == "elapsed" else []
+        return [*columns(self.sites, self.meta, self.components), *counted]
 
     @field_validator("record_prefix")
     @classmethod

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from auditord_builtin.slurm.config import JobFilter, JobsConfig
@@ -10,7 +10,15 @@ from auditord_builtin.slurm.merge import extra_columns, merge_rows, reads_steps
 from auditord_builtin.slurm.states import CONTINUED, ELSEWHERE, ENDED, REQUEUED, parse_state
 from auditord_builtin.slurm.table import FIRST_COLUMN, LAST_COLUMN, Run
 from auditord_hookspecs import InvalidRecord, JobChoice, Produced, Quarantined, Record
-from auditord_hookspecs.mapping import Row, build_components, build_meta, find_site, is_missing, parse_instant
+from auditord_hookspecs.mapping import (
+    Row,
+    build_components,
+    build_meta,
+    find_site,
+    is_missing,
+    parse_duration,
+    parse_instant,
+)
 
 ID_COLUMNS = (
     "Cluster",
@@ -142,6 +150,8 @@ def _converted(config: JobsConfig, run: Run) -> Converted:
     start, stop = _parse_start(run), ended_at(run)
     if stop is None and parse_state(row["State"]) in ENDED.values():
         raise InvalidRecord(f"the job is {row['State']}, but sacct names no end; see sacctmgr show runawayjobs")
+    if config.runtime == "elapsed" and stop is not None:
+        stop = min(stop, _counted_until(run, start))
     labels = build_meta(config.meta, row, _RESERVED)
     meta = {**labels.meta, "site_id": (find_site(config.sites, row),), **_owners(row)}
     plain = f"{config.prefix_of(row['Cluster'])}-{row[config.id_column]}"
@@ -175,6 +185,16 @@ def _parse_start(run: Run) -> datetime:
         )
     start = parse_instant(text)
     return start if is_missing(submitted) else max(start, parse_instant(submitted))
+
+
+def _counted_until(run: Run, start: datetime) -> datetime:
+    """The end of a run that was never suspended, but ran for as long as this one.
+
+    sacct's ``Elapsed`` begins with the job, also in the row of a resized one.
+    """
+    own, elapsed = run.allocation["Start"], run.allocation["Elapsed"]
+    began = start if is_missing(own) else parse_instant(own)
+    return max(start, began + timedelta(seconds=float(parse_duration(elapsed))))
 
 
 def _owners(row: Row) -> Mapping[str, tuple[str]]:

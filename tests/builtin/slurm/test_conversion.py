@@ -110,6 +110,19 @@ def test_a_resized_job_goes_on_when_it_was_resized() -> None:
     assert made[1].alternate_id == "slurm-7-1700000009"
 
 
+@pytest.mark.parametrize(("runtime", "seconds"), [("wall", 63), ("elapsed", 32)])
+def test_suspended_time_counts_unless_it_is_left_out(runtime: str, seconds: int) -> None:
+    suspended = run(End="1700000063", Elapsed="00:00:32")
+    record = produced(convert_run(config(components="auditor", runtime=runtime), suspended)).record
+    assert (record.start_time, record.runtime) == (START, seconds)
+
+
+def test_the_elapsed_time_of_a_resized_job_begins_with_the_resizing() -> None:
+    # sacct prints 61 s from the job's start, of which 10 were in the row before.
+    row = run(Submit="1700000010", End="1700000061", Elapsed="00:01:01")
+    assert produced(convert_run(config(components="auditor", runtime="elapsed"), row)).record.runtime == 51
+
+
 @pytest.mark.parametrize("state", [*sorted({*ENDED.values()} - CONTINUED - {ELSEWHERE}), "CANCELLED by 7", "NEW"])
 def test_every_state_in_which_a_job_is_over_is_accounted_for(state: str) -> None:
     assert produced(convert_run(config(), run(State=state))).record.record_id == "slurm-7"

@@ -22,7 +22,7 @@ NOW: Final = END + timedelta(minutes=5)
 
 @dataclass
 class Slurm:
-    """Plays scontrol over printed texts by question, and sacct over rows."""
+    """Plays Slurm 22.05: scontrol without JSON over printed texts by question, and sacct over rows; no squeue."""
 
     printed: dict[str, str] = field(default_factory=dict[str, str])
     rows: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
@@ -32,6 +32,10 @@ class Slurm:
     def __call__(self, argv: Sequence[str]) -> bytes:
         if self.fault:
             raise CommandFailed(self.fault)
+        if argv[0] == "squeue":
+            raise CommandFailed("`squeue` cannot start: no program 'squeue'")
+        if argv[-1] == "--json":
+            raise CommandFailed("`scontrol` ended with exit code 1: scontrol: unrecognized option '--json'")
         return self._scontrol(argv[3]) if argv[0] == "scontrol" else self._sacct(argv)
 
     def _scontrol(self, question: str) -> bytes:

@@ -10,18 +10,27 @@ from auditord_builtin.slurm.config import CLUSTER
 from auditord_builtin.slurm.conversion import ended_at, run_key
 from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
 from auditord_builtin.slurm.epilog.notes import Note
-from auditord_builtin.slurm.epilog.scontrol import parse_job
 from auditord_builtin.slurm.judging import has_no_end, is_over
-from auditord_builtin.slurm.query import ENVIRONMENT, Query, run_query
+from auditord_builtin.slurm.query import Query, run_query
 from auditord_builtin.slurm.states import ENDED, REQUEUED, RESIZING, parse_state
 from auditord_builtin.slurm.table import LAST_COLUMN, Run, group_runs
-from auditord_hookspecs import CollectorContext, CommandFailed, InvalidRecord, Quarantined, Window
+from auditord_hookspecs import CollectorContext, InvalidRecord, Quarantined, Window
 from auditord_hookspecs.mapping import Row, is_missing, parse_instant
 
-Answer: TypeAlias = Run | Literal["not over", "ask sacct"]
 
-_FORGOTTEN: Final = "Invalid job id"
-_MAX_OUTPUT: Final = 64 * 1024**2
+@dataclass(frozen=True, slots=True)
+class Unclear:
+    """Slurmctld does not know all of a run.
+
+    Args:
+        reason: what is missing, for the operator.
+    """
+
+    reason: str
+
+
+Answer: TypeAlias = Run | Unclear | Literal["not over"]
+
 _SKEW: Final = timedelta(seconds=5)
 _NEAR: Final = timedelta(seconds=90)
 """Slurm calls the program right after a run's end; a requeued job's next run takes longer than this to end."""
@@ -49,40 +58,19 @@ class Settled:
         self.runs.update({run_key(run): run for run in runs})
 
 
-async def ask_scontrol(config: SlurmEpilogConfig, context: CollectorContext, note: Note) -> Answer:
-    """The run that the note is about, as slurmctld remembers it.
-
-    Raises:
-        CommandFailed: slurmctld does not answer.
-    """
-    argv = [*config.scontrol, "show", "job", note.question, "--details", "--oneliner"]
-    try:
-        result = await context.run_command(
-            argv,
-            timeout=config.scontrol_timeout,
-            environment=ENVIRONMENT,
-            through=config.through,
-            max_output=_MAX_OUTPUT,
-        )
-    except CommandFailed as error:
-        if _FORGOTTEN in str(error):
-            return "ask sacct"
-        raise
-    job = parse_job(result.stdout.decode(errors="replace"))
-    return "ask sacct" if job is None else _judged(config, note, job)
-
-
-def _judged(config: SlurmEpilogConfig, note: Note, job: Row) -> Answer:
-    """Believe the answer only if it is about this very run; the job may have been requeued since."""
+def judge_answer(config: SlurmEpilogConfig, note: Note, job: Row) -> Answer:
+    """Believe slurmctld only if it speaks of this very run; the job may have been requeued since."""
     cluster = note.hints.get("SLURM_CLUSTER_NAME", "")
-    if job[LAST_COLUMN] != note.job_id or (not cluster and _needs_cluster(config)):
-        return "ask sacct"
+    if not cluster and _needs_cluster(config):
+        return Unclear("auditord-epilog was called without SLURM_CLUSTER_NAME")
+    if job[LAST_COLUMN] != note.job_id:
+        return Unclear("slurmctld answered about another job")
     if job["State"] == "COMPLETING":
         return "not over"
     if parse_state(job["State"]) not in ENDED.values() or not _ended_before(note, job):
-        return "ask sacct"
+        return Unclear("slurmctld knows only a later run of the job, or not its end")
     if config.sacct and job["Restarts"] != "0":
-        return "ask sacct"  # requeued after its end, an earlier run has another end now
+        return Unclear("the job was requeued, so an earlier run may have another end now")
     return Run({**job, "Cluster": cluster}, ())
 
 
@@ -99,15 +87,23 @@ def _ended_before(note: Note, job: Row) -> bool:
     return restarts == job["Restarts"] and -_SKEW <= note.noted - end <= _REMEMBERED_BY_SLURMCTLD
 
 
-async def ask_sacct(config: SlurmEpilogConfig, context: CollectorContext, notes: Sequence[Note]) -> Settled:
+async def ask_sacct(
+    config: SlurmEpilogConfig, context: CollectorContext, notes: Sequence[Note], unclear: Mapping[str, str]
+) -> Settled:
     """What the accounting database knows of the jobs; notes about which it knows nothing yet are not settled.
+
+    Args:
+        config: the collector's options.
+        context: its context.
+        notes: about the jobs.
+        unclear: why slurmctld was not enough, by the notes' names.
 
     Raises:
         CommandFailed: it does not answer.
     """
     out_of_patience = context.now() - config.patience
     if not config.sacct:
-        return _settled({}, notes, out_of_patience)
+        return _settled({}, notes, out_of_patience, unclear)
     period = Window(min(note.noted for note in notes) - _DAY, max(note.noted for note in notes) + _DAY)
     jobs = sorted({note.question for note in notes})
     query = Query(period, (), config.all_steps, jobs)
@@ -116,10 +112,12 @@ async def ask_sacct(config: SlurmEpilogConfig, context: CollectorContext, notes:
     for item in group_runs(table.rows):
         if isinstance(item, Run) and is_over(item):
             runs[item.allocation[LAST_COLUMN]].append(item)
-    return _settled(runs, notes, out_of_patience)
+    return _settled(runs, notes, out_of_patience, unclear)
 
 
-def _settled(runs: Mapping[str, Sequence[Run]], notes: Sequence[Note], out_of_patience: datetime) -> Settled:
+def _settled(
+    runs: Mapping[str, Sequence[Run]], notes: Sequence[Note], out_of_patience: datetime, unclear: Mapping[str, str]
+) -> Settled:
     settled = Settled()
     for note in notes:
         of_job = runs.get(note.job_id, ())
@@ -128,15 +126,15 @@ def _settled(runs: Mapping[str, Sequence[Run]], notes: Sequence[Note], out_of_pa
             settled.add(note, *near, *_earlier_rows(note, near, of_job))
         elif note.noted <= out_of_patience:
             late = [run for run in of_job if _lacks_its_end(run, note) or _ended_within(run, note, _DAY)]
-            _give_up(settled, note, late)
+            _give_up(settled, note, late, unclear.get(note.name, FORGOTTEN))
     return settled
 
 
-def _give_up(settled: Settled, note: Note, runs: Sequence[Run]) -> None:
+def _give_up(settled: Settled, note: Note, runs: Sequence[Run], reason: str) -> None:
     """The database has had its time: whatever it knows of that day is all that there is."""
     settled.add(note, *runs)
     if not runs:
-        settled.quarantined[note.name] = unknown(note)
+        settled.quarantined[note.name] = unknown(note, reason)
 
 
 def _ended_within(run: Run, note: Note, period: timedelta) -> bool:
@@ -179,11 +177,16 @@ def _earlier_rows(note: Note, near: Sequence[Run], of_job: Sequence[Run]) -> Seq
     ]
 
 
-def unknown(note: Note) -> Quarantined:
+def unknown(note: Note, unclear: str) -> Quarantined:
     """A job that nobody knows; there is nothing to make a record of but its id."""
     raw = {"note": note.name, "noted": note.noted.isoformat(), "hints": dict(note.hints)}
-    reason = f"neither scontrol nor sacct knows job {note.job_id}, which ended at {note.noted:%Y-%m-%d %H:%M:%S} UTC"
+    ended = f"job {note.job_id}, which ended at {note.noted:%Y-%m-%d %H:%M:%S} UTC"
+    reason = f"neither scontrol nor sacct knows {ended}"
+    if unclear != FORGOTTEN:
+        reason = f"sacct does not know {ended}, and slurmctld is not enough: {unclear}"
     return Quarantined(f"note/{note.name}", raw, f"{reason}; {ADVICE}")
 
+
+FORGOTTEN: Final = "slurmctld has forgotten the job"
 
 ADVICE: Final = "when sacct knows it, collect its day again (auditord collect … --from … --to …) and discard this entry"

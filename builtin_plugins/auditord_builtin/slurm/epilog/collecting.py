@@ -1,5 +1,6 @@
 """The collector's run: from notes to batches; a note is removed when its batch is durable."""
 
+from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -10,10 +11,12 @@ from anyio import to_thread
 
 from auditord_builtin.slurm.collecting import collect_again, collect_jobs, judge
 from auditord_builtin.slurm.conversion import convert as convert_job
-from auditord_builtin.slurm.epilog.asking import ADVICE, Settled, ask_sacct, ask_scontrol
+from auditord_builtin.slurm.epilog.asking import ADVICE, Settled, Unclear, ask_sacct
 from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
+from auditord_builtin.slurm.epilog.controller import Controller
 from auditord_builtin.slurm.epilog.notes import Note, Unreadable, read_folder, remove
 from auditord_builtin.slurm.judging import Found
+from auditord_builtin.slurm.table import Run
 from auditord_hookspecs import AuditordError, Batch, CollectorContext, InvalidRecord, Produced, Quarantined
 
 _REMEMBERED: Final = timedelta(days=30)
@@ -76,32 +79,42 @@ async def _settle(
     config: SlurmEpilogConfig, context: CollectorContext, notes: Sequence[Note]
 ) -> AsyncIterator[Settled]:
     """Ask about all notes, some at a time; what is not over, or not known yet, stays for the next run."""
-    for_sacct = [] if config.scontrol_suffices else [*notes]
+    unclear = {} if config.scontrol_suffices else {note.name: "its columns are sacct's" for note in notes}
+    controller = Controller(config, context)
     for part in _parts(notes if config.scontrol_suffices else (), _BY_SCONTROL):
-        yield await _settle_by_scontrol(config, context, part, for_sacct)
+        yield await _settle_by_controller(controller, part, unclear)
+    for_sacct = [note for note in notes if note.name in unclear]
     old_enough = [note for note in for_sacct if context.now() - note.noted >= config.lag]
-    waiting = len(for_sacct) - len(old_enough)
+    waiting = {note.name for note in for_sacct}
     for part in _parts(old_enough, _BY_SACCT):
-        settled = await ask_sacct(config, context, part)
-        waiting += len(part) - len(settled.names)
+        settled = await ask_sacct(config, context, part, unclear)
+        waiting.difference_update(settled.names)
         yield settled
-    if waiting:
-        context.log.info("%d jobs wait until sacct knows all of them", waiting)
+    _tell(config, context, Counter(unclear[name] for name in waiting))
+
+
+def _tell(config: SlurmEpilogConfig, context: CollectorContext, waiting: Counter[str]) -> None:
+    """Say which jobs wait, and what for."""
+    for reason, count in waiting.items():
+        if config.sacct:
+            context.log.info("%d jobs wait until sacct knows all of them (%s)", count, reason)
+        else:
+            text = "%d jobs wait: %s; there is no sacct to ask, and they are quarantined %s after their ends"
+            context.log.warning(text, count, reason, config.patience)
 
 
 def _parts(notes: Sequence[Note], size: int) -> Iterator[Sequence[Note]]:
     return (notes[start : start + size] for start in range(0, len(notes), size))
 
 
-async def _settle_by_scontrol(
-    config: SlurmEpilogConfig, context: CollectorContext, notes: Sequence[Note], for_sacct: list[Note]
-) -> Settled:
+async def _settle_by_controller(controller: Controller, notes: Sequence[Note], unclear: dict[str, str]) -> Settled:
+    """Settle what slurmctld knows all of; of the others the reason is noted."""
     settled = Settled()
     for note in notes:
-        answer = await ask_scontrol(config, context, note)
-        if answer == "ask sacct":
-            for_sacct.append(note)
-        elif answer != "not over":
+        answer = await controller.ask(note)
+        if isinstance(answer, Unclear):
+            unclear[note.name] = answer.reason
+        elif isinstance(answer, Run):
             settled.add(note, answer)
     return settled
 

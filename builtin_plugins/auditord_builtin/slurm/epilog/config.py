@@ -51,7 +51,14 @@ class SlurmEpilogConfig(JobsConfig):
     scontrol: Words = Field(
         default=("scontrol",), min_length=1, description="The program, or a list of it and its first arguments."
     )
-    scontrol_timeout: Duration = Field(default=timedelta(seconds=30), description="scontrol is killed after this long.")
+    squeue: Words = Field(
+        default=("squeue",),
+        description="The program, or a list of it and its first arguments, for a Slurm whose scontrol prints no JSON "
+        "(before 23.02); []: read what scontrol prints as text.",
+    )
+    scontrol_timeout: Duration = Field(
+        default=timedelta(seconds=30), description="scontrol or squeue is killed after this long."
+    )
 
     @property
     def id_column(self) -> str:

@@ -51,12 +51,76 @@ def parse_job(printed: str) -> Mapping[str, str] | None:
     if head is None or fields is None or not printed.endswith("\n"):
         return None
     user, group = (_OWNER.fullmatch(fields[name]) for name in ("UserId", "GroupId"))
-    if user is None or group is None or not _NOBODY.isdisjoint({user["name"], group["name"]}):
+    if user is None or group is None:
+        return None
+    return controller_row(
+        ids=_ids(head),
+        owners=(user["name"], user["number"], group["name"], group["number"]),
+        account=_text(fields["Account"]),
+        qos=_text(fields["QOS"]),
+        state=fields["JobState"],
+        restarts=fields["Restarts"],
+        elapsed=fields["RunTime"],
+        times=(fields["SubmitTime"], fields["StartTime"], fields["EndTime"]),
+        partition=fields["Partition"],
+        nodes=(_text(fields["NodeList"]), fields["NumNodes"]),
+        cpus=fields["NumCPUs"],
+        resources=fields.get("AllocTRES") or fields.get("TRES") or "",
+    )
+
+
+def controller_row(
+    *,
+    ids: tuple[str, str],
+    owners: tuple[str, str, str, str],
+    account: str,
+    qos: str,
+    state: str,
+    restarts: str,
+    elapsed: str,
+    times: tuple[str, str, str],
+    partition: str,
+    nodes: tuple[str, str],
+    cpus: str,
+    resources: str,
+) -> Mapping[str, str] | None:
+    """A job as slurmctld describes it as a row of sacct; None if an owner has no name here, which sacct may know.
+
+    Args:
+        ids: raw and shown.
+        owners: names and numbers of user and group.
+        account: charged.
+        qos: of the job.
+        state: the long name.
+        restarts: how often it was requeued.
+        elapsed: without suspensions.
+        times: submission, start, end.
+        partition: of the job.
+        nodes: their list and number.
+        cpus: their number.
+        resources: a list of TRES.
+    """
+    if not _NOBODY.isdisjoint({owners[0], owners[2]}):
         return None
     try:
-        return {**_ids(head), **_owners(user, group), **_columns(fields)}
+        allocated = _resources(resources)
     except InvalidRecord:
         return None
+    return {
+        **dict(zip(("JobIDRaw", "JobID"), ids, strict=True)),
+        **dict(zip(("User", "UID", "Group", "GID"), owners, strict=True)),
+        **dict(zip(("Submit", "Start", "End"), times, strict=True)),
+        "Account": account,
+        "QOS": qos,
+        "State": state,
+        "Restarts": restarts,
+        "Elapsed": elapsed,
+        "Partition": partition,
+        "NodeList": nodes[0],
+        **dict.fromkeys(("NNodes", "AllocNodes"), nodes[1]),
+        **dict.fromkeys(("NCPUS", "AllocCPUS"), cpus),
+        "AllocTRES": allocated,
+    }
 
 
 def _fields(printed: str) -> Mapping[str, str] | None:
@@ -72,32 +136,10 @@ def _value(name: str, text: str) -> str:
     return text.strip() if name in {"UserId", "GroupId"} else text.split(maxsplit=1)[0] if text[:1].strip() else ""
 
 
-def _ids(head: "re.Match[str]") -> Mapping[str, str]:
+def _ids(head: "re.Match[str]") -> tuple[str, str]:
     raw = head["raw"]
     job_id = f"{head['array']}_{head['task']}" if head["array"] else raw
-    return {"JobIDRaw": raw, "JobID": f"{head['het']}+{head['offset']}" if head["het"] else job_id}
-
-
-def _owners(user: "re.Match[str]", group: "re.Match[str]") -> Mapping[str, str]:
-    return {"User": user["name"], "UID": user["number"], "Group": group["name"], "GID": group["number"]}
-
-
-def _columns(fields: Mapping[str, str]) -> Mapping[str, str]:
-    return {
-        "Account": _text(fields["Account"]),
-        "QOS": _text(fields["QOS"]),
-        "State": fields["JobState"],
-        "Restarts": fields["Restarts"],
-        "Elapsed": fields["RunTime"],
-        "Submit": fields["SubmitTime"],
-        "Start": fields["StartTime"],
-        "End": fields["EndTime"],
-        "Partition": fields["Partition"],
-        "NodeList": _text(fields["NodeList"]),
-        **dict.fromkeys(("NNodes", "AllocNodes"), fields["NumNodes"]),
-        **dict.fromkeys(("NCPUS", "AllocCPUS"), fields["NumCPUs"]),
-        "AllocTRES": _resources(fields.get("AllocTRES") or fields.get("TRES") or ""),
-    }
+    return raw, f"{head['het']}+{head['offset']}" if head["het"] else job_id
 
 
 def _text(text: str) -> str:
