@@ -13,6 +13,7 @@ from anyio.abc import TaskGroup
 from auditord import __version__
 from auditord.actions import Actions, Section
 from auditord.config.model import WORKING_SECTIONS, Configuration, kind_of
+from auditord.config.remarks import remarks
 from auditord.config.store_url import is_postgresql
 from auditord.errors import HookError, plain_errors
 from auditord.health import TaskHealth
@@ -161,6 +162,8 @@ def _not_enabled(house: House) -> Sequence[TaskHealth]:
 
 async def _start_work(house: House, working: TaskGroup) -> Actions:
     """Start every instance; returns what else may be asked of them."""
+    for remark in remarks(house.configuration, house.hooks.kinds):
+        _log.warning("%s", remark)
     around = house.surroundings()
     collectors, plugins = [await _watched(house, each, log_run) for each in _RUN_SECTIONS]
     for watch, instances, kinds in (

@@ -13,6 +13,7 @@ from auditord.config.importing import import_files
 from auditord.config.instances import configuration_model, instance_models
 from auditord.config.loading import load_text
 from auditord.config.model import INSTANCE_SECTIONS, Configuration
+from auditord.config.remarks import remarks
 from auditord.config.schema import json_schema
 from auditord.config.shown import show
 from auditord.config.store_url import is_postgresql, sqlite_path
@@ -32,6 +33,8 @@ def check(*, connect: bool) -> None:
     installation = load_installation()
     if connect:
         run_async(_connect, installation.configuration)
+    for remark in remarks(installation.configuration, installation.hooks.kinds):
+        say(f"remark: {remark}", err=True)
     say(f"the configuration is fine: {_summary(installation)}")
 
 

@@ -14,6 +14,7 @@ from auditord.cli.daemon_client import DaemonClient, connected, daemon_at, url_o
 from auditord.cli.installation import load_installation
 from auditord.cli.tables import new_table, print_table
 from auditord.config.model import Configuration
+from auditord.config.remarks import remarks
 from auditord.errors import DaemonError
 from auditord.spool import LastRun, QueueFigures, Spool
 from auditord.spool.spool import FILE as SPOOL_FILE
@@ -35,13 +36,19 @@ def status_command(output: str, url: str | None) -> None:
     The exit code is 0 if a daemon answers, 3 if none does.
     """
     try:
-        status = run_async(_ask, url) if url else run_async(_look, load_installation().configuration)
+        status = run_async(_ask, url) if url else _look_here()
     except DaemonError as error:
         say_error(str(error))
         raise SystemExit(NOBODY_ANSWERS) from error
     write(json.dumps(status, indent=2) + "\n") if output == "json" else _print(status)
     if not status["running"]:
         raise SystemExit(NOBODY_ANSWERS)
+
+
+def _look_here() -> dict[str, Any]:  # Any: JSON
+    installation = load_installation()
+    said = remarks(installation.configuration, installation.hooks.kinds)
+    return {**run_async(_look, installation.configuration), "remarks": said}
 
 
 async def _ask(url: str) -> dict[str, Any]:  # Any: JSON
@@ -160,6 +167,8 @@ def _print(status: Mapping[str, Any]) -> None:  # Any: JSON
     say(f"daemon      {how}, {where}")
     for error in status.get("errors", ()):
         say(f"problem     {error}")
+    for remark in status.get("remarks", ()):
+        say(f"remark      {remark}")
     say(f"records     {'unknown' if status['records'] is None else status['records']}")
     for sender, queue in status["queues"].items():
         say(f"queue       {sender}: {queue['entries']} waiting since {queue['oldest']}")

@@ -82,6 +82,10 @@ class OnDemand:
         if request.job is not None and not kind.one_job:
             raise UnsuitableRequest(f"{request.instance}: kind {kind.name} reads periods, not single jobs")
 
+        if request.dry_run and kind.remarks is not None:
+            for remark in kind.remarks(config):
+                observer.said(f"remark: {remark}")
+
         async def execute(tally: Tally) -> None:
             context = SpoolCollectorContext(
                 request.instance,

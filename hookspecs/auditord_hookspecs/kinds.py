@@ -4,7 +4,7 @@ A *kind* is a type that a hook module declares; an *instance* is a kind plus its
 functions inside a declaration are called by the host, under a time limit and an error boundary of their own.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -96,6 +96,8 @@ class CollectorKind(Generic[C]):
             source is asked for it again. Needs ``one_job``.
         jobs_at_once: how many jobs ``context.job`` may name, separated by commas.
         prefix: the record-id prefix of an instance; two instances with one prefix are refused.
+        remarks: what an operator should know of a section that is valid but hardly meant, one sentence with the remedy
+            each; shown by ``auditord config check``, ``status``, ``collect --dry-run`` and at the start.
         demo: options of an instance that replays recorded real output and so needs no source, for ``auditord demo``.
     """
 
@@ -111,6 +113,7 @@ class CollectorKind(Generic[C]):
     job_of: Callable[[Json], JobChoice | None] | None = None
     jobs_at_once: int = 1
     prefix: Callable[[C], str] | None = None
+    remarks: Callable[[C], Iterable[str]] | None = None
     demo: Callable[[], Mapping[str, Any]] | None = None
 
 

@@ -8,6 +8,7 @@ from auditord_builtin.htcondor.config import HTCondorConfig
 from auditord_builtin.htcondor.conversion import convert
 from auditord_builtin.htcondor.importing import import_config
 from auditord_hookspecs import CollectorKind, hookimpl
+from auditord_hookspecs.mapping import remarks_on_sites
 
 __all__ = ["HTCONDOR", "HTCondorConfig", "auditord_collectors"]
 
@@ -21,6 +22,7 @@ HTCONDOR = CollectorKind(
     import_config=import_config,
     one_job=True,
     prefix=lambda config: config.record_prefix,
+    remarks=lambda config: remarks_on_sites(config.sites),
 )
 
 

@@ -9,6 +9,7 @@ from auditord_builtin.kubernetes.config import KubernetesConfig
 from auditord_builtin.kubernetes.conversion import convert
 from auditord_builtin.kubernetes.importing import import_config
 from auditord_hookspecs import CollectorKind, hookimpl
+from auditord_hookspecs.mapping import remarks_on_sites
 
 __all__ = ["KUBERNETES", "KubernetesConfig", "auditord_collectors"]
 
@@ -21,6 +22,7 @@ KUBERNETES: Final = CollectorKind(
     convert=convert,
     import_config=import_config,
     prefix=lambda config: config.record_prefix,
+    remarks=lambda config: remarks_on_sites(config.sites),
 )
 
 

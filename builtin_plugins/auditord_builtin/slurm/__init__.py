@@ -10,6 +10,7 @@ from auditord_builtin.slurm.demo import replay
 from auditord_builtin.slurm.epilog import SLURM_EPILOG, SlurmEpilogConfig
 from auditord_builtin.slurm.importing import import_config
 from auditord_hookspecs import CollectorKind, hookimpl
+from auditord_hookspecs.mapping import remarks_on_sites
 
 __all__ = ["SLURM", "SLURM_EPILOG", "SlurmConfig", "SlurmEpilogConfig", "auditord_collectors"]
 
@@ -25,6 +26,7 @@ SLURM = CollectorKind(
     job_of=job_of,
     jobs_at_once=JOBS_AT_ONCE,
     prefix=lambda config: config.record_prefix,
+    remarks=lambda config: remarks_on_sites(config.sites),
     demo=replay,
 )
 

@@ -25,7 +25,15 @@ from auditord_hookspecs.mapping.quantities import (
     sub_value,
 )
 from auditord_hookspecs.mapping.reading import Row, holds
-from auditord_hookspecs.mapping.rules import ComponentRule, Condition, KeyType, MetaRule, ScoreRule, SiteRule
+from auditord_hookspecs.mapping.rules import (
+    ComponentRule,
+    Condition,
+    KeyType,
+    MetaRule,
+    ScoreRule,
+    SiteRule,
+    remarks_on_sites,
+)
 
 __all__ = [
     "ComponentRule",
@@ -49,5 +57,6 @@ __all__ = [
     "parse_labels",
     "parse_number",
     "parse_size",
+    "remarks_on_sites",
     "sub_value",
 ]

@@ -5,10 +5,10 @@ anywhere in the text, as AUDITOR does; anchor them with ``^`` and ``$``.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from enum import Enum
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
@@ -91,6 +91,17 @@ class SiteRule(Section):
         if (self.name is None) is (self.key is None) or (self.matches and self.key is None):
             raise ValueError("a site has either a name or a key (with matches, if only a part of the text names it)")
         return self
+
+
+NOT_CONFIGURED: Final = "NOT_CONFIGURED"
+"""The site of records whose collector knows none, as AUDITOR calls it."""
+
+
+def remarks_on_sites(sites: Iterable[SiteRule]) -> list[str]:
+    """What a kind with ``sites`` remarks (``CollectorKind.remarks``): that records would name no site of yours."""
+    if all(site.name != NOT_CONFIGURED for site in sites):
+        return []
+    return [f"sites is missing: every record is labelled {NOT_CONFIGURED}; say sites: [{{name: YOUR-SITE}}]"]
 
 
 class ScoreRule(Section):

@@ -19,12 +19,12 @@ import pytest
 
 from tests.acceptance.slurm.daemon import Site
 from tests.slurm_accounting import Row, has_started, instant, sacct
-from tests.slurm_jobs import missing_slurm, run_slurm, submit, wait_until
+from tests.slurm_jobs import FOLDER, missing_slurm, run_slurm, submit, wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.timeout(1_500)]
 
 KILLS: Final = int(os.environ.get("AUDITORD_TEST_KILLS", "10"))
-SLURMDBD: Final = Path("/var/lib/slurm-test/run/slurmdbd.pid")
+SLURMDBD: Final = FOLDER / "run" / "slurmdbd.pid"
 REQUEUED: Final = 3
 
 Counted: TypeAlias = tuple[str, datetime, datetime, int]

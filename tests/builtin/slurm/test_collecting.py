@@ -156,6 +156,23 @@ async def test_a_run_without_an_end_is_waited_for_by_the_look_back() -> None:
     assert await at.pending() == {}
 
 
+async def test_a_look_back_that_is_broken_off_for_most_of_a_day_finds_nothing_new() -> None:
+    """It goes on from where it was, so it meets runs that ended longer ago than it looks back."""
+    sacct = Sacct()
+    sacct.add("1", NOW - timedelta(seconds=1))
+    at = context(sacct)
+    chosen = config(overlap="0s", rescan_window="7d")
+    assert await run(chosen, at) == ["slurm-1"]
+    at.moment = NOW + timedelta(days=7, seconds=-10)
+    batches = SLURM.collect(chosen, at)
+    async for batch in batches:
+        at.checkpoint = batch.checkpoint
+        break
+    assert datetime.fromisoformat(at.checkpoint["rescan_from"]) < NOW
+    at.moment += timedelta(hours=20)
+    assert await run(chosen, at) == []
+
+
 async def test_a_look_back_that_is_broken_off_goes_on_where_it_was() -> None:
     sacct = Sacct()
     at = context(sacct)

@@ -188,6 +188,8 @@ def test_an_end_that_is_missing_is_no_running_job() -> None:
         ({"user": ["1000"]}, True),
         ({"user": ["bob"]}, False),
         ({"group": ["atlas"]}, True),
+        ({"group": ["100"]}, True),
+        ({"group": ["bio"]}, False),
         ({"account": ["physics", "biology"]}, True),
         ({"account": ["biology"]}, False),
         ({"user": ["alice"], "account": ["biology"]}, False),

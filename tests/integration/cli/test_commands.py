@@ -102,7 +102,8 @@ def test_check_says_what_there_is(run: Run, written: Callable[[str], Path]) -> N
     path = written("collectors: {a: {kind: slurm}}\nstate_dir: /srv/a\n")
     result = run("config", "check", "--config", path)
     counts = "1 collectors, 0 plugins, 0 senders, 0 authenticators, 0 transforms"
-    assert (result.exit_code, result.output) == (0, f"the configuration is fine: {counts}; state in /srv/a\n")
+    assert (result.exit_code, result.stdout) == (0, f"the configuration is fine: {counts}; state in /srv/a\n")
+    assert result.stderr.startswith("remark: collectors.a: sites is missing")
 
 
 def test_a_broken_configuration_is_one_clear_message(

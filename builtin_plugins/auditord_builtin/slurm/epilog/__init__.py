@@ -9,6 +9,7 @@ from auditord_builtin.slurm.epilog.collecting import collect, convert
 from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
 from auditord_builtin.slurm.epilog.importing import import_config
 from auditord_hookspecs import CollectorKind
+from auditord_hookspecs.mapping import remarks_on_sites
 
 __all__ = ["SLURM_EPILOG", "SlurmEpilogConfig"]
 
@@ -24,4 +25,5 @@ SLURM_EPILOG: Final = CollectorKind(
     job_of=job_of,
     jobs_at_once=JOBS_AT_ONCE,
     prefix=lambda config: config.record_prefix,
+    remarks=lambda config: remarks_on_sites(config.sites),
 )

@@ -1,0 +1,14 @@
+"""What an operator should know of a configuration that is valid but hardly meant, as the kinds say."""
+
+from auditord.config.kinds import InstalledKinds
+from auditord.config.model import Configuration, kind_of
+
+
+def remarks(configuration: Configuration, kinds: InstalledKinds) -> list[str]:
+    """One line for each remark on an enabled collector, with its place in the configuration."""
+    return [
+        f"collectors.{name}: {remark}"
+        for name, config in configuration.collectors.items()
+        if config.enabled and (say := kinds.collectors[kind_of(config)].remarks) is not None
+        for remark in say(config)
+    ]

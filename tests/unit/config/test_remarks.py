@@ -1,0 +1,32 @@
+"""What kinds remark on sections that are valid but hardly meant."""
+
+import pytest
+
+from auditord.hooks import load_hooks
+from auditord_hookspecs.mapping import SiteRule, remarks_on_sites
+
+KINDS = load_hooks(()).kinds
+NOWHERE = (SiteRule(name="NOT_CONFIGURED"),)
+WITH_SITES = [
+    name
+    for name, kind in KINDS.collectors.items()
+    if (field := kind.config.model_fields.get("sites")) is not None and field.default == NOWHERE
+]
+
+
+def test_every_kind_that_names_sites_is_looked_at() -> None:
+    assert {"slurm", "slurm_epilog", "htcondor", "kubernetes"} <= set(WITH_SITES)
+
+
+@pytest.mark.parametrize("name", WITH_SITES)
+def test_a_kind_with_sites_remarks_that_none_is_named(name: str) -> None:
+    kind = KINDS.collectors[name]
+    assert kind.remarks is not None
+    missing = kind.config.model_construct(sites=NOWHERE)
+    assert ["sites is missing" in remark for remark in kind.remarks(missing)] == [True]
+    assert list(kind.remarks(kind.config.model_construct(sites=(SiteRule(name="S"),)))) == []
+
+
+def test_a_site_by_column_is_a_site() -> None:
+    assert remarks_on_sites([SiteRule(key="Partition")]) == []
+    assert remarks_on_sites([SiteRule(key="Partition"), SiteRule(name="NOT_CONFIGURED")]) != []
