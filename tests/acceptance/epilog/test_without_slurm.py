@@ -61,7 +61,7 @@ def test_killed_at_any_moment_every_noted_job_counts_once(tmp_path: Path, seed: 
     spool, jobs = tmp_path / "spool", 40
     spool.mkdir()
     scontrol = fake_scontrol(tmp_path, spool)
-    site = Folder(tmp_path, kind="slurm_epilog", spool=str(spool), scontrol=[scontrol], sacct=["false"])
+    site = Folder(tmp_path, kind="slurm_epilog", spool=str(spool), scontrol=[scontrol], squeue=[], sacct=["false"])
 
     def note(number: int) -> None:
         for job in range(number * jobs + 1, (number + 1) * jobs + 1):

@@ -30,11 +30,13 @@ class Form:
         argv: the command.
         parse: reads what it prints about the job with a raw id; None if that is not surely there.
         unclear: what it means that it is not.
+        begins: the text that every answer in this form begins with.
     """
 
     argv: Callable[[Note], Sequence[str]]
     parse: Callable[[str, str], Mapping[str, str] | None]
     unclear: str
+    begins: str = ""
 
 
 def forms(config: SlurmEpilogConfig) -> list[Form]:
@@ -42,7 +44,7 @@ def forms(config: SlurmEpilogConfig) -> list[Form]:
     scontrol, squeue = config.scontrol, config.squeue
     not_there = "slurmctld does not tell all that is needed, such as the owner, or the size before a resizing"
     return [
-        Form(lambda note: [*scontrol, "show", "job", note.question, "--json"], parse_json, not_there),
+        Form(lambda note: [*scontrol, "show", "job", note.question, "--json"], parse_json, not_there, "{"),
         *([Form(lambda note: _squeue(squeue, note), parse_squeue, not_there)] if squeue else []),
         Form(
             lambda note: [*scontrol, "show", "job", note.question, "--details", "--oneliner"],
@@ -97,7 +99,10 @@ class Controller:
             if _FORGOTTEN in str(error):
                 return Unclear(FORGOTTEN)
             raise naming_option(error, "scontrol") if error.timed_out else error from error
-        job = form.parse(result.stdout.decode(errors="replace"), note.job_id)
+        printed = result.stdout.decode(errors="replace")
+        if not printed.lstrip().startswith(form.begins):  # a program that does not look at the option
+            raise CommandFailed(f"{self._config.scontrol[0]}: unrecognized option --json")
+        job = form.parse(printed, note.job_id)
         return Unclear(form.unclear) if job is None else judge_answer(self._config, note, job)
 
 
