@@ -21,7 +21,7 @@ UNREACHABLE = (
 FAULTS = {
     "is missing": ("", "cannot start: no program '{sacct}' (PATH="),
     "may not be run": ("", "cannot start: Permission denied"),
-    "hangs": ("sleep 600", "was killed after 1 s, 0 bytes printed"),
+    "hangs": ("sleep 600", "was killed after 1 s without output (option sacct_timeout)"),
     "fails": (
         f"echo '{UNREACHABLE}' >&2; echo 'sacct: error: Gave up.' >&2; exit 1",
         "exit code 1: sacct: error: ",
@@ -34,7 +34,7 @@ FAULTS = {
     "dies": ("kill -9 $$", "was ended by signal SIGKILL"),
     "prints rubbish": ("echo 'Segmentation fault'", "sacct: the output is cut off or is no table: it ends in"),
     "is cut off": ('{real} "$@" 2>/dev/null | head -c 5000', "sacct: the output is cut off or is no table: it ends in"),
-    "never stops": ("yes", "was killed: it printed more than 1000000 bytes"),
+    "never stops": ("yes", "was killed: it printed more than 1000000 bytes (option sacct_max_output)"),
 }
 
 
@@ -87,9 +87,11 @@ def nothing_has_happened(site: Site) -> None:
 def test_the_command_says_what_is_wrong_and_does_its_work_later(site: Site, sacct: Sacct, fault: str) -> None:
     sacct.breaks(fault)
     failed = site.command("collect", "slurm", "--once")
-    summary, *reason = failed.stderr.splitlines()
+    lines = failed.stderr.splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith("slurm: 0 records; 0 quarantined"))
+    attempts, reason = lines[:at], lines[at + 1 :]
     assert (failed.returncode, failed.stdout) == (1, "")
-    assert summary.startswith("slurm: 0 records; 0 quarantined")
+    assert all("sacct is asked for" in line for line in attempts), "at a limit less is asked for, down to a second"
     assert " ".join(reason).startswith("failed: ")
     assert FAULTS[fault][1].format(sacct=sacct.path) in " ".join(reason)
     nothing_has_happened(site)

@@ -87,8 +87,8 @@ def nothing_is_wrong(site: Site) -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_killed_at_any_moment_it_loses_and_doubles_nothing(slurm_jobs: SlurmJobs, tmp_path: Path, seed: int) -> None:
-    # A page for each minute, empty ones before the first job, and an sacct that takes its time: a run of many seconds.
-    beginning = slurm_jobs.since - timedelta(minutes=10)
+    # Pages from a minute on, empty ones long before the first job, and an sacct that takes its time: a run of seconds.
+    beginning = slurm_jobs.since - timedelta(days=20)
     site = Site(tmp_path, sacct=slow_sacct(tmp_path), slice="1m", earliest_datetime=beginning.isoformat())
     chance, reached = random.Random(seed), [beginning]  # noqa: S311 moments, no secrets
     while len(reached) < 7:
