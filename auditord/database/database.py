@@ -202,7 +202,9 @@ def refuse_damaged(connection: sqlite3.Connection, path: Path) -> None:
     (finding,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if finding != "ok":
         text = " ".join(finding.split())
-        raise StoreDamaged(f"The database {path} is damaged ({text}): see `auditord database check`.")
+        raise StoreDamaged(
+            f"The database {path} is not available: it is damaged; see `auditord database check` ({text})."
+        )
 
 
 def findings(path: Path) -> list[str]:

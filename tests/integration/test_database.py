@@ -454,7 +454,9 @@ async def test_a_small_file_that_is_damaged_is_refused_at_the_start(path: Path) 
     async with opened(path) as database:
         await fill(database, 1_000)
     damage(path)
-    with pytest.raises(StoreDamaged, match=r"things\.db is damaged .*: see `auditord database check`"):
+    with pytest.raises(
+        StoreDamaged, match=r"things\.db is not available: it is damaged; see `auditord database check`"
+    ):
         Database.open(path, PACKAGE)
     assert findings(path)
 
