@@ -69,15 +69,15 @@ class TestDaemon:
     """What a test sees of its daemon.
 
     Args:
-        url: where it serves.
+        urls: where it serves, in the order of ``api.listen``.
         state_dir: where its files are.
         reports: of finished runs.
     """
 
     __test__ = False  # or pytest takes it for a class of tests
 
-    def __init__(self, url: str, state_dir: Path, reports: Reports) -> None:
-        self.url = url
+    def __init__(self, urls: Sequence[str], state_dir: Path, reports: Reports) -> None:
+        self.url, *_ = self.urls = urls
         self.state_dir = state_dir
         self._reports = reports
 
@@ -137,7 +137,7 @@ def running_daemon(
     document = {"api": {"listen": ["127.0.0.1:0"]}, **sections, "state_dir": str(folder / "state")}
     file.write_text(msgspec.json.encode(document).decode())  # JSON is YAML, too
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(_running(file, hooks)) as urls:
-        yield TestDaemon(urls[0], folder / "state", reports)
+        yield TestDaemon(urls, folder / "state", reports)
 
 
 def _entry(module: ModuleType) -> HookEntry:

@@ -4,18 +4,13 @@ from typing import Any, Final
 
 import pytest
 
-from tests.access_callers import STORED, Caller, Site
+from tests.access_callers import Caller, Site
+from tests.access_decisions import EVERY, OPEN, RIGHTS
 from tests.api_server import record
 
-EVERY: Final = {str(each["record_id"]) for each in STORED}
-OPEN: Final = {"a-open", "b-open"}
 SEEN: Final = {
-    "reader": EVERY,
-    "operator": EVERY,
-    "administrator": EVERY,
-    "reader_a": {"a-1", "ab-1", "a-open"},
-    "reader_a_or_h": {"a-1", "ab-1", "a-open", "b-2"},
-    "reader_none": set[str](),
+    principal: RIGHTS[principal].sees
+    for principal in ("reader", "operator", "administrator", "reader_a", "reader_a_or_h", "reader_none")
 }
 
 readers = pytest.mark.parametrize("principal", SEEN)
