@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from auditord.client.conditions import matches
@@ -99,6 +100,14 @@ def test_ids_too_long_for_apel_stay_different() -> None:
     ids = {row.fields["LocalJobId"] for row in rows if isinstance(row, JobRow)}
     assert len(ids) == 2
     assert all(len(each) <= 255 for each in ids)
+
+
+@pytest.mark.parametrize(("field", "longest"), [("FQAN", 255), ("Queue", 100)])
+def test_texts_are_cut_to_what_a_column_of_apel_takes(field: str, longest: int) -> None:
+    record = msgspec.structs.replace(job(), meta={"site_id": ("a",), "host": ("ce1",), "long": ("x" * 256,)})
+    row = job_row(configured("v0.4", None, **{field: meta("long")}), record)
+    assert isinstance(row, JobRow)
+    assert row.fields[field] == "x" * longest
 
 
 def test_a_job_of_another_site_is_none_of_ours() -> None:

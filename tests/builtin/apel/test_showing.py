@@ -52,6 +52,12 @@ async def test_individual_jobs_and_what_was_left_out() -> None:
     assert problem.startswith("# 2: left out: 1000000 s of CPU time")
 
 
+async def test_of_very_many_problems_the_rest_is_counted() -> None:
+    stored = [job(str(number), 10**6) for number in range(1_002)]
+    lines = await texts(configured(message_type="individual_jobs"), *stored)
+    assert [len(lines), lines[-1]] == [1_001, "# and 2 more\n"]
+
+
 async def test_a_site_that_is_not_reported() -> None:
     with pytest.raises(ValueError, match="SITE-B is not reported; sites_to_report has SITE-A"):
         await texts(configured(), site="SITE-B")

@@ -252,10 +252,12 @@ async def test_different_values_of_a_benchmark_are_rows_of_their_own_where_apel_
 async def test_a_withdrawn_row_replaces_the_one_that_it_withdraws() -> None:
     (row,) = await rows(configured(), job("1"))
     receiver = Receiver()
-    for message in (*render([row]), *render([row.withdrawn()])):
+    (usage,), (withdrawal,) = render([row]), render([row.withdrawn()])
+    for message in (usage, withdrawal):
         assert judge(message.text) == []
         receiver.take(message.text)
     assert (len(receiver.rows), receiver.total("NumberOfJobs"), receiver.total("WallDuration")) == (1, 0, 0)
+    assert "EndTime" not in withdrawal.text
 
 
 async def test_the_sync_message_counts_jobs_by_submit_host() -> None:

@@ -80,6 +80,7 @@ def test_good_ones_pass(text: str) -> None:
         (NORMALISED, "EarliestEndTime: 1709293600\n", ""),
         (JOB, "HEPscore23", "SI2K"),
         (SUMMARY, "GlobalUserName: x\n", ""),
+        (SUMMARY, "ServiceLevel: 15.1", "ServiceLevel: 9999999.999"),
     ],
 )
 def test_what_looks_odd_and_is_good(text: str, old: str, new: str) -> None:
@@ -96,6 +97,7 @@ def test_what_looks_odd_and_is_good(text: str, old: str, new: str) -> None:
         (NORMALISED, "Processors: 8", "Processors: none", "Processors is missing"),
         (NORMALISED, "Site: EXAMPLE-SITE", "Site:", "Site is missing"),
         (SUMMARY, "ServiceLevel: 15.1\n", "", "ServiceLevel is missing"),
+        (SUMMARY, "ServiceLevel: 15.1", "ServiceLevel: 10000000", "no number from 0 to 10000000"),
         (JOB, "ServiceLevelType: HEPscore23\n", "", "ServiceLevelType is missing"),
         (JOB, "HEPscore23", "custom", "ServiceLevelType is 'custom'"),
         (NORMALISED, "1709293600", "1709293600.5", "no whole number"),
@@ -130,6 +132,11 @@ def test_what_looks_odd_and_is_good(text: str, old: str, new: str) -> None:
 def test_what_apel_refuses(text: str, old: str, new: str, reason: str) -> None:
     assert old in text
     assert any(reason in problem.reason for problem in judge(text.replace(old, new), NOW))
+
+
+def test_an_unknown_message_is_a_problem_of_the_whole_message() -> None:
+    (problem,) = judge("APEL-summary-job-message: v9\nSite: A\n%%\n", NOW)
+    assert str(problem) == "message: APEL knows no message that begins with 'APEL-summary-job-message: v9'"
 
 
 def test_a_message_without_records_is_refused() -> None:
