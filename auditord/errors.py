@@ -38,6 +38,14 @@ class StateInUse(AuditordError):
     """Another process owns the state folder."""
 
 
+class TurnLost(AuditordError):
+    """Another process has taken over the turn of a plugin; what its run would have written is refused."""
+
+
+class RanElsewhere(AuditordError):
+    """A tick of the clock is left out, since another daemon has run the plugin."""
+
+
 class UnknownInstance(AuditordError):
     """No enabled instance has this name."""
 

@@ -26,7 +26,9 @@ class TaskFigures:
         def counter(name: str, text: str) -> Counter:
             return Counter(name, text, _TASK, registry=registry)
 
-        self.skipped_ticks = counter("auditord_skipped_ticks", "Ticks left out since the run before was still going.")
+        self.skipped_ticks = counter(
+            "auditord_skipped_ticks", "Ticks left out since the run before was still going, or another daemon has run."
+        )
         self.oversized_records = counter(
             "auditord_oversized_records", "Records too long for AUDITOR's asynchronous client, stored all the same."
         )

@@ -25,7 +25,8 @@ from auditord.web.api.changing import (
     Outcomes,
 )
 from auditord.web.api.problems import Problem
-from auditord.web.api.shapes import HealthReport, Instances, QuarantinedInput, QuarantineEntry, QuarantinePage
+from auditord.web.api.shapes import QuarantinedInput, QuarantineEntry, QuarantinePage
+from auditord.web.api.status_shapes import HealthReport, Instances
 from auditord_hookspecs import Batch, Produced, Quarantined, Record, RecordQuery, RunReport
 from auditord_hookspecs.wire import decode_record, format_time
 

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 import click
+import msgspec
 from rich.table import Table
 
 from auditord.cli.asynchronous import run_async
@@ -19,7 +20,7 @@ from auditord.errors import DaemonError
 from auditord.spool import LastRun, QueueFigures, Spool
 from auditord.spool.spool import FILE as SPOOL_FILE
 from auditord.store.opening import open_store_for_reading
-from auditord.web.api.shapes import Instance
+from auditord.web.api.status_shapes import HeldTurn, Instance
 from auditord.web.control import FILE as CONTROL_FILE
 from auditord_hookspecs.terminal import say, say_error, write
 from auditord_hookspecs.wire import format_time
@@ -75,6 +76,7 @@ async def _live(daemon: DaemonClient) -> dict[str, Any]:  # Any: JSON
         "errors": [part.error for part in (health.store, health.spool) if part.error],
         "records": health.records,
         "instances": [_live_instance(each) for each in known if each.section != "senders"],
+        "turns": [_turn(each.name, each.turn) for each in known if each.turn is not None],
         "senders": [_live_sender(each) for each in known if each.section == "senders"],
         "queues": {
             each.sender: {"entries": each.entries, "oldest": each.oldest, "attempts": each.attempts}
@@ -102,6 +104,10 @@ def _live_instance(instance: Instance) -> dict[str, Any]:  # Any: JSON
     }
 
 
+def _turn(task: str, turn: HeldTurn) -> dict[str, Any]:  # Any: JSON
+    return {"task": task, **msgspec.to_builtins(turn)}
+
+
 def _live_sender(sender: Instance) -> dict[str, Any]:  # Any: JSON
     return {
         "task": sender.name,
@@ -118,15 +124,18 @@ def _live_sender(sender: Instance) -> dict[str, Any]:  # Any: JSON
 
 async def _left(configuration: Configuration) -> dict[str, Any]:  # Any: JSON
     if not (configuration.state_dir / SPOOL_FILE).exists():
-        return {"records": 0, "instances": [], "senders": [], "queues": {}, "quarantine": {}}
+        return {"records": 0, "instances": [], "turns": [], "senders": [], "queues": {}, "quarantine": {}}
     async with Spool.opened_read_only(configuration.state_dir, utc_now) as spool:
         figures = await spool.figures()
         runs = await spool.last_runs()
     async with open_store_for_reading(configuration.store) as store:
-        records = (await store.counts()).total
+        records, turns = (await store.counts()).total, await store.turns()
     return {
         "records": records,
         "instances": [_last_instance(run) for run, *_ in runs.values()],
+        "turns": [
+            _turn(turn.task, HeldTurn(turn.host, turn.process, format_time(turn.since), turn.expired)) for turn in turns
+        ],
         "senders": [],
         "queues": {sender: _queue(queue) for sender, queue in figures.queues.items()},
         "quarantine": {f"{task} ({stage})": count for (stage, task), count in figures.quarantined.items()},
@@ -174,6 +183,9 @@ def _print(status: Mapping[str, Any]) -> None:  # Any: JSON
         say(f"queue       {sender}: {queue['entries']} waiting since {queue['oldest']}")
     for sender in status["senders"]:
         say(f"sender      {sender['task']}: {_sender_state(sender)}")
+    for turn in status["turns"]:
+        silent = ", has not renewed it: the next one takes over" if turn["expired"] else ""
+        say(f"turn        {turn['task']}: process {turn['process']} on {turn['host']} since {turn['since']}{silent}")
     for where, count in status["quarantine"].items():
         say(f"quarantine  {where}: {count}")
     print_table(_table(status))

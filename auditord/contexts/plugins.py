@@ -9,6 +9,7 @@ from typing import Protocol
 from auditord.contexts.lent import LentPluginContext, Watching, environment_of, task_log
 from auditord.contexts.sources import opened_records, remote_source
 from auditord.database.memory import PluginMemory
+from auditord.database.turns import Occasion
 from auditord.store.reading import StoredRecords
 from auditord_hookspecs import InstanceConfig
 
@@ -19,7 +20,9 @@ class Keeper(Protocol):
     The record store does this; for plugins whose records are elsewhere, the spool.
     """
 
-    def memory(self, task: str, waiting: Callable[[], None] | None) -> AbstractAsyncContextManager[PluginMemory]:
+    def memory(
+        self, task: str, waiting: Callable[[], None] | None, occasion: Occasion | None = None
+    ) -> AbstractAsyncContextManager[PluginMemory]:
         """See :meth:`auditord.store.protocol.RecordStore.memory`."""
         ...
 
@@ -45,6 +48,7 @@ async def opened_plugin(
     place: Place,
     now: Callable[[], datetime],
     *,
+    occasion: Occasion | None = None,
     dry_run: bool = False,
     watching: Watching | None = None,
 ) -> AsyncGenerator[LentPluginContext, None]:
@@ -56,11 +60,16 @@ async def opened_plugin(
         config: its section of the configuration.
         place: where it works.
         now: the present instant.
+        occasion: of a run; leaving without an error ends the run well, which other daemons heed.
         dry_run: nothing is to be done and no state saved; that needs no turn.
         watching: who sees what it logs and shows.
+
+    Raises:
+        RanElsewhere: another daemon has run it on the same occasion.
+        TurnLost: another process took over.
     """
-    waiting = None if dry_run else _wait(task, kind)
-    async with opened_records(config, place.local) as records, place.keeper.memory(task, waiting) as memory:
+    waiting, occasion = (None, None) if dry_run else (_wait(task, kind), occasion)
+    async with opened_records(config, place.local) as records, place.keeper.memory(task, waiting, occasion) as memory:
         yield LentPluginContext(
             task,
             kind,
@@ -73,6 +82,8 @@ async def opened_plugin(
             watching=watching,
             environment=environment_of(config),
         )
+        if occasion is not None:
+            await memory.note_run(occasion)
 
 
 def _wait(task: str, kind: str) -> Callable[[], None]:

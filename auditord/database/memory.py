@@ -4,7 +4,7 @@ import fcntl
 import json
 import os
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 import anyio
 
 from auditord.database.database import Database
+from auditord.database.turns import Occasion
 from auditord.errors import StoreUnavailable
 
 POLL_SECONDS: Final = 0.2
@@ -33,6 +34,15 @@ class PluginMemory(Protocol):
 
         Raises:
             TypeError: it is no JSON.
+            TurnLost: another process has taken over the turn; nothing is kept.
+        """
+        ...
+
+    async def note_run(self, occasion: Occasion) -> None:
+        """Keep with the turn that a run for this occasion went well, for the clocks of other daemons.
+
+        Raises:
+            TurnLost: another process has taken over the turn.
         """
         ...
 
@@ -67,6 +77,23 @@ class SqliteMemory:
         """Keep the state."""
         row = (self._task, as_json(state), int(now.timestamp() * 1_000_000))
         await self._database.write(lambda connection: connection.execute(_SAVE, row))
+
+    async def note_run(self, occasion: Occasion) -> None:
+        """Keep nothing: one daemon uses the file."""
+
+
+@asynccontextmanager
+async def sqlite_memory(
+    database: Database, task: str, waiting: Callable[[], None] | None
+) -> AsyncGenerator[SqliteMemory, None]:
+    """The memory of a plugin in a file, with its turn unless ``waiting`` is None.
+
+    Nothing is kept of the occasions of runs: one daemon uses the file.
+    """
+    async with AsyncExitStack() as stack:
+        if waiting is not None:
+            await stack.enter_async_context(file_turn(database.path, task, waiting))
+        yield SqliteMemory(database, task)
 
 
 @asynccontextmanager

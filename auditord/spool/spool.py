@@ -3,7 +3,7 @@
 import hashlib
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -13,7 +13,8 @@ import anyio
 import anyio.to_thread
 
 from auditord.database import Database
-from auditord.database.memory import PluginMemory, SqliteMemory, file_turn
+from auditord.database.memory import PluginMemory, sqlite_memory
+from auditord.database.turns import Occasion
 from auditord.spool import memory, quarantine, queue, taking_over, transactions
 from auditord.spool.encoding import (
     Operation,
@@ -248,13 +249,12 @@ class Spool:
         """What a collector carries between runs, by key."""
         return await self._database.read(lambda connection: memory.carried(connection, task))
 
-    @asynccontextmanager
-    async def memory(self, task: str, waiting: Callable[[], None] | None) -> AsyncGenerator[PluginMemory, None]:
+    def memory(
+        self, task: str, waiting: Callable[[], None] | None, occasion: Occasion | None = None
+    ) -> AbstractAsyncContextManager[PluginMemory]:
         """What a plugin keeps whose records are elsewhere; see :meth:`auditord.store.protocol.RecordStore.memory`."""
-        async with AsyncExitStack() as stack:
-            if waiting is not None:
-                await stack.enter_async_context(file_turn(self._database.path, task, waiting))
-            yield SqliteMemory(self._database, task)
+        del occasion  # one daemon uses the file
+        return sqlite_memory(self._database, task, waiting)
 
     async def record_run(self, report: RunReport) -> None:
         """Keep how a run ended, beside the last few of its instance."""

@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Protocol
 
 from auditord.database.memory import PluginMemory
+from auditord.database.turns import HeldTurn, Occasion
 from auditord.duplicates import Duplicates
 from auditord.store.amendments import Amended, Amendment, Version
 from auditord_hookspecs import AggregateQuery, Aggregates, Entry, Provenance, Record, RecordQuery, RecordUpdate
@@ -15,6 +16,8 @@ from auditord_hookspecs import AggregateQuery, Aggregates, Entry, Provenance, Re
 __all__ = [
     "Difference",
     "Duplicates",
+    "HeldTurn",
+    "Occasion",
     "OutboxEntry",
     "PluginMemory",
     "Provenance",
@@ -197,16 +200,27 @@ class RecordStore(Protocol):
         """Drop entries that have been carried on; unknown numbers do no harm."""
         ...
 
-    def memory(self, task: str, waiting: Callable[[], None] | None) -> AbstractAsyncContextManager[PluginMemory]:
+    def memory(
+        self, task: str, waiting: Callable[[], None] | None, occasion: Occasion | None = None
+    ) -> AbstractAsyncContextManager[PluginMemory]:
         """What a plugin keeps, with its turn: nobody else who uses this store has it at the same time.
 
-        If the turn is lost (with a connection), the caller is cancelled and StoreUnavailable raised.
+        If the turn is lost (with a connection, or to another process), the caller is cancelled and StoreUnavailable or
+        TurnLost raised.
 
         Args:
             task: the plugin.
             waiting: called once if somebody else has the turn, before it is waited for; None takes no turn, to look
                 only.
+            occasion: of a run, if it is one.
+
+        Raises:
+            RanElsewhere: another daemon has run the plugin for the same tick, or so recently that this one is left out.
         """
+        ...
+
+    async def turns(self) -> Sequence[HeldTurn]:
+        """The turns that somebody has, on any host; an SQLite file is of one host and tells none."""
         ...
 
     async def advance(self, spool_id: str, generation: int, *, adopt: bool = False) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 import anyio
 import anyio.lowlevel
@@ -12,6 +12,9 @@ from apscheduler.triggers.cron import CronTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 
 from auditord.tasks.turn import Turn
+
+_SPANS: Final = tuple(timedelta(days=days) for days in (1 / 24, 1, 8, 32, 367, 8 * 366))
+"""How far is looked back for a tick: first where a frequent one is, at last where any 29 February is."""
 
 
 class Clock:
@@ -75,6 +78,24 @@ class Clock:
             self._scheduler.shutdown(wait=False)
             with anyio.CancelScope(shield=True):
                 await anyio.lowlevel.checkpoint()  # the scheduler stops itself in a callback of the loop
+
+
+def latest_tick(line: str, now: datetime) -> datetime | None:
+    """The latest instant of a cron line that is not after the present one; None if there was none for eight years."""
+    trigger = _trigger(line)
+    for span in _SPANS:
+        tick: datetime | None = trigger.get_next_fire_time(None, now - span)
+        if tick is not None and tick <= now:
+            return _last(trigger, tick, now)
+    return None
+
+
+def _last(trigger: Any, tick: datetime, now: datetime) -> datetime:  # Any: no types
+    following: datetime | None = tick
+    while following is not None and following <= now:
+        tick = following
+        following = trigger.get_next_fire_time(tick, tick)
+    return tick
 
 
 def _trigger(when: timedelta | str) -> Any:  # Any: a trigger

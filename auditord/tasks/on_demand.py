@@ -109,7 +109,15 @@ class OnDemand:
             raise UnsuitableRequest(f"{request.instance} is a plugin: only collectors have periods and corrections")
         kind = self._kinds.plugins[kind_of(config)]
         watching = Watching(observer.said, observer.printed)
-        return plugin(request.instance, kind, config, self._around, dry_run=request.dry_run, watching=watching)
+        return plugin(
+            request.instance,
+            kind,
+            config,
+            self._around,
+            by_clock=False,
+            dry_run=request.dry_run,
+            watching=watching,
+        )
 
     async def _run(self, runnable: Runnable, listener: Listener | None) -> RunReport:
         if listener is None:

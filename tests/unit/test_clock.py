@@ -1,12 +1,12 @@
 """The clock: when it asks for runs."""
 
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import anyio
 import pytest
 
-from auditord.tasks.clock import Clock
+from auditord.tasks.clock import Clock, latest_tick
 from auditord.tasks.turn import Turn
 
 HOUR = timedelta(hours=1)
@@ -104,3 +104,22 @@ async def _quiet(turn: Turn) -> None:
     with anyio.move_on_after(0.1) as scope:
         await take(turn, 2)
     assert scope.cancelled_caught
+
+
+@pytest.mark.parametrize(
+    ("line", "tick"),
+    [
+        ("* * * * *", "2026-03-10T12:30:00"),
+        ("30 12 * * *", "2026-03-10T12:30:00"),
+        ("31 12 * * *", "2026-03-09T12:31:00"),
+        ("0 0 * * sun", "2026-03-08T00:00:00"),
+        ("*/20 4 1 * *", "2026-03-01T04:40:00"),
+        ("0 0 11 3 *", "2025-03-11T00:00:00"),
+        ("0 0 29 2 *", "2024-02-29T00:00:00"),
+        ("0 0 30 2 *", None),
+    ],
+)
+@pytest.mark.parametrize("seconds", [0.0, 0.000001, 59.9])
+def test_the_latest_tick_of_a_cron_line(line: str, tick: str | None, seconds: float) -> None:
+    now = datetime(2026, 3, 10, 12, 30, tzinfo=UTC) + timedelta(seconds=seconds)
+    assert latest_tick(line, now) == (None if tick is None else datetime.fromisoformat(f"{tick}+00:00"))

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import anyio
 import psycopg
@@ -51,10 +51,32 @@ SELECT
     set_config('default_transaction_isolation', 'read committed', false),
     -- A client that is gone is noticed in the middle of a long query.
     set_config('client_connection_check_interval', '5s', false),
+    -- A client whose host or network is gone without a word is noticed in seconds, too, not in two hours.
+    set_config('tcp_keepalives_idle', '10', false),
+    set_config('tcp_keepalives_interval', '5', false),
+    set_config('tcp_keepalives_count', '3', false),
+    set_config('tcp_user_timeout', %s, false),
     set_config('default_transaction_read_only', %s, false),
     -- What is answered must survive a power cut; stricter settings, for standbys, stay.
     CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', false) END
 """
+
+
+class _Limits(NamedTuple):
+    """Time limits of a session.
+
+    Args:
+        statement: for one statement; 0 for none.
+        unacknowledged: for what the server has sent and the client's host has not taken; 0 for the system's.
+    """
+
+    statement: str
+    unacknowledged: str
+
+
+_SHORT: Final = _Limits("25s", "20s")
+_LONG: Final = _Limits("0", "0")  # a reader that is slow on purpose takes nothing for minutes, and is not gone
+_OWN: Final = _Limits("0", "20s")
 
 _log: Final = logging.getLogger(__name__)
 
@@ -91,8 +113,8 @@ class Server:
         self._probe = probe
         self.silence: Final = Silence(self.where, self._probe_once)
         self._address = address
-        self._short = self._pool(address, "25s")
-        self._long = self._pool(address, "0")
+        self._short = self._pool(address, _SHORT)
+        self._long = self._pool(address, _LONG)
 
     async def open(self) -> None:
         """Begin to connect; returns once a connection is there.
@@ -157,15 +179,15 @@ class Server:
         with translated(self.where):
             connection = await AsyncConnection.connect(autocommit=True, **self._address.parameters)
             try:
-                await self._greet(connection, "0")
+                await self._greet(connection, _OWN)
                 yield connection
             finally:
                 with anyio.CancelScope(shield=True):  # its locks end with it, for those who are cancelled, too
                     await connection.close()
 
-    def _pool(self, address: Address, statement_timeout: str) -> _Pool:
+    def _pool(self, address: Address, limits: _Limits) -> _Pool:
         async def configure(connection: Connection) -> None:
-            await self._greet(connection, statement_timeout)
+            await self._greet(connection, limits)
 
         return AsyncConnectionPool(
             kwargs={"autocommit": True},
@@ -179,9 +201,9 @@ class Server:
             reconnect_timeout=_RECONNECT,
         )
 
-    async def _greet(self, connection: Connection, statement_timeout: str) -> None:
+    async def _greet(self, connection: Connection, limits: _Limits) -> None:
         with limited(connection, ANSWER_WITHIN):
-            await connection.execute(_SETTINGS, (statement_timeout, "on" if self._read_only else "off"))
+            await connection.execute(_SETTINGS, (*limits, "on" if self._read_only else "off"))
             with self._noting_refusal():
                 await require_current(connection, self._scripts, self.where)
         async with self._preparing:

@@ -1,33 +1,32 @@
 """What plugins keep in PostgreSQL.
 
-A turn is an advisory lock of the connection that also saves the state: who has lost the lock can save nothing, and is
-cancelled.
+A turn is a lease (:mod:`auditord.store.postgres.turns`): who has lost it can save nothing, and is cancelled.
 """
 
 import json
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
-import anyio
-
-from auditord.database.memory import POLL_SECONDS, as_json
+from auditord.database.memory import as_json
 from auditord.database.postgres import Connection, Server
 from auditord.database.postgres.faults import translated
 from auditord.database.postgres.server import ANSWER_WITHIN
 from auditord.database.postgres.sockets import limited
+from auditord.database.turns import Occasion
 from auditord.errors import plain_errors
-
-LOOK_SECONDS: Final = 5.0
-"""How often it is looked whether the lock is still held."""
+from auditord.store.postgres.turns import Turn, taken
 
 _LOAD: Final = "SELECT value FROM auditord.plugin_state WHERE task = %s"
-_SAVE: Final = """
-INSERT INTO auditord.plugin_state (task, value, saved_at) VALUES (%s, %s, %s)
-ON CONFLICT (task) DO UPDATE SET value = excluded.value, saved_at = excluded.saved_at
-"""
-_LOCK: Final = "SELECT pg_try_advisory_lock(hashtextextended('auditord plugin ' || %s, 0))"
+_VALUES: Final = "%(task)s, %(value)s, %(now)s"
+_REPLACE: Final = "ON CONFLICT (task) DO UPDATE SET value = excluded.value, saved_at = excluded.saved_at"
+_SAVE: Final = f"INSERT INTO auditord.plugin_state (task, value, saved_at) VALUES ({_VALUES}) {_REPLACE}"  # noqa: S608 no input
+# The lock makes whoever takes over wait for this transaction, and load what it has saved.
+_SAVE_IN_TURN: Final = f"""
+WITH held AS (SELECT 1 FROM auditord.turns WHERE task = %(task)s AND fencing = %(fencing)s FOR SHARE)
+INSERT INTO auditord.plugin_state (task, value, saved_at) SELECT {_VALUES} FROM held {_REPLACE}
+"""  # noqa: S608 no input
 
 
 class PostgresMemory:
@@ -37,12 +36,14 @@ class PostgresMemory:
         connection: in autocommit mode.
         task: the plugin.
         where: the database, for messages.
+        turn: in which it is saved.
     """
 
-    def __init__(self, connection: Connection, task: str, where: str) -> None:
+    def __init__(self, connection: Connection, task: str, where: str, turn: Turn | None) -> None:
         self._connection = connection
         self._task = task
         self._where = where
+        self._turn = turn
 
     async def load(self) -> Any:  # Any: the JSON that the plugin stored
         """What was saved last, or None."""
@@ -52,43 +53,28 @@ class PostgresMemory:
 
     async def save(self, state: Any, now: datetime) -> None:  # Any: the JSON that the plugin stores
         """Keep the state."""
-        row = (self._task, as_json(state).decode(), now)
+        values = {"value": as_json(state).decode(), "now": now}
         with translated(self._where), limited(self._connection, ANSWER_WITHIN):
-            await self._connection.execute(_SAVE, row)
+            if self._turn is None:
+                await self._connection.execute(_SAVE, {**values, "task": self._task})
+            else:
+                await self._turn.write(_SAVE_IN_TURN, values)
+
+    async def note_run(self, occasion: Occasion) -> None:
+        """Keep that a run went well."""
+        if self._turn is not None:
+            await self._turn.note_run(occasion)
 
 
 @asynccontextmanager
-async def memory(server: Server, task: str, waiting: Callable[[], None] | None) -> AsyncGenerator[PostgresMemory, None]:
+async def memory(
+    server: Server, task: str, waiting: Callable[[], None] | None, occasion: Occasion | None
+) -> AsyncGenerator[PostgresMemory, None]:
     """The memory of a plugin, with its turn unless ``waiting`` is None; see :meth:`RecordStore.memory`."""
     async with server.own_connection() as connection:
         if waiting is None:
-            yield PostgresMemory(connection, task, server.where)
+            yield PostgresMemory(connection, task, server.where, None)
             return
-        await _take_turn(connection, task, waiting)
         with plain_errors():
-            async with anyio.create_task_group() as group:
-                group.start_soon(_look_after, connection, server.where)
-                yield PostgresMemory(connection, task, server.where)
-                group.cancel_scope.cancel()
-
-
-async def _take_turn(connection: Connection, task: str, waiting: Callable[[], None]) -> None:
-    if await _try_lock(connection, task):
-        return
-    waiting()
-    while not await _try_lock(connection, task):  # noqa: ASYNC110 the lock is another process's
-        await anyio.sleep(POLL_SECONDS)
-
-
-async def _try_lock(connection: Connection, task: str) -> bool:
-    with limited(connection, ANSWER_WITHIN):
-        row = await (await connection.execute(_LOCK, (task,))).fetchone()
-    return bool(row and row[0])
-
-
-async def _look_after(connection: Connection, where: str) -> NoReturn:
-    """Raise as soon as the connection is lost, and the lock with it: somebody else may have the turn now."""
-    while True:
-        await anyio.sleep(LOOK_SECONDS)
-        with translated(where), limited(connection, ANSWER_WITHIN):
-            await connection.execute("SELECT 1")
+            async with taken(connection, task, server.where, waiting, occasion) as turn:
+                yield PostgresMemory(connection, task, server.where, turn)

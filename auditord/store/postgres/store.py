@@ -24,7 +24,7 @@ from auditord.store.aggregates import folded
 from auditord.store.aggregates_sql import compile_aggregate
 from auditord.store.amendments import Amended, Amendment, Version
 from auditord.store.ledger import Addition, Bulk, Change, Outcome, Replacement, Stop
-from auditord.store.postgres import amending, outbox, redacting
+from auditord.store.postgres import amending, outbox, redacting, turns
 from auditord.store.postgres.aggregates import PostgresDialect, Products
 from auditord.store.postgres.batches import Batches
 from auditord.store.postgres.changes import Transactions
@@ -38,6 +38,8 @@ from auditord.store.prepared import prepare
 from auditord.store.protocol import (
     Difference,
     Duplicates,
+    HeldTurn,
+    Occasion,
     OutboxEntry,
     Provenance,
     RecordCounts,
@@ -219,9 +221,16 @@ class PostgresRecordStore:
         except NumericValueOutOfRange:
             return await self._sums(query, Products.LARGE)
 
-    def memory(self, task: str, waiting: Callable[[], None] | None) -> AbstractAsyncContextManager[PostgresMemory]:
+    def memory(
+        self, task: str, waiting: Callable[[], None] | None, occasion: Occasion | None = None
+    ) -> AbstractAsyncContextManager[PostgresMemory]:
         """See :class:`RecordStore`."""
-        return memory(self._server, task, waiting)
+        return memory(self._server, task, waiting, occasion)
+
+    async def turns(self) -> Sequence[HeldTurn]:
+        """See :class:`RecordStore`."""
+        async with self._server.connection(_CHECK_WITHIN) as connection:
+            return await turns.held(connection)
 
     async def advance(self, spool_id: str, generation: int, *, adopt: bool = False) -> int:
         """See :class:`RecordStore`."""

@@ -3,7 +3,7 @@
 import asyncio
 import sqlite3
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, closing
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, closing
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -12,7 +12,7 @@ import msgspec
 
 from auditord.database import Database
 from auditord.database.connections import open_for_reading
-from auditord.database.memory import SqliteMemory, file_turn
+from auditord.database.memory import SqliteMemory, sqlite_memory
 from auditord.database.migrations import load_migrations, require_current
 from auditord.errors import SchemaMismatch
 from auditord.store.aggregates import Folding, Row
@@ -22,6 +22,8 @@ from auditord.store.prepared import prepare
 from auditord.store.protocol import (
     Difference,
     Duplicates,
+    HeldTurn,
+    Occasion,
     OutboxEntry,
     Provenance,
     RecordCounts,
@@ -213,13 +215,16 @@ class SqliteRecordStore:
         """See :class:`RecordStore`."""
         await self._database.write(lambda connection: outbox.forget(connection, numbers))
 
-    @asynccontextmanager
-    async def memory(self, task: str, waiting: Callable[[], None] | None) -> AsyncGenerator[SqliteMemory, None]:
+    def memory(
+        self, task: str, waiting: Callable[[], None] | None, occasion: Occasion | None = None
+    ) -> AbstractAsyncContextManager[SqliteMemory]:
         """See :class:`RecordStore`."""
-        async with AsyncExitStack() as stack:
-            if waiting is not None:
-                await stack.enter_async_context(file_turn(self._database.path, task, waiting))
-            yield SqliteMemory(self._database, task)
+        del occasion  # one daemon uses the file
+        return sqlite_memory(self._database, task, waiting)
+
+    async def turns(self) -> Sequence[HeldTurn]:
+        """See :class:`RecordStore`."""
+        return ()
 
     async def advance(self, spool_id: str, generation: int, *, adopt: bool = False) -> int:
         """See :class:`RecordStore`."""

@@ -1,15 +1,16 @@
 """``GET /api/v1/instances`` and ``GET /api/v1/health``."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 from aiohttp import web
 
 from auditord import __version__
+from auditord.database import turns
 from auditord.errors import StoreUnavailable
 from auditord.health import TaskHealth
 from auditord.spool import LastRun
@@ -17,9 +18,20 @@ from auditord.spool.values import Figures
 from auditord.store import RecordStore
 from auditord.web.answers import JSON, Answer
 from auditord.web.api.inside import Inside
-from auditord.web.api.shapes import HealthReport, Instance, Instances, Part, QuarantineCount, Queue, Run
+from auditord.web.api.status_shapes import (
+    HealthReport,
+    HeldTurn,
+    Instance,
+    Instances,
+    Part,
+    QuarantineCount,
+    Queue,
+    Run,
+)
 from auditord.web.operations import HEALTH_SECONDS
 from auditord_hookspecs.wire import format_time
+
+_Turns: TypeAlias = Mapping[str, turns.HeldTurn]
 
 _WORKS: Final = Part(works=True, error=None)
 
@@ -40,12 +52,12 @@ class StatusDesk:
 
     async def instances(self, _request: web.BaseRequest) -> web.StreamResponse:
         """Every instance."""
-        last = await self.inside.spool.last_runs()
+        last, held = await self.inside.spool.last_runs(), await self._turns()
         known = [
-            _instance(task, () if task.section == "senders" else last.get(task.task, ()), enabled=True)
+            _instance(task, () if task.section == "senders" else last.get(task.task, ()), held, enabled=True)
             for task in self.inside.health.tasks()
         ]
-        others = [_instance(task, (), enabled=False) for task in self.inside.not_enabled]
+        others = [_instance(task, (), held, enabled=False) for task in self.inside.not_enabled]
         return Answer(200, msgspec.json.encode(Instances([*known, *others])), JSON)
 
     async def health(self, _request: web.BaseRequest) -> web.StreamResponse:
@@ -67,6 +79,12 @@ class StatusDesk:
             failing=failing,
         )
         return Answer(200 if durable else 503, msgspec.json.encode(report), JSON)
+
+    async def _turns(self) -> _Turns:
+        try:
+            return {turn.task: turn for turn in await self.store.turns()}
+        except StoreUnavailable:  # health says so
+            return {}
 
     async def _figures(self) -> Figures:
         try:
@@ -93,7 +111,7 @@ async def _try(check: Callable[[], Awaitable[object]]) -> Part:
     return _WORKS
 
 
-def _instance(task: TaskHealth, last: Sequence[LastRun], *, enabled: bool) -> Instance:
+def _instance(task: TaskHealth, last: Sequence[LastRun], held: _Turns, *, enabled: bool) -> Instance:
     return Instance(
         name=task.task,
         kind=task.kind,
@@ -106,7 +124,12 @@ def _instance(task: TaskHealth, last: Sequence[LastRun], *, enabled: bool) -> In
         failures=task.failures,
         last_error=task.last_error,
         last_runs=[_run(run) for run in last],
+        turn=_turn(held[task.task]) if task.section == "plugins" and task.task in held else None,
     )
+
+
+def _turn(turn: turns.HeldTurn) -> HeldTurn:
+    return HeldTurn(turn.host, turn.process, format_time(turn.since), turn.expired)
 
 
 def _run(last: LastRun) -> Run:

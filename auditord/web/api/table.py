@@ -19,8 +19,6 @@ from auditord.web.api.records import RecordsDesk
 from auditord.web.api.shapes import (
     Chosen,
     Discarded,
-    HealthReport,
-    Instances,
     QuarantinedInput,
     QuarantinePage,
     RecordPage,
@@ -29,6 +27,7 @@ from auditord.web.api.shapes import (
     Verdicts,
 )
 from auditord.web.api.status import StatusDesk
+from auditord.web.api.status_shapes import HealthReport, Instances
 from auditord.web.api.sums import SumsDesk
 from auditord_hookspecs import Permission, Record
 

@@ -2,11 +2,13 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from datetime import timedelta
 from typing import Protocol
 
 import anyio
 import pytest
 
+from auditord.database.turns import Occasion
 from auditord.store import RecordStore
 from auditord.testing import EPOCH
 
@@ -104,3 +106,16 @@ async def test_who_waits_may_be_cancelled(two: tuple[RecordStore, RecordStore]) 
             async with two[1].memory("apel", lambda: None):
                 raise AssertionError("two have the turn")
         assert scope.cancelled_caught
+
+
+async def test_runs_on_demand_and_those_of_the_same_daemon_are_never_left_out(
+    two: tuple[RecordStore, RecordStore],
+) -> None:
+    for store, occasion in (
+        (two[0], Occasion("one", within=timedelta(days=1))),
+        (two[0], Occasion("one", within=timedelta(days=1))),
+        (two[1], Occasion("two")),
+    ):
+        async with store.memory("apel", never, occasion) as memory:
+            await memory.note_run(occasion)
+    assert not await two[0].turns()

@@ -18,7 +18,7 @@ from auditord.duplicates import Duplicates
 from auditord.errors import StoreDamaged, StoreMisconfigured, StoreUnavailable
 from auditord.ingest import Ingest
 from auditord.store import Amended, Amendment, Difference, OutboxEntry, Provenance, RecordCounts, Verdict, Version
-from auditord.store.protocol import PluginMemory
+from auditord.store.protocol import HeldTurn, Occasion, PluginMemory
 from auditord.web import serve
 from auditord_hookspecs import (
     AggregateQuery,
@@ -145,7 +145,12 @@ class FakeStore:
     async def forget_outbox(self, numbers: Collection[int]) -> None:
         raise NotImplementedError
 
-    def memory(self, task: str, waiting: Callable[[], None] | None) -> AbstractAsyncContextManager[PluginMemory]:
+    def memory(
+        self, task: str, waiting: Callable[[], None] | None, occasion: Occasion | None = None
+    ) -> AbstractAsyncContextManager[PluginMemory]:
+        raise NotImplementedError
+
+    async def turns(self) -> Sequence[HeldTurn]:
         raise NotImplementedError
 
     async def advance(self, spool_id: str, generation: int, *, adopt: bool = False) -> int:

@@ -1,0 +1,208 @@
+"""Turns of plugins in PostgreSQL: leases with a fencing number, all by the clock of the database.
+
+A holder renews its lease while it runs, and ends its run some seconds before the lease does. Another process takes over
+when the lease has ended, or as soon as the holder's session has: each holder has an advisory lock for its own fencing
+number, so that a session which outlives its host is in nobody's way. Whatever a former holder still writes is refused.
+
+Taking a turn is one statement, so that a host which vanishes in the middle leaves no row locked.
+"""
+
+import os
+import socket
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+from typing import Any, Final, NoReturn
+
+import anyio
+import psycopg
+
+from auditord.database.memory import POLL_SECONDS
+from auditord.database.postgres import Connection
+from auditord.database.postgres.faults import translated
+from auditord.database.postgres.server import ANSWER_WITHIN
+from auditord.database.postgres.sockets import limited
+from auditord.database.turns import HeldTurn, Occasion
+from auditord.errors import RanElsewhere, TurnLost
+from auditord_hookspecs.wire import format_time
+
+LEASE: Final = 20.0
+"""Seconds after which a holder that has been silent is out."""
+
+GIVE_UP: Final = 15.0
+"""Seconds without an answer after which a holder ends its run: before anybody can have taken over."""
+
+RENEWAL: Final = 5.0
+"""Seconds from one renewal to the next."""
+
+SHORTEST: Final = 1.0
+"""Seconds for a renewal that comes late, since something has blocked the process: nobody may have taken over yet."""
+
+_RELEASE_WITHIN: Final = 2.0
+
+_KEY: Final = "hashtextextended('auditord turn ' || task || ' ' || fencing, 0)"
+
+_RECENT: Final = """
+coalesce(last_daemon <> %(daemon)s
+    AND coalesce(last_tick >= %(tick)s::timestamptz, last_run > %(asked)s::timestamptz - %(within)s::interval), false)
+"""
+
+_ASK: Final = "INSERT INTO auditord.turns (task) VALUES (%s) ON CONFLICT (task) DO NOTHING"
+_NOW: Final = "SELECT clock_timestamp()"
+_LAST: Final = f"SELECT last_run FROM auditord.turns WHERE task = %(task)s AND {_RECENT}"  # noqa: S608 no input
+_TAKE: Final = f"""
+UPDATE auditord.turns
+SET fencing = fencing + 1, host = %(host)s, process = %(process)s, since = clock_timestamp(),
+    expires_at = clock_timestamp() + %(lease)s
+WHERE task = %(task)s AND NOT {_RECENT}
+    AND (host IS NULL OR expires_at <= clock_timestamp() OR pg_try_advisory_xact_lock({_KEY}))
+RETURNING fencing, pg_advisory_lock({_KEY})
+"""  # noqa: S608 no input
+_RENEW: Final = """
+UPDATE auditord.turns SET expires_at = clock_timestamp() + %(lease)s
+WHERE task = %(task)s AND fencing = %(fencing)s
+"""
+_NOTE: Final = """
+UPDATE auditord.turns
+SET last_run = since, last_tick = coalesce(%(tick)s, last_tick), last_daemon = %(daemon)s
+WHERE task = %(task)s AND fencing = %(fencing)s
+"""
+_RELEASE: Final = """
+UPDATE auditord.turns SET host = NULL, process = NULL, since = NULL, expires_at = NULL
+WHERE task = %(task)s AND fencing = %(fencing)s
+"""
+_HELD: Final = """
+SELECT task, host, process, since, expires_at <= clock_timestamp() FROM auditord.turns WHERE host IS NOT NULL
+"""
+
+
+class Turn:
+    """A turn that this process has, unless somebody has taken it over.
+
+    Args:
+        connection: in autocommit mode; its session has the lock.
+        task: the plugin.
+        fencing: the number of this holder.
+        where: the database, for messages.
+    """
+
+    def __init__(self, connection: Connection, task: str, fencing: int, where: str) -> None:
+        self.fencing: Final = fencing
+        self._connection = connection
+        self._task = task
+        self._where = where
+
+    async def note_run(self, occasion: Occasion) -> None:
+        """Keep that a run for this occasion went well."""
+        with translated(self._where), limited(self._connection, ANSWER_WITHIN):
+            await self.write(_NOTE, {"tick": occasion.tick, "daemon": occasion.daemon})
+
+    async def write(self, statement: str, values: Mapping[str, object]) -> None:
+        """Run a statement that changes one row if ``%(task)s`` has the fencing number ``%(fencing)s``.
+
+        Raises:
+            TurnLost: it has not.
+        """
+        cursor = await self._connection.execute(
+            statement.encode(), {**values, "task": self._task, "fencing": self.fencing}
+        )
+        if cursor.rowcount != 1:
+            raise TurnLost(await self._loss())
+
+    async def renew(self, taken: float) -> NoReturn:
+        """Renew the lease for ever; raises as soon as somebody else has the turn, or may soon have it.
+
+        Args:
+            taken: when the turn was asked for, on the event loop's clock.
+        """
+        renewed = taken
+        while True:
+            await anyio.sleep_until(renewed + RENEWAL)
+            begun = anyio.current_time()
+            with translated(self._where), limited(self._connection, max(renewed + GIVE_UP - begun, SHORTEST)):
+                await self.write(_RENEW, {"lease": timedelta(seconds=LEASE)})
+            renewed = begun
+
+    async def release(self) -> None:
+        """Let others have the turn; if the connection is gone, its end does that."""
+        with (
+            anyio.CancelScope(shield=True),
+            suppress(psycopg.Error, TurnLost),
+            limited(self._connection, _RELEASE_WITHIN),
+        ):
+            await self.write(_RELEASE, {})
+
+    async def _loss(self) -> str:
+        holder = next((turn for turn in await held(self._connection) if turn.task == self._task), None)
+        who = "somebody else" if holder is None else f"process {holder.process} on {holder.host}"
+        when = "" if holder is None else f" at {format_time(holder.since)}"
+        return (
+            f"{who} took over the turn{when}, since nothing was heard from here for {LEASE:g} s; what this run would "
+            f"still have saved is left out. Look at the network to the database {self._where} and at this host's load."
+        )
+
+
+@asynccontextmanager
+async def taken(
+    connection: Connection, task: str, where: str, waiting: Callable[[], None], occasion: Occasion | None
+) -> AsyncGenerator[Turn, None]:
+    """Hold the turn of a plugin, as :meth:`auditord.store.protocol.RecordStore.memory` says."""
+    began, fencing = await _take(connection, task, waiting, occasion)
+    turn = Turn(connection, task, fencing, where)
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(turn.renew, began)
+            yield turn
+            group.cancel_scope.cancel()
+    finally:
+        await turn.release()
+
+
+async def held(connection: Connection) -> Sequence[HeldTurn]:
+    """The turns that somebody has."""
+    return [HeldTurn(*row) for row in await (await connection.execute(_HELD)).fetchall()]
+
+
+async def _take(
+    connection: Connection, task: str, waiting: Callable[[], None], occasion: Occasion | None
+) -> tuple[float, int]:
+    values = await _values(connection, task, occasion)
+    waits = False
+    while True:
+        began = anyio.current_time()
+        with limited(connection, ANSWER_WITHIN):
+            fencing = await _first(connection, _TAKE, values)
+            if fencing is not None:
+                return began, fencing
+            await _refuse_recent(connection, task, values)
+        if not waits:
+            waiting()
+            waits = True
+        await anyio.sleep(POLL_SECONDS)
+
+
+async def _values(connection: Connection, task: str, occasion: Occasion | None) -> Mapping[str, object]:
+    with limited(connection, ANSWER_WITHIN):
+        await connection.execute(_ASK, (task,))
+        asked = await _first(connection, _NOW, {})
+    return {
+        "task": task,
+        "host": socket.gethostname(),
+        "process": os.getpid(),
+        "lease": timedelta(seconds=LEASE),
+        "asked": asked,
+        "daemon": None if occasion is None else occasion.daemon,
+        "tick": None if occasion is None else occasion.tick,
+        "within": None if occasion is None else occasion.within,
+    }
+
+
+async def _refuse_recent(connection: Connection, task: str, values: Mapping[str, object]) -> None:
+    last = await _first(connection, _LAST, values)
+    if last is not None:
+        raise RanElsewhere(f"{task}: another daemon has run it at {format_time(last)}")
+
+
+async def _first(connection: Connection, statement: str, values: Mapping[str, object]) -> Any:  # Any: of any column
+    row = await (await connection.execute(statement.encode(), values)).fetchone()
+    return None if row is None else row[0]
