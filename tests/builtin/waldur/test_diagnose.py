@@ -1,6 +1,6 @@
 """``auditord waldur diagnose``: one line for each thing that stands between records and right figures."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -193,6 +193,24 @@ def test_the_programs_of_slurm_where_figures_come_from_them(site: Site) -> None:
     assert "FAIL  sacctmgr    knows no cluster west; there are north, south" in site.lines("--source", "sacct")
 
 
+def clusters(*names: str) -> Callable[[Sequence[str]], bytes]:
+    printed = "\n".join(names).encode()
+    return lambda argv: printed if argv[0].endswith("sacctmgr") else programs(argv)
+
+
+def test_one_cluster_is_the_one_that_is_reported(site: Site) -> None:
+    site.context.commands = clusters("north")
+    assert site.lines("--source", "sacct")[-2] == "ok    sacctmgr    knows north"
+
+
+def test_of_many_clusters_the_first_are_named_and_the_others_counted(site: Site) -> None:
+    site.context.commands = clusters("a", "b", "c", "d", "e", "f", "g")
+    line = site.lines("--source", "sacct")[-2]
+    assert line == "note  sacctmgr    knows several clusters: a, b, c, d, e, and 2 more; see slurm.cluster_name"
+    site.context.commands = clusters("a", "b", "c", "d", "e")
+    assert "knows several clusters: a, b, c, d, e; see" in site.lines("--source", "sacct")[-2]
+
+
 def test_programs_that_are_missing(site: Site) -> None:
     def none(argv: Sequence[str]) -> bytes:
         raise CommandFailed(f"no program {argv[0]}")
@@ -206,3 +224,4 @@ def test_programs_that_are_missing(site: Site) -> None:
         "sacctmgr",
         "sacct",
     ]
+    assert "FAIL  sinfo       no program /usr/bin/sinfo" in result.output.splitlines()

@@ -157,6 +157,13 @@ def test_the_token_may_come_from_a_file(site: Site, tmp_path: Path) -> None:
     assert {made.authorization for made in site.waldur.requests} == {f"Token {STAFF_TOKEN}"}
 
 
+def test_an_empty_token_is_refused_before_anything_is_asked(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("\n")
+    result = site.load("--token-file", str(tmp_path / "token"))
+    assert (result.exit_code, site.waldur.requests) == (2, [])
+    assert "Error: the token is empty" in result.output
+
+
 def test_a_month_that_is_denied_does_not_keep_the_others_out(site: Site) -> None:
     site.waldur.fail("GET /api/marketplace-component-user-usages/", Fault(403, body=b"{}"))
     result = site.load()

@@ -137,10 +137,12 @@ def test_the_agents_environment_is_read() -> None:
     assert result.sections["plugins.waldur_example_slurm_offering.interval"] == "5m"
     assert result.sections["plugins.waldur_example_slurm_offering.retry_for"] == "100s"
     assert result.sections["logging.level"] == "error", "the file's, which the agent obeyed"
+    assert "logging.level" not in result.comments
     del document["log_level"]
     result = import_agent(document, environment)
     assert result is not None
     assert result.sections["logging.level"] == "debug"
+    assert result.comments["logging.level"] == "WALDUR_SITE_AGENT_LOG_LEVEL"
 
 
 def test_the_environment_of_import_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
