@@ -85,7 +85,21 @@ def test_nobody_is_told_how_to_log_in(site: Site) -> None:
     problem = Caller(site, None).ask("GET", "/api/v1/records")
     assert problem.headers["Content-Type"] == "application/problem+json"
     assert problem.headers["WWW-Authenticate"] == 'Bearer realm="auditord"'
-    assert "token" in problem.json["remedy"]
+    assert problem.json == {
+        "status": 401,
+        "title": "Unauthorized",
+        "detail": "Nobody who may do this was recognised: send a bearer token or a client certificate.",
+        "remedy": "send Authorization: Bearer <token>, or use a client certificate",
+    }
+
+
+def test_who_lacks_a_role_is_told_so(site: Site) -> None:
+    assert Caller(site, "monitor").ask("GET", "/api/v1/records").json == {
+        "status": 403,
+        "title": "Forbidden",
+        "detail": "Insufficient permissions",
+        "remedy": "ask whoever runs this server for a role; there may also be nothing at this path",
+    }
 
 
 @pytest.mark.parametrize(
