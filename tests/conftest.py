@@ -1,5 +1,7 @@
 """What every test shares."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -8,6 +10,19 @@ pytest_plugins = ["tests.postgres_server", "tests.slurm_jobs", "tests.slurm_note
 # A slow machine is no fault of what is tested.
 settings.register_profile("auditord", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("auditord")
+
+SLOW = ("acceptance/", "benchmark/")
+"""Folders of the second leg: real processes that are started and killed, and measurements in small."""
+QUICK = ("test_broken_hooks", "test_command_line", "test_commands", "test_daemon", "test_postgres", "test_third_party")
+"""Of those, what is worth its time in the first leg as well: each part of the real process once."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is slow by where it is."""
+    for item in items:
+        name = item.path.relative_to(Path(__file__).parent).as_posix()
+        if name.startswith(SLOW) and item.path.stem not in QUICK and not item.get_closest_marker("benchmark"):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture
