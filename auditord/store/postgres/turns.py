@@ -23,7 +23,7 @@ from auditord.database.postgres.faults import translated
 from auditord.database.postgres.server import ANSWER_WITHIN
 from auditord.database.postgres.sockets import limited
 from auditord.database.turns import HeldTurn, Occasion
-from auditord.errors import RanElsewhere, TurnLost
+from auditord.errors import RanElsewhere, StoreUnavailable, TurnLost
 from auditord_hookspecs.wire import format_time
 
 LEASE: Final = 20.0
@@ -119,9 +119,17 @@ class Turn:
         while True:
             await anyio.sleep_until(renewed + RENEWAL)
             begun = anyio.current_time()
-            with translated(self._where), limited(self._connection, max(renewed + GIVE_UP - begun, SHORTEST)):
-                await self.write(_RENEW, {"lease": timedelta(seconds=LEASE)})
+            try:
+                await self._renew_within(max(renewed + GIVE_UP - begun, SHORTEST))
+            except StoreUnavailable as error:
+                raise StoreUnavailable(
+                    f"the run is ended and its turn given up, since another daemon may take over: {error}"
+                ) from error
             renewed = begun
+
+    async def _renew_within(self, seconds: float) -> None:
+        with translated(self._where), limited(self._connection, seconds):
+            await self.write(_RENEW, {"lease": timedelta(seconds=LEASE)})
 
     async def release(self) -> None:
         """Let others have the turn; if the connection is gone, its end does that."""

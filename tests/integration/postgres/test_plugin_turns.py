@@ -104,7 +104,9 @@ async def takeover_from_a_silent_holder(url: str) -> None:
                 ended.set()
 
     async def fail(store: RecordStore) -> None:
-        with pytest.raises(StoreUnavailable):
+        with pytest.raises(
+            StoreUnavailable, match="its turn given up, since another daemon may take over: The database"
+        ):
             await work(store)
 
     async with (
