@@ -18,6 +18,8 @@ _BOOLEANS = {"true": True, "True": True, "TRUE": True, "false": False, "False": 
 _INTEGER = re.compile(r"[-+]?[0-9]+", re.ASCII)
 _OCTAL_OR_HEX = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+", re.ASCII)
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", re.ASCII)
+_MOST_VALUES = 100_000
+"""Of a file; anchors within anchors make billions of a few lines."""
 _PLAIN = "plain"
 _TAGS = frozenset({_PLAIN, "tag:yaml.org,2002:str", "tag:yaml.org,2002:seq", "tag:yaml.org,2002:map"})
 
@@ -92,9 +94,17 @@ class _Reader:
         self.faults: list[str] = []
         self._name = name
         self._open: list[yaml.Node] = []
+        self._values = 0
 
     def value(self, node: yaml.Node, path: Path) -> Any:  # Any: what YAML holds
-        """The value of a node; its origin is kept unless that of its key is there already."""
+        """The value of a node; its origin is kept unless that of its key is there already.
+
+        Raises:
+            ConfigurationError: there are too many.
+        """
+        self._values += 1
+        if self._values > _MOST_VALUES:
+            raise ConfigurationError(f"{self._origin(node)}: more than {_MOST_VALUES:,} values: use anchors less often")
         self.origins.setdefault(path, self._origin(node))
         if any(node is enclosing for enclosing in self._open):
             return self._fault(node, "an anchor refers to what encloses it")

@@ -57,6 +57,12 @@ def test_every_value_knows_its_line() -> None:
     assert document.origin(("d", "e", "missing")) == Origin("a.yml", 6)
 
 
+def test_anchors_cannot_multiply_a_small_file_into_a_large_one() -> None:
+    lines = [f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]" for level in range(1, 10)]
+    with pytest.raises(ConfigurationError, match=r"^a\.yml:\d+: more than 100,000 values: use anchors less often$"):
+        parse("\n".join(["a0: &a0 [x]", *lines]), "a.yml")
+
+
 def test_an_anchor_may_be_used_twice() -> None:
     assert parse("a: &x {b: 1}\nc: *x\n", "a.yml").values == {"a": {"b": 1}, "c": {"b": 1}}
 
