@@ -110,9 +110,14 @@ def _date_line(seconds: int) -> bytes:
     return f"Date: {formatdate(seconds, usegmt=True)}\r\n".encode()
 
 
+def sendable(text: str) -> str:
+    """The text without lone surrogates, which a client may have sent and no JSON can carry."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def json_error(status: int, text: str) -> Answer:
     """``{"error": "…"}``, as the routes that read answer."""
-    return Answer(status, msgspec.json.encode({"error": text}), JSON)
+    return Answer(status, msgspec.json.encode({"error": sendable(text)}), JSON)
 
 
 def plain_text(status: int, text: str) -> Answer:

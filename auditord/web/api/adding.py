@@ -17,9 +17,9 @@ from auditord.ingest import Forbidden, Ingest, Outcome
 from auditord.store import Provenance
 from auditord.store import Verdict as StoreVerdict
 from auditord.web.access import principal_name, principal_of
-from auditord.web.answers import JSON, Answer
+from auditord.web.answers import JSON, Answer, sendable
 from auditord.web.api.listing import NDJSON
-from auditord.web.api.problems import Refused, sendable
+from auditord.web.api.problems import Refused
 from auditord.web.api.shapes import Verdict
 from auditord.web.api.verdicts import VerdictList, read_wanted
 from auditord.web.bodies import BodyTooLarge, UnreadableBody, is_json, read_pieces

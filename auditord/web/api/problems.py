@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from auditord.web.answers import Answer
+from auditord.web.answers import Answer, sendable
 from auditord.web.api.shapes import Verdicts
 from auditord.web.dispatch import refuse_bare
 from auditord_hookspecs import AuditordError
@@ -68,11 +68,6 @@ class Refused(AuditordError):
         """What is sent."""
         body = msgspec.json.encode(self.problem)
         return Answer(self.problem.status, body, PROBLEM, allow=self._allow, challenge=self._challenge)
-
-
-def sendable(text: str) -> str:
-    """The text without lone surrogates, which a client may have sent and no JSON can carry."""
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def refuse(path: str, methods: Collection[str]) -> Answer:
