@@ -352,6 +352,7 @@ async def test_the_last_run_remembers_the_last_success(spool: Spool) -> None:
     await spool.record_run(good)
     last = (await spool.last_runs())["slurm"][0]
     assert (last.error, last.failures, last.records, last.skipped) == (None, 0, 5, {"never started": 2})
+    assert (last.started, last.duration) == (NOON, 2 * SECOND)
 
 
 async def test_the_last_runs_of_each_instance_are_kept(spool: Spool) -> None:
@@ -360,6 +361,39 @@ async def test_the_last_runs_of_each_instance_are_kept(spool: Spool) -> None:
     await spool.record_run(RunReport("pages", "pages", NOON, SECOND, records=7))
     found = {task: [run.records for run in runs] for task, runs in (await spool.last_runs()).items()}
     assert found == {"pages": [7], "slurm": list(range(24, 4, -1))}
+
+
+async def test_a_transform_acts_on_what_is_released_unless_it_has_before(tmp_path: Path, clock: Clock) -> None:
+    def veiled(given: Record) -> Record:
+        return msgspec.structs.replace(given, meta={"veiled": ("yes",)})
+
+    async with Spool.opened(tmp_path, clock, transform=veiled) as spool:
+        jobs = [Quarantined(str(number), {}, "odd") for number in range(2)]
+        await spool.enqueue("slurm", Batch(quarantined=jobs), ["local"])
+        for entry, transformed in zip(await spool.quarantine_list(), (False, True), strict=True):
+            name = "again" if transformed else "first"
+            entries = [Insert(record(name)), Replace(record(f"{name}-replaced"))]
+            await spool.quarantine_release(entry.quarantine_id, entries, ["local"], transformed=transformed)
+        released = [one.entry for one in await spool.claim("local", 10)]
+        assert [entry.record.meta for entry in released if not isinstance(entry, Close)] == [
+            {"veiled": ("yes",)},
+            {"veiled": ("yes",)},
+            None,
+            None,
+        ]
+
+
+async def test_quarantine_is_listed_in_pages_of_a_thousand(spool: Spool) -> None:
+    jobs = [Quarantined(str(number), {}, "odd") for number in range(1_002)]
+    await spool.enqueue("slurm", Batch(quarantined=jobs), ["local"])
+    page = await spool.quarantine_list()
+    rest = await spool.quarantine_list(after=page[-1].quarantine_id)
+    assert [(len(each), each[0].source_id) for each in (page, rest)] == [(1_000, "0"), (2, "1000")]
+
+
+async def test_a_spool_beside_the_daemons_makes_a_folder_closed_to_others(tmp_path: Path, clock: Clock) -> None:
+    async with Spool.opened_beside(tmp_path / "new" / "state", clock) as spool:
+        assert spool.state_dir.stat().st_mode & 0o777 == 0o750
 
 
 async def test_refused_bodies_are_bounded_in_number(tmp_path: Path, clock: Clock) -> None:
