@@ -189,6 +189,15 @@ async def test_components_and_names_without_counterpart_are_told_of(
     assert value(metrics.AMOUNT, "test", "cpu", 1) == 0
 
 
+async def test_december_is_one_month_ago_in_january(waldur: FakeWaldur) -> None:
+    waldur.now = datetime(2026, 1, 15, 12, tzinfo=UTC)
+    december, january = (job(number, start=waldur.now - days * 24 * HOUR) for number, days in ((1, 20), (2, 1)))
+    context = context_of(december, january, moment=waldur.now, instance="january")
+    await report_usage(settings(waldur), context)
+    assert waldur.totals("2025-12") == {("acct1", "cpu"): "0.60"}
+    assert value(metrics.AMOUNT, "january", "cpu", 1) == 0.6
+
+
 async def test_prefixes_leave_resources_alone(waldur: FakeWaldur) -> None:
     waldur.resources = {"one": ("hpc_1", "OK"), "other": ("other", "OK"), "nameless": ("", "OK")}
     await report_usage(settings(waldur, account_prefixes=["HPC_"]), context_of(job(1, account="hpc_1")))
