@@ -40,8 +40,8 @@ SETTINGS: Final[Mapping[str, object]] = {
     "pytest_add_cli_args": PYTEST,
     # Workers that are forked from a process that has run the tests would begin with its metrics and caches.
     "process_isolation": "forkserver",
-    "timeout_constant": 20.0,
-    "timeout_multiplier": 4.0,
+    "timeout_constant": 10.0,
+    "timeout_multiplier": 3.0,
     "track_dependencies": False,
     "use_git_change_detection": False,
 }
