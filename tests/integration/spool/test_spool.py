@@ -372,7 +372,7 @@ async def test_a_transform_acts_on_what_is_released_unless_it_has_before(tmp_pat
         await spool.enqueue("slurm", Batch(quarantined=jobs), ["local"])
         for entry, transformed in zip(await spool.quarantine_list(), (False, True), strict=True):
             name = "again" if transformed else "first"
-            entries = [Insert(record(name)), Replace(record(f"{name}-replaced"))]
+            entries: list[Entry] = [Insert(record(name)), Replace(record(f"{name}-replaced"))]
             await spool.quarantine_release(entry.quarantine_id, entries, ["local"], transformed=transformed)
         released = [one.entry for one in await spool.claim("local", 10)]
         assert [entry.record.meta for entry in released if not isinstance(entry, Close)] == [
