@@ -92,6 +92,9 @@ class DaemonClient:
     @asynccontextmanager
     async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Record], None]:
         """The matching records; an answer that is cut raises."""
+        if query.limit == 0:  # a page of nothing is no question to the API
+            yield _nothing()
+            return
         path = f"/api/v1/records?format=ndjson&{encode_for_api(query)}"
         with _reached():
             async with self._session.get(URL(path, encoded=True)) as answer:
@@ -267,6 +270,11 @@ def _decoded(text: bytes, shape: type[T]) -> T:
 async def _records(answer: aiohttp.ClientResponse) -> AsyncGenerator[Record, None]:
     async for line in _lines(answer):
         yield decode_record(line)
+
+
+async def _nothing() -> AsyncIterator[Record]:
+    for each in ():
+        yield each
 
 
 async def _lines(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:

@@ -74,7 +74,7 @@ def test_everything_is_carried_over(imported: Import) -> None:
     assert (config.source.url, config.source.timeout) == ("https://auditor.example:8443", timedelta(minutes=1))
     assert str(config.source.tls.certificate) == "/cert.pem"
     for remark in (
-        "prometheus.addr: the gauges are at /metrics",
+        "prometheus.addr, prometheus.port: the gauges are at /metrics",
         "multiplies the components",
         "AUDITOR left it as it st",
     ):
