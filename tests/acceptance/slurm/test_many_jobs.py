@@ -33,7 +33,7 @@ def idle_peak(path: Path) -> int:
 
 
 @pytest.mark.timeout(2_400)
-@pytest.mark.parametrize("jobs", [10_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("jobs", [10_000, pytest.param(1_000_000, marks=pytest.mark.benchmark)])
 def test_memory_does_not_grow_with_the_jobs_of_a_slice(tmp_path: Path, jobs: int) -> None:
     first = datetime.now(UTC).replace(microsecond=0) - SPAN - timedelta(hours=1)
     sacct = [sys.executable, "-S", str(SACCT), str(jobs), f"{first.timestamp():.0f}", f"{SPAN.total_seconds():.0f}"]
