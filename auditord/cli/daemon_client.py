@@ -273,8 +273,9 @@ async def _records(answer: aiohttp.ClientResponse) -> AsyncGenerator[Record, Non
 
 
 async def _nothing() -> AsyncIterator[Record]:
-    for each in ():
-        yield each
+    records: Sequence[Record] = ()
+    for record in records:
+        yield record
 
 
 async def _lines(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:

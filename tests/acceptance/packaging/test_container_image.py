@@ -6,7 +6,6 @@ import shutil
 import socket
 import subprocess
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Generator, Sequence
 from pathlib import Path
