@@ -131,6 +131,15 @@ def test_no_records_at_all(site: Site) -> None:
     assert "FAIL  records     of no job that has ended, or not of each of here, there" in site.lines()
 
 
+def test_a_job_that_began_a_while_ago_and_runs_on_is_up_to_date(site: Site) -> None:
+    begun = NOW - timedelta(hours=1)
+    site.context.stored = [
+        make_record("old", start=NOW - timedelta(days=60), account="acct1", site_id="here"),
+        make_record("open", start=begun, runtime=None, account="acct1", site_id="here"),
+    ]
+    assert "ok    records     are up to date" in site.lines()
+
+
 def test_records_that_do_not_come_in(site: Site) -> None:
     site.context.moment = NOW + timedelta(days=2)
     assert any(line.startswith("FAIL  records     not up to date: no record began") for line in site.lines())
