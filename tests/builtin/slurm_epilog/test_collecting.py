@@ -287,7 +287,8 @@ async def test_a_job_that_nobody_knows_is_quarantined_when_patience_ends(epilog:
     at.moment = END + timedelta(hours=1)
     assert await run(config(epilog, patience="1h"), at) == []
     [job] = at.kept[-1].quarantined
-    assert "neither scontrol nor sacct knows job 251" in job.reason
+    assert job.source_id.startswith("note/251.")
+    assert job.reason.startswith("neither scontrol nor sacct knows job 251, which ended at ")
     assert job.raw["hints"]["SLURM_JOB_NAME"] == "x"
     assert epilog.left() == []
     assert SLURM_EPILOG.convert
@@ -351,6 +352,7 @@ async def test_poison_is_quarantined_alone_with_its_content(epilog: Epilog) -> N
     assert len(await run(config(epilog), at)) == 1
     quarantined = [job for batch in at.kept for job in batch.quarantined]
     assert sorted(job.raw["content"][-9:] for job in quarantined)[1] == "\0rubbish".rjust(9, "\ufffd")
+    assert {job.source_id for job in quarantined} == {f"note/{job.raw['note']}" for job in quarantined}
     assert epilog.left() == ["README"]
 
 

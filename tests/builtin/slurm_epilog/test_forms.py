@@ -11,8 +11,10 @@ import pytest
 
 from auditord.testing import FakeCollectorContext
 from auditord_builtin.slurm import SLURM_EPILOG
+from auditord_builtin.slurm.epilog.controller import forms
 from auditord_builtin.slurm.epilog.json_jobs import parse_json
-from auditord_builtin.slurm.epilog.squeue import parse_squeue
+from auditord_builtin.slurm.epilog.notes import Note
+from auditord_builtin.slurm.epilog.squeue import format_option, parse_squeue
 from auditord_hookspecs import CommandFailed
 from tests.builtin.slurm_epilog.test_collecting import Epilog, config, epilog, run
 
@@ -59,6 +61,13 @@ def test_of_a_resized_job_slurmctld_does_not_know_enough() -> None:
     document = json.loads(JSON)
     document["jobs"][0]["resize_time"] = 1795339310
     assert parse_json(json.dumps(document), str(document["jobs"][0]["job_id"])) is None
+
+
+def test_squeue_is_asked_for_one_job_in_any_state_without_a_headline(epilog: Epilog) -> None:
+    _, squeue, _ = forms(config(epilog))
+    program, *options, columns = squeue.argv(Note("251.1.job", "251", FORGED_END))
+    assert (program, options) == ("squeue", ["--noheader", "--states=all", "--jobs=251"])
+    assert columns == format_option()
 
 
 def test_run_time_leaves_out_a_suspension() -> None:

@@ -1,5 +1,7 @@
 from typing import Any
 
+import pytest
+
 from auditord_builtin.slurm import SlurmEpilogConfig
 from auditord_builtin.slurm.epilog.importing import import_config
 from auditord_hookspecs import ImportedConfig
@@ -50,6 +52,13 @@ def test_it_is_understood_with_auditors_ids() -> None:
     assert set(found.dropped) == {"addr", "port", "tls_config"}
     assert "of all nodes" in found.comments["collectors.slurm_epilog.components"]
     assert "parentheses" in found.comments["collectors.slurm_epilog.components"]
+
+
+@pytest.mark.parametrize(("key", "remarked"), [("UserId", True), ("GroupId", True), ("Partition", False)])
+def test_only_names_of_users_and_groups_are_remarked_on(key: str, remarked: bool) -> None:  # noqa: FBT001 a column
+    rule = {"name": "Cores", "key": "NumCPUs", "only_if": {"key": key, "matches": "x"}}
+    comment = imported(components=[rule]).comments["collectors.slurm_epilog.components"]
+    assert ("the name alone is compared" in comment) is remarked
 
 
 def test_auditors_default_is_cores_alone() -> None:
