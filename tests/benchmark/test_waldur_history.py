@@ -60,7 +60,8 @@ class Size:
         """One for the totals of each resource, one for each component's users; lists in pages of 300."""
         pages = -(-self.accounts * 2 // 300)
         reading = 1 + 1 + pages  # the totals and users before, the totals afterwards
-        return reading + 1 + self.accounts + self.accounts * 2  # with a look at whether the month is believed
+        # With a look at whether the month is believed, and one at what the present month has, in its place.
+        return reading + 2 + self.accounts + self.accounts * 2
 
 
 class TimedRecords(StoredRecords):

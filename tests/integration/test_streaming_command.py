@@ -61,7 +61,7 @@ async def test_a_reader_that_takes_its_time_makes_the_child_wait() -> None:
             size, largest = size + len(piece), max(largest, len(piece))
             await anyio.lowlevel.checkpoint()
     assert size == 2**30
-    assert largest < 4 * MEBIBYTE
+    assert largest < 8 * MEBIBYTE  # uvloop goes on reading for a while after it is told to pause
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before < 64 * MEBIBYTE
 
 

@@ -21,6 +21,7 @@ BIN = Path(sys.executable).parent
     ],
     ids=lambda command: " ".join(command[:2]),
 )
+@pytest.mark.timeout(1_200)
 def test_the_tree_is_clean(command: list[str]) -> None:
     program, *arguments = command
     done = subprocess.run([BIN / program, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)

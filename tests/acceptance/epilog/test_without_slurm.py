@@ -93,7 +93,9 @@ def test_killed_at_any_moment_every_line_of_every_file_counts_once(tmp_path: Pat
         wait_until(site.delivered, site.last_words)
         counted = Counter(record["record_id"] for record in site.served())
     assert counted == Counter({f"{number}-{line}": 1 for number in range(5) for line in range(lines)})
-    assert [path.read_text() for path in sorted((folder / "quarantine").glob("*.ndjson"))] == ["poison\n"] * 5
+    assert [path.read_text() for path in sorted((site.state / "instances/it/quarantine").glob("*.ndjson"))] == [
+        "poison\n"
+    ] * 5
     assert len(site.rows("SELECT 1 FROM quarantine")) == 5
 
 
@@ -106,6 +108,6 @@ def test_a_dry_run_and_a_single_run_of_files(tmp_path: Path) -> None:
     assert (dry.returncode, json.loads(dry.stdout)["record_id"]) == (0, "a")
     assert (folder / "a.ndjson").exists()
     assert site.command("collect", "it", "--once").returncode == 0
-    assert (folder / "done/a.ndjson").exists()
+    assert (site.state / "instances/it/done/a.ndjson").exists()
     listed = json.loads(site.command("quarantine", "list", "--output", "json").stdout)
     assert [entry["source_id"] for entry in listed] == ["a.ndjson:2"]

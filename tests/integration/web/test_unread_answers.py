@@ -117,12 +117,13 @@ async def test_who_does_not_read_is_cut_off_in_the_end() -> None:
 
 async def test_who_reads_slowly_is_not() -> None:
     site = Site()
-    async with serving(site, stall=SHORT), asyncio.timeout(120):
+    stall = timedelta(seconds=5)  # long enough for a machine that is busy, shorter than all of the pauses
+    async with serving(site, stall=stall), asyncio.timeout(120):
         reader, writer = await asyncio.open_connection(sock=connected(site))
         writer.write(GET * 8)
         for _ in range(8 * 4):
             await reader.readexactly(len(BODY) // 4)
-            await asyncio.sleep(SHORT.total_seconds() / 20)
+            await asyncio.sleep(stall.total_seconds() / 20)
         assert not site.stalled
         writer.close()
 
