@@ -2,6 +2,7 @@
 
 import platform
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -12,7 +13,6 @@ from typing import Any
 import click
 
 from auditord import __version__
-from auditord_hookspecs.terminal import say
 
 _CONFIG = "auditord.config"
 _BROUGHT = "auditord.brought"
@@ -132,10 +132,10 @@ def print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None: 
     """Print the versions of auditord, Python and everything that auditord requires, and exit."""
     if not value:
         return
-    say(f"auditord {__version__}")
-    say(f"Python {platform.python_version()}")
+    sys.stdout.write(f"auditord {__version__}\n")
+    sys.stdout.write(f"Python {platform.python_version()}\n")
     for name in _requirements():
-        say(f"{name} {version(name)}")
+        sys.stdout.write(f"{name} {version(name)}\n")
     ctx.exit()
 
 
