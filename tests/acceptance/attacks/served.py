@@ -74,7 +74,7 @@ class Daemon:
             process.wait()
 
     def _port(self) -> int:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + 180
         while (found := re.search(r"is ready: http://127.0.0.1:(\d+)", self.text())) is None:
             assert time.monotonic() < deadline, self.text()
             time.sleep(0.05)
