@@ -96,7 +96,7 @@ def make_loop(spool: Spool, destination: Destination, heard: Heard, batch_size: 
 
 
 async def wait_until(condition: Callable[[], bool]) -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         while not condition():  # noqa: ASYNC110 the loop under test has no event for it
             await anyio.sleep(0.005)
 
