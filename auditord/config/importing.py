@@ -66,7 +66,7 @@ def _import_file(file: Path, kinds: InstalledKinds) -> ImportedConfig:
 
 
 def _importers(kinds: InstalledKinds) -> Iterator[tuple[str, Importer]]:
-    """What can be imported, each with the name of the program whose files they are."""
+    """Importable files, each with the name of the program whose files they are."""
     for collector in kinds.collectors.values():
         if collector.import_config is not None:
             yield _AUDITOR, collector.import_config

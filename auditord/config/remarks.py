@@ -1,4 +1,4 @@
-"""What an operator should know of a configuration that is valid but hardly meant, as the kinds say."""
+"""Remarks of the kinds on a configuration that is valid but hardly meant."""
 
 from auditord.config.kinds import InstalledKinds
 from auditord.config.model import Configuration, kind_of

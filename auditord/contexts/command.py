@@ -123,7 +123,7 @@ class Child(asyncio.SubprocessProtocol):
         self.over.set()
 
     def is_too_much(self) -> bool:
-        """Whether it has printed more than it may."""
+        """True once it has printed more than it may."""
         return len(self.stdout) > self.max_output
 
     async def finished(self) -> None:

@@ -105,11 +105,11 @@ class StreamedChild(Child):
         self._news.set()
 
     def is_too_much(self) -> bool:
-        """Whether it has printed more than it may."""
+        """True once it has printed more than it may."""
         return self._taken + len(self.stdout) > self.max_output
 
     async def next_piece(self) -> bytes:
-        """What has arrived since the last time; nothing when the child has exited and all that it printed was taken.
+        """Output since the last time; nothing when the child has exited and all that it printed was taken.
 
         Raises:
             CommandFailed: it printed too much.

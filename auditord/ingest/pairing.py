@@ -20,7 +20,7 @@ _REMEDY: Final = (
 )
 
 
-class GenerationKeeper(Protocol):
+class GenerationRecord(Protocol):
     """The spool, as far as it has a generation."""
 
     async def generation(self) -> Generation:
@@ -39,7 +39,7 @@ class GenerationKeeper(Protocol):
 class Pairing:
     """A store and a spool that must know each other."""
 
-    def __init__(self, store: RecordStore, spool: GenerationKeeper) -> None:
+    def __init__(self, store: RecordStore, spool: GenerationRecord) -> None:
         self._store = store
         self._spool = spool
         self._lock = anyio.Lock()

@@ -63,7 +63,7 @@ def next_release(folder: Path, package: Path) -> Path:
     asked = subprocess.run(["rpm", "-qp", "--requires", package], capture_output=True, text=True, check=True).stdout
     python = next(line for line in asked.splitlines() if "/bin/python" in line)
     defines = {"_topdir": f"{folder}/work", "version": version, "package_release": "2", "python": python}
-    defines["cyclonedx"] = f"{folder}/work/tools/bin/cyclonedx-py"
+    defines["cyclonedx"] = str(folder / "work" / "tools/bin/cyclonedx-py")
     buildroot = next((folder / "work/BUILDROOT").iterdir())
     command = ["rpmbuild", "-bb", "--quiet", "--short-circuit", "--noclean", f"--buildroot={buildroot}"]
     options = [word for key, value in defines.items() for word in ("--define", f"{key} {value}")]
