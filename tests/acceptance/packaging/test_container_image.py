@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import pytest
 
+from tests.json_objects import objects
+
 ROOT: Final = Path(__file__).parents[3]
 BASE: Final = "localhost/auditord-test-base"
 CERTIFICATES: Final = "/etc/ssl/certs"
@@ -94,9 +96,8 @@ class Container:
         raise AssertionError(podman("logs", self.name, check=False).stderr)
 
     def records(self) -> Sequence[Any]:
-        """What ``GET /records`` streams, an object per line."""
         with urllib.request.urlopen(f"{self.url}/records", timeout=10) as answer:  # noqa: S310 a URL of ours
-            return [json.loads(line) for line in answer]
+            return objects(answer.read())
 
     def post(self, record: Any) -> None:
         headers = {"Content-Type": "application/json"}

@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from tests.slurm_jobs import missing_slurm
+from tests.slurm_jobs import CLUSTER, missing_slurm
 
 ROOT: Final = Path(__file__).parents[3]
 KERNEL: Final = tuple(int(part) for part in platform.release().split("-")[0].split(".")[:2])
@@ -41,7 +41,7 @@ def boxed(*words: str) -> subprocess.CompletedProcess[str]:
         ),
         (("scontrol", "show", "config"), "ClusterName"),
         (("scontrol", "show", "partition", "short"), "PartitionName=short"),
-        (("sacctmgr", "--noheader", "show", "cluster"), "testclust"),
+        (("sacctmgr", "--noheader", "show", "cluster"), CLUSTER[:10]),
     ],
 )
 def test_slurms_programs_work(words: tuple[str, ...], expected: str) -> None:

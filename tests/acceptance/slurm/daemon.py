@@ -8,11 +8,12 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from tests.json_objects import objects
 from tests.slurm_accounting import META
 
 PROGRAM: Final = Path(sys.executable).with_name("auditord")
@@ -89,7 +90,7 @@ class Site:
 
     def served(self) -> list[Any]:  # Any: JSON
         """All records, from ``GET /records``."""
-        return list(objects(self.fetch("/records")))
+        return objects(self.fetch("/records"))
 
     def metric(self, name: str, **labels: str) -> float | None:
         """A figure of ``/metrics``; None if it is not there."""
@@ -132,14 +133,6 @@ class Site:
         wait_until(lambda: re.search(r"\d+ records.* in [0-9.]+ s", self.text()), self.last_words)
         assert "run failed" not in self.text(), self.last_words()
         wait_until(self.delivered, self.last_words)
-
-
-def objects(body: str) -> Iterator[Any]:  # Any: JSON
-    """The JSON objects of a text that holds nothing between them."""
-    position = 0
-    while position < len(body):
-        found, position = json.JSONDecoder().raw_decode(body, position)
-        yield found
 
 
 def wait_until(condition: Callable[[], object], say: Callable[[], str] = str, seconds: float = PATIENCE) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.slurm.daemon import Site, objects, wait_until
+from tests.acceptance.slurm.daemon import Site, wait_until
+from tests.json_objects import objects
 from tests.slurm_accounting import Plain, base_id, expected_records, never_started, own, sacct
 from tests.slurm_jobs import SlurmJobs, run_slurm, submit
 
@@ -60,7 +61,7 @@ def test_collecting_again_adds_and_changes_nothing(slurm_jobs: SlurmJobs, tmp_pa
     with site.daemon():
         site.wait_for_run()
         before = site.fetch("/records")
-        assert len(list(objects(before))) == count
+        assert len(objects(before)) == count
         once = site.command("collect", "slurm", "--once")
         assert (once.returncode, once.stderr.split(" (")[0]) == (0, "slurm: 0 records; 0 quarantined")
         again = site.command("collect", "slurm", *period(slurm_jobs))

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from auditord.duplicates import Duplicates
+from tests.json_objects import objects
 
 SERVER = Path(__file__).with_name("server_process.py")
 
@@ -57,15 +57,6 @@ class Server:
         answer = self.ask("GET", f"/records?{query}")
         assert answer.status == 200, answer.body
         return [found["record_id"] for found in objects(answer.body)]
-
-
-def objects(body: bytes) -> list[dict[str, Any]]:  # Any: a parsed record
-    """The objects that stand one behind the other."""
-    decoder, text, found, position = json.JSONDecoder(), body.decode(), list[dict[str, Any]](), 0
-    while position < len(text):
-        item, position = decoder.raw_decode(text, position)
-        found.append(item)
-    return found
 
 
 def record(record_id: str, **members: object) -> dict[str, object]:
