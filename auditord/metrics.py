@@ -1,4 +1,4 @@
-"""The host's own figures for ``/metrics``; those of runs are a hook module's (``run_metrics``).
+"""The host's own metrics for ``/metrics``; those of runs are a hook module's (``run_metrics``).
 
 Every daemon has a registry of its own, so that two of them in one process do not mix.
 """
@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 _TASK: Final = ("task", "kind")
 
 
-class TaskFigures:
+class TaskMetrics:
     """What is counted beside the runs themselves, by instance.
 
     Args:
@@ -53,7 +53,7 @@ _COUNT_OF_RECORDS: Final = re.compile(rb"^(num_records_database\w*(?:\{.*\})?) (
 
 
 def exposition(registry: CollectorRegistry) -> bytes:
-    """The figures of a registry in Prometheus' text format.
+    """The metrics of a registry in Prometheus' text format.
 
     AUDITOR's gauges are written as AUDITOR writes them, ``4`` and not ``4.0`` or ``1e+06``: its users compare text.
     """
@@ -64,7 +64,7 @@ def _as_whole_number(sample: re.Match[bytes]) -> bytes:
     return b"%s %d" % (sample[1], float(sample[2]))
 
 
-class DatabaseFigures(Collector):
+class DatabaseMetrics(Collector):
     """AUDITOR's gauges about the records, and ours, as of the last look: reading them asks no database.
 
     Args:

@@ -18,10 +18,10 @@ from auditord.config.store_url import is_postgresql
 from auditord.errors import HookError, plain_errors
 from auditord.health import TaskHealth
 from auditord.hooks import Hooks
-from auditord.house import RANDOM, House, enabled, opened, sending
-from auditord.metrics import DatabaseFigures
+from auditord.metrics import DatabaseMetrics
+from auditord.runtime import RANDOM, Runtime, enabled, opened, sending
 from auditord.spool import own
-from auditord.spool.exposition import SpoolFigures
+from auditord.spool.exposition import SpoolMetrics
 from auditord.systemd import Notifier
 from auditord.tasks.backoff import Backoff
 from auditord.tasks.instances import Surroundings, collector, jitter, plugin, when
@@ -70,28 +70,30 @@ async def run(
     with plain_errors(), own(configuration.state_dir):
         async with AsyncExitStack() as stack:
             with notifier.starting():
-                house = await stack.enter_async_context(opened(configuration, hooks, now))
-            stack.enter_context(watched_process(hooks.modules, house.health.running))
-            await _live(house, ready, stop, notifier)
+                runtime = await stack.enter_async_context(opened(configuration, hooks, now))
+            stack.enter_context(watched_process(hooks.modules, runtime.health.running))
+            await _live(runtime, ready, stop, notifier)
 
 
-async def _live(house: House, ready: Callable[[Sequence[str]], None], stop: anyio.Event, notifier: Notifier) -> None:
-    _register_hook_metrics(house)
-    async with sending(house) as grace, anyio.create_task_group() as working:
-        actions = await _start_work(house, working)
-        await _observe(house, working, notifier)
+async def _live(
+    runtime: Runtime, ready: Callable[[Sequence[str]], None], stop: anyio.Event, notifier: Notifier
+) -> None:
+    _register_hook_metrics(runtime)
+    async with sending(runtime) as grace, anyio.create_task_group() as working:
+        actions = await _start_work(runtime, working)
+        await _observe(runtime, working, notifier)
         async with (
-            opened_gate(house.configuration, house.hooks, house.now) as gate,
-            _serving(house, actions, gate) as urls,
-            house.clock.running(),
+            opened_gate(runtime.configuration, runtime.hooks, runtime.now) as gate,
+            _serving(runtime, actions, gate) as urls,
+            runtime.clock.running(),
         ):
             _announce(urls, ready, notifier)
             await stop.wait()
-            patience = house.configuration.shutdown.grace
+            patience = runtime.configuration.shutdown.grace
             grace.ends = anyio.current_time() + patience.total_seconds()
             notifier.stopping(patience)
         working.cancel_scope.cancel()
-    await _say_what_is_left(house)
+    await _say_what_is_left(runtime)
 
 
 @asynccontextmanager
@@ -107,10 +109,10 @@ async def acting(
         AuditordError: as :func:`run`.
     """
     with plain_errors(), own(configuration.state_dir):
-        async with opened(configuration, hooks, now) as house, sending(house):
+        async with opened(configuration, hooks, now) as runtime, sending(runtime):
             # Whoever asked for a run hears how it ended; a line in a log that is the same terminal would say it twice.
-            collectors, plugins = [await _watched(house, each, lambda _: None) for each in _RUN_SECTIONS]
-            yield house.on_demand(collectors, plugins)
+            collectors, plugins = [await _watched(runtime, each, lambda _: None) for each in _RUN_SECTIONS]
+            yield runtime.on_demand(collectors, plugins)
 
 
 def _announce(urls: Sequence[str], ready: Callable[[Sequence[str]], None], notifier: Notifier) -> None:
@@ -122,21 +124,25 @@ def _announce(urls: Sequence[str], ready: Callable[[Sequence[str]], None], notif
     ready(urls)
 
 
-def _serving(house: House, actions: Actions, gate: Gate | None) -> AbstractAsyncContextManager[Sequence[str]]:
+def _serving(runtime: Runtime, actions: Actions, gate: Gate | None) -> AbstractAsyncContextManager[Sequence[str]]:
     """Answer requests: on every address of ``api.listen`` if the API is enabled, on the control socket always."""
-    api = house.configuration.api
+    api = runtime.configuration.api
     disabled: dict[str, object] = {} if api.enabled else {"listen": ()}
     return serve(
-        api.model_copy(update={"max_long_reads": _long_reads(house.configuration)} | disabled),
-        ingest=house.ingest(),
-        store=house.store,
-        spool=house.spool,
-        destinations=house.storing(),
-        registry=house.registry,
-        now=house.now,
-        grace=house.configuration.shutdown.grace,
+        api.model_copy(update={"max_long_reads": _long_reads(runtime.configuration)} | disabled),
+        ingest=runtime.ingest(),
+        store=runtime.store,
+        spool=runtime.spool,
+        destinations=runtime.storing(),
+        registry=runtime.registry,
+        now=runtime.now,
+        grace=runtime.configuration.shutdown.grace,
         inside=Inside(
-            house.configuration.state_dir / CONTROL_FILE, house.health, house.spool, actions, _not_enabled(house)
+            runtime.configuration.state_dir / CONTROL_FILE,
+            runtime.health,
+            runtime.spool,
+            actions,
+            _not_enabled(runtime),
         ),
         gate=gate,
     )
@@ -148,11 +154,11 @@ def _long_reads(configuration: Configuration) -> int:
     return min(wanted, max(1, store.pool_size - 2)) if is_postgresql(store.url) else wanted
 
 
-def _not_enabled(house: House) -> Sequence[TaskHealth]:
+def _not_enabled(runtime: Runtime) -> Sequence[TaskHealth]:
     return [
         TaskHealth(name, kind_of(config), section)
         for section in WORKING_SECTIONS
-        for name, config in getattr(house.configuration, section).items()
+        for name, config in getattr(runtime.configuration, section).items()
         if not config.enabled
     ]
 
@@ -160,27 +166,27 @@ def _not_enabled(house: House) -> Sequence[TaskHealth]:
 # -- instances ----------------------------------------------------------------------------------------------------
 
 
-async def _start_work(house: House, working: TaskGroup) -> Actions:
+async def _start_work(runtime: Runtime, working: TaskGroup) -> Actions:
     """Start every instance; returns what else may be asked of them."""
-    for remark in remarks(house.configuration, house.hooks.kinds):
+    for remark in remarks(runtime.configuration, runtime.hooks.kinds):
         _log.warning("%s", remark)
-    around = house.surroundings()
-    collectors, plugins = [await _watched(house, each, log_run) for each in _RUN_SECTIONS]
+    around = runtime.surroundings()
+    collectors, plugins = [await _watched(runtime, each, log_run) for each in _RUN_SECTIONS]
     for watch, instances, kinds in (
-        (collectors, house.configuration.collectors, house.hooks.kinds.collectors),
-        (plugins, house.configuration.plugins, house.hooks.kinds.plugins),
+        (collectors, runtime.configuration.collectors, runtime.hooks.kinds.collectors),
+        (plugins, runtime.configuration.plugins, runtime.hooks.kinds.plugins),
     ):
         for task, config in enabled(instances).items():
             kind = kinds[kind_of(config)]
-            _start(house, working, _runnable(task, kind, config, around), kind, config, listener=watch.listener())
-    return house.on_demand(collectors, plugins)
+            _start(runtime, working, _runnable(task, kind, config, around), kind, config, listener=watch.listener())
+    return runtime.on_demand(collectors, plugins)
 
 
-async def _watched(house: House, section: Section, tell: Callable[[RunReport], None]) -> RunWatch:
+async def _watched(runtime: Runtime, section: Section, tell: Callable[[RunReport], None]) -> RunWatch:
     """Watch a section's instances, from where their last runs left them."""
-    last = await house.spool.last_runs()
-    watch = house.watch(section, tell)
-    for task, config in enabled(getattr(house.configuration, section)).items():
+    last = await runtime.spool.last_runs()
+    watch = runtime.watch(section, tell)
+    for task, config in enabled(getattr(runtime.configuration, section)).items():
         watch.expect(task, kind_of(config), next(iter(last.get(task, ())), None))
     return watch
 
@@ -194,7 +200,7 @@ def _runnable(
 
 
 def _start(
-    house: House,
+    runtime: Runtime,
     working: TaskGroup,
     runnable: Runnable,
     kind: CollectorKind[Any] | PluginKind[Any],
@@ -203,37 +209,37 @@ def _start(
     listener: Listener,
 ) -> None:
     if isinstance(kind, CollectorKind) and kind.continuous:
-        working.start_soon(run_continuously, runnable, Backoff(RANDOM.random), listener, house.now)
+        working.start_soon(run_continuously, runnable, Backoff(RANDOM.random), listener, runtime.now)
         return
-    turn, skipped = house.turns[runnable.task], house.figures.skipped_ticks.labels(runnable.task, runnable.kind)
-    house.clock.add(runnable.task, turn, when(config, kind.interval), jitter(config), skipped.inc)
-    working.start_soon(run_by_the_clock, runnable, turn, listener, house.now)
+    turn, skipped = runtime.turns[runnable.task], runtime.metrics.skipped_ticks.labels(runnable.task, runnable.kind)
+    runtime.clock.add(runnable.task, turn, when(config, kind.interval), jitter(config), skipped.inc)
+    working.start_soon(run_by_the_clock, runnable, turn, listener, runtime.now)
 
 
-async def _say_what_is_left(house: House) -> None:
-    for sender, queue in (await house.spool.figures()).queues.items():
+async def _say_what_is_left(runtime: Runtime) -> None:
+    for sender, queue in (await runtime.spool.statistics()).queues.items():
         _log.warning("%d entries for %s stay queued and go out after the next start", queue.entries, sender)
     _log.info("stopped")
 
 
-# -- figures ------------------------------------------------------------------------------------------------------
+# -- metrics ------------------------------------------------------------------------------------------------------
 
 
-def _register_hook_metrics(house: House) -> None:
-    for module, instrument in house.hooks.declarations("auditord_metrics", daemon=house.daemon):
+def _register_hook_metrics(runtime: Runtime) -> None:
+    for module, instrument in runtime.hooks.declarations("auditord_metrics", daemon=runtime.daemon):
         try:
-            house.registry.register(instrument)
+            runtime.registry.register(instrument)
         except ValueError as error:
             raise HookError(f"{module}: {error}; metrics of two modules must have different names") from error
 
 
-async def _observe(house: House, working: TaskGroup, notifier: Notifier) -> None:
-    spool_figures = SpoolFigures({name: kind.name for name, (kind, _) in house.senders.items()}, house.now)
-    spool_figures.update(await house.spool.figures())  # so that not even the first scrape shows an empty queue
-    house.registry.register(spool_figures)
-    section = house.configuration.metrics.database
-    database = DatabaseFigures(total="RecordCount" in section.metrics, keys=counted_keys(section))
-    house.registry.register(database)
-    working.start_soon(look_at_spool, house.spool, spool_figures, notifier)
-    working.start_soon(count_records, house.store, database, section.interval)
-    working.start_soon(notifier.feed_watchdog, house.health.alive)
+async def _observe(runtime: Runtime, working: TaskGroup, notifier: Notifier) -> None:
+    spool_metrics = SpoolMetrics({name: kind.name for name, (kind, _) in runtime.senders.items()}, runtime.now)
+    spool_metrics.update(await runtime.spool.statistics())  # so that not even the first scrape shows an empty queue
+    runtime.registry.register(spool_metrics)
+    section = runtime.configuration.metrics.database
+    database = DatabaseMetrics(total="RecordCount" in section.metrics, keys=counted_keys(section))
+    runtime.registry.register(database)
+    working.start_soon(look_at_spool, runtime.spool, spool_metrics, notifier)
+    working.start_soon(count_records, runtime.store, database, section.interval)
+    working.start_soon(notifier.feed_watchdog, runtime.health.alive)

@@ -14,7 +14,7 @@ from auditord.cli.asynchronous import run_async
 from auditord.cli.clock import utc_now
 from auditord.cli.installation import Installation, load_installation
 from auditord.config.model import Configuration, kind_of
-from auditord.contexts.lent import Watching
+from auditord.contexts.instances import Watching
 from auditord.contexts.plugins import Place, opened_plugin
 from auditord.contexts.sources import remote_source
 from auditord.errors import UnknownInstance

@@ -17,7 +17,7 @@ from auditord.cli.tables import new_table, print_table
 from auditord.config.model import Configuration
 from auditord.config.remarks import remarks
 from auditord.errors import DaemonError
-from auditord.spool import LastRun, QueueFigures, Spool
+from auditord.spool import LastRun, QueueStatistics, Spool
 from auditord.spool.spool import FILE as SPOOL_FILE
 from auditord.store.opening import open_store_for_reading
 from auditord.web.api.status_shapes import HeldTurn, Instance
@@ -126,7 +126,7 @@ async def _left(configuration: Configuration) -> dict[str, Any]:  # Any: JSON
     if not (configuration.state_dir / SPOOL_FILE).exists():
         return {"records": 0, "instances": [], "turns": [], "senders": [], "queues": {}, "quarantine": {}}
     async with Spool.opened_read_only(configuration.state_dir, utc_now) as spool:
-        figures = await spool.figures()
+        statistics = await spool.statistics()
         runs = await spool.last_runs()
     async with open_store_for_reading(configuration.store) as store:
         records, turns = (await store.counts()).total, await store.turns()
@@ -137,8 +137,8 @@ async def _left(configuration: Configuration) -> dict[str, Any]:  # Any: JSON
             _turn(turn.task, HeldTurn(turn.host, turn.process, format_time(turn.since), turn.expired)) for turn in turns
         ],
         "senders": [],
-        "queues": {sender: _queue(queue) for sender, queue in figures.queues.items()},
-        "quarantine": {f"{task} ({stage})": count for (stage, task), count in figures.quarantined.items()},
+        "queues": {sender: _queue(queue) for sender, queue in statistics.queues.items()},
+        "quarantine": {f"{task} ({stage})": count for (stage, task), count in statistics.quarantined.items()},
     }
 
 
@@ -159,7 +159,7 @@ def _last_instance(run: LastRun) -> dict[str, Any]:  # Any: JSON
     }
 
 
-def _queue(queue: QueueFigures) -> dict[str, Any]:  # Any: JSON
+def _queue(queue: QueueStatistics) -> dict[str, Any]:  # Any: JSON
     return {"entries": queue.entries, "oldest": _time(queue.oldest), "attempts": queue.attempts}
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from auditord.contexts.lent import LentPluginContext, Watching, environment_of, task_log
+from auditord.contexts.instances import StorePluginContext, Watching, environment_of, task_log
 from auditord.contexts.sources import opened_records, remote_source
 from auditord.database.memory import PluginMemory
 from auditord.database.turns import Occasion
@@ -51,7 +51,7 @@ async def opened_plugin(
     occasion: Occasion | None = None,
     dry_run: bool = False,
     watching: Watching | None = None,
-) -> AsyncGenerator[LentPluginContext, None]:
+) -> AsyncGenerator[StorePluginContext, None]:
     """The context of one run; until it is left nobody else runs this plugin, on any daemon of the same database.
 
     Args:
@@ -70,7 +70,7 @@ async def opened_plugin(
     """
     waiting, occasion = (None, None) if dry_run else (_wait(task, kind), occasion)
     async with opened_records(config, place.local) as records, place.keeper.memory(task, waiting, occasion) as memory:
-        yield LentPluginContext(
+        yield StorePluginContext(
             task,
             kind,
             now,

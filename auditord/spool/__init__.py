@@ -3,17 +3,26 @@
 from auditord.spool.lock import own, owner
 from auditord.spool.retry import retry
 from auditord.spool.spool import Spool
-from auditord.spool.values import Enqueued, Figures, Generation, LastRun, QuarantineEntry, Queued, QueueFigures, Stage
+from auditord.spool.values import (
+    Enqueued,
+    Generation,
+    LastRun,
+    QuarantineEntry,
+    Queued,
+    QueueStatistics,
+    SpoolStatistics,
+    Stage,
+)
 
 __all__ = [
     "Enqueued",
-    "Figures",
     "Generation",
     "LastRun",
     "QuarantineEntry",
-    "QueueFigures",
+    "QueueStatistics",
     "Queued",
     "Spool",
+    "SpoolStatistics",
     "Stage",
     "own",
     "owner",

@@ -1,4 +1,4 @@
-"""The spool's figures for ``/metrics``, as of the last look: reading them asks no database."""
+"""The spool's statistics for ``/metrics``, as of the last look: reading them asks no database."""
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -6,10 +6,10 @@ from datetime import datetime
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from auditord.spool.values import Figures, QueueFigures
+from auditord.spool.values import QueueStatistics, SpoolStatistics
 
 
-class SpoolFigures(Collector):
+class SpoolMetrics(Collector):
     """Queues, quarantine and checkpoints.
 
     Args:
@@ -20,40 +20,40 @@ class SpoolFigures(Collector):
     def __init__(self, senders: dict[str, str], now: Callable[[], datetime]) -> None:
         self._senders = senders
         self._now = now
-        self._figures = Figures()
+        self._statistics = SpoolStatistics()
 
     @property
-    def figures(self) -> Figures:
+    def statistics(self) -> SpoolStatistics:
         """The last look."""
-        return self._figures
+        return self._statistics
 
-    def update(self, figures: Figures) -> None:
+    def update(self, statistics: SpoolStatistics) -> None:
         """Show a new look."""
-        self._figures = figures
+        self._statistics = statistics
 
     def collect(self) -> Iterator[Metric]:
         """The families."""
         yield from self._queues()
         yield self._quarantine()
         age = GaugeMetricFamily("auditord_checkpoint_age_seconds", "Since a checkpoint was kept.", labels=("task",))
-        for task, saved_at in self._figures.checkpoints.items():
+        for task, saved_at in self._statistics.checkpoints.items():
             age.add_metric((task,), self._age(saved_at))
         yield age
         yield CounterMetricFamily(
-            "auditord_refused_bodies", "Bodies answered 400 and kept.", value=self._figures.refused_bodies
+            "auditord_refused_bodies", "Bodies answered 400 and kept.", value=self._statistics.refused_bodies
         )
         yield CounterMetricFamily(
             "auditord_dropped_bodies",
             "Kept bodies that had to make room for newer ones.",
-            value=self._figures.dropped_bodies,
+            value=self._statistics.dropped_bodies,
         )
 
     def _queues(self) -> Iterator[Metric]:
         labels = ("task", "kind")
         depth = GaugeMetricFamily("auditord_queue_entries", "Entries on their way.", labels=labels)
         age = GaugeMetricFamily("auditord_queue_oldest_age_seconds", "Age of the oldest entry.", labels=labels)
-        for sender in sorted(self._senders.keys() | self._figures.queues.keys()):
-            queue = self._figures.queues.get(sender, QueueFigures())
+        for sender in sorted(self._senders.keys() | self._statistics.queues.keys()):
+            queue = self._statistics.queues.get(sender, QueueStatistics())
             # A queue without a sender is one whose instance was taken out of the configuration.
             values = (sender, self._senders.get(sender, ""))
             depth.add_metric(values, queue.entries)
@@ -65,7 +65,7 @@ class SpoolFigures(Collector):
         family = GaugeMetricFamily(
             "auditord_quarantine_entries", "What waits for a person's decision.", labels=("task", "stage")
         )
-        for (stage, task), count in self._figures.quarantined.items():
+        for (stage, task), count in self._statistics.quarantined.items():
             family.add_metric((task, stage), count)
         return family
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from auditord.errors import StoreUnavailable
 from auditord.spool.encoding import Row, SetAside, decode_entry, provenance_columns
 from auditord.spool.quarantine import set_aside
-from auditord.spool.values import Generation, Queued, QueueFigures, Stage, from_micros, to_micros
+from auditord.spool.values import Generation, Queued, QueueStatistics, Stage, from_micros, to_micros
 from auditord_hookspecs import InvalidRecord, Provenance
 
 # A record that waits with equal content is not queued twice. Only for inserts: a replacement may well go back.
@@ -198,7 +198,7 @@ def next_due(connection: sqlite3.Connection, sender: str) -> datetime | None:
     return None if due is None else from_micros(due)
 
 
-def figures(connection: sqlite3.Connection) -> dict[str, QueueFigures]:
+def statistics(connection: sqlite3.Connection) -> dict[str, QueueStatistics]:
     """Depth and age of every queue that is not empty."""
     rows = connection.execute(_FIGURES)
-    return {sender: QueueFigures(count, from_micros(oldest), attempts) for sender, count, oldest, attempts in rows}
+    return {sender: QueueStatistics(count, from_micros(oldest), attempts) for sender, count, oldest, attempts in rows}

@@ -25,7 +25,7 @@ from auditord.spool.encoding import (
     printable,
 )
 from auditord.spool.occupancy import Occupancy
-from auditord.spool.values import Enqueued, Figures, Generation, LastRun, QuarantineEntry, Queued, Stage
+from auditord.spool.values import Enqueued, Generation, LastRun, QuarantineEntry, Queued, SpoolStatistics, Stage
 from auditord_hookspecs import Batch, Entry, InvalidRecord, Provenance, RunReport, Transform
 
 T = TypeVar("T")
@@ -340,9 +340,9 @@ class Spool:
         """See :meth:`auditord.database.Database.give_room_back`; after an outage the file would stay large."""
         await self._database.give_room_back()
 
-    async def figures(self) -> Figures:
+    async def statistics(self) -> SpoolStatistics:
         """What the spool holds."""
-        return await self._database.read(transactions.figures)
+        return await self._database.read(transactions.statistics)
 
 
 def _make(folder: Path) -> None:

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from auditord.spool import memory, quarantine, queue
 from auditord.spool.encoding import Prepared, Row
-from auditord.spool.values import Figures
+from auditord.spool.values import SpoolStatistics
 
 
 def keep(
@@ -31,11 +31,11 @@ def release(
     quarantine.discard(connection, [quarantine_id])
 
 
-def figures(connection: sqlite3.Connection) -> Figures:
+def statistics(connection: sqlite3.Connection) -> SpoolStatistics:
     """Count what the spool holds."""
     counters = quarantine.counters(connection)
-    return Figures(
-        queues=queue.figures(connection),
+    return SpoolStatistics(
+        queues=queue.statistics(connection),
         quarantined=quarantine.counts(connection),
         checkpoints=memory.checkpoints_saved(connection),
         refused_bodies=counters.get("refused_bodies", 0),

@@ -131,7 +131,7 @@ class LastRun:
 
 
 @dataclass(frozen=True, slots=True)
-class QueueFigures:
+class QueueStatistics:
     """The queue of one sender."""
 
     entries: int = 0
@@ -142,7 +142,7 @@ class QueueFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class SpoolStatistics:
     """What the spool holds, for metrics and status.
 
     Args:
@@ -153,7 +153,7 @@ class Figures:
         dropped_bodies: of these, how many had to go since there were too many.
     """
 
-    queues: Mapping[str, QueueFigures] = field(default_factory=dict[str, QueueFigures])
+    queues: Mapping[str, QueueStatistics] = field(default_factory=dict[str, QueueStatistics])
     quarantined: Mapping[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
     checkpoints: Mapping[str, datetime] = field(default_factory=dict[str, datetime])
     refused_bodies: int = 0

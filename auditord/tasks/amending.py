@@ -36,7 +36,7 @@ Change: TypeAlias = Callable[[Record], Record | None]
 """What is to be there instead of a record, None for nothing; may raise :class:`Objection` or :class:`Overtaken`."""
 
 
-class RecordKeeper:
+class RecordEditor:
     """Implements :class:`auditord.actions.RecordActions` on a record store.
 
     Args:

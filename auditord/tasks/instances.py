@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from auditord.contexts.lent import SpoolCollectorContext, Watching, environment_of
+from auditord.contexts.instances import SpoolCollectorContext, Watching, environment_of
 from auditord.contexts.plugins import Place, opened_plugin
 from auditord.contexts.sources import remote_source
 from auditord.database.turns import Occasion
 from auditord.errors import RanElsewhere
-from auditord.metrics import TaskFigures
+from auditord.metrics import TaskMetrics
 from auditord.spool import Enqueued, Spool
 from auditord.store import RecordStore
 from auditord.store.reading import StoredRecords
@@ -31,14 +31,14 @@ class Surroundings:
         spool: where batches and states are kept.
         store: what plugins work on.
         destinations: the senders that carry on what collectors make.
-        figures: where it is counted.
+        metrics: where it is counted.
         now: the present instant.
     """
 
     spool: Spool
     store: RecordStore
     destinations: Sequence[str]
-    figures: TaskFigures
+    metrics: TaskMetrics
     now: Callable[[], datetime]
 
 
@@ -47,7 +47,7 @@ def collector(task: str, kind: CollectorKind[Any], config: InstanceConfig, aroun
 
     async def keep(batch: Batch) -> Enqueued:
         kept = await around.spool.enqueue(task, batch, around.destinations)
-        around.figures.oversized_records.labels(task, kind.name).inc(kept.oversized)
+        around.metrics.oversized_records.labels(task, kind.name).inc(kept.oversized)
         return kept
 
     async def execute(tally: Tally) -> None:
@@ -89,7 +89,7 @@ def plugin(
             ) as context:
                 await kind.run(config, context)
         except RanElsewhere:
-            around.figures.skipped_ticks.labels(task, kind.name).inc()
+            around.metrics.skipped_ticks.labels(task, kind.name).inc()
             tally.skipped["another daemon has run it"] += 1
 
     return Runnable(task, kind.name, execute, _timeout(config, kind.timeout))

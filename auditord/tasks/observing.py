@@ -8,9 +8,9 @@ import anyio
 
 from auditord.config.model import DatabaseMetricsSection
 from auditord.errors import StoreUnavailable
-from auditord.metrics import CountedKey, DatabaseFigures
+from auditord.metrics import CountedKey, DatabaseMetrics
 from auditord.spool import Spool
-from auditord.spool.exposition import SpoolFigures
+from auditord.spool.exposition import SpoolMetrics
 from auditord.store import RecordStore
 from auditord.systemd import Notifier
 
@@ -35,26 +35,26 @@ def counted_keys(section: DatabaseMetricsSection) -> tuple[CountedKey, ...]:
     return tuple(CountedKey(*_COUNTED[metric], keys[metric]) for metric in section.metrics if metric in keys)
 
 
-async def look_at_spool(spool: Spool, figures: SpoolFigures, notifier: Notifier) -> NoReturn:
-    """Keep the figures of the spool fresh, systemd's status line, and the file no larger than it must be."""
+async def look_at_spool(spool: Spool, metrics: SpoolMetrics, notifier: Notifier) -> NoReturn:
+    """Keep the statistics of the spool fresh, systemd's status line, and the file no larger than it must be."""
     while True:
         try:
-            figures.update(await spool.figures())
+            metrics.update(await spool.statistics())
             await spool.give_room_back()
         except StoreUnavailable as error:
-            _log.warning("the figures of the spool are old: %s", error)
-        queued = sum(queue.entries for queue in figures.figures.queues.values())
-        quarantined = sum(figures.figures.quarantined.values())
+            _log.warning("the statistics of the spool are old: %s", error)
+        queued = sum(queue.entries for queue in metrics.statistics.queues.values())
+        quarantined = sum(metrics.statistics.quarantined.values())
         notifier.status(f"{queued} entries queued, {quarantined} in quarantine")
         await anyio.sleep(_INTERVAL)
 
 
-async def count_records(store: RecordStore, figures: DatabaseFigures, interval: timedelta) -> NoReturn:
+async def count_records(store: RecordStore, metrics: DatabaseMetrics, interval: timedelta) -> NoReturn:
     """Keep AUDITOR's gauges fresh; the store maintains the counts, so this scans nothing."""
     while True:
         try:
             counts = await store.counts()
-            figures.update(counts.total, counts.per_value, counts.differences)
+            metrics.update(counts.total, counts.per_value, counts.differences)
         except StoreUnavailable as error:
             _log.warning("the counts of records are old: %s", error)
         await anyio.sleep(interval.total_seconds())

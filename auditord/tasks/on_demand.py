@@ -8,7 +8,7 @@ from typing import Final
 from auditord.actions import Observer, RecordActions, Retried, RunRequest, Section
 from auditord.config.kinds import InstalledKinds
 from auditord.config.model import Configuration, kind_of
-from auditord.contexts.lent import SpoolCollectorContext, Watching, environment_of
+from auditord.contexts.instances import SpoolCollectorContext, Watching, environment_of
 from auditord.errors import UnknownInstance, UnsuitableRequest
 from auditord.spool import Enqueued
 from auditord.spool.encoding import Operation

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from auditord.actions import Retried
 from auditord.config.model import Configuration, kind_of
-from auditord.contexts.lent import SpoolCollectorContext
+from auditord.contexts.instances import SpoolCollectorContext
 from auditord.spool import Enqueued, QuarantineEntry, Stage, retry
 from auditord.spool.retry import Convert
 from auditord.tasks.collecting import collect

@@ -8,7 +8,7 @@ from typing import Final, NoReturn
 
 import anyio
 
-from auditord.contexts.lent import task_log
+from auditord.contexts.instances import task_log
 from auditord.tasks.backoff import Backoff
 from auditord.tasks.turn import Turn
 from auditord_hookspecs import AuditordError, RunReport

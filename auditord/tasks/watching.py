@@ -1,13 +1,13 @@
-"""Passing on how runs and sends went: to health, figures, the log, the spool and the hooks."""
+"""Passing on how runs and sends went: to health, metrics, the log, the spool and the hooks."""
 
 from collections.abc import Callable
 from datetime import datetime
 
-from auditord.contexts.lent import HostDaemon, task_log
+from auditord.contexts.instances import HostDaemon, task_log
 from auditord.errors import StoreUnavailable
 from auditord.health import Health, TaskHealth
 from auditord.hooks import Hooks
-from auditord.metrics import TaskFigures
+from auditord.metrics import TaskMetrics
 from auditord.spool import LastRun, Spool
 from auditord.tasks.running import Listener, Runnable
 from auditord_hookspecs import RunReport
@@ -112,14 +112,14 @@ class SendWatch:
         task: the instance's name.
         kind: its kind's name.
         health: told first.
-        figures: count it.
+        metrics: count it.
         now: the present instant.
     """
 
-    def __init__(self, task: str, kind: str, health: Health, figures: TaskFigures, now: Callable[[], datetime]) -> None:
+    def __init__(self, task: str, kind: str, health: Health, metrics: TaskMetrics, now: Callable[[], datetime]) -> None:
         self._labels = (task, kind)
         self._health = health
-        self._figures = figures
+        self._metrics = metrics
         self._now = now
         self._log = task_log(task, kind)
         self._failing = False
@@ -128,9 +128,9 @@ class SendWatch:
     def sent(self, delivered: int, refused: int) -> None:
         """A batch arrived."""
         self._health.succeeded("senders", self._labels[0], self._now(), running=True)
-        self._figures.sent_entries.labels(*self._labels).inc(delivered)
-        self._figures.refused_entries.labels(*self._labels).inc(refused)
-        self._figures.send_failures.labels(*self._labels).set(0)
+        self._metrics.sent_entries.labels(*self._labels).inc(delivered)
+        self._metrics.refused_entries.labels(*self._labels).inc(refused)
+        self._metrics.send_failures.labels(*self._labels).set(0)
         if refused:
             self._log.warning("%d entries were refused for good and are in quarantine", refused)
         if self._failing:
@@ -141,8 +141,8 @@ class SendWatch:
         """A batch failed for the moment."""
         self._failing = True
         self._health.failed("senders", self._labels[0], error, running=True)
-        self._figures.send_faults.labels(*self._labels).inc()
-        self._figures.send_failures.labels(*self._labels).set(failures)
+        self._metrics.send_faults.labels(*self._labels).inc()
+        self._metrics.send_failures.labels(*self._labels).set(failures)
         self._log.warning(
             "cannot deliver (failure %d in a row; nothing is lost, it is tried again): %s", failures, error
         )

@@ -111,7 +111,7 @@ async def _wait_for_empty_queue(state_dir: Path, patience: timedelta) -> None:
     try:
         with anyio.fail_after(patience.total_seconds()):
             async with Spool.opened_read_only(state_dir, lambda: datetime.now(UTC)) as spool:
-                while (await spool.figures()).queues:  # noqa: ASYNC110 another thread's daemon sets no event here
+                while (await spool.statistics()).queues:  # noqa: ASYNC110 another thread's daemon sets no event here
                     await anyio.sleep(_POLL_SECONDS)
     except TimeoutError as error:
         raise DaemonError(f"the queue was not empty after {patience.total_seconds():g} s") from error

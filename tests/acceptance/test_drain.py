@@ -108,7 +108,7 @@ async def writing(url: str, names: list[str]) -> AsyncGenerator[Writers, None]:
 async def settled(daemon: Daemon) -> None:
     """Wait until nothing waits any more; nothing may be in quarantine then."""
     async with asyncio.timeout(PATIENCE), Spool.opened_read_only(daemon.state, lambda: NOW) as spool:
-        while (await spool.figures()).queues:  # noqa: ASYNC110 another process sets no event here
+        while (await spool.statistics()).queues:  # noqa: ASYNC110 another process sets no event here
             await asyncio.sleep(0.05)
         assert [(entry.source_id, entry.reason) for entry in await spool.quarantine_list()] == []
 

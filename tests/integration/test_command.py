@@ -13,7 +13,7 @@ import pytest
 import uvloop
 
 from auditord.contexts.command import INHERITED, child_environment, command_line, run_command
-from auditord.contexts.lent import InstanceContext
+from auditord.contexts.instances import InstanceContext
 from auditord_hookspecs import CommandFailed
 
 MINUTE = timedelta(minutes=1)

@@ -211,6 +211,6 @@ def test_a_database_that_was_put_back_while_the_daemon_waited_for_it_gets_nothin
             with pytest.raises(AuditordError, match="does not know"):
                 await sink.deliver([queued.entry])
             assert await other.get("waits") is None
-            assert json.dumps((await spool.figures()).queues["local"].entries) == "1"
+            assert json.dumps((await spool.statistics()).queues["local"].entries) == "1"
 
     anyio.run(deliver)

@@ -110,8 +110,8 @@ def arrived_last(destination: Destination, name: str) -> bool:
 
 
 async def depth(spool: Spool) -> int:
-    figures = (await spool.figures()).queues.get("far")
-    return 0 if figures is None else figures.entries
+    statistics = (await spool.statistics()).queues.get("far")
+    return 0 if statistics is None else statistics.entries
 
 
 async def test_what_is_queued_is_sent_at_once_and_forgotten(spool: Spool) -> None:

@@ -277,7 +277,7 @@ async def test_stopping_cancels_runs_and_drains_the_queue(guest: Guest, tmp_path
             await waiting.wait()
     assert cancelled == [True]
     async with Spool.opened(tmp_path / "state", now) as spool:
-        assert (await spool.figures()).queues == {}
+        assert (await spool.statistics()).queues == {}
     async with daemon(configure(hooks, tmp_path), hooks) as url:
         assert (await get(f"{url}/records")).count('"record_id"') == 5_000
 

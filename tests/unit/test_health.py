@@ -9,9 +9,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from auditord import health as health_module
 from auditord.errors import StoreUnavailable
 from auditord.health import Health, TaskHealth
-from auditord.metrics import CountedKey, DatabaseFigures, TaskFigures, exposition
-from auditord.spool import Figures, QueueFigures
-from auditord.spool.exposition import SpoolFigures
+from auditord.metrics import CountedKey, DatabaseMetrics, TaskMetrics, exposition
+from auditord.spool import QueueStatistics, SpoolStatistics
+from auditord.spool.exposition import SpoolMetrics
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -73,10 +73,10 @@ def test_the_gauges_of_auditor_have_their_names_and_labels() -> None:
         CountedKey("num_records_database_per_site", "site", "site_id"),
         CountedKey("num_records_database_per_group", "group_id", "group_id"),
     )
-    figures = DatabaseFigures(total=True, keys=keys)
-    registry.register(figures)
+    statistics = DatabaseMetrics(total=True, keys=keys)
+    registry.register(statistics)
     assert "num_records_database" not in generate_latest(registry).decode()
-    figures.update(4, {"site_id": {"A": 3}, "group_id": {"group1": 3, 'gro"up\n2': 1}}, 2)
+    statistics.update(4, {"site_id": {"A": 3}, "group_id": {"group1": 3, 'gro"up\n2': 1}}, 2)
     assert lines(registry) >= {
         "# TYPE num_records_database gauge",
         "num_records_database 4",
@@ -89,9 +89,9 @@ def test_the_gauges_of_auditor_have_their_names_and_labels() -> None:
 
 def test_large_counts_are_whole_numbers_too_and_names_stay_names() -> None:
     registry = CollectorRegistry()
-    figures = DatabaseFigures(total=True, keys=(CountedKey("num_records_database_per_site", "site", "site_id"),))
-    registry.register(figures)
-    figures.update(123_456_789, {"site_id": {"} 4.0": 10_000_000}}, 0)
+    statistics = DatabaseMetrics(total=True, keys=(CountedKey("num_records_database_per_site", "site", "site_id"),))
+    registry.register(statistics)
+    statistics.update(123_456_789, {"site_id": {"} 4.0": 10_000_000}}, 0)
     assert lines(registry) >= {
         "num_records_database 123456789",
         'num_records_database_per_site{site="} 4.0"} 10000000',
@@ -99,19 +99,19 @@ def test_large_counts_are_whole_numbers_too_and_names_stay_names() -> None:
 
 
 def test_the_total_may_be_left_out() -> None:
-    figures = DatabaseFigures(total=False, keys=())
-    figures.update(4, {}, 0)
-    assert [family.name for family in figures.collect()] == ["auditord_differences_records"]
+    statistics = DatabaseMetrics(total=False, keys=())
+    statistics.update(4, {}, 0)
+    assert [family.name for family in statistics.collect()] == ["auditord_differences_records"]
 
 
 def test_an_empty_queue_is_shown_as_zero() -> None:
     registry = CollectorRegistry()
-    figures = SpoolFigures({"local": "local"}, lambda: NOON)
-    registry.register(figures)
+    statistics = SpoolMetrics({"local": "local"}, lambda: NOON)
+    registry.register(statistics)
     assert 'auditord_queue_entries{kind="local",task="local"} 0.0' in lines(registry)
-    figures.update(
-        Figures(
-            queues={"gone": QueueFigures(7, NOON - timedelta(seconds=90))},
+    statistics.update(
+        SpoolStatistics(
+            queues={"gone": QueueStatistics(7, NOON - timedelta(seconds=90))},
             quarantined={("job", "slurm"): 2},
             checkpoints={"slurm": NOON - timedelta(seconds=5)},
             refused_bodies=3,
@@ -130,7 +130,7 @@ def test_an_empty_queue_is_shown_as_zero() -> None:
 
 def test_two_daemons_do_not_share_figures() -> None:
     first, second = CollectorRegistry(), CollectorRegistry()
-    TaskFigures(first).skipped_ticks.labels("slurm", "slurm").inc()
-    TaskFigures(second)
+    TaskMetrics(first).skipped_ticks.labels("slurm", "slurm").inc()
+    TaskMetrics(second)
     assert 'auditord_skipped_ticks_total{kind="slurm",task="slurm"} 1.0' in lines(first)
     assert 'task="slurm"' not in generate_latest(second).decode()

@@ -1,11 +1,11 @@
-"""The spool's figures as /metrics shows them."""
+"""The spool's statistics as /metrics shows them."""
 
 from datetime import UTC, datetime, timedelta
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from auditord.spool import Figures, QueueFigures
-from auditord.spool.exposition import SpoolFigures
+from auditord.spool import QueueStatistics, SpoolStatistics
+from auditord.spool.exposition import SpoolMetrics
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -36,19 +36,19 @@ auditord_dropped_bodies_total 5.0
 
 
 def test_queues_quarantine_checkpoints_and_bodies() -> None:
-    shown = SpoolFigures({"there": "remote", "home": "local"}, lambda: NOON)
-    figures = Figures(
+    shown = SpoolMetrics({"there": "remote", "home": "local"}, lambda: NOON)
+    statistics = SpoolStatistics(
         queues={
-            "there": QueueFigures(entries=3, oldest=NOON - timedelta(seconds=90), attempts=1),
-            "left": QueueFigures(entries=1, oldest=NOON + timedelta(seconds=5)),  # a clock that was set back
+            "there": QueueStatistics(entries=3, oldest=NOON - timedelta(seconds=90), attempts=1),
+            "left": QueueStatistics(entries=1, oldest=NOON + timedelta(seconds=5)),  # a clock that was set back
         },
         quarantined={("job", "slurm"): 2},
         checkpoints={"slurm": NOON - timedelta(minutes=1)},
         refused_bodies=7,
         dropped_bodies=5,
     )
-    shown.update(figures)
-    assert shown.figures is figures
+    shown.update(statistics)
+    assert shown.statistics is statistics
     registry = CollectorRegistry()
     registry.register(shown)
     assert generate_latest(registry).decode() == SHOWN

@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 
 from auditord.config.model import Configuration, kind_of
-from auditord.contexts.lent import InstanceContext
+from auditord.contexts.instances import InstanceContext
 from auditord.errors import ConfigurationError
 from auditord.hooks import Hooks
 from auditord.web.access.gate import Gate

@@ -14,7 +14,7 @@ from auditord.database import turns
 from auditord.errors import StoreUnavailable
 from auditord.health import TaskHealth
 from auditord.spool import LastRun
-from auditord.spool.values import Figures
+from auditord.spool.values import SpoolStatistics
 from auditord.store import RecordStore
 from auditord.web.answers import JSON, Answer
 from auditord.web.api.inside import Inside
@@ -65,7 +65,7 @@ class StatusDesk:
         store, spool = await asyncio.gather(_try(self.store.check), _try(self.inside.spool.check))
         failing = [task.task for task in self.inside.health.tasks() if task.last_error is not None]
         durable = store.works or (spool.works and bool(self.destinations))
-        figures = await self._figures()
+        statistics = await self._statistics()
         report = HealthReport(
             status="failing" if not durable else "ok" if store.works and spool.works and not failing else "degraded",
             version=__version__,
@@ -74,8 +74,8 @@ class StatusDesk:
             spool=spool,
             records=await self._count("total"),
             differences=await self._count("differences"),
-            queues=[_queue(sender, figures) for sender in figures.queues],
-            quarantine=[QuarantineCount(task, stage, count) for (stage, task), count in figures.quarantined.items()],
+            queues=[_queue(sender, statistics) for sender in statistics.queues],
+            quarantine=[QuarantineCount(task, stage, count) for (stage, task), count in statistics.quarantined.items()],
             failing=failing,
         )
         return Answer(200 if durable else 503, msgspec.json.encode(report), JSON)
@@ -86,11 +86,11 @@ class StatusDesk:
         except StoreUnavailable:  # health says so
             return {}
 
-    async def _figures(self) -> Figures:
+    async def _statistics(self) -> SpoolStatistics:
         try:
-            return await self.inside.spool.figures()
+            return await self.inside.spool.statistics()
         except StoreUnavailable:
-            return Figures()
+            return SpoolStatistics()
 
     async def _count(self, name: str) -> int | None:
         try:
@@ -143,8 +143,8 @@ def _run(last: LastRun) -> Run:
     )
 
 
-def _queue(sender: str, figures: Figures) -> Queue:
-    queue = figures.queues[sender]
+def _queue(sender: str, statistics: SpoolStatistics) -> Queue:
+    queue = statistics.queues[sender]
     return Queue(sender, queue.entries, _time(queue.oldest), queue.attempts)
 
 

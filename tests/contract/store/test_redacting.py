@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import msgspec
 import pytest
 
-from auditord.contexts.lent import LentPluginContext
+from auditord.contexts.instances import StorePluginContext
 from auditord.database.memory import PluginMemory
 from auditord.store import Action, Amendment, Duplicates, Provenance, RecordStore, Verdict
 from auditord.store.reading import StoredRecords
@@ -110,13 +110,13 @@ class Forgetful:
         raise AssertionError((state, moment))
 
 
-def context(store: RecordStore, shown: list[str] | None = None) -> LentPluginContext:
-    from auditord.contexts.lent import Watching  # noqa: PLC0415 beside its only use
+def context(store: RecordStore, shown: list[str] | None = None) -> StorePluginContext:
+    from auditord.contexts.instances import Watching  # noqa: PLC0415 beside its only use
 
     records, memory = StoredRecords(store), Forgetful()
     watching = None if shown is None else Watching(said=lambda _: None, shown=shown.append)
     unused: PluginMemory = memory  # type: ignore[assignment] # retention keeps no state
-    return LentPluginContext(
+    return StorePluginContext(
         "privacy", "retention", lambda: NOW, memory=unused, records=records, state=None, redactor=records,
         dry_run=shown is not None, watching=watching,
     )  # fmt: skip

@@ -16,7 +16,7 @@ from auditord.spool import Spool, retry
 from auditord.store import Provenance, RecordStore
 from auditord.store.opening import open_store
 from auditord.store.reading import StoredRecords
-from auditord.tasks.amending import RecordKeeper
+from auditord.tasks.amending import RecordEditor
 from auditord.testing import make_record
 from auditord_hookspecs import Batch, InvalidRecord, Quarantined, Record, RecordQuery
 
@@ -109,7 +109,7 @@ async def test_what_was_in_quarantine(url: str, tmp_path: Path) -> None:
 async def test_a_correction_transforms_what_it_changes_and_nothing_else(url: str) -> None:
     async with open_store(url, counted_keys=()) as store:
         await store.add(make_record("a", user_id="<alice>"), BY, Duplicates.SAME_RUN)
-        keeper, note = RecordKeeper(store, lambda: NOW, veiled), Note("a mistake", "root")
+        keeper, note = RecordEditor(store, lambda: NOW, veiled), Note("a mistake", "root")
         other_site = make_record("a", user_id="<alice>", site_id="B")
         assert (await keeper.correct(other_site, None, note)).outcome == "done"
         assert await users(store) == {"a": ("<alice>",)}

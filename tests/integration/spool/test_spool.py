@@ -402,8 +402,8 @@ async def test_refused_bodies_are_bounded_in_number(tmp_path: Path, clock: Clock
             clock.moment += SECOND
             await spool.keep_refused_body(body, "no record", Provenance(clock.moment, None, "curl"), "/record")
         assert [entry.raw for entry in await spool.quarantine_list("api")] == [b"two", b"three"]
-        figures = await spool.figures()
-        assert (figures.refused_bodies, figures.dropped_bodies) == (4, 1)
+        statistics = await spool.statistics()
+        assert (statistics.refused_bodies, statistics.dropped_bodies) == (4, 1)
 
 
 async def test_refused_bodies_are_bounded_in_bytes(tmp_path: Path, clock: Clock) -> None:
@@ -495,11 +495,11 @@ async def test_figures(spool: Spool, clock: Clock) -> None:
     await spool.enqueue("slurm", Batch([record("a")], [Quarantined("1", 1, "?")], checkpoint=1), ["local"])
     clock.moment += SECOND
     await spool.enqueue("slurm", Batch([record("b")]), ["local", "far"])
-    figures = await spool.figures()
-    assert (figures.queues["local"].entries, figures.queues["local"].oldest) == (2, NOON)
-    assert figures.queues["far"].entries == 1
-    assert figures.quarantined == {("job", "slurm"): 1}
-    assert figures.checkpoints == {"slurm": NOON}
+    statistics = await spool.statistics()
+    assert (statistics.queues["local"].entries, statistics.queues["local"].oldest) == (2, NOON)
+    assert statistics.queues["far"].entries == 1
+    assert statistics.quarantined == {("job", "slurm"): 1}
+    assert statistics.checkpoints == {"slurm": NOON}
 
 
 async def test_everything_is_there_after_a_restart(tmp_path: Path, clock: Clock) -> None:
@@ -543,7 +543,7 @@ async def test_concurrent_batches_of_many_instances_all_arrive(spool: Spool) -> 
 async def test_commands_read_beside_a_daemon(tmp_path: Path, spool: Spool, clock: Clock) -> None:
     await spool.enqueue("slurm", Batch([record("a")], [Quarantined("1", 1, "?")]), ["local"])
     async with Spool.opened_read_only(tmp_path, clock) as beside:
-        assert (await beside.figures()).queues["local"].entries == 1
+        assert (await beside.statistics()).queues["local"].entries == 1
         assert len(await beside.quarantine_list()) == 1
         with pytest.raises(StoreUnavailable):
             await beside.quarantine_discard([1])

@@ -12,7 +12,7 @@ import pytest
 from auditord.actions import Note
 from auditord.duplicates import Duplicates
 from auditord.ingest import Ingest, StoreSink
-from auditord.tasks.amending import RecordKeeper
+from auditord.tasks.amending import RecordEditor
 from tests.api_server import AWAY, NOW, Api, api_server, record
 
 pytestmark = pytest.mark.anyio
@@ -225,7 +225,7 @@ async def test_what_still_waits_in_the_spool_is_not_corrected_before_it_has_arri
     assert await trial.put("x", "2026-01-01T02:00:00Z") == 200
     trial.back()
     ingest = Ingest(trial.api.store, trial.api.spool, ("local",))
-    keeper, note = RecordKeeper(trial.api.store, lambda: NOW, None, ingest.waiting), Note("a mistake", "root")
+    keeper, note = RecordEditor(trial.api.store, lambda: NOW, None, ingest.waiting), Note("a mistake", "root")
     outcomes = await keeper.delete(["x", "y"], note)
     assert [(each.record_id, each.outcome) for each in outcomes] == [("x", "refused"), ("y", "done")]
     await trial.drain()

@@ -14,17 +14,17 @@ from prometheus_client import CollectorRegistry
 from auditord import __version__
 from auditord.config.model import Configuration, SenderSource, kind_of, source_of
 from auditord.config.transforming import configured_transform
-from auditord.contexts.lent import HostDaemon, StoreSenderContext
+from auditord.contexts.instances import HostDaemon, StoreSenderContext
 from auditord.errors import ConfigurationError
 from auditord.health import Health
 from auditord.hooks import Hooks
 from auditord.ingest import Ingest, Pairing, StoreSink
-from auditord.metrics import TaskFigures
+from auditord.metrics import TaskMetrics
 from auditord.spool import Spool
 from auditord.store import RecordStore
 from auditord.store.opening import open_store
 from auditord.store.reading import StoredRecords
-from auditord.tasks.amending import RecordKeeper
+from auditord.tasks.amending import RecordEditor
 from auditord.tasks.carrying import carry, carry_all
 from auditord.tasks.clock import Clock
 from auditord.tasks.instances import Surroundings
@@ -43,7 +43,7 @@ RANDOM: Final = SystemRandom()  # chance spreads many hosts; it must not follow 
 
 
 @dataclass(frozen=True, slots=True)
-class House:
+class Runtime:
     """What its owner works with.
 
     Args:
@@ -56,7 +56,7 @@ class House:
         pairing: of store and spool.
         daemon: what hooks see.
         registry: every figure.
-        figures: those about instances.
+        metrics: those about instances.
         clock: asks for runs once it is started.
         turns: whose turn it is, by instance.
         health: how everything fares.
@@ -72,7 +72,7 @@ class House:
     pairing: Pairing
     daemon: HostDaemon
     registry: CollectorRegistry
-    figures: TaskFigures
+    metrics: TaskMetrics
     clock: Clock
     turns: Mapping[str, Turn]
     health: Health
@@ -105,7 +105,7 @@ class House:
 
     def surroundings(self) -> Surroundings:
         """What instances work with."""
-        return Surroundings(self.spool, self.store, self.taking("collectors"), self.figures, self.now)
+        return Surroundings(self.spool, self.store, self.taking("collectors"), self.metrics, self.now)
 
     def on_demand(self, collectors: RunWatch, plugins: RunWatch) -> OnDemand:
         """What an operator may ask for."""
@@ -117,14 +117,14 @@ class House:
             turns=self.turns,
             collectors=collectors.listener(),
             plugins=plugins.listener(),
-            records=RecordKeeper(self.store, self.now, self.transform, self.ingest().waiting),
+            records=RecordEditor(self.store, self.now, self.transform, self.ingest().waiting),
         )
 
 
 @asynccontextmanager
 async def opened(
     configuration: Configuration, hooks: Hooks, now: Callable[[], datetime]
-) -> AsyncGenerator[House, None]:
+) -> AsyncGenerator[Runtime, None]:
     """Open spool and store of a state folder that the caller owns.
 
     Raises:
@@ -149,7 +149,7 @@ async def opened(
         )
         pairing = await stack.enter_async_context(paired(store, spool))
         clock, registry = Clock(lambda most: most * RANDOM.random()), CollectorRegistry()
-        yield House(
+        yield Runtime(
             configuration=configuration,
             hooks=hooks,
             now=now,
@@ -159,7 +159,7 @@ async def opened(
             pairing=pairing,
             daemon=HostDaemon(__version__, StoredRecords(store)),
             registry=registry,
-            figures=TaskFigures(registry),
+            metrics=TaskMetrics(registry),
             clock=clock,
             turns={name: Turn() for name in (*enabled(configuration.collectors), *enabled(configuration.plugins))},
             health=Health([store.check, spool.check], spool.check, clock.next_run),
@@ -197,50 +197,52 @@ class Grace:
 
 
 @asynccontextmanager
-async def sending(house: House) -> AsyncGenerator[Grace, None]:
+async def sending(runtime: Runtime) -> AsyncGenerator[Grace, None]:
     """Carry the queue; on leaving it is drained as far as the grace period allows, the rest stays queued."""
-    grace, loops = Grace(), _send_loops(house)
+    grace, loops = Grace(), _send_loops(runtime)
     async with anyio.create_task_group() as group:
         for loop in loops:
             group.start_soon(loop.run)
-        async with _carrying(house):
+        async with _carrying(runtime):
             yield grace
-        longest = anyio.current_time() + house.configuration.shutdown.grace.total_seconds()
+        longest = anyio.current_time() + runtime.configuration.shutdown.grace.total_seconds()
         group.cancel_scope.deadline = min(grace.ends, longest)
-        await _empty_outbox(house)
+        await _empty_outbox(runtime)
         for loop in loops:
             loop.drain()
 
 
 @asynccontextmanager
-async def _carrying(house: House) -> AsyncGenerator[None, None]:
+async def _carrying(runtime: Runtime) -> AsyncGenerator[None, None]:
     """Carry what clients write to the senders that want it."""
     async with anyio.create_task_group() as group:
-        group.start_soon(pair_when_back, house.pairing)
-        if destinations := house.taking("api"):
-            group.start_soon(carry, house.store, house.spool, destinations)
+        group.start_soon(pair_when_back, runtime.pairing)
+        if destinations := runtime.taking("api"):
+            group.start_soon(carry, runtime.store, runtime.spool, destinations)
         yield
         group.cancel_scope.cancel()
 
 
-async def _empty_outbox(house: House) -> None:
-    if destinations := house.taking("api"):
-        await carry_all(house.store, house.spool, destinations)
+async def _empty_outbox(runtime: Runtime) -> None:
+    if destinations := runtime.taking("api"):
+        await carry_all(runtime.store, runtime.spool, destinations)
 
 
-def _send_loops(house: House) -> Sequence[SendLoop]:
-    sink: RecordSink = StoreSink(house.store, house.now, house.configuration.api.duplicates, house.pairing)
-    return [_send_loop(house, sink, name, kind, config) for name, (kind, config) in house.senders.items()]
+def _send_loops(runtime: Runtime) -> Sequence[SendLoop]:
+    sink: RecordSink = StoreSink(runtime.store, runtime.now, runtime.configuration.api.duplicates, runtime.pairing)
+    return [_send_loop(runtime, sink, name, kind, config) for name, (kind, config) in runtime.senders.items()]
 
 
-def _send_loop(house: House, sink: RecordSink, task: str, kind: SenderKind[Any], config: InstanceConfig) -> SendLoop:
+def _send_loop(
+    runtime: Runtime, sink: RecordSink, task: str, kind: SenderKind[Any], config: InstanceConfig
+) -> SendLoop:
     return SendLoop(
         task,
         kind,
         config,
-        StoreSenderContext(task, kind.name, house.now, store=sink),
-        spool=house.spool,
-        listener=SendWatch(task, kind.name, house.health, house.figures, house.now),
-        now=house.now,
+        StoreSenderContext(task, kind.name, runtime.now, store=sink),
+        spool=runtime.spool,
+        listener=SendWatch(task, kind.name, runtime.health, runtime.metrics, runtime.now),
+        now=runtime.now,
         random=RANDOM.random,
     )

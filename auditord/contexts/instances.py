@@ -32,7 +32,7 @@ def task_log(task: str, kind: str) -> "logging.LoggerAdapter[logging.Logger]":
     return logging.LoggerAdapter(logging.getLogger("auditord.task"), {"task": task, "kind": kind})
 
 
-class OverheardLog(logging.LoggerAdapter[logging.Logger]):
+class ObservedLog(logging.LoggerAdapter[logging.Logger]):
     """A logger that somebody listens to.
 
     Args:
@@ -204,7 +204,7 @@ class Watching:
     shown: Callable[[str], None]
 
 
-class LentPluginContext(InstanceContext):
+class StorePluginContext(InstanceContext):
     """A plugin's context.
 
     Args:
@@ -237,7 +237,7 @@ class LentPluginContext(InstanceContext):
         super().__init__(instance, kind, now, environment)
         self._show = self._log.info if watching is None else watching.shown
         if watching is not None:
-            self._log = OverheardLog(self._log, watching.said)
+            self._log = ObservedLog(self._log, watching.said)
         self._memory = memory
         self._records = records
         self._redactor = redactor
