@@ -1,4 +1,4 @@
-"""Everything that is open while somebody owns the state folder, and the senders that carry its queue."""
+"""Everything that is open while somebody owns the state folder, and the senders that forward its queue."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -25,8 +25,8 @@ from auditord.store import RecordStore
 from auditord.store.opening import open_store
 from auditord.store.reading import StoredRecords
 from auditord.tasks.amending import RecordEditor
-from auditord.tasks.carrying import carry, carry_all
 from auditord.tasks.clock import Clock
+from auditord.tasks.forwarding import forward, forward_all
 from auditord.tasks.instances import Surroundings
 from auditord.tasks.observing import counted_keys
 from auditord.tasks.on_demand import OnDemand
@@ -79,11 +79,11 @@ class Runtime:
     senders: Mapping[str, tuple[SenderKind[Any], InstanceConfig]]  # Any: each kind has its own configuration model
 
     def taking(self, source: SenderSource) -> Sequence[str]:
-        """The senders that carry what comes from there."""
+        """The senders that forward what comes from there."""
         return [name for name, (_, config) in self.senders.items() if source_of(config) in {source, "all"}]
 
     def storing(self) -> Sequence[str]:
-        """The senders that carry to the record store of this daemon."""
+        """The senders that forward to the record store of this daemon."""
         return [name for name, (kind, _) in self.senders.items() if kind.name == LOCAL]
 
     def ingest(self) -> Ingest:
@@ -203,7 +203,7 @@ async def sending(runtime: Runtime) -> AsyncGenerator[Grace, None]:
     async with anyio.create_task_group() as group:
         for loop in loops:
             group.start_soon(loop.run)
-        async with _carrying(runtime):
+        async with _forwarding(runtime):
             yield grace
         longest = anyio.current_time() + runtime.configuration.shutdown.grace.total_seconds()
         group.cancel_scope.deadline = min(grace.ends, longest)
@@ -213,19 +213,19 @@ async def sending(runtime: Runtime) -> AsyncGenerator[Grace, None]:
 
 
 @asynccontextmanager
-async def _carrying(runtime: Runtime) -> AsyncGenerator[None, None]:
-    """Carry what clients write to the senders that want it."""
+async def _forwarding(runtime: Runtime) -> AsyncGenerator[None, None]:
+    """Forward what clients write to the senders that want it."""
     async with anyio.create_task_group() as group:
         group.start_soon(pair_when_back, runtime.pairing)
         if destinations := runtime.taking("api"):
-            group.start_soon(carry, runtime.store, runtime.spool, destinations)
+            group.start_soon(forward, runtime.store, runtime.spool, destinations)
         yield
         group.cancel_scope.cancel()
 
 
 async def _empty_outbox(runtime: Runtime) -> None:
     if destinations := runtime.taking("api"):
-        await carry_all(runtime.store, runtime.spool, destinations)
+        await forward_all(runtime.store, runtime.spool, destinations)
 
 
 def _send_loops(runtime: Runtime) -> Sequence[SendLoop]:

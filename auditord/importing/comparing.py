@@ -19,7 +19,7 @@ from auditord.importing.units import Units
 from auditord.importing.writing import Advanced
 from auditord.store import Duplicates, Verdict
 from auditord.store.rows import to_micros
-from auditord.store.verdicts import Identity, anonymous_hash, content_hash, judge
+from auditord.store.verdicts import Identity, anonymous_hash, classify, content_hash
 from auditord_hookspecs import Record
 from auditord_hookspecs.wire import decode_record, encode_record
 
@@ -199,7 +199,7 @@ _WORDS = {
 
 def _difference(record: Record, stored: Record) -> tuple[Finding, str]:
     """What differs; meta in another order and scores written in another way do not."""
-    return _WORDS[judge(_identity(stored), _identity(record), Duplicates.SAME_RUN)]
+    return _WORDS[classify(_identity(stored), _identity(record), Duplicates.SAME_RUN)]
 
 
 def _identity(record: Record) -> Identity:

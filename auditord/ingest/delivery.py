@@ -11,7 +11,7 @@ from auditord.duplicates import Duplicates
 from auditord.ingest.pairing import Pairing
 from auditord.ingest.permission import may_update
 from auditord.store import Provenance, RecordStore, Verdict
-from auditord.store.protocol import is_carried_on
+from auditord.store.protocol import is_forwarded
 from auditord_hookspecs import Close, Entry, Insert, InvalidRecord, Record, RecordUpdate, Replace
 from auditord_hookspecs.wire import decode_record
 
@@ -88,7 +88,7 @@ class StoreSink:
             return str(error)
 
     async def _insert(self, entry: Insert, provenance: Provenance) -> str | None:
-        ignored = self._ignores and is_carried_on(provenance)
+        ignored = self._ignores and is_forwarded(provenance)
         duplicates = Duplicates.IGNORE if ignored else Duplicates.SAME_RUN
         verdict = await self._store.add(entry.record, provenance, duplicates)
         if verdict is Verdict.EXISTS and entry.alternate_id is not None:
@@ -110,7 +110,7 @@ class StoreSink:
 def _runs(entries: Sequence[Entry]) -> Iterator[_Run]:
     """Entries that may be applied at the same time, in order.
 
-    They are of one type, and none of them is judged by a stored record that another one of them changes.
+    They are of one type, and none of them is classified by a stored record that another one of them changes.
     """
     run: list[tuple[int, Entry]] = []
     ids: set[str] = set()

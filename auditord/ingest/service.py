@@ -18,7 +18,7 @@ from auditord.ingest.permission import Roles, depends_on_stored, may_update, upd
 from auditord.ingest.projection import projected
 from auditord.ingest.submission import Submission
 from auditord.store import Provenance, RecordStore
-from auditord.store.ledger import Ledger
+from auditord.store.ledger import ChangePlan
 from auditord_hookspecs import Close, Entry, Principal, Record, RecordUpdate, Transform
 
 _log: Final = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class Ingest:
     Args:
         store: where records go.
         spool: where they go while the store is away.
-        destinations: the senders that carry on what the spool took; without one, it takes nothing.
+        destinations: the senders that forward what the spool took; without one, it takes nothing.
         queue_updates: whether updates of records that nobody knows wait in the spool while the store is away.
         transform: the change that every record meets, exactly once.
     """
@@ -168,7 +168,7 @@ class Ingest:
             ledger = await self._projected(looked_up, waiting, submission.provenance)
             submission.permit(ledger)
             behind = [at for at, record in submission.records.items() if record.record_id in waiting]
-            if not await submission.judge(ledger, behind):
+            if not await submission.classify(ledger, behind):
                 return ()
         else:
             behind = []
@@ -226,7 +226,7 @@ class Ingest:
             return {}
         return await self._spool.waiting(ids, self._destinations)
 
-    async def _projected(self, ids: Collection[str], waiting: _Waiting, provenance: Provenance) -> Ledger:
+    async def _projected(self, ids: Collection[str], waiting: _Waiting, provenance: Provenance) -> ChangePlan:
         stored = await self._store.documents(list(ids)) if ids else dict[str, bytes]()
         return projected(stored, waiting, provenance)
 
@@ -237,10 +237,10 @@ class Ingest:
 
 
 async def _place_without_store(submission: Submission, waiting: _Waiting) -> Sequence[Entry]:
-    """Judge by what waits alone; returns what is to be queued."""
+    """Classify by what waits alone; returns what is to be queued."""
     ledger = projected({}, waiting, submission.provenance)
     submission.permit(ledger)
-    if not await submission.judge(ledger, submission.records):
+    if not await submission.classify(ledger, submission.records):
         return ()
     submission.leave_open()
     return submission.queue(submission.records)

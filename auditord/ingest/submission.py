@@ -8,9 +8,9 @@ from typing import Final
 from auditord.duplicates import Duplicates
 from auditord.ingest.outcomes import QUEUED, Forbidden, Outcome
 from auditord.ingest.permission import Roles, left_to_check, may_write
-from auditord.ingest.projection import judged
+from auditord.ingest.projection import classified
 from auditord.store import Provenance, Verdict
-from auditord.store.ledger import Ledger
+from auditord.store.ledger import ChangePlan
 from auditord_hookspecs import Insert, InvalidRecord, Record, Transform
 
 _BETWEEN_PAUSES: Final = 100  # about a millisecond
@@ -55,7 +55,7 @@ class Submission:
             except InvalidRecord as error:
                 self._refuse(position, error)
 
-    def permit(self, ledger: Ledger) -> None:
+    def permit(self, ledger: ChangePlan) -> None:
         """Refuse what the sender may not write, given what is stored.
 
         Raises:
@@ -65,11 +65,11 @@ class Submission:
             if not may_write(self.roles, record, ledger.record(record.record_id)):
                 self._refuse(position, Forbidden(f"record {record.record_id!r} {_FORBIDDEN}"))
 
-    async def judge(self, ledger: Ledger, positions: Collection[int]) -> bool:
+    async def classify(self, ledger: ChangePlan, positions: Collection[int]) -> bool:
         """Decide about records that come behind what the ledger has seen; returns whether any of them may be kept."""
         for count, position in enumerate(positions):
             await _pause(count)
-            self.outcomes[position] = judged(ledger, self.records[position], self.provenance, self.duplicates)
+            self.outcomes[position] = classified(ledger, self.records[position], self.provenance, self.duplicates)
         return self.is_possible()
 
     def decide(self, outcomes: Mapping[int, Outcome]) -> bool:

@@ -131,7 +131,7 @@ class Spool:
         Args:
             task: the collector.
             batch: what it made.
-            destinations: the senders that carry the records on.
+            destinations: the senders that forward the records.
             operation: whether they are new or replace what is stored of the same runs.
 
         Raises:
@@ -303,7 +303,7 @@ class Spool:
         Args:
             quarantine_id: which one.
             entries: what is queued.
-            destinations: the senders that carry it on.
+            destinations: the senders that forward it.
             transformed: whether the transforms have acted on it before.
 
         Raises:

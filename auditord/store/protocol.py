@@ -25,7 +25,7 @@ __all__ = [
     "RecordStore",
     "Verdict",
     "follows",
-    "is_carried_on",
+    "is_forwarded",
 ]
 
 
@@ -71,7 +71,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class OutboxEntry:
-    """A change that senders must carry on.
+    """A change that senders must forward.
 
     Args:
         number: its place; of one record, a later change has the higher number. Never used twice in one database.
@@ -82,7 +82,7 @@ class OutboxEntry:
     entry: Entry
 
 
-def is_carried_on(provenance: Provenance) -> bool:
+def is_forwarded(provenance: Provenance) -> bool:
     """Whether a change belongs into the outbox: what collectors make is queued for every sender on its own."""
     return provenance.principal is None or not provenance.principal.startswith("task:")
 
@@ -126,7 +126,7 @@ class RecordStore(Protocol):
     async def amend(self, amendments: Sequence[Amendment], provenance: Provenance) -> Sequence[Amended]:
         """Change records on purpose in one transaction, one outcome each, and keep what they were before.
 
-        What senders can carry on is in the outbox, as if a client had done it; a deletion is not, since no protocol has
+        What senders can forward is in the outbox, as if a client had done it; a deletion is not, since no protocol has
         a request for it.
 
         Raises:
@@ -142,7 +142,7 @@ class RecordStore(Protocol):
         """Take meta keys out of records for good, in one transaction; returns how many had any of them.
 
         Nothing is kept of what was there, neither in the history of these records nor among the differences, and
-        nothing is carried on by senders. Times, amounts and ``updated_at`` stay, and so do all sums but those by one of
+        nothing is forwarded by senders. Times, amounts and ``updated_at`` stay, and so do all sums but those by one of
         the keys.
         """
         ...
@@ -187,17 +187,17 @@ class RecordStore(Protocol):
         ...
 
     async def outbox(self, limit: int) -> Sequence[OutboxEntry]:
-        """The oldest changes that senders must carry on, in order of their numbers; empty unless opened with an outbox.
+        """The oldest changes that senders must forward, in order of their numbers; empty unless opened with an outbox.
 
         A store that was opened with an outbox writes there, in the transaction of the change itself, what it does for
-        those that :func:`is_carried_on` names: an ``Insert`` of the record as it is now stored when one is added,
+        those that :func:`is_forwarded` names: an ``Insert`` of the record as it is now stored when one is added,
         closed (by a full record or a stop time) or moved to an earlier start; a ``Close`` when a stop time is
         overwritten; a ``Replace`` when a record is replaced. What changes nothing is not there.
         """
         ...
 
     async def forget_outbox(self, numbers: Collection[int]) -> None:
-        """Drop entries that have been carried on; unknown numbers do no harm."""
+        """Drop entries that have been forwarded; unknown numbers do no harm."""
         ...
 
     def memory(

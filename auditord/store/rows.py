@@ -40,7 +40,7 @@ Value: TypeAlias = str | int | None
 _Meta: TypeAlias = Mapping[str, Sequence[str]]
 
 
-class Offer(msgspec.Struct, frozen=True, gc=False):
+class PendingRecord(msgspec.Struct, frozen=True, gc=False):
     """A record on its way into the store.
 
     Args:
@@ -49,7 +49,7 @@ class Offer(msgspec.Struct, frozen=True, gc=False):
         scores: what its components score (:func:`scores_text`).
         provenance: who brought it, and when.
         duplicates: what it means if the id is known.
-        carried: whether what becomes of it is put into the outbox.
+        forwarded: whether what becomes of it is put into the outbox.
     """
 
     record: Record
@@ -57,23 +57,25 @@ class Offer(msgspec.Struct, frozen=True, gc=False):
     scores: str | None
     provenance: Provenance
     duplicates: Duplicates
-    carried: bool = False
+    forwarded: bool = False
 
     @property
     def identity(self) -> Identity:
         """What the verdict depends on."""
         start, stop, *_, content, _ = self.row
-        return Identity(start, stop, content, anonymous_hash(self.record))  # type: ignore[arg-type]  # as make_offer has put them
+        return Identity(start, stop, content, anonymous_hash(self.record))  # type: ignore[arg-type]  # as make_pending has put them
 
 
-def make_offer(record: Record, provenance: Provenance, duplicates: Duplicates, *, carried: bool = False) -> Offer:
+def make_pending(
+    record: Record, provenance: Provenance, duplicates: Duplicates, *, forwarded: bool = False
+) -> PendingRecord:
     """Encode a record.
 
     Raises:
         InvalidRecord: it cannot be encoded, since somebody got around the checks of :class:`Record`.
     """
     try:
-        return Offer(record, columns(record), scores_text(record.components), provenance, duplicates, carried)
+        return PendingRecord(record, columns(record), scores_text(record.components), provenance, duplicates, forwarded)
     except (UnicodeError, OverflowError) as error:
         raise InvalidRecord(f"The record {record.record_id!r} cannot be stored: {error}.") from error
 
@@ -124,7 +126,7 @@ def scores_text(components: Sequence[Component]) -> str | None:
 
 
 def columns(record: Record) -> tuple[Value, ...]:
-    """The columns of a record from ``start_time`` to ``document``, see :class:`Offer`."""
+    """The columns of a record from ``start_time`` to ``document``, see :class:`PendingRecord`."""
     stop = None if record.stop_time is None else to_micros(record.stop_time)
     site, group, user, more_values = _dimensions(record.meta or {})
     cores, memory, gpu, total_cpu, more_components = _amounts(record.components)

@@ -52,7 +52,7 @@ def anonymous_hash(record: Record) -> int | None:
     return content_hash(msgspec.structs.replace(record, meta=meta))
 
 
-def judge(stored: Identity, offered: Identity, duplicates: Duplicates) -> Verdict:
+def classify(stored: Identity, offered: Identity, duplicates: Duplicates) -> Verdict:
     """What becomes of a record whose id is known already.
 
     CLOSED asks the store to put the offered record in the stored one's place, DIFFERENT to note the difference, SAME to
@@ -63,7 +63,7 @@ def judge(stored: Identity, offered: Identity, duplicates: Duplicates) -> Verdic
     if offered == stored or _came_back(stored, offered):
         return Verdict.SAME
     if offered.start == stored.start:
-        return _judge_same_run(stored, offered)
+        return _classify_same_run(stored, offered)
     return Verdict.DIFFERENT if duplicates is Duplicates.IGNORE else Verdict.EXISTS
 
 
@@ -89,22 +89,22 @@ class Offered(Protocol):
 AnOffer = TypeVar("AnOffer", bound=Offered)
 
 
-def choose_id(offer: AnOffer, alternate: AnOffer, stored: Mapping[str, Identity]) -> AnOffer:
-    """The offer under the id that its run has already; else under its own, or the alternate if another run has that.
+def choose_id(pending: AnOffer, alternate: AnOffer, stored: Mapping[str, Identity]) -> AnOffer:
+    """The one under the id that its run has already; else under its own, or the alternate if another run has that.
 
     Args:
-        offer: the record under its own id.
+        pending: the record under its own id.
         alternate: the same under its alternate id.
         stored: what is stored under these ids.
     """
-    for each in (offer, alternate):
+    for each in (pending, alternate):
         found = stored.get(each.record.record_id)
-        if found is not None and found.start == offer.identity.start:
+        if found is not None and found.start == pending.identity.start:
             return each
-    return alternate if offer.record.record_id in stored else offer
+    return alternate if pending.record.record_id in stored else pending
 
 
-def _judge_same_run(stored: Identity, offered: Identity) -> Verdict:
+def _classify_same_run(stored: Identity, offered: Identity) -> Verdict:
     if offered.stop is None and stored.stop is not None:
         return Verdict.SAME  # late news of a run whose end is known
     if offered.stop is not None and stored.stop is None:

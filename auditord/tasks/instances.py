@@ -30,7 +30,7 @@ class Surroundings:
     Args:
         spool: where batches and states are kept.
         store: what plugins work on.
-        destinations: the senders that carry on what collectors make.
+        destinations: the senders that forward what collectors make.
         metrics: where it is counted.
         now: the present instant.
     """

@@ -30,7 +30,7 @@ class OnDemand:
         configuration: which instances there are.
         kinds: how they work.
         around: what they work with.
-        stores: the senders that carry to the record store, for what clients posted.
+        stores: the senders that forward to the record store, for what clients posted.
         turns: whose turn it is, by instance; a run on demand waits for a run that is going on.
         collectors: hears of runs of collectors that are like those of the clock.
         plugins: the same for plugins.

@@ -38,7 +38,7 @@ class Retries:
         configuration: which collectors there are.
         kinds: theirs, by name.
         around: what they work with.
-        stores: the senders that carry to the record store, for what clients posted.
+        stores: the senders that forward to the record store, for what clients posted.
         turns: whose turn it is, by instance.
     """
 

@@ -36,7 +36,7 @@ class Operations:
     Args:
         store: where records go.
         spool: where they go while the store is away.
-        destinations: the senders that carry on what the spool took; without one, it takes nothing.
+        destinations: the senders that forward what the spool took; without one, it takes nothing.
         registry: what ``/metrics`` shows.
         checking: the check that is under way, if there is one.
     """

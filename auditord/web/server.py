@@ -92,7 +92,7 @@ async def serve(
         ingest: where clients' records go.
         store: where records are.
         spool: where bodies go that were refused.
-        destinations: the senders that carry on what the spool took from the API; without one, it takes nothing.
+        destinations: the senders that forward what the spool took from the API; without one, it takes nothing.
         registry: gets the HTTP figures, and is what ``/metrics`` shows.
         now: the clock.
         grace: how long running requests may take once the context is left.

@@ -9,7 +9,7 @@ from auditord_hookspecs.query import AllOf, AnyOf, Condition, MetaContainsAny
 from auditord_hookspecs.records import Record
 
 SITE_KEYS: Final = ("site_id", "site")
-"""The meta keys that name a record's site; what may be written is judged by all of them that a record has."""
+"""The meta keys that name a record's site; what may be written is classified by all of them that a record has."""
 
 
 class Permission(Enum):

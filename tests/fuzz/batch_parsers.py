@@ -12,11 +12,11 @@ from auditord_builtin.htcondor.identity import ad_name, since
 from auditord_builtin.htcondor.printed import cut_json, cut_json_lines, parse_separated
 from auditord_builtin.htcondor.query import wanted_columns
 from auditord_builtin.htcondor.rows import literals
+from auditord_builtin.slurm.classifying import find_runs
 from auditord_builtin.slurm.config import SlurmConfig
 from auditord_builtin.slurm.conversion import convert_run
 from auditord_builtin.slurm.epilog.notes import Note, read_folder
 from auditord_builtin.slurm.epilog.scontrol import COLUMNS, parse_job
-from auditord_builtin.slurm.judging import find_runs
 from auditord_builtin.slurm.query import wanted_columns as wanted_of_sacct
 from auditord_builtin.slurm.table import Table, TableReader, parse_table
 from auditord_hookspecs import CommandFailed, InvalidRecord, Quarantined, Window
@@ -56,8 +56,8 @@ def _parse_sacct(text: bytes) -> None:
     assert _in_pieces(text) == whole
     found = find_runs(whole, _EVER)
     for run in [*found.runs.values(), *found.endless.values()]:
-        judged = convert_run(_SACCT, run)
-        assert not (isinstance(judged, Quarantined) and _unforeseen.match(judged.reason)), judged
+        classified = convert_run(_SACCT, run)
+        assert not (isinstance(classified, Quarantined) and _unforeseen.match(classified.reason)), classified
 
 
 def _in_pieces(text: bytes) -> Table:
@@ -102,8 +102,8 @@ def _parse_ad(text: str) -> None:
 
 
 def _convert_ad(ad: JobAd) -> None:
-    judged = convert_ad(_CONDOR, ad)
-    assert not (isinstance(judged, Quarantined) and _unforeseen.match(judged.reason)), judged
+    classified = convert_ad(_CONDOR, ad)
+    assert not (isinstance(classified, Quarantined) and _unforeseen.match(classified.reason)), classified
     since(ad_name(ad, epochs=False), epochs=False)
 
 

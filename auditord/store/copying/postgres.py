@@ -118,15 +118,17 @@ class PostgresEnd:
 
     async def write(self, added: Sequence[Kept], removed: Sequence[str]) -> None:
         """See :class:`Target`."""
-        offers = [kept.offer() for kept in added]
+        pending_records = [kept.pending() for kept in added]
         numbers = await self._sources.learn(
-            self._connection, (offer.provenance for offer in offers), (offer.scores for offer in offers)
+            self._connection,
+            (pending.provenance for pending in pending_records),
+            (pending.scores for pending in pending_records),
         )
         async with self._connection.transaction(), self._connection.cursor() as cursor:
             await cursor.execute(QUERIES["remove_records"], (as_json(removed),))
             async with cursor.copy(QUERIES["write_records"]) as copy:
                 copy.set_types((*COPY_TYPES, "int8"))
-                for kept, row in zip(added, copy_rows(offers, numbers), strict=True):
+                for kept, row in zip(added, copy_rows(pending_records, numbers), strict=True):
                     *fields, _ = row  # the wire text itself stays as it is, byte for byte
                     updated_at = None if kept.updated_at is None else since_2000(to_micros(kept.updated_at))
                     await copy.write_row((*fields, kept.document, updated_at))

@@ -9,7 +9,7 @@ import msgspec
 
 from auditord.duplicates import Duplicates
 from auditord.store.protocol import Provenance
-from auditord.store.rows import Offer, make_offer
+from auditord.store.rows import PendingRecord, make_pending
 from auditord_hookspecs import AuditordError
 from auditord_hookspecs.wire import decode_record
 
@@ -69,10 +69,10 @@ class Kept(msgspec.Struct, frozen=True, gc=False):
     principal: str | None
     agent: str | None
 
-    def offer(self) -> Offer:
+    def pending(self) -> PendingRecord:
         """The same as a row, its columns worked out from the wire text."""
         provenance = Provenance(self.received_at, self.principal, self.agent)
-        return make_offer(decode_record(self.document.encode()), provenance, Duplicates.SAME_RUN)
+        return make_pending(decode_record(self.document.encode()), provenance, Duplicates.SAME_RUN)
 
 
 class Progress(Protocol):

@@ -141,9 +141,9 @@ class SqliteEnd:
         sources, score_sets = Sources(self._connection), ScoreSets(self._connection)
         rows: list[Sequence[str | int | None]] = []
         for kept in records:
-            offer = kept.offer()
-            *columns, _ = offer.row  # the wire text itself stays as it is, byte for byte
-            source, score_set = sources.number(offer.provenance), score_sets.number(offer.scores)
+            pending = kept.pending()
+            *columns, _ = pending.row  # the wire text itself stays as it is, byte for byte
+            source, score_set = sources.number(pending.provenance), score_sets.number(pending.scores)
             updated_at = None if kept.updated_at is None else to_micros(kept.updated_at)
             received_at = to_micros(kept.received_at)
             rows.append((kept.record_id, *columns, kept.document, score_set, received_at, source, updated_at))

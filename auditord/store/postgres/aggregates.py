@@ -51,7 +51,7 @@ class PostgresDialect:
     scores_of_set: LiteralString = "score_sets.scores::text"
     more: LiteralString = "more"
     no_more: LiteralString = "more IS NOT TRUE"
-    # Otherwise documents, which few groups need, would be carried through the sort of all of them. It costs the plan in
+    # Otherwise documents, which few groups need, would go through the sort of all of them. It costs the plan in
     # parallel, so what takes as little time as an overlap is rather computed twice.
     sealed: LiteralString = " OFFSET 0"
     no_text: LiteralString = "NULL::text"

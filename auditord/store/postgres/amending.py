@@ -1,6 +1,6 @@
 """Changing single records on purpose; see :mod:`auditord.store.amendments`.
 
-Each row is locked and compared with what whoever wants the change has seen; other daemons that judge the same records
+Each row is locked and compared with the version that the request names; other daemons that change the same records
 at the same time look again.
 """
 
@@ -8,17 +8,17 @@ from collections.abc import Mapping, Sequence
 
 from auditord.database.postgres import Connection
 from auditord.store.amendments import Action, Amended, Version
-from auditord.store.ledger import Carried
+from auditord.store.ledger import Forwarded
 from auditord.store.postgres import outbox
 from auditord.store.postgres.changes import again
 from auditord.store.postgres.counting import QUERIES as COUNTING
-from auditord.store.postgres.counting import Tally
+from auditord.store.postgres.counting import CountChanges
 from auditord.store.postgres.rows import as_json, make_row
 from auditord.store.postgres.sources import QUERIES, Numbers, Sources
 from auditord.store.postgres.versions import Kept, keep_versions
 from auditord.store.prepared import Prepared
 from auditord.store.protocol import Provenance
-from auditord.store.rows import Offer
+from auditord.store.rows import PendingRecord
 from auditord_hookspecs.wire import decode_record
 
 
@@ -30,13 +30,13 @@ async def amend(
     counted_keys: Sequence[str],
 ) -> Sequence[Amended]:
     """Make the changes that still fit what is there, in one transaction."""
-    offers = [each.offer for each in prepared if each.offer is not None]
-    numbers = await sources.learn(connection, [provenance], (offer.scores for offer in offers))
+    pending_records = [each.pending for each in prepared if each.pending is not None]
+    numbers = await sources.learn(connection, [provenance], (pending.scores for pending in pending_records))
 
     async def work() -> Sequence[Amended]:
         async with connection.transaction():
             found = await _locked(connection, prepared)
-            verdicts = [each.judge(found.get(each.record_id)) for each in prepared]
+            verdicts = [each.classify(found.get(each.record_id)) for each in prepared]
             done = [each for each, verdict in zip(prepared, verdicts, strict=True) if verdict is Amended.DONE]
             if done:
                 await _keep_versions(connection, done, provenance, numbers)
@@ -75,26 +75,26 @@ async def _keep_versions(
 async def _write(
     connection: Connection, done: Sequence[Prepared], numbers: Numbers, counted_keys: Sequence[str]
 ) -> None:
-    offers = [each.offer for each in done if each.offer is not None]
+    pending_records = [each.pending for each in done if each.pending is not None]
     ids = as_json([each.record_id for each in done])
     await connection.execute(QUERIES["settle_differences"], (ids,))
-    if offers:
+    if pending_records:
         await connection.execute(
-            QUERIES["overwrite_records"], (as_json([make_row(offer, numbers) for offer in offers]),)
+            QUERIES["overwrite_records"], (as_json([make_row(pending, numbers) for pending in pending_records]),)
         )
-    if gone := [each.record_id for each in done if each.offer is None]:
+    if gone := [each.record_id for each in done if each.pending is None]:
         await connection.execute(QUERIES["delete_records"], (as_json(gone),))
-    await connection.execute(COUNTING["note_changes"], (_tally(done, offers, counted_keys),))
-    await outbox.put(connection, [carried for each in done if (carried := _carried(each)) is not None], numbers)
+    await connection.execute(COUNTING["note_changes"], (_tally(done, pending_records, counted_keys),))
+    await outbox.put(connection, [forwarded for each in done if (forwarded := _forwarded(each)) is not None], numbers)
 
 
-def _carried(prepared: Prepared) -> Carried | None:
+def _forwarded(prepared: Prepared) -> Forwarded | None:
     operation = prepared.operation
-    return None if operation is None or prepared.offer is None else (operation, prepared.offer)
+    return None if operation is None or prepared.pending is None else (operation, prepared.pending)
 
 
-def _tally(done: Sequence[Prepared], offers: Sequence[Offer], counted_keys: Sequence[str]) -> str:
-    tally = Tally(counted_keys).add(offer.record for offer in offers)
+def _tally(done: Sequence[Prepared], pending_records: Sequence[PendingRecord], counted_keys: Sequence[str]) -> str:
+    tally = CountChanges(counted_keys).add(pending.record for pending in pending_records)
     for each in done:
         tally.remove(decode_record(each.amendment.stored))
     return tally.as_json()

@@ -21,7 +21,7 @@ Changes: TypeAlias = dict[str, dict[str, int]]
 """How many more records have a value, by meta key."""
 
 
-class Tally:
+class CountChanges:
     """What one transaction changes in the counts.
 
     Args:
@@ -32,7 +32,7 @@ class Tally:
         self._records = 0
         self._values: Changes = {key: {} for key in keys}
 
-    def add(self, records: Iterable[Record]) -> "Tally":
+    def add(self, records: Iterable[Record]) -> "CountChanges":
         """Count records that are there from now on."""
         self._count([record.meta or {} for record in records], 1)
         return self

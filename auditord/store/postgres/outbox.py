@@ -1,4 +1,4 @@
-"""What senders must carry on, written in the transaction of the change itself."""
+"""What senders must forward, written in the transaction of the change itself."""
 
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
@@ -6,7 +6,7 @@ from datetime import datetime
 import msgspec
 
 from auditord.database.postgres import Connection
-from auditord.store.ledger import Carried, Operation
+from auditord.store.ledger import Forwarded, Operation
 from auditord.store.postgres.rows import as_json
 from auditord.store.postgres.sources import QUERIES, Numbers
 from auditord.store.protocol import OutboxEntry, Provenance
@@ -22,11 +22,11 @@ class _Row(msgspec.Struct, frozen=True, gc=False):
     source_id: int
 
 
-async def put(connection: Connection, changes: Iterable[Carried], numbers: Numbers) -> None:
+async def put(connection: Connection, changes: Iterable[Forwarded], numbers: Numbers) -> None:
     """Add changes, in order."""
     rows = [
-        _Row(operation, offer.row[-1], offer.provenance.received_at, numbers.source(offer.provenance))
-        for operation, offer in changes
+        _Row(operation, pending.row[-1], pending.provenance.received_at, numbers.source(pending.provenance))
+        for operation, pending in changes
     ]
     if rows:
         await connection.execute(QUERIES["put_outbox"], (as_json(rows),))
@@ -42,7 +42,7 @@ async def oldest(connection: Connection, limit: int) -> Sequence[OutboxEntry]:
 
 
 async def forget(connection: Connection, numbers: Collection[int]) -> None:
-    """Drop changes that have been carried on."""
+    """Drop changes that have been forwarded."""
     await connection.execute(QUERIES["forget_outbox"], (as_json(numbers),))
 
 

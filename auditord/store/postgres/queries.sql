@@ -240,7 +240,7 @@ ORDER BY versions.number
 -- Keep changes for senders, in order.
 INSERT INTO auditord.outbox (operation, document, received_at, source_id)
 SELECT operation, document, received_at, source_id
-FROM jsonb_to_recordset(%s::jsonb) AS carried (
+FROM jsonb_to_recordset(%s::jsonb) AS forwarded (
     operation text, document text, received_at timestamptz, source_id integer
 )
 
@@ -255,7 +255,7 @@ ORDER BY outbox.number
 LIMIT %s
 
 -- name: forget_outbox
--- Drop changes that have been carried on.
+-- Drop changes that have been forwarded.
 DELETE FROM auditord.outbox
 WHERE number = ANY (ARRAY(SELECT jsonb_array_elements_text(%s::jsonb)::bigint))
 

@@ -7,7 +7,7 @@ from typing import Any
 from auditord.database.postgres import Connection
 from auditord.store.postgres.changes import again
 from auditord.store.postgres.counting import QUERIES as COUNTING
-from auditord.store.postgres.counting import Tally
+from auditord.store.postgres.counting import CountChanges
 from auditord.store.postgres.rows import as_json
 from auditord.store.postgres.sources import QUERIES
 from auditord.store.redacting import Redacted, key_text, redact_old
@@ -48,7 +48,7 @@ async def _redact_versions(connection: Connection, ids: str, keys: Collection[st
 async def _write(connection: Connection, found: Sequence[Redacted], counted_keys: Sequence[str]) -> None:
     await connection.execute(QUERIES["redact_records"], (as_json([_row(each) for each in found]),))
     await connection.execute(QUERIES["settle_differences"], (as_json([each.after.record_id for each in found]),))
-    tally = Tally(counted_keys).add(each.after for each in found)
+    tally = CountChanges(counted_keys).add(each.after for each in found)
     for each in found:
         tally.remove(each.before)
     await connection.execute(COUNTING["note_changes"], (tally.as_json(),))

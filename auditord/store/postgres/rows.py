@@ -8,7 +8,7 @@ import msgspec
 
 from auditord.store.postgres.sources import Numbers
 from auditord.store.protocol import Provenance
-from auditord.store.rows import Offer, Value, to_micros
+from auditord.store.rows import PendingRecord, Value, to_micros
 
 _TO_2000: Final = to_micros(datetime(2000, 1, 1, tzinfo=UTC))  # where PostgreSQL begins to count microseconds
 
@@ -68,38 +68,38 @@ class Moved(msgspec.Struct, frozen=True, gc=False):
     received_at: datetime
 
 
-def make_move(offer: Offer) -> Moved:
+def make_move(pending: PendingRecord) -> Moved:
     """What changes when nothing but the times of a record does."""
-    record = offer.record
-    received_at = offer.provenance.received_at
-    return Moved(record.record_id, record.start_time, record.stop_time, record.runtime, offer.row[-1], received_at)
+    record = pending.record
+    received_at = pending.provenance.received_at
+    return Moved(record.record_id, record.start_time, record.stop_time, record.runtime, pending.row[-1], received_at)
 
 
-def make_row(offer: Offer, numbers: Numbers) -> Row:
+def make_row(pending: PendingRecord, numbers: Numbers) -> Row:
     """The row of an offered record."""
-    record = offer.record
-    _, _, site, group, user, more, cores, memory, gpu, total_cpu, content, document = offer.row
+    record = pending.record
+    _, _, site, group, user, more, cores, memory, gpu, total_cpu, content, document = pending.row
     return Row(
-        record.start_time, record.stop_time, record.runtime, content, offer.provenance.received_at,
-        cores, memory, gpu, total_cpu, numbers.source(offer.provenance), numbers.score_set(offer.scores),
+        record.start_time, record.stop_time, record.runtime, content, pending.provenance.received_at,
+        cores, memory, gpu, total_cpu, numbers.source(pending.provenance), numbers.score_set(pending.scores),
         True if more else None, record.record_id,
         site, group, user, record.meta, document,
     )  # fmt: skip
 
 
-def copy_rows(offers: Iterable[Offer], numbers: Numbers) -> Iterator[tuple[_Field, ...]]:
+def copy_rows(pending_records: Iterable[PendingRecord], numbers: Numbers) -> Iterator[tuple[_Field, ...]]:
     """The fields of records for a binary COPY, of :data:`COPY_TYPES`."""
     provenance: Provenance | None = None
     received_at, source = 0, 0
-    for offer in offers:
-        if offer.provenance is not provenance:  # as nearly never: a bulk has one
-            provenance = offer.provenance
+    for pending in pending_records:
+        if pending.provenance is not provenance:  # as nearly never: a bulk has one
+            provenance = pending.provenance
             received_at, source = to_micros(provenance.received_at) - _TO_2000, numbers.source(provenance)
-        record = offer.record
-        start, stop, site, group, user, more, cores, memory, gpu, total_cpu, content, document = offer.row
+        record = pending.record
+        start, stop, site, group, user, more, cores, memory, gpu, total_cpu, content, document = pending.row
         yield (
             since_2000(start), since_2000(stop), record.runtime, content, received_at,
-            cores, memory, gpu, total_cpu, source, numbers.score_set(offer.scores), True if more else None,
+            cores, memory, gpu, total_cpu, source, numbers.score_set(pending.scores), True if more else None,
             record.record_id, site, group, user,
             None if record.meta is None else _JSONB_VERSION + _encoder.encode(record.meta), document,
         )  # fmt: skip

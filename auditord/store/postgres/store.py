@@ -30,7 +30,7 @@ from auditord.store.postgres.batches import Batches
 from auditord.store.postgres.changes import Transactions
 from auditord.store.postgres.compiler import compile_query, follows_an_index
 from auditord.store.postgres.counting import QUERIES as COUNTING
-from auditord.store.postgres.counting import Tally, add_up, read_counts, set_counted_keys
+from auditord.store.postgres.counting import CountChanges, add_up, read_counts, set_counted_keys
 from auditord.store.postgres.memory import PostgresMemory, memory
 from auditord.store.postgres.rows import as_json
 from auditord.store.postgres.sources import QUERIES, Sources
@@ -45,9 +45,9 @@ from auditord.store.protocol import (
     RecordCounts,
     Verdict,
     follows,
-    is_carried_on,
+    is_forwarded,
 )
-from auditord.store.rows import Offer, make_offer, unfinished_copy
+from auditord.store.rows import PendingRecord, make_pending, unfinished_copy
 from auditord_hookspecs import AggregateQuery, Aggregates, Record, RecordQuery, RecordUpdate
 
 MIGRATIONS: Final = "auditord.store.postgres.migrations"
@@ -112,7 +112,7 @@ class PostgresRecordStore:
 
     async def add(self, record: Record, provenance: Provenance, duplicates: Duplicates) -> Verdict:
         """See :class:`RecordStore`."""
-        return _verdict(await self._batches.submit(Addition(self._offer(record, provenance, duplicates))))
+        return _verdict(await self._batches.submit(Addition(self._pending(record, provenance, duplicates))))
 
     async def add_all(
         self, records: Sequence[Record], provenance: Provenance, duplicates: Duplicates, *, atomic: bool
@@ -120,25 +120,25 @@ class PostgresRecordStore:
         """See :class:`RecordStore`."""
         if not records:
             return []
-        offers = await self._offers(records, provenance, duplicates)
-        return await self._batches.submit_bulk(Bulk(offers, atomic))
+        pending_records = await self._pending_records(records, provenance, duplicates)
+        return await self._batches.submit_bulk(Bulk(pending_records, atomic))
 
     async def stop(self, update: RecordUpdate, provenance: Provenance) -> bool:
         """See :class:`RecordStore`."""
         return bool(
             await self._batches.submit(
-                Stop(update.record_id, update.stop_time, provenance, self._is_carried(provenance))
+                Stop(update.record_id, update.stop_time, provenance, self._is_forwarded(provenance))
             )
         )
 
     async def replace(self, record: Record, provenance: Provenance, alternate_id: str | None = None) -> Verdict:
         """See :class:`RecordStore`."""
-        offer = self._offer(record, provenance, Duplicates.SAME_RUN)
-        return _verdict(await self._batches.submit(Replacement(offer, _renamed(offer, alternate_id))))
+        pending = self._pending(record, provenance, Duplicates.SAME_RUN)
+        return _verdict(await self._batches.submit(Replacement(pending, _renamed(pending, alternate_id))))
 
     async def amend(self, amendments: Sequence[Amendment], provenance: Provenance) -> Sequence[Amended]:
         """See :class:`RecordStore`."""
-        prepared = prepare(amendments, provenance, carried=self._is_carried(provenance))
+        prepared = prepare(amendments, provenance, forwarded=self._is_forwarded(provenance))
         async with self._server.connection(_BULK_WITHIN) as connection:
             return await amending.amend(connection, prepared, provenance, self._sources, self._counted)
 
@@ -247,7 +247,7 @@ class PostgresRecordStore:
             await self._probe(connection)
 
     async def _probe(self, connection: Connection) -> None:
-        await connection.execute(COUNTING["note_changes"], (Tally(self._counted).as_json(),))
+        await connection.execute(COUNTING["note_changes"], (CountChanges(self._counted).as_json(),))
 
     async def close(self) -> None:
         """See :class:`RecordStore`."""
@@ -261,23 +261,23 @@ class PostgresRecordStore:
             rows = await (await connection.execute(compiled.statement.sql, compiled.statement.parameters)).fetchall()
         return await asyncio.to_thread(folded, query, compiled.parts, rows)
 
-    def _offer(self, record: Record, provenance: Provenance, duplicates: Duplicates) -> Offer:
-        return make_offer(record, provenance, duplicates, carried=self._is_carried(provenance))
+    def _pending(self, record: Record, provenance: Provenance, duplicates: Duplicates) -> PendingRecord:
+        return make_pending(record, provenance, duplicates, forwarded=self._is_forwarded(provenance))
 
-    def _is_carried(self, provenance: Provenance) -> bool:
-        return self._has_outbox and is_carried_on(provenance)
+    def _is_forwarded(self, provenance: Provenance) -> bool:
+        return self._has_outbox and is_forwarded(provenance)
 
-    async def _offers(
+    async def _pending_records(
         self, records: Sequence[Record], provenance: Provenance, duplicates: Duplicates
-    ) -> Sequence[Offer]:
+    ) -> Sequence[PendingRecord]:
         # Encoding thousands of records must not hold up everybody else's requests.
-        carried = self._is_carried(provenance)
-        offers: list[Offer] = []
+        forwarded = self._is_forwarded(provenance)
+        pending_records: list[PendingRecord] = []
         for first in range(0, len(records), _RECORDS_BETWEEN_PAUSES):
             part = records[first : first + _RECORDS_BETWEEN_PAUSES]
-            offers += [make_offer(record, provenance, duplicates, carried=carried) for record in part]
+            pending_records += [make_pending(record, provenance, duplicates, forwarded=forwarded) for record in part]
             await asyncio.sleep(0)
-        return offers
+        return pending_records
 
     async def _prepare(self, connection: Connection) -> None:
         await refuse_unfinished_copy(connection, self._server.where)
@@ -285,12 +285,12 @@ class PostgresRecordStore:
             self._counted = await set_counted_keys(connection, self._shown or ())
 
     async def _make(self, connection: Connection, changes: Sequence[Change] | Bulk) -> Sequence[Outcome]:
-        size = len(changes.offers) if isinstance(changes, Bulk) else len(changes)
+        size = len(changes.pending_records) if isinstance(changes, Bulk) else len(changes)
         within = WRITE_WITHIN * -(-size // _WRITTEN_WITHIN)
         with translated(self._server.where), limited(connection, within, self._server.silence.notice):
             await self._add_up_sometimes(connection)
             if isinstance(changes, Bulk):
-                return await self._transactions.add_all(connection, changes.offers, atomic=changes.atomic)
+                return await self._transactions.add_all(connection, changes.pending_records, atomic=changes.atomic)
             return await self._transactions.change_each(connection, changes)
 
     async def _add_up_sometimes(self, connection: Connection) -> None:
@@ -317,11 +317,11 @@ def _verdict(outcome: Verdict | bool) -> Verdict:  # noqa: FBT001 as it comes
     return outcome
 
 
-def _renamed(offer: Offer, record_id: str | None) -> Offer | None:
+def _renamed(pending: PendingRecord, record_id: str | None) -> PendingRecord | None:
     if record_id is None:
         return None
-    record = msgspec.structs.replace(offer.record, record_id=record_id)
-    return make_offer(record, offer.provenance, offer.duplicates, carried=offer.carried)
+    record = msgspec.structs.replace(pending.record, record_id=record_id)
+    return make_pending(record, pending.provenance, pending.duplicates, forwarded=pending.forwarded)
 
 
 async def _differences(cursor: AsyncServerCursor[TupleRow]) -> AsyncGenerator[Difference, None]:

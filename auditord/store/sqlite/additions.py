@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from auditord.database import Database
 from auditord.store.protocol import Verdict
-from auditord.store.rows import Offer
+from auditord.store.rows import PendingRecord
 from auditord.store.sqlite.changes import Outcome, add_all
 
 
@@ -16,8 +16,8 @@ from auditord.store.sqlite.changes import Outcome, add_all
 class _Gathering:
     """What one turn of the writer's thread has taken up, and the outcomes."""
 
-    taken: list[tuple[Offer, "asyncio.Future[Verdict]"]] = field(
-        default_factory=list[tuple[Offer, "asyncio.Future[Verdict]"]]
+    taken: list[tuple[PendingRecord, "asyncio.Future[Verdict]"]] = field(
+        default_factory=list[tuple[PendingRecord, "asyncio.Future[Verdict]"]]
     )
 
 
@@ -30,13 +30,13 @@ class Additions:
     def __init__(self, database: Database) -> None:
         self._database = database
         # The loop's thread appends, the writer's takes away: both are atomic, and no lock is needed.
-        self._waiting: deque[tuple[Offer, asyncio.Future[Verdict]]] = deque()
+        self._waiting: deque[tuple[PendingRecord, asyncio.Future[Verdict]]] = deque()
         self._announced = False
 
-    def add(self, offer: Offer) -> "asyncio.Future[Verdict]":
+    def add(self, pending: PendingRecord) -> "asyncio.Future[Verdict]":
         """The record's verdict, once it is durable. Cancelling it takes nothing back."""
         verdict: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
-        self._waiting.append((offer, verdict))
+        self._waiting.append((pending, verdict))
         if not self._announced:
             self._announced = True
             self._announce()
@@ -49,7 +49,7 @@ class Additions:
             # In this order: whoever appends after the last look sees that an announcement is due.
             self._announced = False
             self._take_all(gathering)
-            return add_all(connection, [offer for offer, _ in gathering.taken]) if gathering.taken else ()
+            return add_all(connection, [pending for pending, _ in gathering.taken]) if gathering.taken else ()
 
         def done(outcomes: "asyncio.Future[Sequence[Outcome]]") -> None:
             self._settle(gathering, outcomes)

@@ -8,7 +8,7 @@ from auditord.store.prepared import Prepared
 from auditord.store.protocol import Provenance
 from auditord.store.rows import from_micros, to_micros
 from auditord.store.sqlite import outbox
-from auditord.store.sqlite.changes import Stored, find, overwrite
+from auditord.store.sqlite.changes import StoredRow, find, overwrite
 from auditord.store.sqlite.counting import count_removal
 from auditord.store.sqlite.sources import QUERIES, Sources
 
@@ -40,23 +40,23 @@ def history(connection: sqlite3.Connection, record_id: str) -> Sequence[Version]
 
 def _amend(connection: sqlite3.Connection, prepared: Prepared, provenance: Provenance) -> Amended:
     stored = find(connection, prepared.record_id)
-    verdict = prepared.judge(None if stored is None else stored.document)
+    verdict = prepared.classify(None if stored is None else stored.document)
     if stored is None or verdict is not Amended.DONE:
         return verdict
     sources = Sources(connection)
     _keep_version(connection, stored, prepared, to_micros(provenance.received_at), sources.number(provenance))
-    if prepared.offer is None:
+    if prepared.pending is None:
         connection.execute(QUERIES["delete_record"], (stored.seq,))
         count_removal(connection, stored.seq, stored.record)
     else:
-        overwrite(connection, stored, prepared.offer)
-    if prepared.offer is not None and (operation := prepared.operation) is not None:
-        outbox.put(connection, sources, [(operation, str(prepared.offer.row[-1]), provenance)])
+        overwrite(connection, stored, prepared.pending)
+    if prepared.pending is not None and (operation := prepared.operation) is not None:
+        outbox.put(connection, sources, [(operation, str(prepared.pending.row[-1]), provenance)])
     return verdict
 
 
 def _keep_version(
-    connection: sqlite3.Connection, stored: Stored, prepared: Prepared, changed_at: int, changed_by: int
+    connection: sqlite3.Connection, stored: StoredRow, prepared: Prepared, changed_at: int, changed_by: int
 ) -> None:
     amendment = prepared.amendment
     values = (amendment.action.value, amendment.reason, changed_at, changed_by, stored.seq)

@@ -1,4 +1,4 @@
-"""What senders must carry on, written in the transaction of the change itself."""
+"""What senders must forward, written in the transaction of the change itself."""
 
 import sqlite3
 from collections.abc import Iterable, Sequence
@@ -46,5 +46,5 @@ def _entry(operation: Operation, document: bytes, provenance: Provenance) -> Ent
 
 
 def forget(connection: sqlite3.Connection, numbers: Iterable[int]) -> None:
-    """Drop changes that have been carried on."""
+    """Drop changes that have been forwarded."""
     connection.executemany(QUERIES["forget_outbox"], [(number,) for number in numbers])

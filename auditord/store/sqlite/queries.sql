@@ -168,7 +168,7 @@ ORDER BY outbox.number
 LIMIT ?
 
 -- name: forget_outbox
--- Drop a change that has been carried on.
+-- Drop a change that has been forwarded.
 DELETE FROM outbox
 WHERE number = ?
 

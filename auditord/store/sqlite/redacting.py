@@ -6,7 +6,7 @@ from datetime import datetime
 
 from auditord.store.redacting import key_text, redact_old
 from auditord.store.redacting import redact as redacted
-from auditord.store.sqlite.changes import Stored, find
+from auditord.store.sqlite.changes import StoredRow, find
 from auditord.store.sqlite.counting import count_change
 from auditord.store.sqlite.sources import QUERIES
 
@@ -22,7 +22,7 @@ def redact_leftovers(connection: sqlite3.Connection, before: datetime, keys: Col
     return sum(_redact_leftovers(connection, key_text(key), before, keys) for key in keys)
 
 
-def _redact(connection: sqlite3.Connection, stored: Stored, keys: Collection[str]) -> bool:
+def _redact(connection: sqlite3.Connection, stored: StoredRow, keys: Collection[str]) -> bool:
     for number, document in connection.execute(QUERIES["versions_of_record"], (stored.record.record_id,)).fetchall():
         if (version := redacted(document, keys)) is not None:
             connection.execute(QUERIES["redact_version"], (version.document, number))

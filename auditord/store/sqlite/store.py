@@ -29,9 +29,9 @@ from auditord.store.protocol import (
     RecordCounts,
     Verdict,
     follows,
-    is_carried_on,
+    is_forwarded,
 )
-from auditord.store.rows import Offer, from_micros, make_offer, unfinished_copy
+from auditord.store.rows import PendingRecord, from_micros, make_pending, unfinished_copy
 from auditord.store.sqlite import amending, changes, outbox, redacting
 from auditord.store.sqlite.additions import Additions
 from auditord.store.sqlite.aggregates import SqliteDialect, take_rows
@@ -116,37 +116,39 @@ class SqliteRecordStore:
 
     async def add(self, record: Record, provenance: Provenance, duplicates: Duplicates) -> Verdict:
         """See :class:`RecordStore`."""
-        return await self._additions.add(self._offer(record, provenance, duplicates))
+        return await self._additions.add(self._pending(record, provenance, duplicates))
 
     async def add_all(
         self, records: Sequence[Record], provenance: Provenance, duplicates: Duplicates, *, atomic: bool
     ) -> Sequence[Verdict]:
         """See :class:`RecordStore`."""
-        offers = await self._offers(records, provenance, duplicates)
+        pending_records = await self._pending_records(records, provenance, duplicates)
         try:
-            return await self._database.write(lambda connection: _add_together(connection, offers, atomic=atomic))
+            return await self._database.write(
+                lambda connection: _add_together(connection, pending_records, atomic=atomic)
+            )
         except _Undone as undone:
             return undone.verdicts
 
     async def stop(self, update: RecordUpdate, provenance: Provenance) -> bool:
         """See :class:`RecordStore`."""
-        record_id, stop_time, carried = update.record_id, update.stop_time, self._is_carried(provenance)
+        record_id, stop_time, forwarded = update.record_id, update.stop_time, self._is_forwarded(provenance)
         return await self._database.write(
-            lambda connection: changes.stop(connection, record_id, stop_time, provenance, carried=carried)
+            lambda connection: changes.stop(connection, record_id, stop_time, provenance, forwarded=forwarded)
         )
 
     async def replace(self, record: Record, provenance: Provenance, alternate_id: str | None = None) -> Verdict:
         """See :class:`RecordStore`."""
-        offer = self._offer(record, provenance, Duplicates.SAME_RUN)
+        pending = self._pending(record, provenance, Duplicates.SAME_RUN)
         if alternate_id is None:
-            return await self._database.write(lambda connection: changes.replace(connection, offer))
+            return await self._database.write(lambda connection: changes.replace(connection, pending))
         other = msgspec.structs.replace(record, record_id=alternate_id)
-        alternate = self._offer(other, provenance, Duplicates.SAME_RUN)
-        return await self._database.write(lambda connection: changes.replace_run(connection, offer, alternate))
+        alternate = self._pending(other, provenance, Duplicates.SAME_RUN)
+        return await self._database.write(lambda connection: changes.replace_run(connection, pending, alternate))
 
     async def amend(self, amendments: Sequence[Amendment], provenance: Provenance) -> Sequence[Amended]:
         """See :class:`RecordStore`."""
-        prepared = prepare(amendments, provenance, carried=self._is_carried(provenance))
+        prepared = prepare(amendments, provenance, forwarded=self._is_forwarded(provenance))
         return await self._database.write(lambda connection: amending.amend(connection, prepared, provenance))
 
     async def history(self, record_id: str) -> Sequence[Version]:
@@ -238,11 +240,11 @@ class SqliteRecordStore:
         """See :class:`RecordStore`."""
         await self._database.close()
 
-    def _offer(self, record: Record, provenance: Provenance, duplicates: Duplicates) -> Offer:
-        return make_offer(record, provenance, duplicates, carried=self._is_carried(provenance))
+    def _pending(self, record: Record, provenance: Provenance, duplicates: Duplicates) -> PendingRecord:
+        return make_pending(record, provenance, duplicates, forwarded=self._is_forwarded(provenance))
 
-    def _is_carried(self, provenance: Provenance) -> bool:
-        return self._has_outbox and is_carried_on(provenance)
+    def _is_forwarded(self, provenance: Provenance) -> bool:
+        return self._has_outbox and is_forwarded(provenance)
 
     async def _sums(self, query: AggregateQuery, arithmetic: Arithmetic) -> Aggregates:
         compiled = compile_aggregate(query, SqliteDialect(arithmetic, windowed=query.window is not None))
@@ -259,17 +261,17 @@ class SqliteRecordStore:
                 pass
         return await asyncio.to_thread(folding.result)
 
-    async def _offers(
+    async def _pending_records(
         self, records: Sequence[Record], provenance: Provenance, duplicates: Duplicates
-    ) -> Sequence[Offer]:
+    ) -> Sequence[PendingRecord]:
         # Encoding thousands of records must not hold up everybody else's requests.
-        carried = self._is_carried(provenance)
-        offers: list[Offer] = []
+        forwarded = self._is_forwarded(provenance)
+        pending_records: list[PendingRecord] = []
         for first in range(0, len(records), _RECORDS_BETWEEN_PAUSES):
             part = records[first : first + _RECORDS_BETWEEN_PAUSES]
-            offers += [make_offer(record, provenance, duplicates, carried=carried) for record in part]
+            pending_records += [make_pending(record, provenance, duplicates, forwarded=forwarded) for record in part]
             await asyncio.sleep(0)
-        return offers
+        return pending_records
 
 
 def refuse_unfinished_copy(connection: sqlite3.Connection, path: Path) -> None:
@@ -290,9 +292,11 @@ class _Undone(Exception):
         self.verdicts = verdicts
 
 
-def _add_together(connection: sqlite3.Connection, offers: Sequence[Offer], *, atomic: bool) -> Sequence[Verdict]:
+def _add_together(
+    connection: sqlite3.Connection, pending_records: Sequence[PendingRecord], *, atomic: bool
+) -> Sequence[Verdict]:
     verdicts: list[Verdict] = []
-    for outcome in changes.add_all(connection, offers):
+    for outcome in changes.add_all(connection, pending_records):
         if isinstance(outcome, InvalidRecord):
             raise outcome
         verdicts.append(outcome)

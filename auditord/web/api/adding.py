@@ -111,11 +111,11 @@ class _Part:
 
     def with_verdicts(self, found: Sequence[Outcome]) -> Sequence[Verdict]:
         """One verdict per record, in the order of the request."""
-        judged = [
+        classified = [
             _verdict(position, record.record_id, verdict)
             for position, record, verdict in zip(self.positions, self.records, found, strict=True)
         ]
-        return sorted([*judged, *self.invalid], key=lambda verdict: verdict.position)
+        return sorted([*classified, *self.invalid], key=lambda verdict: verdict.position)
 
 
 def _verdict(position: int, record_id: str, found: Outcome) -> Verdict:

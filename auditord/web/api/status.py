@@ -43,7 +43,7 @@ class StatusDesk:
     Args:
         inside: what is asked.
         store: whether it works, and how many records there are.
-        destinations: the senders that carry on what the spool takes of posts; without one, it takes nothing.
+        destinations: the senders that forward what the spool takes of posts; without one, it takes nothing.
     """
 
     inside: Inside

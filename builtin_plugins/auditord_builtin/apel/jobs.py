@@ -23,7 +23,7 @@ from auditord_builtin.apel.messages.rows import JobRow, Problem
 from auditord_builtin.apel.messages.text import LONGEST, clean
 from auditord_builtin.apel.months import Month
 from auditord_builtin.apel.questions import LeftOut, conditions, kept_level, known_text, site_of, whole_number
-from auditord_builtin.apel.validation import judge
+from auditord_builtin.apel.validation import validate
 from auditord_hookspecs import Record, RecordQuery, Records, Window
 from auditord_hookspecs.aggregates import exact_score
 
@@ -64,7 +64,7 @@ def job_row(config: ApelConfig, record: Record) -> JobRow | Problem | None:
         row = _row(config, record, site)
     except LeftOut as reason:
         return Problem(record.record_id, str(reason), 1)
-    faults = [fault.reason for message in render_jobs([row]) for fault in judge(message.text)]
+    faults = [fault.reason for message in render_jobs([row]) for fault in validate(message.text)]
     return Problem(record.record_id, f"left out: {'; '.join(faults)}", 1) if faults else row
 
 

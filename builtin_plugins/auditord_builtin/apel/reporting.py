@@ -23,7 +23,7 @@ from auditord_builtin.apel.questions import conditions, site_of
 from auditord_builtin.apel.sending import Publisher, label, say
 from auditord_builtin.apel.summing import summaries
 from auditord_builtin.apel.transport import MessageTooLarge
-from auditord_builtin.apel.validation import judge
+from auditord_builtin.apel.validation import validate
 from auditord_hookspecs import AggregateQuery, AuditordError, MetaValue, PluginContext
 from auditord_hookspecs.query import AllOf, Comparison, TimeCompares, TimeField
 
@@ -149,7 +149,7 @@ class Reporter:
         summary = [*render(gone, size), *sync_message([*gone, *found.rows], size), *render(found.rows, size)]
         messages = [*summary, *found.accelerators]
         for message in messages:
-            if faults := judge(message.text, self.context.now()):
+            if faults := validate(message.text, self.context.now()):
                 raise NotReported(f"{site} {month}: APEL would refuse the report: {'; '.join(map(str, faults[:5]))}")
         return messages
 

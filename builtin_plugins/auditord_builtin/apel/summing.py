@@ -21,7 +21,7 @@ from auditord_builtin.apel.messages.text import LONGEST as LONGEST_NAME
 from auditord_builtin.apel.messages.text import clean, clean_name
 from auditord_builtin.apel.months import Month
 from auditord_builtin.apel.questions import LeftOut, Number, Question, conditions, kept_level, site_of
-from auditord_builtin.apel.validation import judge
+from auditord_builtin.apel.validation import validate
 from auditord_hookspecs import Group, Records
 
 _THOUSANDTH: Final = Decimal("0.001")
@@ -109,9 +109,9 @@ class _Summing:
         good: list[SummaryRow] = []
         held: list[SummaryRow] = []
         rows = [self._described(self._rows[key]) for key in sorted(self._rows)]
-        refused = any(judge(message.text) for message in render(rows))
+        refused = any(validate(message.text) for message in render(rows))
         for row in rows:
-            faults = [fault.reason for message in render([row]) for fault in judge(message.text)] if refused else []
+            faults = [fault.reason for message in render([row]) for fault in validate(message.text)] if refused else []
             problems += [Problem(_named(row), f"left out: {'; '.join(faults)}", row.jobs)] if faults else []
             (held if faults else good).append(row)
         return Summaries(tuple(good), tuple(problems), tuple(held))

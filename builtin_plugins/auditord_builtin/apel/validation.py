@@ -35,7 +35,7 @@ _LEAST_YEAR: Final = 1970
 
 
 @dataclass(frozen=True, slots=True)
-class _Judging:
+class _Validation:
     """One record of a message."""
 
     rules: Rules
@@ -117,7 +117,7 @@ class _Judging:
             )
 
 
-def judge(message_text: str, now: datetime | None = None) -> Sequence[Problem]:
+def validate(message_text: str, now: datetime | None = None) -> Sequence[Problem]:
     """Why APEL would refuse the message; empty if it would not.
 
     Args:
@@ -125,7 +125,7 @@ def judge(message_text: str, now: datetime | None = None) -> Sequence[Problem]:
         now: without it nothing lies in the future.
     """
     if message_text.startswith("{"):
-        return _judge_accelerators(message_text)
+        return _validate_accelerators(message_text)
     header, _, body = message_text.partition("\n")
     rules = MESSAGES.get(header.rstrip())
     if rules is None:
@@ -141,7 +141,7 @@ def judge(message_text: str, now: datetime | None = None) -> Sequence[Problem]:
     return problems
 
 
-def _judge_accelerators(text: str) -> Sequence[Problem]:
+def _validate_accelerators(text: str) -> Sequence[Problem]:
     try:
         document = json.loads(text)
         records = list(document["UsageRecords"])
@@ -171,7 +171,7 @@ def _block_faults(rules: Rules, block: str, now: datetime | None, seen: set[tupl
     if len({key for key, _ in pairs}) < len(pairs):
         yield "a key stands twice"
     values = {key: value for key, value in pairs if key in _PLAIN_TEXT or value.lower() not in _NULL}
-    yield from _Judging(rules, values, now).faults()
+    yield from _Validation(rules, values, now).faults()
     key = tuple([_as_key(name, values.get(name, "None")) for name in rules.key])
     if key in seen:
         yield "its key is that of a record before it, which it would replace"

@@ -6,11 +6,11 @@ from typing import Final
 
 from auditord_builtin.htcondor.ads import JobAd
 from auditord_builtin.htcondor.checkpoint import Checkpoint, Position
+from auditord_builtin.htcondor.classifying import classify, most_complete_first, wanted_again
 from auditord_builtin.htcondor.config import HTCondorConfig
 from auditord_builtin.htcondor.evaluation import Evaluator
 from auditord_builtin.htcondor.files import collect_files
 from auditord_builtin.htcondor.isolating import run_query_around
-from auditord_builtin.htcondor.judging import judge, most_complete_first, wanted_again
 from auditord_builtin.htcondor.per_job import collect_folder
 from auditord_builtin.htcondor.query import Query, Source
 from auditord_builtin.htcondor.reading import Answer, read_all, read_new
@@ -83,7 +83,7 @@ async def _collect_schedd(
         context.log.warning(
             "%s: its history holds nothing that was read before: if it was rotated, jobs may be missing", schedd
         )
-    async for batch in _judged(source, answer, answer.ads):
+    async for batch in _classified(source, answer, answer.ads):
         yield batch, checkpoint
     if answer.doubt:
         raise CommandFailed(answer.doubt)
@@ -106,24 +106,26 @@ def _chosen(config: HTCondorConfig, job: JobChoice | None) -> Sequence[str]:
 async def _collect_job(source: Source, schedd: str, job_id: str) -> Batch:
     config, context = source.config, source.context
     printed = await run_query_around(source, Query(schedd, job=job_id))
-    return await judge(config, context, wanted_again(config, context, list(reversed(printed.ads))), printed.unreadable)
+    return await classify(
+        config, context, wanted_again(config, context, list(reversed(printed.ads))), printed.unreadable
+    )
 
 
 async def _collect_again(source: Source, schedd: str, window: Window) -> AsyncIterator[Batch]:
     answer = await read_all(source, schedd, window.start)
-    async for batch in _judged(source, answer, wanted_again(source.config, source.context, answer.ads)):
+    async for batch in _classified(source, answer, wanted_again(source.config, source.context, answer.ads)):
         yield batch
     if answer.doubt:
         raise CommandFailed(answer.doubt)
 
 
-async def _judged(source: Source, answer: Answer, ads: Sequence[JobAd]) -> AsyncIterator[Batch]:
+async def _classified(source: Source, answer: Answer, ads: Sequence[JobAd]) -> AsyncIterator[Batch]:
     """Batches of the ads, the oldest first; none if there is nothing to say."""
     config, context = source.config, source.context
     if answer.unreadable:
-        yield await judge(config, context, (), answer.unreadable)
+        yield await classify(config, context, (), answer.unreadable)
     for chunk in _chunks(most_complete_first(config, list(reversed(ads)))):
-        yield await judge(config, context, chunk)
+        yield await classify(config, context, chunk)
 
 
 def _chunks(ads: Sequence[JobAd]) -> Iterator[Sequence[JobAd]]:

@@ -84,7 +84,7 @@ def _instant(key: str, seconds: Decimal) -> datetime:
 
 
 def convert_ad(config: HTCondorConfig, ad: JobAd) -> Converted | Skipped | Quarantined:
-    """Judge one ad; never raises for what it holds."""
+    """Classify one ad; never raises for what it holds."""
     if ad.reason is not None:
         return Quarantined(job_name(ad, epochs=config.epochs), {"ad": ad.text}, ad.reason)
     try:
@@ -179,10 +179,10 @@ def convert(config: HTCondorConfig, raw: Any) -> Record | None:  # Any: JSON fro
     Raises:
         InvalidRecord: what is still wrong.
     """
-    judged = convert_ad(config, _ad_from_raw(config, raw))
-    if isinstance(judged, Quarantined):
-        raise InvalidRecord(judged.reason)
-    return judged.record if isinstance(judged, Converted) else None
+    classified = convert_ad(config, _ad_from_raw(config, raw))
+    if isinstance(classified, Quarantined):
+        raise InvalidRecord(classified.reason)
+    return classified.record if isinstance(classified, Converted) else None
 
 
 def _ad_from_raw(config: HTCondorConfig, raw: Any) -> JobAd:  # Any: JSON from the quarantine

@@ -15,8 +15,8 @@ from anyio import to_thread
 
 from auditord_builtin.htcondor.ads import JobAd, split_ads
 from auditord_builtin.htcondor.checkpoint import Checkpoint
+from auditord_builtin.htcondor.classifying import classify, wanted_again
 from auditord_builtin.htcondor.conversion import ended_before
-from auditord_builtin.htcondor.judging import judge, wanted_again
 from auditord_builtin.htcondor.query import Source, wanted_columns
 from auditord_builtin.htcondor.rows import read_ad
 from auditord_hookspecs import AuditordError, Batch, CollectorContext
@@ -75,7 +75,7 @@ async def collect_files(source: Source) -> AsyncIterator[Batch]:
         while (piece := await to_thread.run_sync(_read, source, file.path, done, abandon_on_cancel=True)).size:
             done += piece.size
             checkpoint = replace(checkpoint, files={**checkpoint.files, file.name: done})
-            batch = await judge(config, context, _chosen(source, checkpoint, piece.ads))
+            batch = await classify(config, context, _chosen(source, checkpoint, piece.ads))
             yield batch if again else replace(batch, checkpoint=checkpoint.to_json())
         context.report_progress(number / len(found))
     if not again:

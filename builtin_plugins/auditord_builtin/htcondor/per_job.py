@@ -16,7 +16,7 @@ from typing import Final
 from anyio import to_thread
 
 from auditord_builtin.htcondor.ads import JobAd
-from auditord_builtin.htcondor.judging import judge, wanted_again
+from auditord_builtin.htcondor.classifying import classify, wanted_again
 from auditord_builtin.htcondor.query import Source, wanted_columns
 from auditord_builtin.htcondor.rows import read_ad
 from auditord_hookspecs import AuditordError, Batch
@@ -65,16 +65,16 @@ async def _collect(source: Source, folder: SharedFolder) -> AsyncIterator[Batch]
         for unsafe in refused:
             context.log.error("%s", unsafe)
         if context.window is not None or context.job is not None:
-            yield await judge(config, context, wanted_again(config, context, [file.ad for file in files]))
+            yield await classify(config, context, wanted_again(config, context, [file.ad for file in files]))
             continue
         known = await context.seen([file.key for file in files])
         if not context.dry_run:
             await to_thread.run_sync(_remove, folder, [file.name for file in files if file.key in known])
-        yield await _judged(source, [file for file in files if file.key not in known])
+        yield await _classified(source, [file for file in files if file.key not in known])
 
 
-async def _judged(source: Source, files: Sequence[JobFile]) -> Batch:
-    batch = await judge(source.config, source.context, [file.ad for file in files])
+async def _classified(source: Source, files: Sequence[JobFile]) -> Batch:
+    batch = await classify(source.config, source.context, [file.ad for file in files])
     until = source.context.now() + _REMEMBERED
     return replace(batch, seen={**batch.seen, **dict.fromkeys((file.key for file in files), until)})
 

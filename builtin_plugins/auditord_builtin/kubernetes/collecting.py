@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from auditord_builtin.kubernetes import connection
+from auditord_builtin.kubernetes.classifying import Draft, read_pods
 from auditord_builtin.kubernetes.config import KubernetesConfig
 from auditord_builtin.kubernetes.following import Run
-from auditord_builtin.kubernetes.judging import Draft, read_pods
 from auditord_builtin.kubernetes.ledger import Ledger
 from auditord_builtin.kubernetes.reading import Page, pages
 from auditord_builtin.kubernetes.waiting import settle

@@ -124,10 +124,10 @@ def convert(config: KubernetesConfig, raw: Any) -> Record | None:  # Any: JSON f
     finished = _finished(raw) if "finished" in raw else _as_it_was(config, raw)
     if finished is None or (config.job_filter.status and finished.status not in config.job_filter.status):
         return None
-    judged = convert_finished(config, finished)
-    if isinstance(judged, Quarantined):
-        raise InvalidRecord(judged.reason)
-    return judged.record
+    classified = convert_finished(config, finished)
+    if isinstance(classified, Quarantined):
+        raise InvalidRecord(classified.reason)
+    return classified.record
 
 
 def _finished(raw: Mapping[str, Any]) -> Finished:  # Any: JSON from the quarantine
@@ -142,5 +142,5 @@ def _as_it_was(config: KubernetesConfig, raw: Mapping[str, Any]) -> Finished | N
     pod = restore_pod(raw.get("pod"))
     if not pod.terminal and not raw.get("gone"):
         return None
-    judged = conclude(config, pod, runs_of(pod, {}), datetime.fromisoformat(raw["seen"]))
-    return judged if isinstance(judged, Finished) else None
+    classified = conclude(config, pod, runs_of(pod, {}), datetime.fromisoformat(raw["seen"]))
+    return classified if isinstance(classified, Finished) else None

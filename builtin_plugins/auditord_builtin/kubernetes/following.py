@@ -14,9 +14,9 @@ import anyio
 from anyio import to_thread
 
 from auditord_builtin.kubernetes.checkpoint import Checkpoint, Position
+from auditord_builtin.kubernetes.classifying import Draft, read_pods
 from auditord_builtin.kubernetes.config import KubernetesConfig
 from auditord_builtin.kubernetes.connection import ALL, Cluster
-from auditord_builtin.kubernetes.judging import Draft, read_pods
 from auditord_builtin.kubernetes.ledger import Ledger, Running
 from auditord_builtin.kubernetes.reading import After, Happening, Limits, Page, Stretch, follow, pages
 from auditord_hookspecs import AuditordError, Batch, CollectorContext, Window

@@ -7,10 +7,10 @@ from typing import Final
 
 import msgspec
 
+from auditord_builtin.kubernetes.classifying import Draft
 from auditord_builtin.kubernetes.config import KubernetesConfig, Prometheus
 from auditord_builtin.kubernetes.conversion import Finished
 from auditord_builtin.kubernetes.figures import CPU, MEMORY, Figures, ask_all
-from auditord_builtin.kubernetes.judging import Draft
 from auditord_builtin.kubernetes.ledger import Ledger, Waiting
 from auditord_hookspecs import Batch, CollectorContext, Window
 

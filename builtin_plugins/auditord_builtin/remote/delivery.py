@@ -35,7 +35,7 @@ Log: TypeAlias = "logging.LoggerAdapter[logging.Logger]"
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class PendingRecord:
     """A record of a batch.
 
     Args:
@@ -69,7 +69,7 @@ class Update:
     close: Close
 
 
-Step: TypeAlias = Sequence[Offer] | Update
+Step: TypeAlias = Sequence[PendingRecord] | Update
 """Records for one request, or one update."""
 
 
@@ -78,7 +78,7 @@ def steps(entries: Sequence[Entry], *, open_records: bool, batch_size: int) -> I
 
     A correction that may be about either of two ids is alone: what is stored there must be looked at first.
     """
-    group: dict[str, Offer] = {}
+    group: dict[str, PendingRecord] = {}
     for position, entry in enumerate(entries):
         if isinstance(entry, Close):
             yield list(group.values())
@@ -87,19 +87,19 @@ def steps(entries: Sequence[Entry], *, open_records: bool, batch_size: int) -> I
             continue
         if entry.record.stop_time is None and not open_records:
             continue
-        offer = _offer(position, entry)
-        if group and (offer.has_two_ids or offer.record.record_id in group or len(group) == batch_size):
+        pending = _pending(position, entry)
+        if group and (pending.has_two_ids or pending.record.record_id in group or len(group) == batch_size):
             yield list(group.values())
             group = {}
-        if offer.has_two_ids:
-            yield [offer]
+        if pending.has_two_ids:
+            yield [pending]
         else:
-            group[offer.record.record_id] = offer
+            group[pending.record.record_id] = pending
     yield list(group.values())
 
 
-def _offer(position: int, entry: Insert | Replace) -> Offer:
-    return Offer(position, entry.record, entry.alternate_id, isinstance(entry, Replace))
+def _pending(position: int, entry: Insert | Replace) -> PendingRecord:
+    return PendingRecord(position, entry.record, entry.alternate_id, isinstance(entry, Replace))
 
 
 class RemoteSender:
@@ -131,12 +131,12 @@ class RemoteSender:
         if refused:
             raise RecordsRejected(refused)
 
-    async def _add(self, group: Sequence[Offer]) -> dict[int, str]:
+    async def _add(self, group: Sequence[PendingRecord]) -> dict[int, str]:
         """Insert records that have different ids; returns why some were refused for good."""
         if len(group) <= 1:
-            return _reasons([(offer, await self._add_one(offer)) for offer in group])
+            return _reasons([(pending, await self._add_one(pending)) for pending in group])
         try:
-            await _twice(lambda: self._client.add_all([offer.record for offer in group]))
+            await _twice(lambda: self._client.add_all([pending.record for pending in group]))
         except (RecordExists, Refused) as error:
             _raise_unless_about_a_record(error)
         else:
@@ -144,28 +144,28 @@ class RemoteSender:
         middle = len(group) // 2
         return await self._add(group[:middle]) | await self._add(group[middle:])
 
-    async def _add_one(self, wanted: Offer) -> str | None:
-        offer = await self._renamed(wanted) if wanted.has_two_ids else wanted
+    async def _add_one(self, wanted: PendingRecord) -> str | None:
+        pending = await self._renamed(wanted) if wanted.has_two_ids else wanted
         try:
-            await _twice(lambda: self._client.add(offer.record))
+            await _twice(lambda: self._client.add(pending.record))
         except RecordExists:
-            return await self._settle(offer)
+            return await self._settle(pending)
         except Refused as error:
             _raise_unless_about_a_record(error)
             return str(error)
         return None
 
-    async def _renamed(self, offer: Offer) -> Offer:
-        """The offer under the alternate id if its run is there under that one."""
-        stored = await self._client.get(offer.alternate_id or "")
-        if stored is None or stored.start_time != offer.record.start_time:
-            return offer
-        other = msgspec.structs.replace(offer.record, record_id=stored.record_id)
-        return Offer(offer.position, other, None, offer.overwrite)
+    async def _renamed(self, pending: PendingRecord) -> PendingRecord:
+        """The record under the alternate id if its run is there under that one."""
+        stored = await self._client.get(pending.alternate_id or "")
+        if stored is None or stored.start_time != pending.record.start_time:
+            return pending
+        other = msgspec.structs.replace(pending.record, record_id=stored.record_id)
+        return PendingRecord(pending.position, other, None, pending.overwrite)
 
-    async def _settle(self, offer: Offer) -> str | None:
+    async def _settle(self, pending: PendingRecord) -> str | None:
         """The id is taken: find out by whom."""
-        record = offer.record
+        record = pending.record
         try:
             stored = await self._client.get(record.record_id)
         except (Refused, InvalidAnswer) as error:
@@ -174,19 +174,19 @@ class RemoteSender:
             return f"The id {record.record_id!r} is taken there, by a record that cannot be read: {error}"
         if stored is None:
             return f"The id {record.record_id!r} is taken there, by a record that cannot be read: there is none"
-        return await self._apply(remedy(stored, record, overwrite=offer.overwrite), stored, offer)
+        return await self._apply(remedy(stored, record, overwrite=pending.overwrite), stored, pending)
 
-    async def _apply(self, what: Remedy, stored: Record, offer: Offer) -> str | None:
-        record = offer.record
+    async def _apply(self, what: Remedy, stored: Record, pending: PendingRecord) -> str | None:
+        record = pending.record
         match what:
             case Remedy.NOTHING:
                 self._note_difference(stored, record)
                 return None
             case Remedy.STOP:
                 return await self._stop(Close(record.record_id, record.stop_time or record.start_time))
-            case Remedy.OTHER_ID if offer.alternate_id is not None:
-                other = msgspec.structs.replace(record, record_id=offer.alternate_id)
-                return await self._add_one(Offer(offer.position, other, None, offer.overwrite))
+            case Remedy.OTHER_ID if pending.alternate_id is not None:
+                other = msgspec.structs.replace(record, record_id=pending.alternate_id)
+                return await self._add_one(PendingRecord(pending.position, other, None, pending.overwrite))
             case Remedy.OTHER_ID:
                 started = f"{stored.start_time:%Y-%m-%dT%H:%M:%SZ}"
                 return f"The id {record.record_id!r} belongs to another run there, which started at {started}."
@@ -227,8 +227,8 @@ async def _twice(post: Callable[[], Awaitable[object]]) -> None:
         await post()
 
 
-def _reasons(outcomes: Iterable[tuple[Offer, str | None]]) -> dict[int, str]:
-    return {offer.position: reason for offer, reason in outcomes if reason is not None}
+def _reasons(outcomes: Iterable[tuple[PendingRecord, str | None]]) -> dict[int, str]:
+    return {pending.position: reason for pending, reason in outcomes if reason is not None}
 
 
 def _raise_unless_about_a_record(error: RecordExists | Refused) -> None:

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from anyio import to_thread
 
 from auditord_builtin.slurm.checkpoint import Checkpoint
+from auditord_builtin.slurm.classifying import Found, classify_runs, find_runs
 from auditord_builtin.slurm.config import JobsConfig, SlurmConfig
-from auditord_builtin.slurm.judging import Found, find_runs, judge_runs
 from auditord_builtin.slurm.merge import reads_steps
 from auditord_builtin.slurm.query import Query, ended_jobs, jobs_of_all_states, running_jobs, stream_query
 from auditord_builtin.slurm.reading import Read, read_period
@@ -52,10 +52,10 @@ async def collect_again(config: JobsConfig, context: CollectorContext) -> AsyncG
     if period is None:
         return
 
-    async def judge_all(found: Found) -> Batch:
-        return await judge(config, context, found, (), _remembered(config, context))
+    async def classify_all(found: Found) -> Batch:
+        return await classify(config, context, found, (), _remembered(config, context))
 
-    async with aclosing(read_period(config, context, period, ended_jobs, judge_all)) as pieces:
+    async with aclosing(read_period(config, context, period, ended_jobs, classify_all)) as pieces:
         async for read in pieces:
             yield read.batch
             if read.until is not None:
@@ -75,7 +75,7 @@ async def collect_jobs(config: JobsConfig, context: CollectorContext, choice: Jo
     ever = Window(_EPOCH, context.now() + timedelta(seconds=1))
     async with aclosing(stream_query(config, context, Query(ever, (), reads_steps(config), jobs))) as tables:
         async for table in tables:
-            yield await judge(config, context, find_runs(table, ever), (), _remembered(config, context))
+            yield await classify(config, context, find_runs(table, ever), (), _remembered(config, context))
 
 
 async def _collect_new(config: SlurmConfig, context: CollectorContext) -> AsyncGenerator[Batch, None]:
@@ -103,10 +103,10 @@ async def _collect_new(config: SlurmConfig, context: CollectorContext) -> AsyncG
 
 
 async def _read_new(config: SlurmConfig, context: CollectorContext, period: Window) -> AsyncGenerator[Read, None]:
-    async def judge_new(found: Found) -> Batch:
-        return await _judge(config, context, found, _remembered(config, context))
+    async def classify_new(found: Found) -> Batch:
+        return await _classify(config, context, found, _remembered(config, context))
 
-    async with aclosing(read_period(config, context, period, ended_jobs, judge_new)) as pieces:
+    async with aclosing(read_period(config, context, period, ended_jobs, classify_new)) as pieces:
         async for read in pieces:
             yield read
             if read.until is not None:
@@ -118,11 +118,11 @@ async def _read_far_back(config: SlurmConfig, context: CollectorContext, period:
         return
     waiting = Waiting(config, context.now(), await context.pending())
 
-    async def judge_late(found: Found) -> Batch:
-        batch = await _judge(config, context, waiting.settle(found), _remembered(config, context))
+    async def classify_late(found: Found) -> Batch:
+        batch = await _classify(config, context, waiting.settle(found), _remembered(config, context))
         return replace(batch, pending=waiting.of(found))
 
-    async with aclosing(read_period(config, context, period, jobs_of_all_states, judge_late)) as pieces:
+    async with aclosing(read_period(config, context, period, jobs_of_all_states, classify_late)) as pieces:
         async for read in pieces:
             yield read
 
@@ -131,7 +131,7 @@ async def _read_running(config: SlurmConfig, context: CollectorContext, now: dat
     query = running_jobs(Window(now - timedelta(seconds=1), now))
     async with aclosing(stream_query(config, context, query)) as tables:
         async for table in tables:
-            yield await _judge(config, context, find_runs(table, None), now + _OPEN_REMEMBERED)
+            yield await _classify(config, context, find_runs(table, None), now + _OPEN_REMEMBERED)
 
 
 def _remembered(config: JobsConfig, context: CollectorContext) -> datetime:
@@ -139,17 +139,17 @@ def _remembered(config: JobsConfig, context: CollectorContext) -> datetime:
     return context.now() + config.memory + _MARGIN
 
 
-async def _judge(config: JobsConfig, context: CollectorContext, found: Found, remember: datetime) -> Batch:
+async def _classify(config: JobsConfig, context: CollectorContext, found: Found, remember: datetime) -> Batch:
     known = await context.seen([*found.runs, *found.quarantined])
-    return await judge(config, context, found, known, remember)
+    return await classify(config, context, found, known, remember)
 
 
-async def judge(
+async def classify(
     config: JobsConfig, context: CollectorContext, found: Found, known: Collection[str], remember: datetime
 ) -> Batch:
     """A batch of what is not known yet, without a checkpoint; labels that were left out are told to the log."""
     # In a thread: a page of a large cluster takes seconds, in which the daemon has requests to answer.
-    batch, remarks = await to_thread.run_sync(judge_runs, config, found, known, remember)
+    batch, remarks = await to_thread.run_sync(classify_runs, config, found, known, remember)
     if remarks:  # one line and not one per job: users write comments
         context.log.warning("labels left out: %d, such as %s", len(remarks), remarks[0])
     return batch

@@ -82,7 +82,7 @@ def ended_at(run: Run) -> datetime | None:
 
 
 def convert_run(config: JobsConfig, run: Run) -> Converted | Skipped | Quarantined:
-    """Judge one run; never raises for what the run holds."""
+    """Classify one run; never raises for what the run holds."""
     try:
         reason = _reason_to_skip(config, run)
         return Skipped(reason) if reason else _converted(config, run)
@@ -228,13 +228,13 @@ def convert(config: JobsConfig, raw: Any) -> Produced | None:  # Any: JSON from 
     """
     run = run_from_raw(raw)
     _check_columns(config, run)
-    judged = convert_run(config, run)
-    if isinstance(judged, Quarantined):
-        raise InvalidRecord(judged.reason)
+    classified = convert_run(config, run)
+    if isinstance(classified, Quarantined):
+        raise InvalidRecord(classified.reason)
     # Earlier versions did not note whether steps were asked for.
-    if isinstance(judged, Converted) and reads_steps(config) and not raw.get("steps_asked", bool(run.steps)):
+    if isinstance(classified, Converted) and reads_steps(config) and not raw.get("steps_asked", bool(run.steps)):
         raise InvalidRecord("its steps were not asked of sacct then; retry asks for this job again")
-    return judged.produced if isinstance(judged, Converted) else None
+    return classified.produced if isinstance(classified, Converted) else None
 
 
 def _check_columns(config: JobsConfig, run: Run) -> None:

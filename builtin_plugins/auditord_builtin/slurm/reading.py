@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias
 
+from auditord_builtin.slurm.classifying import Found, find_runs
 from auditord_builtin.slurm.config import JobsConfig
-from auditord_builtin.slurm.judging import Found, find_runs
 from auditord_builtin.slurm.pace import Pace
 from auditord_builtin.slurm.query import Query, stream_query
 from auditord_builtin.slurm.table import Table
 from auditord_hookspecs import Batch, CollectorContext, CommandFailed, Window
 
 Ask: TypeAlias = Callable[[JobsConfig, Window], Query]
-Judge: TypeAlias = Callable[[Found], Awaitable[Batch]]
+Classify: TypeAlias = Callable[[Found], Awaitable[Batch]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Read:
 
 
 async def read_period(
-    config: JobsConfig, context: CollectorContext, period: Window, ask: Ask, judge: Judge
+    config: JobsConfig, context: CollectorContext, period: Window, ask: Ask, classify: Classify
 ) -> AsyncGenerator[Read, None]:
     """Read what ended within a period, the oldest part first; where a limit is met, go on with shorter parts.
 
@@ -40,7 +40,7 @@ async def read_period(
         context: its context.
         period: as a whole; nothing is read of an empty or reversed one.
         ask: makes the query for a part.
-        judge: makes a batch of what a piece holds.
+        classify: makes a batch of what a piece holds.
 
     Raises:
         CommandFailed: sacct did not do what it should, and would not for a shorter part.
@@ -50,7 +50,7 @@ async def read_period(
         part = Window(start, min(start + pace.length, period.stop))
         try:
             async with aclosing(
-                _read_part(stream_query(config, context, ask(config, part)), part, judge, pace)
+                _read_part(stream_query(config, context, ask(config, part)), part, classify, pace)
             ) as pieces:
                 async for read in pieces:
                     yield read
@@ -62,7 +62,7 @@ async def read_period(
 
 
 async def _read_part(
-    answer: AsyncGenerator[Table, None], part: Window, judge: Judge, pace: Pace
+    answer: AsyncGenerator[Table, None], part: Window, classify: Classify, pace: Pace
 ) -> AsyncGenerator[Read, None]:
     rows, last = 0, Batch()
     async with aclosing(answer) as tables:
@@ -70,6 +70,6 @@ async def _read_part(
             if rows:
                 yield Read(last, None)
             rows += len(table.rows)
-            last = await judge(find_runs(table, part))
+            last = await classify(find_runs(table, part))
     pace.went_well(rows)
     yield Read(last, part.stop)

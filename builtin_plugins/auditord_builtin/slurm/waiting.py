@@ -9,9 +9,9 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from auditord_builtin.slurm.classifying import Found
 from auditord_builtin.slurm.config import SlurmConfig
 from auditord_builtin.slurm.conversion import source_id
-from auditord_builtin.slurm.judging import Found
 
 
 class Waiting:
@@ -29,7 +29,7 @@ class Waiting:
         self._since = {key: datetime.fromisoformat(since) for key, since in known.items()}
 
     def settle(self, found: Found) -> Found:
-        """What is to be judged now: also runs without an end that have been waited for long enough."""
+        """What is to be classified now: also runs without an end that have been waited for long enough."""
         due = {
             key: run
             for key, run in found.endless.items()

@@ -100,7 +100,7 @@ class _Collected:
             raise InvalidRecord(f"meta {rule.name}: {describe_source(rule)}: no value; give it a default_value")
 
     def _add_value(self, rule: MetaRule, row: Row) -> bool:
-        """Add the rule's label; False if it is missing and that is for the rule to judge."""
+        """Add the rule's label; False if it is missing and that is for the rule to decide."""
         text = rule.value or read_text(rule, row)
         value = text if rule.value else _written(rule, text)
         if value is None:

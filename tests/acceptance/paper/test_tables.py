@@ -22,7 +22,7 @@ from auditord_builtin.apel.config import ApelConfig
 from auditord_builtin.apel.messages import SummaryRow, render, sync_message
 from auditord_builtin.apel.months import Month
 from auditord_builtin.apel.summing import summaries
-from auditord_builtin.apel.validation import judge
+from auditord_builtin.apel.validation import validate
 from auditord_hookspecs import AggregateQuery, CalendarPeriod, CalendarUnit, ComponentUsage, MetaValue
 from tests.paper_jobs import PER_MONTH, SITES, Job, jobs, month, table_1, table_2
 
@@ -81,7 +81,7 @@ async def reported(store: RecordStore, months: Iterable[Month]) -> Sequence[Summ
         assert (found.problems, found.held) == ((), ())
         for message in [*render(found.rows), *sync_message(found.rows)]:
             assert message.site == site
-            assert not judge(message.text)
+            assert not validate(message.text)
         rows += found.rows
     return rows
 

@@ -9,7 +9,7 @@ from auditord_builtin.apel.accelerators import accelerator_messages
 from auditord_builtin.apel.config import ApelConfig
 from auditord_builtin.apel.messages import Message
 from auditord_builtin.apel.months import Month
-from auditord_builtin.apel.validation import judge
+from auditord_builtin.apel.validation import validate
 from auditord_hookspecs import Component, Record
 
 APRIL = Month(2026, 4)
@@ -44,7 +44,7 @@ def job(name: str, gpus: int | None, *, vo: str = "bio", busy: int | None = 1800
 async def messages(config: ApelConfig, *stored: Record, most: int = 900_000) -> list[Message]:
     made, problems = await accelerator_messages(config, FakePluginContext(stored=stored), "SITE-A", APRIL, most)
     assert not problems
-    assert all(judge(message.text) == [] for message in made)
+    assert all(validate(message.text) == [] for message in made)
     return list(made)
 
 
@@ -89,11 +89,11 @@ async def test_messages_are_split_and_halved_between_records() -> None:
     halves = [half for message in made for half in message.halves()]
     assert len(made) > 1
     for parts in (made, halves):
-        assert all(judge(message.text) == [] for message in parts)
+        assert all(validate(message.text) == [] for message in parts)
         found = [record["FQAN"] for message in parts for record in json.loads(message.text)["UsageRecords"]]
         assert found == [f"vo{number:03}" for number in range(100)]
 
 
 @pytest.mark.parametrize("text", ['{"UsageRecords": [{}]}', "{}", "{", '{"UsageRecords": 5}'])
 def test_what_the_draft_does_not_know_is_refused(text: str) -> None:
-    assert judge(text)
+    assert validate(text)

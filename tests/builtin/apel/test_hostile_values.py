@@ -17,7 +17,7 @@ from auditord_builtin.apel.messages import Problem, render, render_jobs, sync_me
 from auditord_builtin.apel.messages.text import clean
 from auditord_builtin.apel.months import Month
 from auditord_builtin.apel.summing import summaries
-from auditord_builtin.apel.validation import judge
+from auditord_builtin.apel.validation import validate
 from auditord_hookspecs import Component, Record, Score
 from tests.builtin.apel.apel_receiver import Receiver
 
@@ -112,7 +112,7 @@ def test_summaries(layout: str, stored: Sequence[Record]) -> None:
     answer = anyio.run(summaries, config, FakePluginContext(stored=stored), "SITE-A", MONTH)
     receiver, now = Receiver(), datetime(2024, 3, 1, tzinfo=UTC)
     for message in (*render(answer.rows), *sync_message(answer.rows)):
-        assert judge(message.text, now) == []
+        assert validate(message.text, now) == []
         receiver.take(message.text)
     ended = [each for each in stored if each.stop_time is not None and Month.of(each.stop_time) == MONTH]
     left_out = sum(problem.jobs for problem in answer.problems)
@@ -153,7 +153,7 @@ def test_what_apel_reads_as_nothing_is_one_row() -> None:
     assert [(row.submit_host, row.jobs) for row in answer.rows] == [("None", 5)]
     receiver = Receiver()
     for message in (*render(answer.rows), *sync_message(answer.rows)):
-        assert judge(message.text) == []
+        assert validate(message.text) == []
         receiver.take(message.text)
     assert receiver.total("NumberOfJobs") == 5
 
@@ -165,7 +165,7 @@ def test_individual_jobs(layout: str, stored: Sequence[Record]) -> None:
     made = [job_row(config, record) for record in stored]
     rows = [job for job in made if job is not None and not isinstance(job, Problem)]
     for message in render_jobs(rows, 20_000):
-        assert judge(message.text) == []
+        assert validate(message.text) == []
         receiver.take(message.text)
     assert Counter(map(type, made))[Problem] + len(receiver.rows) == len(stored)
 
@@ -184,4 +184,4 @@ def test_halves_have_the_same_records(stored: Sequence[Record]) -> None:
         assert first.record_ids + second.record_ids == message.record_ids
         assert first.records + second.records == message.records
         assert first.text + second.text.partition("\n")[2] == message.text
-        assert judge(first.text) == judge(second.text) == []
+        assert validate(first.text) == validate(second.text) == []

@@ -12,7 +12,7 @@ from auditord.testing import FakePluginContext
 from auditord_builtin.apel.config import ApelConfig
 from auditord_builtin.apel.jobs import individual_jobs, job_row
 from auditord_builtin.apel.messages import JobRow, Problem, render_jobs
-from auditord_builtin.apel.validation import judge
+from auditord_builtin.apel.validation import validate
 from auditord_hookspecs import Component, Record, RecordQuery, Score, Window
 
 STOP = datetime(2024, 3, 10, 12, tzinfo=UTC)
@@ -77,7 +77,7 @@ def test_the_older_layout_names_the_benchmark_beside_its_value() -> None:
     assert isinstance(row, JobRow)
     (message,) = render_jobs([row])
     assert "ServiceLevelType: HEPscore23\nServiceLevel: 14.200\n%%" in message.text
-    assert judge(message.text) == []
+    assert validate(message.text) == []
 
 
 def test_a_service_level_that_fields_name_counts() -> None:

@@ -188,7 +188,7 @@ async def test_what_apel_would_refuse_is_not_sent(monkeypatch: pytest.MonkeyPatc
     def refusing(text: str, _now: datetime) -> Sequence[str]:
         return ["no"] if "summary" in text else []
 
-    monkeypatch.setattr(reporting, "judge", refusing)
+    monkeypatch.setattr(reporting, "validate", refusing)
     with pytest.raises(NotReported, match="SITE-A 2026-03: APEL would refuse the report: no"):
         await publish(settings(), context, broker)
     assert broker.messages == []

@@ -10,7 +10,7 @@ from auditord_builtin.apel.config import ApelConfig
 from auditord_builtin.apel.messages import SummaryRow, render, sync_message
 from auditord_builtin.apel.months import Month
 from auditord_builtin.apel.summing import half_up, summaries
-from auditord_builtin.apel.validation import judge
+from auditord_builtin.apel.validation import validate
 from auditord_hookspecs import Component, Record, Score
 from tests.builtin.apel.apel_receiver import Receiver
 
@@ -94,7 +94,7 @@ async def test_batch_systems_of_one_key_are_named_together() -> None:
     assert (atlas.infrastructure_description, atlas.jobs) == ("AUDITORD-ARC-htcondor+slurm", 3)
     assert ops.infrastructure_description == "AUDITORD-ARC-UNKNOWN"
     (message,) = render([atlas, ops])
-    assert judge(message.text) == []
+    assert validate(message.text) == []
     Receiver().take(message.text)
 
 
@@ -240,13 +240,13 @@ async def test_the_other_layouts(layout: str, lines: list[str]) -> None:
     found = await rows(made, job("1", HS06="14.2"), job("2", HEPscore23="15.1"))
     (message,) = render([row for row in found if row.benchmark == "hepspec"])
     assert set(lines) <= set(message.text.splitlines())
-    assert judge(message.text) == []
+    assert validate(message.text) == []
 
 
 async def test_different_values_of_a_benchmark_are_rows_of_their_own_where_apel_normalises() -> None:
     made = await rows(configured(summary_message="v0.2"), job("1", HS06="14.2"), job("2", HS06="14.3"))
     assert [row.service_level for row in made] == [Decimal("14.200"), Decimal("14.300")]
-    assert judge(render(made)[0].text) == []
+    assert validate(render(made)[0].text) == []
 
 
 async def test_a_withdrawn_row_replaces_the_one_that_it_withdraws() -> None:
@@ -254,7 +254,7 @@ async def test_a_withdrawn_row_replaces_the_one_that_it_withdraws() -> None:
     receiver = Receiver()
     (usage,), (withdrawal,) = render([row]), render([row.withdrawn()])
     for message in (usage, withdrawal):
-        assert judge(message.text) == []
+        assert validate(message.text) == []
         receiver.take(message.text)
     assert (len(receiver.rows), receiver.total("NumberOfJobs"), receiver.total("WallDuration")) == (1, 0, 0)
     assert "EndTime" not in withdrawal.text
@@ -268,7 +268,7 @@ async def test_the_sync_message_counts_jobs_by_submit_host() -> None:
         "Site: SITE-A\nSubmitHost: CE2.example.org\nNumberOfJobs: 1\nMonth: 3\nYear: 2024\n%%\n"
         "Site: SITE-A\nSubmitHost: ce1.example.org\nNumberOfJobs: 2\nMonth: 3\nYear: 2024\n%%\n"
     )
-    assert judge(message.text) == []
+    assert validate(message.text) == []
 
 
 @pytest.mark.parametrize(("number", "rounded"), [("1/2", 1), ("3/2", 2), ("5/2", 3), ("2499/1000", 2), ("0", 0)])

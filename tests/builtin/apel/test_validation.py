@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from auditord_builtin.apel.validation import judge
+from auditord_builtin.apel.validation import validate
 
 NORMALISED = """APEL-normalised-summary-message: v0.4
 Site: EXAMPLE-SITE
@@ -62,9 +62,9 @@ NOW = datetime(2024, 3, 20, tzinfo=UTC)
 
 @pytest.mark.parametrize("text", [NORMALISED, SUMMARY, JOB, SYNC], ids=["normalised", "summary", "job", "sync"])
 def test_good_ones_pass(text: str) -> None:
-    assert judge(text, NOW) == []
+    assert validate(text, NOW) == []
     header, body = text.split("\n", 1)
-    assert judge(f"{header}  \n{body}", NOW) == []
+    assert validate(f"{header}  \n{body}", NOW) == []
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_good_ones_pass(text: str) -> None:
     ],
 )
 def test_what_looks_odd_and_is_good(text: str, old: str, new: str) -> None:
-    assert judge(text.replace(old, new), NOW) == []
+    assert validate(text.replace(old, new), NOW) == []
 
 
 @pytest.mark.parametrize(
@@ -131,16 +131,16 @@ def test_what_looks_odd_and_is_good(text: str, old: str, new: str) -> None:
 )
 def test_what_apel_refuses(text: str, old: str, new: str, reason: str) -> None:
     assert old in text
-    assert any(reason in problem.reason for problem in judge(text.replace(old, new), NOW))
+    assert any(reason in problem.reason for problem in validate(text.replace(old, new), NOW))
 
 
 def test_an_unknown_message_is_a_problem_of_the_whole_message() -> None:
-    (problem,) = judge("APEL-summary-job-message: v9\nSite: A\n%%\n", NOW)
+    (problem,) = validate("APEL-summary-job-message: v9\nSite: A\n%%\n", NOW)
     assert str(problem) == "message: APEL knows no message that begins with 'APEL-summary-job-message: v9'"
 
 
 def test_a_message_without_records_is_refused() -> None:
-    assert judge("APEL-sync-message: v0.1\n")
+    assert validate("APEL-sync-message: v0.1\n")
 
 
 @pytest.mark.parametrize(
@@ -157,4 +157,4 @@ def test_a_message_without_records_is_refused() -> None:
 )
 def test_a_key_that_stands_twice_in_a_message_is_refused(text: str, old: str, new: str, alike: bool) -> None:  # noqa: FBT001 a column
     both = text + text.replace(old, new).split("\n", 1)[1]
-    assert ["replace" in problem.reason for problem in judge(both, NOW)] == [True] * alike
+    assert ["replace" in problem.reason for problem in validate(both, NOW)] == [True] * alike

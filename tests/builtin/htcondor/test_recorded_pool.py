@@ -38,11 +38,11 @@ LONG = sorted({path.stem for path in Path(__file__).with_name("recorded").glob("
 
 def outcome(ad: JobAd) -> Truth:
     """An ad as the ledger writes it."""
-    judged = convert_ad(CONFIG, ad)
+    classified = convert_ad(CONFIG, ad)
     job = ad.row["GlobalJobId"]
-    if isinstance(judged, Converted):
-        return Truth(job, "record", figures(judged.record))
-    return Truth(job, judged.reason if isinstance(judged, Skipped) else "quarantined", ("",) * 7)
+    if isinstance(classified, Converted):
+        return Truth(job, "record", figures(classified.record))
+    return Truth(job, classified.reason if isinstance(classified, Skipped) else "quarantined", ("",) * 7)
 
 
 def lost_nodes(job: str) -> bool:

@@ -13,7 +13,7 @@ from auditord.testing import FakeSenderContext, make_record
 from auditord.testing.records import EPOCH
 from auditord_builtin.remote import auditord_senders, open_remote
 from auditord_builtin.remote.config import RemoteConfig
-from auditord_builtin.remote.delivery import Offer, Step, Update, steps
+from auditord_builtin.remote.delivery import PendingRecord, Step, Update, steps
 from auditord_hookspecs import Close, Entry, Insert, RecordsRejected, Replace, Sender
 from tests.fake_auditor import FakeAuditor, Fault, fake_auditor
 
@@ -264,7 +264,7 @@ async def test_a_program_that_is_no_auditor_is_a_passing_fault(auditor: FakeAudi
 
 
 def offered(step: Step) -> list[str] | str:
-    return step.close.record_id if isinstance(step, Update) else [offer.record.record_id for offer in step]
+    return step.close.record_id if isinstance(step, Update) else [pending.record.record_id for pending in step]
 
 
 def test_steps() -> None:
@@ -275,7 +275,7 @@ def test_steps() -> None:
     every = filter(None, map(offered, steps(entries, open_records=True, batch_size=2)))
     assert list(every) == [["a", "b"], ["open"], "a", ["a", "c"], ["a", "d"], ["e"]]
     (first, *_) = steps([Replace(make_record("x"), "y")], open_records=False, batch_size=9)
-    assert first == [Offer(0, make_record("x"), "y", overwrite=True)]
+    assert first == [PendingRecord(0, make_record("x"), "y", overwrite=True)]
 
 
 def test_the_kind() -> None:

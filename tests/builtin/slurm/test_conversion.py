@@ -45,13 +45,13 @@ def run(*steps: Mapping[str, str], **columns: str) -> Run:
     return Run(allocation, tuple({**blank, "JobID": "7.0", "Cluster": "c1", **step} for step in steps))
 
 
-def produced(judged: object) -> Produced:
-    assert isinstance(judged, Converted), judged
-    return judged.produced
+def produced(classified: object) -> Produced:
+    assert isinstance(classified, Converted), classified
+    return classified.produced
 
 
-def amounts(judged: object) -> dict[str, int]:
-    return {component.name: component.amount for component in produced(judged).record.components}
+def amounts(classified: object) -> dict[str, int]:
+    return {component.name: component.amount for component in produced(classified).record.components}
 
 
 def test_a_job_becomes_the_record_that_auditor_makes_of_it() -> None:
@@ -67,9 +67,9 @@ def test_a_job_becomes_the_record_that_auditor_makes_of_it() -> None:
 def test_only_cores_are_mandatory_by_default() -> None:
     bare = run(AllocTRES="", TotalCPU="INVALID")
     assert amounts(convert_run(config(), bare)) == {"Cores": 4}
-    judged = convert_run(config(), run(NCPUS=""))
-    assert isinstance(judged, Quarantined)
-    assert "component Cores: NCPUS: no value" in judged.reason
+    classified = convert_run(config(), run(NCPUS=""))
+    assert isinstance(classified, Quarantined)
+    assert "component Cores: NCPUS: no value" in classified.reason
 
 
 def test_the_components_of_auditor_come_on_request() -> None:
@@ -145,9 +145,9 @@ def test_a_run_whose_start_the_database_never_heard_of_began_with_its_first_step
 
 
 def test_a_run_on_nodes_is_not_dropped_because_its_start_is_unknown() -> None:
-    judged = convert_run(config(components="auditor"), run(State="REQUEUED", Start="None"))
-    assert isinstance(judged, Quarantined)
-    assert "the job had nodes (n01), but sacct names no start" in judged.reason
+    classified = convert_run(config(components="auditor"), run(State="REQUEUED", Start="None"))
+    assert isinstance(classified, Quarantined)
+    assert "the job had nodes (n01), but sacct names no start" in classified.reason
 
 
 def test_a_job_without_nodes_that_ended_as_it_started_never_did() -> None:
@@ -171,9 +171,9 @@ def test_a_running_job_makes_an_open_record() -> None:
 
 
 def test_an_end_that_is_missing_is_no_running_job() -> None:
-    judged = convert_run(config(), run(State="COMPLETED", End="Unknown"))
-    assert isinstance(judged, Quarantined)
-    assert "runawayjobs" in judged.reason
+    classified = convert_run(config(), run(State="COMPLETED", End="Unknown"))
+    assert isinstance(classified, Quarantined)
+    assert "runawayjobs" in classified.reason
 
 
 @pytest.mark.parametrize(
@@ -196,8 +196,8 @@ def test_an_end_that_is_missing_is_no_running_job() -> None:
     ],
 )
 def test_jobs_are_filtered_and_counted(chosen: dict[str, list[str]], passes: bool) -> None:  # noqa: FBT001 a table
-    judged = convert_run(config(job_filter=chosen), run())
-    assert isinstance(judged, Converted) if passes else judged == Skipped("filtered out")
+    classified = convert_run(config(job_filter=chosen), run())
+    assert isinstance(classified, Converted) if passes else classified == Skipped("filtered out")
 
 
 def test_deleted_users_and_groups_are_known_by_their_numbers() -> None:
@@ -209,15 +209,15 @@ def test_deleted_users_and_groups_are_known_by_their_numbers() -> None:
 
 def test_users_cannot_name_site_user_or_group_in_a_comment() -> None:
     rules = [{"name": "comment", "key": "Comment", "key_type": "Json"}]
-    judged = convert_run(config(meta=rules), run(Comment='{"user_id": "bob", "site_id": "x", "voms": "/atlas"}'))
-    assert isinstance(judged, Converted)
-    assert judged.produced.record.meta == {
+    classified = convert_run(config(meta=rules), run(Comment='{"user_id": "bob", "site_id": "x", "voms": "/atlas"}'))
+    assert isinstance(classified, Converted)
+    assert classified.produced.record.meta == {
         "voms": ("/atlas",),
         "site_id": ("NOT_CONFIGURED",),
         "user_id": ("alice",),
         "group_id": ("atlas",),
     }
-    assert len(judged.left_out) == 2
+    assert len(classified.left_out) == 2
 
 
 @pytest.mark.parametrize(
@@ -230,8 +230,8 @@ def test_users_cannot_name_site_user_or_group_in_a_comment() -> None:
     ],
 )
 def test_a_column_of_steps_is_merged_by_its_policy(policy: str, steps: list[str], expected: int | None) -> None:
-    judged = convert_run(config(merge={"MaxRSS": policy}), run(*({"MaxRSS": step} for step in steps)))
-    assert amounts(judged).get("MaxRSS") == expected
+    classified = convert_run(config(merge={"MaxRSS": policy}), run(*({"MaxRSS": step} for step in steps)))
+    assert amounts(classified).get("MaxRSS") == expected
 
 
 def test_the_batch_step_counts_before_the_interactive_one() -> None:
@@ -245,8 +245,8 @@ def test_the_batch_step_counts_before_the_interactive_one() -> None:
 def test_lists_of_steps_are_added_entry_by_entry() -> None:
     rule = {"name": "Used", "key": "TRESUsageInTot", "sub_key": "cpu", "key_type": "Time"}
     steps = [{"TRESUsageInTot": "cpu=00:00:02,mem=10K"}, {"TRESUsageInTot": "cpu=1-00:00:00,energy=0"}]
-    judged = convert_run(config(components=[rule]), run(*steps, TRESUsageInTot=""))
-    assert amounts(judged) == {"Used": 86_402}
+    classified = convert_run(config(components=[rule]), run(*steps, TRESUsageInTot=""))
+    assert amounts(classified) == {"Used": 86_402}
 
 
 def test_energy_of_steps_is_not_counted_twice() -> None:
@@ -263,22 +263,22 @@ def test_requested_memory_per_node_or_core_is_multiplied(text: str, expected: in
 
 def test_requested_memory_without_the_number_of_nodes_is_quarantined() -> None:
     rule = {"name": "Memory", "key": "ReqMem", "key_type": "IntegerMega"}
-    judged = convert_run(config(components=[rule]), run(ReqMem="4000Mn", NNodes=""))
-    assert isinstance(judged, Quarantined)
-    assert "ReqMem" in judged.reason
+    classified = convert_run(config(components=[rule]), run(ReqMem="4000Mn", NNodes=""))
+    assert isinstance(classified, Quarantined)
+    assert "ReqMem" in classified.reason
 
 
 def test_what_is_quarantined_can_be_tried_again_under_another_configuration() -> None:
     site = {"name": "A", "only_if": {"key": "Partition", "matches": "long"}}
-    judged = convert_run(config(sites=[site]), run({"MaxRSS": "5"}))
-    assert isinstance(judged, Quarantined)
-    assert judged.source_id == "c1/7@1700000000"
+    classified = convert_run(config(sites=[site]), run({"MaxRSS": "5"}))
+    assert isinstance(classified, Quarantined)
+    assert classified.source_id == "c1/7@1700000000"
     assert SLURM.convert is not None
     with pytest.raises(InvalidRecord, match="no entry of sites"):
-        SLURM.convert(config(sites=[site]), judged.raw)
-    again = SLURM.convert(config(), judged.raw)
+        SLURM.convert(config(sites=[site]), classified.raw)
+    again = SLURM.convert(config(), classified.raw)
     assert again == produced(convert_run(config(), run({"MaxRSS": "5"})))
-    assert convert(config(job_filter={"user": ["bob"]}), judged.raw) is None
+    assert convert(config(job_filter={"user": ["bob"]}), classified.raw) is None
 
 
 def test_a_column_that_was_not_read_is_named_on_retry() -> None:
@@ -294,5 +294,5 @@ def test_a_column_that_was_not_read_is_named_on_retry() -> None:
     st.dictionaries(st.sampled_from([*ALLOCATION]), st.text()), st.dictionaries(st.sampled_from(["MaxRSS"]), st.text())
 )
 def test_no_row_raises(columns: dict[str, str], step: dict[str, str]) -> None:
-    judged = convert_run(config(), run(step, **columns))
-    assert isinstance(judged, Converted | Skipped | Quarantined)
+    classified = convert_run(config(), run(step, **columns))
+    assert isinstance(classified, Converted | Skipped | Quarantined)

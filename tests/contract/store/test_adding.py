@@ -171,7 +171,7 @@ async def test_ignore_still_closes(store: RecordStore) -> None:
     assert await stored(store) == finished()
 
 
-async def test_a_batch_is_judged_in_order(store: RecordStore) -> None:
+async def test_a_batch_is_classified_in_order(store: RecordStore) -> None:
     await store.add(finished("old"), BROUGHT, SAME_RUN)
     later = {"start_time": START + HOUR, "stop_time": None}
     batch = [

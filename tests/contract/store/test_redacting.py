@@ -91,7 +91,7 @@ async def test_neither_history_nor_differences_nor_outbox_tell(store: RecordStor
     await store.amend([Amendment(Action.DELETE, encode_record(record("gone")), None, "x")], by)
     fixed = msgspec.structs.replace(record("recent", stop=NOW), components=())
     await store.amend([Amendment(Action.CORRECT, encode_record(record("recent", stop=NOW)), fixed, "x")], by)
-    carried = len(await store.outbox(100))
+    forwarded = len(await store.outbox(100))
     assert await store.redact(["a"], KEYS) == 1
     assert await store.redact_leftovers(OLD + timedelta(days=1), KEYS) == 1
     for record_id in ("a", "gone"):
@@ -100,7 +100,7 @@ async def test_neither_history_nor_differences_nor_outbox_tell(store: RecordStor
         assert b"Cores" in version.document
     (kept,) = await store.history("recent")
     assert b"alice" in kept.document
-    assert len(await store.outbox(100)) == carried
+    assert len(await store.outbox(100)) == forwarded
 
 
 class Forgetful:

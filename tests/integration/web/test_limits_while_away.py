@@ -80,7 +80,7 @@ async def test_a_post_takes_over_no_open_record_of_a_site_that_shares_the_prefix
 
 
 @pytest.mark.parametrize("target", ["/record", "/records", "/api/v1/records"])
-async def test_while_the_store_is_away_it_waits_and_is_judged_on_the_drain(tmp_path: Path, target: str) -> None:
+async def test_while_the_store_is_away_it_waits_and_is_classified_on_the_drain(tmp_path: Path, target: str) -> None:
     async with shared(tmp_path) as api:
         assert (await ask(api, "b", "POST", "/record", job("B", stop_time=None))).status == 200
         api.faults.store = AWAY
@@ -96,7 +96,7 @@ async def test_while_the_store_is_away_it_waits_and_is_judged_on_the_drain(tmp_p
         assert (await stored(api))["meta"] == {"site_id": ["B"]}
 
 
-async def test_an_update_while_the_store_is_away_is_judged_on_the_drain(tmp_path: Path) -> None:
+async def test_an_update_while_the_store_is_away_is_classified_on_the_drain(tmp_path: Path) -> None:
     async with shared(tmp_path) as api:
         assert (await ask(api, "b", "POST", "/record", job("B", stop_time=None))).status == 200
         api.faults.store = AWAY
@@ -126,7 +126,7 @@ async def test_what_waits_is_protected_like_what_is_stored(tmp_path: Path) -> No
         assert await api.spool.quarantine_list() == []
 
 
-async def test_entries_of_one_record_are_judged_one_after_the_other(tmp_path: Path) -> None:
+async def test_entries_of_one_record_are_classified_one_after_the_other(tmp_path: Path) -> None:
     """In one batch of the queue, too: the second one of a record finds there what the first one has left."""
     async with shared(tmp_path) as api:
         entries = [

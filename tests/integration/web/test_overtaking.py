@@ -155,7 +155,7 @@ async def test_an_update_while_the_store_is_away_waits_behind_the_insert(trial: 
     assert await trial.stored() == {"x": (EARLY, STOP)}
 
 
-async def test_an_update_of_what_nobody_knows_yet_is_judged_on_the_drain(trial: Trial) -> None:
+async def test_an_update_of_what_nobody_knows_yet_is_classified_on_the_drain(trial: Trial) -> None:
     assert await trial.post(run("there", stop=None)) == STORED
     trial.away()
     assert await trial.put("there") == 200

@@ -11,7 +11,7 @@ HOUR = timedelta(hours=1)
 CONVERSION = Conversion(in_milliseconds=frozenset({"TotalCPU"}), until=FEBRUARY)
 
 
-def test_each_month_is_judged_as_it_came_and_as_it_is_kept() -> None:
+def test_each_month_is_classified_as_it_came_and_as_it_is_kept() -> None:
     units = Units(("Cores",))
     for start, seconds in [(JANUARY, 3_000_000), (JANUARY, 14_400_000), (JANUARY, 0), (FEBRUARY, 3_000)]:
         record = make_record(start=start, runtime=HOUR, cores=2, components={"TotalCPU": seconds, "Memory": 10**12})

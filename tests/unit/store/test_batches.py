@@ -13,7 +13,7 @@ from auditord.errors import StoreUnavailable
 from auditord.store import Duplicates, Provenance, Verdict
 from auditord.store.ledger import Bulk, Change, Outcome, Stop, ids_of
 from auditord.store.postgres.batches import Batches
-from auditord.store.rows import Offer, make_offer
+from auditord.store.rows import PendingRecord, make_pending
 from auditord_hookspecs import InvalidRecord, Record
 
 pytestmark = pytest.mark.anyio
@@ -26,8 +26,8 @@ def stop(record_id: str) -> Stop:
     return Stop(record_id, NOW, BROUGHT)
 
 
-def offer(record_id: str) -> Offer:
-    return make_offer(Record(record_id, NOW, ()), BROUGHT, Duplicates.SAME_RUN)
+def pending(record_id: str) -> PendingRecord:
+    return make_pending(Record(record_id, NOW, ()), BROUGHT, Duplicates.SAME_RUN)
 
 
 class Database:
@@ -58,7 +58,7 @@ class Database:
         if self.fault is not None:
             raise self.fault
         if isinstance(changes, Bulk):
-            return [Verdict.ADDED for _ in changes.offers]
+            return [Verdict.ADDED for _ in changes.pending_records]
         return [True for _ in changes]
 
 
@@ -123,7 +123,7 @@ async def test_a_bulk_has_a_transaction_of_its_own_and_its_turn() -> None:
     database = Database()
     batches = Batches(database.lend, database.make, 1)
     before = batches.submit(stop("a"))
-    bulk = batches.submit_bulk(Bulk([offer("b"), offer("a")], atomic=True))
+    bulk = batches.submit_bulk(Bulk([pending("b"), pending("a")], atomic=True))
     after = batches.submit(stop("b"))
     beside = batches.submit(stop("c"))
     assert list(await asyncio.gather(before, bulk, after, beside)) == [True, [Verdict.ADDED] * 2, True, True]

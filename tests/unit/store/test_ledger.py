@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from auditord.store import Duplicates, Provenance, Verdict
-from auditord.store.ledger import Addition, Change, Ledger, Replacement, Stop, Stored
-from auditord.store.rows import Offer, make_offer
+from auditord.store.ledger import Addition, Change, ChangePlan, Replacement, Stop, StoredRow
+from auditord.store.rows import PendingRecord, make_pending
 from auditord_hookspecs import Component, Record
 
 START = datetime(2024, 2, 3, tzinfo=UTC)
@@ -15,52 +15,52 @@ HOUR = timedelta(hours=1)
 BROUGHT = Provenance(START + 24 * HOUR)
 
 
-def offer(record_id: str = "job", **changes: object) -> Offer:
+def pending(record_id: str = "job", **changes: object) -> PendingRecord:
     record = Record(record_id, START, (Component("Cores", 8, ()),), START + HOUR, {"site_id": ("S",)})
-    return make_offer(msgspec.structs.replace(record, **changes), BROUGHT, Duplicates.SAME_RUN)
+    return make_pending(msgspec.structs.replace(record, **changes), BROUGHT, Duplicates.SAME_RUN)
 
 
-def running(record_id: str = "job", **changes: object) -> Offer:
-    return offer(record_id, stop_time=None, **changes)
+def running(record_id: str = "job", **changes: object) -> PendingRecord:
+    return pending(record_id, stop_time=None, **changes)
 
 
-def stored(*offers: Offer) -> dict[str, Stored]:
-    return {each.record.record_id: Stored(each.identity, str(each.row[-1])) for each in offers}
+def stored(*pending_records: PendingRecord) -> dict[str, StoredRow]:
+    return {each.record.record_id: StoredRow(each.identity, str(each.row[-1])) for each in pending_records}
 
 
-def outcomes(ledger: Ledger, *changes: Change) -> list[Verdict | bool]:
+def outcomes(ledger: ChangePlan, *changes: Change) -> list[Verdict | bool]:
     return [ledger.apply(change) for change in changes]
 
 
 def test_a_record_that_is_closed_in_the_batch_that_brings_it_is_written_once() -> None:
-    ledger = Ledger({})
-    assert outcomes(ledger, Addition(running()), Addition(offer())) == [Verdict.ADDED, Verdict.CLOSED]
-    assert (ledger.new, ledger.overwritten) == ([offer()], [])
+    ledger = ChangePlan({})
+    assert outcomes(ledger, Addition(running()), Addition(pending())) == [Verdict.ADDED, Verdict.CLOSED]
+    assert (ledger.new, ledger.overwritten) == ([pending()], [])
 
 
 def test_what_is_there_already_needs_no_writing_and_no_lock() -> None:
-    ledger = Ledger(stored(offer()))
-    assert outcomes(ledger, Addition(offer()), Addition(running())) == [Verdict.SAME, Verdict.SAME]
+    ledger = ChangePlan(stored(pending()))
+    assert outcomes(ledger, Addition(pending()), Addition(running())) == [Verdict.SAME, Verdict.SAME]
     assert (ledger.written, ledger.touched, ledger.differences) == ({}, set(), {})
 
 
 def test_a_difference_locks_the_record_and_writes_nothing_to_it() -> None:
-    ledger = Ledger(stored(offer()))
-    other = offer(components=())
-    assert outcomes(ledger, Addition(other), Addition(offer(meta=None)), Addition(other)) == [Verdict.DIFFERENT] * 3
-    assert [each.record for each in ledger.differences.values()] == [offer(meta=None).record, other.record]
+    ledger = ChangePlan(stored(pending()))
+    other = pending(components=())
+    assert outcomes(ledger, Addition(other), Addition(pending(meta=None)), Addition(other)) == [Verdict.DIFFERENT] * 3
+    assert [each.record for each in ledger.differences.values()] == [pending(meta=None).record, other.record]
     assert (ledger.written, ledger.touched) == ({}, {"job"})
 
 
 def test_overwriting_forgets_the_differences_that_came_before() -> None:
-    ledger = Ledger(stored(running()))
-    changes = (Addition(running(components=())), Addition(offer()))
+    ledger = ChangePlan(stored(running()))
+    changes = (Addition(running(components=())), Addition(pending()))
     assert outcomes(ledger, *changes) == [Verdict.DIFFERENT, Verdict.CLOSED]
     assert (ledger.differences, ledger.settled) == ({}, {"job"})
 
 
 def test_stop_times_follow_each_other() -> None:
-    ledger = Ledger(stored(running()))
+    ledger = ChangePlan(stored(running()))
     changes = [Stop("job", START + number * HOUR, BROUGHT) for number in (1, 2)]
     assert outcomes(ledger, *changes, Stop("nobody", START, BROUGHT)) == [True, True, False]
     (moved,) = ledger.moved
@@ -70,15 +70,15 @@ def test_stop_times_follow_each_other() -> None:
 
 
 def test_an_earlier_start_of_an_open_record_moves_it() -> None:
-    ledger = Ledger(stored(running()))
+    ledger = ChangePlan(stored(running()))
     assert outcomes(ledger, Addition(running(start_time=START - HOUR))) == [Verdict.SAME]
     assert ledger.written["job"].record == running(start_time=START - HOUR).record
 
 
 def test_a_replacement_leaves_another_run_alone() -> None:
-    other = offer(start_time=START + HOUR)
-    alternate = offer("job-1", start_time=START + HOUR)
-    ledger = Ledger(stored(offer()))
+    other = pending(start_time=START + HOUR)
+    alternate = pending("job-1", start_time=START + HOUR)
+    ledger = ChangePlan(stored(pending()))
     assert outcomes(ledger, Replacement(other, alternate)) == [Verdict.ADDED]
     assert ledger.written.keys() == {"job-1"}
     assert outcomes(ledger, Replacement(other, None)) == [Verdict.DIFFERENT]
@@ -86,6 +86,6 @@ def test_a_replacement_leaves_another_run_alone() -> None:
 
 
 def test_a_text_that_was_not_asked_for_is_no_guess() -> None:
-    ledger = Ledger({"job": Stored(running().identity, None)})
+    ledger = ChangePlan({"job": StoredRow(running().identity, None)})
     with pytest.raises(AssertionError):
         ledger.apply(Stop("job", START, BROUGHT))

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from auditord.store import Duplicates, Provenance
-from auditord.store.rows import from_micros, make_offer, scores_text, to_micros
+from auditord.store.rows import from_micros, make_pending, scores_text, to_micros
 from auditord_hookspecs import Component, InvalidRecord, Record, Score
 from auditord_hookspecs.records import MAX_AMOUNT
 
@@ -15,8 +15,8 @@ BROUGHT = Provenance(START)
 
 
 def columns(meta: dict[str, tuple[str, ...]] | None, *components: Component) -> tuple[object, ...]:
-    offer = make_offer(Record("r", START, components, meta=meta), BROUGHT, Duplicates.SAME_RUN)
-    _, _, *columns, _, _ = offer.row
+    pending = make_pending(Record("r", START, components, meta=meta), BROUGHT, Duplicates.SAME_RUN)
+    _, _, *columns, _, _ = pending.row
     return tuple(columns)
 
 
@@ -74,7 +74,7 @@ def test_what_cannot_be_encoded_is_an_invalid_record() -> None:
     record = Record("r", START, ())
     msgspec.structs.force_setattr(record, "meta", {"a": ("\ud800",)})  # around the checks, as only a mistake could
     with pytest.raises(InvalidRecord, match="cannot be stored"):
-        make_offer(record, BROUGHT, Duplicates.SAME_RUN)
+        make_pending(record, BROUGHT, Duplicates.SAME_RUN)
 
 
 def test_the_text_of_scores_names_components_that_have_some() -> None:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from auditord.store import Duplicates, Verdict
-from auditord.store.verdicts import Identity, content_hash, judge, starts_earlier
+from auditord.store.verdicts import Identity, classify, content_hash, starts_earlier
 from auditord_hookspecs import Component, Record, Score
 
 A, B = 1_000_000, 2_000_000  # starts
@@ -42,16 +42,16 @@ TABLE: list[tuple[str, Times, Times, Verdict, Verdict]] = [
     ("stored", "offered", "same_run", "ignore"), [row[1:] for row in TABLE], ids=[r[0] for r in TABLE]
 )
 def test_verdicts(stored: Times, offered: Times, same_run: Verdict, ignore: Verdict) -> None:
-    assert judge(Identity(*stored), Identity(*offered), SAME_RUN) is same_run
-    assert judge(Identity(*stored), Identity(*offered), IGNORE) is ignore
-    assert judge(Identity(*stored), Identity(*offered), REFUSE) is EXISTS
+    assert classify(Identity(*stored), Identity(*offered), SAME_RUN) is same_run
+    assert classify(Identity(*stored), Identity(*offered), IGNORE) is ignore
+    assert classify(Identity(*stored), Identity(*offered), REFUSE) is EXISTS
 
 
 def test_a_record_that_lacks_its_user_here_is_the_same_with_the_same_stop_alone() -> None:
     stored, offered = Identity(A, END, X), Identity(A, END, Y, anonymous=X)
-    assert judge(stored, offered, SAME_RUN) is SAME
-    assert judge(stored, Identity(A, LATER, Y, anonymous=X), SAME_RUN) is DIFFERENT
-    assert judge(stored, Identity(A, END, Y, anonymous=Y), SAME_RUN) is DIFFERENT
+    assert classify(stored, offered, SAME_RUN) is SAME
+    assert classify(stored, Identity(A, LATER, Y, anonymous=X), SAME_RUN) is DIFFERENT
+    assert classify(stored, Identity(A, END, Y, anonymous=Y), SAME_RUN) is DIFFERENT
 
 
 def test_ignoring_accepts_everything() -> None:

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, Literal, TypeAlias
 
+from auditord_builtin.slurm.classifying import has_no_end, is_over
 from auditord_builtin.slurm.config import CLUSTER
 from auditord_builtin.slurm.conversion import ended_at, run_key
 from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
 from auditord_builtin.slurm.epilog.notes import Note
-from auditord_builtin.slurm.judging import has_no_end, is_over
 from auditord_builtin.slurm.query import Query, run_query
 from auditord_builtin.slurm.states import ENDED, REQUEUED, RESIZING, parse_state
 from auditord_builtin.slurm.table import LAST_COLUMN, Run, group_runs
@@ -58,7 +58,7 @@ class Settled:
         self.runs.update({run_key(run): run for run in runs})
 
 
-def judge_answer(config: SlurmEpilogConfig, note: Note, job: Row) -> Answer:
+def classify_answer(config: SlurmEpilogConfig, note: Note, job: Row) -> Answer:
     """Believe slurmctld only if it speaks of this very run; the job may have been requeued since."""
     cluster = note.hints.get("SLURM_CLUSTER_NAME", "")
     if not cluster and _needs_cluster(config):
@@ -138,7 +138,7 @@ def _give_up(settled: Settled, note: Note, runs: Sequence[Run], reason: str) -> 
 
 
 def _ended_within(run: Run, note: Note, period: timedelta) -> bool:
-    """Whether the note may be about the run; also if its end is unreadable, which others will judge.
+    """Whether the note may be about the run; also if its end is unreadable, which others will look at.
 
     The end of a run whose owner has requeued it since is later than the note.
     """

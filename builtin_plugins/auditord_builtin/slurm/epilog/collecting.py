@@ -9,13 +9,13 @@ from typing import Any, Final
 
 from anyio import to_thread
 
-from auditord_builtin.slurm.collecting import collect_again, collect_jobs, judge
+from auditord_builtin.slurm.classifying import Found
+from auditord_builtin.slurm.collecting import classify, collect_again, collect_jobs
 from auditord_builtin.slurm.conversion import convert as convert_job
 from auditord_builtin.slurm.epilog.asking import ADVICE, Settled, Unclear, ask_sacct
 from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
 from auditord_builtin.slurm.epilog.controller import Controller
 from auditord_builtin.slurm.epilog.notes import Note, Unreadable, read_folder, remove
-from auditord_builtin.slurm.judging import Found
 from auditord_builtin.slurm.table import Run
 from auditord_hookspecs import AuditordError, Batch, CollectorContext, InvalidRecord, Produced, Quarantined
 
@@ -48,7 +48,7 @@ async def collect(config: SlurmEpilogConfig, context: CollectorContext) -> Async
         await _remove(config, context, [each.name for each in broken])
     async for settled in _settle(config, context, notes):
         found = Found(settled.runs, 0, settled.quarantined)
-        batch = await judge(config, context, found, (), context.now())
+        batch = await classify(config, context, found, (), context.now())
         yield replace(batch, seen=_seen(context, settled.names))
         await _remove(config, context, settled.names)
 

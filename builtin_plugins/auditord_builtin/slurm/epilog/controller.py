@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from auditord_builtin.slurm.epilog.asking import FORGOTTEN, Answer, Unclear, judge_answer
+from auditord_builtin.slurm.epilog.asking import FORGOTTEN, Answer, Unclear, classify_answer
 from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
 from auditord_builtin.slurm.epilog.json_jobs import parse_json
 from auditord_builtin.slurm.epilog.notes import Note
@@ -103,7 +103,7 @@ class Controller:
         if not printed.lstrip().startswith(form.begins):  # a program that does not look at the option
             raise CommandFailed(f"{self._config.scontrol[0]}: unrecognized option --json")
         job = form.parse(printed, note.job_id)
-        return Unclear(form.unclear) if job is None else judge_answer(self._config, note, job)
+        return Unclear(form.unclear) if job is None else classify_answer(self._config, note, job)
 
 
 def _is_not_there(error: CommandFailed) -> bool:

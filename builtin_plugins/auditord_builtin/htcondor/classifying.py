@@ -23,7 +23,7 @@ _AGAIN: Final = "stands in the history again, and says less"
 
 
 @dataclass
-class _Judged:
+class _Classified:
     """The outcome of some ads, as it grows."""
 
     records: list[Record] = field(default_factory=list[Record])
@@ -34,7 +34,7 @@ class _Judged:
     counted: set[str] = field(default_factory=set[str])
 
 
-async def judge(
+async def classify(
     config: HTCondorConfig, context: CollectorContext, ads: Sequence[JobAd], unreadable: Sequence[str] = ()
 ) -> Batch:
     """A batch of all that is new among the ads, without a checkpoint.
@@ -48,14 +48,14 @@ async def judge(
     wanted = [*named, *jobs, *(f"{job}{_COUNTED}" for job in jobs), *broken]
     known = frozenset[str]() if again else await context.seen(wanted)
     # In a thread: thousands of ads take seconds, in which the daemon has requests to answer.
-    judged = await to_thread.run_sync(_judged, config, jobs, known, again)
-    judged.quarantined += [_stray(key, line) for key, line in broken.items() if key not in known]
-    _say(context, judged)
-    new = {*named, *broken, *(f"{job}{_COUNTED}" for job in judged.counted)}.difference(known)
+    classified = await to_thread.run_sync(_classified, config, jobs, known, again)
+    classified.quarantined += [_stray(key, line) for key, line in broken.items() if key not in known]
+    _say(context, classified)
+    new = {*named, *broken, *(f"{job}{_COUNTED}" for job in classified.counted)}.difference(known)
     return Batch(
-        records=judged.records,
-        quarantined=judged.quarantined,
-        skipped=dict(+judged.skipped),
+        records=classified.records,
+        quarantined=classified.quarantined,
+        skipped=dict(+classified.skipped),
         seen=dict.fromkeys(new, context.now() + REMEMBERED),
     )
 
@@ -76,21 +76,21 @@ def _completeness(ad: JobAd) -> tuple[bool, int]:
     return ad.reason is None, len(ad.row)
 
 
-def _judged(
+def _classified(
     config: HTCondorConfig,
     jobs: Mapping[str, Sequence[JobAd]],
     known: Collection[str],
     again: bool,  # noqa: FBT001 passed through a thread by position
-) -> _Judged:
-    judged = _Judged()
+) -> _Classified:
+    classified = _Classified()
     for job, ads in jobs.items():
         new = (
             [] if job in known else _once(config, [ad for ad in ads if ad_name(ad, epochs=config.epochs) not in known])
         )
         if len(new) > 1 or (new and f"{job}{_COUNTED}" in known):
-            judged.several.append(job)
-        _judge_job(config, judged, job, new[:1] if again else new, is_counted=f"{job}{_COUNTED}" in known)
-    return judged
+            classified.several.append(job)
+        _classify_job(config, classified, job, new[:1] if again else new, is_counted=f"{job}{_COUNTED}" in known)
+    return classified
 
 
 def _once(config: HTCondorConfig, ads: Sequence[JobAd]) -> list[JobAd]:
@@ -98,32 +98,34 @@ def _once(config: HTCondorConfig, ads: Sequence[JobAd]) -> list[JobAd]:
     return list({ad_name(ad, epochs=config.epochs): ad for ad in reversed(ads)}.values())[::-1]
 
 
-def _judge_job(config: HTCondorConfig, judged: _Judged, job: str, ads: Sequence[JobAd], *, is_counted: bool) -> None:
+def _classify_job(
+    config: HTCondorConfig, classified: _Classified, job: str, ads: Sequence[JobAd], *, is_counted: bool
+) -> None:
     """The outcome of a job: of several ads one makes its record, the record store lists how the others differ."""
     outcomes = [convert_ad(config, ad) for ad in ads]
     converted = [one for one in outcomes if isinstance(one, Converted)]
     if converted:
-        judged.records += [one.record for one in converted]
-        judged.left_out += [f"{one.record.record_id}: {reason}" for one in converted for reason in one.left_out]
-        judged.counted.add(job)
+        classified.records += [one.record for one in converted]
+        classified.left_out += [f"{one.record.record_id}: {reason}" for one in converted for reason in one.left_out]
+        classified.counted.add(job)
     first = None if converted or is_counted or not outcomes else outcomes[0]
     if isinstance(first, Skipped):
-        judged.skipped[first.reason] += 1
+        classified.skipped[first.reason] += 1
     elif isinstance(first, Quarantined):
-        judged.quarantined.append(first)
-    judged.skipped[_AGAIN] += len(outcomes) - len(converted) - (first is not None)
+        classified.quarantined.append(first)
+    classified.skipped[_AGAIN] += len(outcomes) - len(converted) - (first is not None)
 
 
-def _say(context: CollectorContext, judged: _Judged) -> None:
+def _say(context: CollectorContext, classified: _Classified) -> None:
     """One line for each kind of remark and not one per job: users write what labels are made of."""
-    if judged.left_out:
-        context.log.warning("labels left out: %d, such as %s", len(judged.left_out), judged.left_out[0])
-    if judged.several:
+    if classified.left_out:
+        context.log.warning("labels left out: %d, such as %s", len(classified.left_out), classified.left_out[0])
+    if classified.several:
         context.log.warning(
             "%d jobs stand in the history several times, such as %s: the most complete ad counts; "
             "auditord records --differences",
-            len(judged.several),
-            judged.several[0],
+            len(classified.several),
+            classified.several[0],
         )
 
 

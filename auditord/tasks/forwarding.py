@@ -1,4 +1,4 @@
-"""From the record store's outbox into the send-queue: what clients wrote, for the senders that carry it on.
+"""From the record store's outbox into the send-queue: what clients wrote, for the senders that forward it.
 
 The outbox is written in the transaction of the client's change, the queue is in the spool: two databases. The spool
 marks what it has taken over in the transaction that queues it, so a crash in between loses and doubles nothing.
@@ -20,14 +20,14 @@ _INTERVAL_SECONDS: Final = 1.0  # of looking; another daemon may write to the sa
 _log: Final = logging.getLogger(__name__)
 
 
-async def carry(store: RecordStore, spool: Spool, destinations: Sequence[str]) -> NoReturn:
+async def forward(store: RecordStore, spool: Spool, destinations: Sequence[str]) -> NoReturn:
     """Carry on, for ever."""
     while True:
-        await carry_all(store, spool, destinations)
+        await forward_all(store, spool, destinations)
         await anyio.sleep(_INTERVAL_SECONDS)
 
 
-async def carry_all(store: RecordStore, spool: Spool, destinations: Sequence[str]) -> None:
+async def forward_all(store: RecordStore, spool: Spool, destinations: Sequence[str]) -> None:
     """Carry all that is there now; if a database is away, what is left stays in the outbox."""
     try:
         while await _carry_some(store, spool, destinations):

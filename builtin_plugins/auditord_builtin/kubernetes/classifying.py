@@ -76,7 +76,7 @@ class Draft:
             at = listed or min(self._now, pod.noted_at or self._period.start)
             self.sighted = max(self.sighted, at)
             if pod.uid not in self._done:
-                self._judge(pod, at, gone=happening.gone)
+                self._classify(pod, at, gone=happening.gone)
 
     def close(self, running: Running, known_until: datetime) -> None:
         """Take in that a pod has vanished: it was there when it was last seen, or when all were known to be."""
@@ -92,7 +92,7 @@ class Draft:
         self._records.append(made.record)
         self.remarks.extend(_remarks(made))
 
-    def _judge(self, pod: Pod, at: datetime, *, gone: bool) -> None:
+    def _classify(self, pod: Pod, at: datetime, *, gone: bool) -> None:
         running = self._ledger.see(pod, at)
         if gone or running.pod.terminal:
             self._finish(running, self._now)
@@ -105,15 +105,15 @@ class Draft:
         self._done.add(uid)
         self._seen[uid] = self._now + REMEMBERED
         self._ledger.forget(uid)
-        judged = conclude(self._config, running.pod, running.runs, at)
-        if isinstance(judged, Finished) and not known and not self._within(judged.stop):
-            judged = Skipped("ended outside the period")
-        if isinstance(judged, Skipped):
-            self._skipped[judged.reason] += 1
+        classified = conclude(self._config, running.pod, running.runs, at)
+        if isinstance(classified, Finished) and not known and not self._within(classified.stop):
+            classified = Skipped("ended outside the period")
+        if isinstance(classified, Skipped):
+            self._skipped[classified.reason] += 1
         elif self._config.prometheus is None:
-            self.emit(judged)
+            self.emit(classified)
         else:
-            self._ledger.wait(Waiting(judged, since=self._now, due=self._now))
+            self._ledger.wait(Waiting(classified, since=self._now, due=self._now))
 
     def _within(self, stop: datetime | None) -> bool:
         return stop is None or self._period.start <= stop < self._period.stop

@@ -13,8 +13,8 @@ from auditord.errors import StoreUnavailable
 from auditord.spool import Spool
 from auditord.store import Duplicates, Provenance, RecordStore
 from auditord.store.opening import open_store
-from auditord.tasks import carrying
-from auditord.tasks.carrying import carry_all
+from auditord.tasks import forwarding
+from auditord.tasks.forwarding import forward_all
 from auditord.testing import make_record
 from auditord.testing.records import EPOCH
 from auditord_hookspecs import Close, Entry, Insert, RecordUpdate
@@ -53,7 +53,7 @@ async def test_changes_reach_every_sender_in_order_with_their_provenance(spool: 
     await store.stop(RecordUpdate("b", (), EPOCH), CLIENT)
     woken = list[str]()
     spool.on_queued("far", lambda: woken.append("far"))
-    await carry_all(store, spool, ["far", "near"])
+    await forward_all(store, spool, ["far", "near"])
     expected = [
         Insert(make_record("a", runtime=None), None, CLIENT),
         Insert(make_record("b"), None, CLIENT),
@@ -66,10 +66,10 @@ async def test_changes_reach_every_sender_in_order_with_their_provenance(spool: 
 
 
 async def test_more_than_one_handful(spool: Spool, store: RecordStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(carrying, "AT_ONCE", 7)
+    monkeypatch.setattr(forwarding, "AT_ONCE", 7)
     records = [make_record(f"r{number}") for number in range(40)]
     await store.add_all(records, CLIENT, Duplicates.SAME_RUN, atomic=True)
-    await carry_all(store, spool, ["far"])
+    await forward_all(store, spool, ["far"])
     assert await queued(spool) == [Insert(record, None, CLIENT) for record in records]
 
 
@@ -105,7 +105,7 @@ FAULTS = st.lists(st.sampled_from(["none", "before", "after"]), max_size=6)
 async def test_each_change_is_queued_once_wherever_it_is_interrupted(
     tmp_path_factory: pytest.TempPathFactory, faults: Mapping[str, list[str]], additions: Sequence[int]
 ) -> None:
-    folder = tmp_path_factory.mktemp("carrying")
+    folder = tmp_path_factory.mktemp("forwarding")
     added = list[str]()
     async with (
         Spool.opened(folder, now) as spool,
@@ -118,9 +118,9 @@ async def test_each_change_is_queued_once_wherever_it_is_interrupted(
             names = [f"r{len(added) + index}" for index in range(number)]
             await store.add_all([make_record(name) for name in names], CLIENT, Duplicates.SAME_RUN, atomic=True)
             added += names
-            await carry_all(failing, failing_spool, ["far"])
+            await forward_all(failing, failing_spool, ["far"])
             sent += await send_all(spool)
-        await carry_all(store, spool, ["far"])
+        await forward_all(store, spool, ["far"])
         sent += await send_all(spool)
         assert sent == added
         assert await store.outbox(1) == []

@@ -76,25 +76,25 @@ def _ended_within(run: Run, window: Window) -> bool:
     return not isinstance(end, datetime) or window.start <= end < window.stop
 
 
-def judge_runs(
+def classify_runs(
     config: JobsConfig, found: Found, known: Collection[str], remember_until: datetime
 ) -> tuple[Batch, Sequence[str]]:
     """A batch of all that is new, without a checkpoint; and remarks on labels that were left out, for the log."""
-    judged = [convert_run(config, run) for key, run in found.runs.items() if key not in known]
+    classified = [convert_run(config, run) for key, run in found.runs.items() if key not in known]
     batch = Batch(
-        records=[one.produced for one in judged if isinstance(one, Converted)],
+        records=[one.produced for one in classified if isinstance(one, Converted)],
         quarantined=[
-            *(one for one in judged if isinstance(one, Quarantined)),
+            *(one for one in classified if isinstance(one, Quarantined)),
             *(one for key, one in found.quarantined.items() if key not in known),
         ],
-        skipped=_counted(judged, found),
+        skipped=_counted(classified, found),
         seen=dict.fromkeys({*found.runs, *found.quarantined}.difference(known), remember_until),
     )
-    return batch, list(_remarks(judged))
+    return batch, list(_remarks(classified))
 
 
-def _counted(judged: Iterable[object], found: Found) -> Mapping[str, int]:
-    reasons = Counter(one.reason for one in judged if isinstance(one, Skipped))
+def _counted(classified: Iterable[object], found: Found) -> Mapping[str, int]:
+    reasons = Counter(one.reason for one in classified if isinstance(one, Skipped))
     if found.unfinished:
         reasons["not over yet"] += found.unfinished
     if found.endless:
@@ -102,8 +102,8 @@ def _counted(judged: Iterable[object], found: Found) -> Mapping[str, int]:
     return dict(reasons)
 
 
-def _remarks(judged: Iterable[object]) -> Iterable[str]:
-    for one in judged:
+def _remarks(classified: Iterable[object]) -> Iterable[str]:
+    for one in classified:
         if isinstance(one, Converted):
             for reason in one.left_out:
                 yield f"{one.produced.record.record_id}: {reason}"
