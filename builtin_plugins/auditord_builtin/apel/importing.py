@@ -1,7 +1,6 @@
 """From a configuration file of AUDITOR's APEL plugin to ours: of version 0.11, and of those up to 0.7."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from auditord_builtin.apel.config import (
@@ -11,22 +10,18 @@ from auditord_builtin.apel.config import (
     OptionalSummaryFields,
 )
 from auditord_hookspecs import ImportedConfig, Section
+from auditord_hookspecs.config_import import OWN_LOG, ConfigImport, Document, instant
 
-Document = Mapping[str, Any]  # Any: an operator's YAML
-
-_INSTANCE: Final = "plugins.apel"
 _SECTIONS: Final = frozenset({"plugin", "site", "auditor", "messaging", "authentication"})
 _FIELDS: Final = frozenset({"summary_fields", "individual_job_fields"})
-_LEVELS: Final = {"trace": "debug", "critical": "error"}
 _MILLISECONDS: Final = 1000
-_UNKNOWN: Final = "AUDITOR does not know this option and ignored it; a typing error?"
 _HERE: Final = (
     "the plugin reads this daemon's own records; to go on reading a server elsewhere give the instance "
     "source: {url: …}, and put divide_by: 1000 back where that one keeps milliseconds"
 )
 _DROPPED: Final[Mapping[str, Mapping[str, str]]] = {
     "plugin": {
-        "log_file": "the daemon logs to standard error or the journal, which keep and rotate it",
+        "log_file": OWN_LOG,
         "time_json_path": "what was published is known beside the records; see site.publish_since",
     },
     "auditor": dict.fromkeys(
@@ -34,8 +29,12 @@ _DROPPED: Final[Mapping[str, Mapping[str, str]]] = {
     ),
 }
 _DURATIONS: Final = frozenset({"CpuDuration", "base_value"})
-_FROM_RECORDS: Final = frozenset({"Site", "Month", "Year", "WallDuration", "NumberOfJobs", "StartTime", "EndTime"})
-_FROM_RECORDS_TOO: Final = frozenset({"EarliestEndTime", "LatestEndTime"})
+_FROM_RECORDS: Final = frozenset(
+    {
+        *("Site", "Month", "Year", "WallDuration", "NumberOfJobs"),
+        *("StartTime", "EndTime", "EarliestEndTime", "LatestEndTime"),
+    }
+)
 _RENAMED: Final = {"InfrastructureType": "Infrastructure"}
 _PUBLISH_SINCE: Final = (
     "publish_since is missing: set it to the first instant of the first month that this daemon is to publish; months "
@@ -51,32 +50,6 @@ _ZERO_LENGTH: Final = (
 )
 
 
-@dataclass
-class _Import:
-    """The result as it grows."""
-
-    document: Document
-    sections: dict[str, Any] = field(default_factory=dict[str, Any])  # Any: YAML that goes into ours
-    comments: dict[str, str] = field(default_factory=dict[str, str])
-    dropped: dict[str, str] = field(default_factory=dict[str, str])
-
-    def section(self, name: str) -> Document:
-        """A section of AUDITOR's file; empty if it is not there."""
-        given: Document = self.document.get(name) or {}
-        return {key: value for key, value in given.items() if key != "type"}
-
-    def take(self, name: str, known: Sequence[str]) -> dict[str, Any]:  # Any: YAML
-        """The options of a section that mean the same in ours; the others are named as dropped."""
-        given, reasons = self.section(name), _DROPPED.get(name, {})
-        rest = [key for key in given if key not in known]
-        self.dropped |= {f"{name}.{key}": reasons.get(key, _UNKNOWN) for key in rest}
-        return {key: given[key] for key in known if given.get(key) is not None}
-
-    def remark(self, path: str, text: str) -> None:
-        """A remark on a value of ours."""
-        self.comments[f"{_INSTANCE}.{path}"] = text
-
-
 def import_config(document: Document) -> ImportedConfig | None:
     """Translate the file, or None if it is not one of AUDITOR's APEL plugin.
 
@@ -85,35 +58,39 @@ def import_config(document: Document) -> ImportedConfig | None:
     """
     if not set(document) & _FIELDS or not set(document) & {"site", "messaging", "authentication"}:
         return None
-    result = _Import(document)
+    result = ConfigImport(document, "plugins.apel")
     options = {"kind": "apel", **_plugin(result), **_site(result), "messaging": _messaging(result)}
-    options |= _summary_fields(result) | _job_fields(result)
-    known = {*_SECTIONS, *_FIELDS, "type"}
-    result.dropped |= {name: _UNKNOWN for name in document if name not in known}
-    result.sections |= {f"{_INSTANCE}.{name}": value for name, value in options.items()}
-    return ImportedConfig(result.sections, result.comments, result.dropped)
+    options |= _fields(result, "summary_fields", MandatorySummaryFields, OptionalSummaryFields)
+    options |= _fields(result, "individual_job_fields", MandatoryJobFields, OptionalJobFields)
+    for name, value in options.items():
+        result.put(name, value)
+    result.drop(document, {*_SECTIONS, *_FIELDS, "type"})
+    return result.result()
 
 
-def _plugin(result: _Import) -> dict[str, Any]:  # Any: YAML
-    given = result.take("plugin", ("log_level", "report_interval", "message_type"))
-    if "log_level" in given:
-        level = str(given["log_level"]).lower()
-        result.sections["logging.level"] = _LEVELS.get(level, level)
-    made: dict[str, Any] = {}  # Any: YAML
-    if "report_interval" in given:
-        made["interval"] = f"{given['report_interval']}s"
-    if "message_type" in given:
-        made["message_type"] = given["message_type"]
+def _take(result: ConfigImport, section: str, names: Sequence[str]) -> dict[str, Any]:  # Any: YAML
+    """Options of a section that mean the same in ours; the others are dropped."""
+    given = result.section(section)
+    result.drop(given, {*names, "type"}, _DROPPED.get(section), place=f"{section}.")
+    return {name: given[name] for name in names if given.get(name) is not None}
+
+
+def _plugin(result: ConfigImport) -> dict[str, Any]:  # Any: YAML
+    made = _take(result, "plugin", ("log_level", "report_interval", "message_type"))
+    if "log_level" in made:
+        result.put_level(made.pop("log_level"))
+    if "report_interval" in made:
+        made["interval"] = f"{made.pop('report_interval')}s"
     return made
 
 
-def _site(result: _Import) -> dict[str, Any]:  # Any: YAML
+def _site(result: ConfigImport) -> dict[str, Any]:  # Any: YAML
     names = ("publish_since", "sites_to_report", "benchmark_type", "ce", "message_type")
-    site = result.take("site", names)
-    site |= result.take("auditor", ("site_meta_field",))
+    site = _take(result, "site", names)
+    site |= _take(result, "auditor", ("site_meta_field",))
     made = {"message_type": site.pop("message_type")} if "message_type" in site else {}
     if "publish_since" in site:
-        site["publish_since"] = _instant(str(site["publish_since"]))
+        site["publish_since"] = instant(site["publish_since"])
     else:
         result.remark("site", _PUBLISH_SINCE)
     if "ce" in site:
@@ -122,61 +99,39 @@ def _site(result: _Import) -> dict[str, Any]:  # Any: YAML
     return {**made, "site": {**site, "zero_length_jobs": False}}
 
 
-def _instant(text: str) -> str:
-    """YAML takes a blank between date and time; without zone AUDITOR means UTC."""
-    joined = text.strip().replace(" ", "T", 1).replace(" ", "")
-    day, _, time = joined.partition("T")
-    clock = time or "00:00:00"
-    return f"{day}T{clock}" if clock.endswith("Z") or "+" in clock or "-" in clock else f"{day}T{clock}Z"
-
-
-def _messaging(result: _Import) -> dict[str, Any]:  # Any: YAML
+def _messaging(result: ConfigImport) -> dict[str, Any]:  # Any: YAML
     names = ("host", "port", "client_cert", "client_key", "project", "topic", "timeout", "retry")
-    made = result.take("messaging", names)
+    made = _take(result, "messaging", names)
     if "timeout" in made:
         made["timeout"] = f"{made['timeout']}s"
     older = ("auth_url", "ams_url", "client_cert", "client_key", "ca_path", "verify_ca")
-    made |= result.take("authentication", older)
+    made |= _take(result, "authentication", older)
     if "ams_url" in made:
         made["ams_url"] = str(made["ams_url"]).removesuffix("?key=")
     return made
 
 
-def _summary_fields(result: _Import) -> dict[str, Any]:  # Any: YAML
-    return _fields(result, "summary_fields", MandatorySummaryFields, OptionalSummaryFields, _RENAMED)
-
-
-def _job_fields(result: _Import) -> dict[str, Any]:  # Any: YAML
-    return _fields(result, "individual_job_fields", MandatoryJobFields, OptionalJobFields, {})
-
-
 def _fields(
-    result: _Import, name: str, mandatory: type[Section], optional: type[Section], renamed: Mapping[str, str]
+    result: ConfigImport, name: str, mandatory: type[Section], optional: type[Section]
 ) -> dict[str, Any]:  # Any: YAML
     """Ours, each field in the part where we have it."""
     given = result.section(name)
-    if not given:
-        return {}
     both: dict[str, Document] = {**(given.get("mandatory") or {}), **(given.get("optional") or {})}
-    made: dict[str, dict[str, Any]] = {"mandatory": {}, "optional": {}}  # Any: YAML
+    both.pop("type", None)
+    made: dict[str, dict[str, Any]] = {}  # Any: YAML
     for label, source in both.items():
-        if label == "type":
-            continue
-        ours = renamed.get(label, label)
-        part = next((part for part, model in _parts(mandatory, optional) if ours in model.model_fields), None)
+        ours = _RENAMED.get(label, label) if name == "summary_fields" else label
+        models = {"mandatory": mandatory, "optional": optional}
+        part = next((part for part, model in models.items() if ours in model.model_fields), None)
         if part is None:
-            reason = "follows from the record" if ours in _FROM_RECORDS | _FROM_RECORDS_TOO else "APEL does not know it"
+            reason = "follows from the record" if ours in _FROM_RECORDS else "APEL does not know it"
             result.dropped[f"{name}.{label}"] = reason
         else:
-            made[part][ours] = _field(result, f"{name}.{part}.{ours}", ours, source)
-    return {name: {part: fields for part, fields in made.items() if fields}}
+            made.setdefault(part, {})[ours] = _field(result, f"{name}.{part}.{ours}", ours, source)
+    return {name: made} if given else {}
 
 
-def _parts(mandatory: type[Section], optional: type[Section]) -> Sequence[tuple[str, type[Section]]]:
-    return (("mandatory", mandatory), ("optional", optional))
-
-
-def _field(result: _Import, path: str, label: str, source: Document) -> dict[str, Any]:  # Any: YAML
+def _field(result: ConfigImport, path: str, label: str, source: Document) -> dict[str, Any]:  # Any: YAML
     if "type" not in source:
         raise ValueError(f"{path} has no tag such as !MetaField")
     made: dict[str, Any] = {key: value for key, value in source.items() if value is not None}  # Any: YAML

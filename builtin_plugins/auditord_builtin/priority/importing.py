@@ -1,59 +1,22 @@
 """From a configuration file of AUDITOR's priority plugin (0.11) to ours; what changes its meaning gets a remark."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from auditord_hookspecs import ImportedConfig
+from auditord_hookspecs.config_import import OWN_LOG, ConfigImport, Document
 
-Document = Mapping[str, Any]  # Any: an operator's YAML
-
-_INSTANCE: Final = "plugins.priority"
 _KEPT: Final = ("components", "group_mapping", "commands", "min_priority", "max_priority", "computation_mode")
-_KNOWN: Final = {
-    *_KEPT,
-    "auditor",
-    "timeout",
-    "duration",
-    "frequency",
-    "log_level",
-    "logging",
-    "prometheus",
-    "tls_config",
-}
+_TAKEN: Final = {*_KEPT, "auditor", "timeout", "duration", "frequency", "log_level", "prometheus", "tls_config"}
+_COMMAND: Final = "AUDITOR calls it commands, ignored this and ran its default command: so does ours"
 _HERE: Final = frozenset({"127.0.0.1", "localhost", "::1", "[::1]"})
-_LEVELS: Final = {
-    "off": "error",
-    "error": "error",
-    "warn": "warning",
-    "info": "info",
-    "debug": "debug",
-    "trace": "debug",
-}
 _TLS: Final = {"ca_cert_path": "ca", "client_cert_path": "certificate", "client_key_path": "key"}
-
-
-@dataclass
-class _Import:
-    """The result as it grows."""
-
-    document: Document
-    sections: dict[str, Any] = field(default_factory=dict[str, Any])  # Any: YAML that goes into ours
-    comments: dict[str, str] = field(default_factory=dict[str, str])
-    dropped: dict[str, str] = field(default_factory=dict[str, str])
-
-    def put(self, option: str, value: Any, comment: str = "") -> None:  # Any: YAML
-        """Say an option of ours."""
-        self.sections[f"{_INSTANCE}.{option}"] = value
-        if comment:
-            self.comments[f"{_INSTANCE}.{option}"] = comment
 
 
 def import_config(document: Document) -> ImportedConfig | None:
     """Translate the file, or None if it is not one of AUDITOR's priority plugin."""
     if "group_mapping" not in document or "kind" in document:
         return None
-    result = _Import(document)
+    result = ConfigImport(document, "plugins.priority")
     result.put("kind", "priority")
     result.put("interval", f"{int(document.get('frequency', 3600))}s", "frequency")
     _import_source(result)
@@ -63,8 +26,10 @@ def import_config(document: Document) -> ImportedConfig | None:
     result.put("group_keys", ["group_id"], "AUDITOR looks at this key alone; ours is [group_id, group]")
     _import_counting(result)
     _import_metrics(result)
-    _import_rest(result)
-    return ImportedConfig(result.sections, result.comments, result.dropped)
+    if "log_level" in document:
+        result.put_level(document["log_level"])
+    result.drop(document, _TAKEN, {"logging": OWN_LOG} | ({} if "commands" in document else {"command": _COMMAND}))
+    return result.result()
 
 
 def _translated(name: str, value: Any) -> Any:  # Any: YAML
@@ -84,52 +49,36 @@ def _remark(document: Document, name: str) -> str:
     return ""
 
 
-def _import_source(result: _Import) -> None:
-    auditor: Document = result.document.get("auditor") or {}
+def _import_source(result: ConfigImport) -> None:
+    auditor, tls = result.section("auditor"), result.section("tls_config")
     host, port = str(auditor.get("addr", "127.0.0.1")), auditor.get("port", 8000)
     if host in _HERE:
         result.dropped["auditor"] = "the records are this daemon's own; for another server say source: {url: …}"
         return
-    tls: Document = result.document.get("tls_config") or {}
     secure = tls.get("use_tls") in {True, "true"}
-    result.put(
-        "source.url", f"{'https' if secure else 'http'}://{host}:{port}", "leave source out once records are here"
-    )
+    url = f"{'https' if secure else 'http'}://{host}:{port}"
+    result.put("source.url", url, "leave source out once records are here")
     result.put("source.timeout", f"{int(result.document.get('timeout', 30))}s")
     for theirs, ours in _TLS.items():
         if secure and theirs in tls:
             result.put(f"source.tls.{ours}", tls[theirs])
 
 
-def _import_counting(result: _Import) -> None:
+def _import_counting(result: ConfigImport) -> None:
     if result.document.get("duration") is not None:
         result.put("duration", f"{int(result.document['duration'])}s")
-        result.put(
-            "window", "start", "AUDITOR counts jobs that started within duration; its manual says: finished (stop)"
-        )
-    if len(result.document.get("components") or {}) > 1:
+        remark = "AUDITOR counts jobs that started within duration; its manual says: finished (stop)"
+        result.put("window", "start", remark)
+    if len(result.section("components")) > 1:
         remark = "AUDITOR multiplies the components with each other; its manual reads as sum"
         result.put("component_combination", "product", remark)
 
 
-def _import_metrics(result: _Import) -> None:
+def _import_metrics(result: ConfigImport) -> None:
     prometheus = result.document.get("prometheus")
     if prometheus is None or prometheus.get("enable", True) in {False, "false"}:
         result.put("metrics", [], "AUDITOR had none; leave it out for both")
         return
     result.put("metrics", list(prometheus["metrics"]), "at the daemon's own /metrics, under AUDITOR's names as well")
-    for name in ("addr", "port"):
-        if name in prometheus:
-            result.dropped[f"prometheus.{name}"] = "the gauges are at /metrics of the daemon (api.listen)"
-
-
-def _import_rest(result: _Import) -> None:
-    document = result.document
-    if "log_level" in document:
-        result.sections["logging.level"] = _LEVELS.get(str(document["log_level"]).lower(), "info")
-    if "logging" in document:
-        result.dropped["logging"] = "the daemon logs to standard error or the journal, which keep and rotate it"
-    for name in set(document) - _KNOWN:
-        result.dropped[str(name)] = "AUDITOR does not know this option and ignored it; a typing error?"
-    if "command" in document and "commands" not in document:
-        result.dropped["command"] = "AUDITOR calls it commands, ignored this and ran its default command: so does ours"
+    reason = "the gauges are at /metrics of the daemon (api.listen)"
+    result.drop(prometheus, {"enable", "metrics"}, dict.fromkeys(("addr", "port"), reason), place="prometheus.")

@@ -2,16 +2,14 @@
 
 import os
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
 
 from auditord_builtin.waldur.components import RECORDED
 from auditord_builtin.waldur.config import INTERVAL
 from auditord_hookspecs import ImportedConfig
-
-Document = Mapping[str, Any]  # Any: an operator's YAML
+from auditord_hookspecs.config_import import UNKNOWN, ConfigImport, Document
 
 PERIOD: Final = "WALDUR_SITE_AGENT_REPORT_PERIOD_MINUTES"
 LEVEL: Final = "WALDUR_SITE_AGENT_LOG_LEVEL"
@@ -44,21 +42,15 @@ _COMPONENT_DROPPED: Final = {
     "accounting_type": "Waldur knows how a component is billed",
     "unit_factor_reporting": "the agent's backend for Slurm ignored it",
 }
-_KEPT: Final = ("waldur_api_url", "waldur_offering_uuid", "oidc_token_url", "oidc_client_id", "oidc_client_secret")
+_KEPT: Final = ("waldur_api_url", "waldur_offering_uuid", "oidc_token_url", "oidc_client_id")
 _SECRETS: Final = ("waldur_api_token", "oidc_client_secret")
 _TOP: Final = ("offerings", "timezone", "global_proxy", "log_level", "reporting_periods")
 _OFFERING: Final = {
-    *_KEPT,
-    "name",
-    "waldur_api_token",
-    "verify_ssl",
-    "reporting_backend",
-    "backend_settings",
-    "omit_anomalous_usage_components",
+    *(*_KEPT, *_SECRETS, "name", "verify_ssl", "omit_anomalous_usage_components"),
+    *("reporting_backend", "backend_settings", "backend_components"),
 }
 _SETTINGS: Final = ("slurm_bin_path", "cluster_name")
 _COMPONENT: Final = ("measured_unit", "label", "unit_factor", "target_components")
-_LEVELS: Final = {"critical": "error"}
 _IGNORED: Final = "reports do not use it"
 
 _ACCOUNTS: Final = (
@@ -69,26 +61,6 @@ _ACCOUNTS: Final = (
 _TARGETS: Final = (
     "with target_components the agent rounded to whole numbers, and ignored other components' unit_factor: not so here"
 )
-
-
-@dataclass
-class _Import:
-    """The result as it grows."""
-
-    sections: dict[str, Any] = field(default_factory=dict[str, Any])  # Any: YAML that goes into ours
-    comments: dict[str, str] = field(default_factory=dict[str, str])
-    dropped: dict[str, str] = field(default_factory=dict[str, str])
-
-    def put(self, path: str, value: Any, comment: str = "") -> None:  # Any: YAML
-        self.sections[path] = value
-        if comment and comment not in self.comments.values():
-            self.comments[path] = comment
-
-    def drop(self, place: str, given: Document, reasons: Mapping[str, str], kept: Iterable[str], other: str) -> None:
-        """Name what is not kept."""
-        for name in given:
-            if name not in set(kept):
-                self.dropped[f"{place}{name}"] = reasons.get(name, other)
 
 
 def import_config(document: Document) -> ImportedConfig | None:
@@ -113,13 +85,19 @@ def import_agent(document: Document, environment: Mapping[str, str]) -> Imported
         return None
     for number, offering in enumerate(offerings):
         _check_shape(offering, f"offerings[{number}]")
-    result = _Import()
+    whole = ConfigImport(document, "plugins")
     names = _instance_names([str(each.get("name", "")) for each in offerings])
     for name, offering in zip(names, offerings, strict=True):
-        _import_offering(result, name, document, offering, environment)
-    _import_level(result, document, environment)
-    result.drop("", document, _DROPPED, _TOP, "the agent does not know this option and ignored it; a typing error?")
-    return ImportedConfig(result.sections, result.comments, result.dropped, origin="the Waldur site agent")
+        result = ConfigImport(offering, f"plugins.{name}")
+        result.remark("", f"{offering.get('name', name)}. {'' if whole.comments else _ACCOUNTS}".rstrip())
+        _import_offering(result, f"offerings.{name}.", document, environment)
+        whole.include(result)
+    if level := document.get("log_level"):
+        whole.put_level(level)
+    elif level := environment.get(LEVEL):  # the agent's guide names it, the agent never read it
+        whole.put_level(level, LEVEL)
+    whole.drop(document, _TOP, _DROPPED, other=UNKNOWN.replace("AUDITOR", "the agent"))
+    return whole.result("the Waldur site agent")
 
 
 def _check_shape(offering: Any, place: str) -> None:  # Any: an operator's YAML
@@ -152,83 +130,66 @@ def _instance_names(names: list[str]) -> list[str]:
     return made
 
 
-def _import_offering(
-    result: _Import, name: str, document: Document, offering: Document, environment: Mapping[str, str]
-) -> None:
-    path = f"plugins.{name}"
-    result.put(f"{path}.kind", "waldur")
-    accounts = "" if result.comments else f" {_ACCOUNTS}"
-    result.comments[path] = f"{offering.get('name', name)}.{accounts}"
-    _import_interval(result, path, environment)
-    for option in (*_KEPT, "waldur_api_token"):
+def _import_offering(result: ConfigImport, place: str, document: Document, environment: Mapping[str, str]) -> None:
+    offering = result.document
+    result.put("kind", "waldur")
+    _import_interval(result, environment)
+    for option in (*_KEPT, *_SECRETS):
         if offering.get(option):
             remark = "better as a reference: file:/path, env:NAME or credential:name" if option in _SECRETS else ""
-            result.put(f"{path}.{option}", offering[option], remark)
+            result.put(option, offering[option], remark)
     if offering.get("verify_ssl") is False:
-        result.put(f"{path}.verify_ssl", value=False)
+        result.put("verify_ssl", value=False)
     if offering.get("omit_anomalous_usage_components") is True:
-        result.put(f"{path}.omit_anomalous_usage_components", value=True)
-    for theirs, ours in (
-        ("timezone", "timezone"),
-        ("global_proxy", "proxy"),
-        ("reporting_periods", "reporting_periods"),
-    ):
+        result.put("omit_anomalous_usage_components", value=True)
+    for theirs, ours in (("timezone", "timezone"), ("global_proxy", "proxy"), ("reporting_periods",) * 2):
         if document.get(theirs):
-            result.put(f"{path}.{ours}", document[theirs])
-    _import_backend(result, path, name, offering)
-    kept = {*_OFFERING, "backend_components"}
+            result.put(ours, document[theirs])
+    _import_slurm(result, place)
+    _import_components(result, place)
     stomp = {option: _OTHER_MODE for option in offering if option.startswith("stomp_")}
-    result.drop(f"offerings.{name}.", offering, {**_OFFERING_DROPPED, **stomp}, kept, _IGNORED)
+    result.drop(offering, _OFFERING, {**_OFFERING_DROPPED, **stomp}, place=place, other=_IGNORED)
+    if (backend := str(offering.get("reporting_backend", ""))) not in {"", "slurm"}:
+        result.dropped[f"{place}reporting_backend"] = f"{backend} reported other figures; compare them"
 
 
-def _import_interval(result: _Import, path: str, environment: Mapping[str, str]) -> None:
+def _import_interval(result: ConfigImport, environment: Mapping[str, str]) -> None:
     if PERIOD not in environment:
         return
     minutes = int(environment[PERIOD])
-    result.put(f"{path}.interval", f"{minutes}m", f"{PERIOD}; here from start to start")
+    result.put("interval", f"{minutes}m", f"{PERIOD}; here from start to start")
     if timedelta(minutes=minutes) < INTERVAL:
-        result.put(f"{path}.retry_for", f"{minutes * 20}s", "shorter than the interval")
+        result.put("retry_for", f"{minutes * 20}s", "shorter than the interval")
 
 
-def _import_backend(result: _Import, path: str, name: str, offering: Document) -> None:
-    settings: Document = offering.get("backend_settings") or {}
-    place = f"offerings.{name}."
+def _import_slurm(result: ConfigImport, place: str) -> None:
+    settings = result.section("backend_settings")
     if slurm := {option: str(settings[option]) for option in _SETTINGS if settings.get(option)}:
-        result.put(f"{path}.slurm", slurm, "for --source sacct, compare and diagnose alone")
+        result.put("slurm", slurm, "for --source sacct, compare and diagnose alone")
     prefixes = list(dict.fromkeys(str(settings.get(option) or "") for option in _PREFIXES))
     if all(prefixes):
-        result.put(f"{path}.account_prefixes", prefixes, _CHOSEN)
-    kept = (*_SETTINGS, *_PREFIXES) if all(prefixes) else _SETTINGS
-    result.drop(f"{place}backend_settings.", settings, _SETTINGS_DROPPED, kept, _IGNORED)
-    if (backend := str(offering.get("reporting_backend", ""))) not in {"", "slurm"}:
-        result.dropped[f"{place}reporting_backend"] = f"{backend} reported other figures; compare them"
-    components: Mapping[str, Document] = offering["backend_components"]
+        result.put("account_prefixes", prefixes, _CHOSEN)
+    taken = (*_SETTINGS, *_PREFIXES) if all(prefixes) else _SETTINGS
+    result.drop(settings, taken, _SETTINGS_DROPPED, place=f"{place}backend_settings.", other=_IGNORED)
+
+
+def _import_components(result: ConfigImport, place: str) -> None:
+    components: Mapping[str, Document] = result.document["backend_components"]
     targets = any(each.get("target_components") for each in components.values())
     taken = {key: {option: each[option] for option in _COMPONENT if option in each} for key, each in components.items()}
-    result.put(f"{path}.backend_components", taken, _TARGETS if targets else "")
-    _import_recorded(result, path, taken)
+    result.put("backend_components", taken, _TARGETS if targets else "")
+    _import_recorded(result, taken)
     for key, each in components.items():
-        result.drop(f"{place}backend_components.{key}.", each, _COMPONENT_DROPPED, _COMPONENT, _IGNORED)
+        result.drop(each, _COMPONENT, _COMPONENT_DROPPED, place=f"{place}backend_components.{key}.", other=_IGNORED)
 
 
-def _import_recorded(result: _Import, path: str, components: Mapping[str, Document]) -> None:
+def _import_recorded(result: ConfigImport, components: Mapping[str, Document]) -> None:
     """Name a component of records for every resource that collectors have no name for."""
     resources = [name for key, each in components.items() for name in each.get("target_components") or (key,)]
     unknown = [name for name in dict.fromkeys(resources) if name not in RECORDED]
-    remarks: list[str] = []
-    if others := [name for name in unknown if name != "gpu"]:
-        remarks.append(
-            f"no collector makes {', '.join(others)} unless it is told to: give it components of these names"
-        )
-    if "gpu" in unknown:
-        remarks.append("the agent reported zeros: Slurm's name of GPUs is gres/gpu")
+    others = ", ".join(name for name in unknown if name != "gpu")
+    remarks = [f"no collector makes {others} by itself: give it components of these names"] if others else []
+    remarks += ["the agent reported zeros: Slurm's name of GPUs is gres/gpu"] if "gpu" in unknown else []
     recorded = {name: {"component": ["GPU" if name == "gpu" else name]} for name in unknown}
     if recorded:
-        result.put(f"{path}.recorded_as", recorded, "; ".join(remarks))
-
-
-def _import_level(result: _Import, document: Document, environment: Mapping[str, str]) -> None:
-    """The file's level, or that of a variable that the agent's guide names and the agent never read."""
-    if level := document.get("log_level") or environment.get(LEVEL):
-        lower = str(level).lower()
-        result.put("logging.level", _LEVELS.get(lower, lower), "" if document.get("log_level") else LEVEL)
+        result.put("recorded_as", recorded, "; ".join(remarks))
