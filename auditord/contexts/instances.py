@@ -17,6 +17,8 @@ from auditord_hookspecs import (
     AuditordError,
     CommandOutput,
     CommandResult,
+    HttpClient,
+    HttpOptions,
     InstanceConfig,
     JobChoice,
     Records,
@@ -113,6 +115,12 @@ class InstanceContext:
         """Run a child process and read while it prints (:func:`auditord.contexts.streaming.stream_command`)."""
         variables = {**self._environment, **(environment or {})}
         return stream_command(argv, timeout=timeout, environment=variables, through=through, max_output=max_output)
+
+    def http(self, options: HttpOptions | None = None) -> AbstractAsyncContextManager[HttpClient]:
+        """Open a client for requests to servers elsewhere (:mod:`auditord.client.http`)."""
+        from auditord.client.http import open_client  # noqa: PLC0415 a command on a file needs no aiohttp
+
+        return open_client(options or HttpOptions())
 
 
 class SpoolCollectorContext(InstanceContext):

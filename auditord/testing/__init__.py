@@ -6,6 +6,7 @@ be used without them.
 
 from auditord.testing.commands import FakeCommandContext
 from auditord.testing.contexts import FakeCollectorContext, FakePluginContext, FakeSenderContext
+from auditord.testing.http import HttpRequest
 from auditord.testing.records import EPOCH, make_record
 
 __all__ = [
@@ -14,5 +15,6 @@ __all__ = [
     "FakeCommandContext",
     "FakePluginContext",
     "FakeSenderContext",
+    "HttpRequest",
     "make_record",
 ]

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from auditord.testing.aggregates import aggregate_records
+from auditord.testing.http import FakeHttpClient, HttpRequest
 from auditord.testing.records import EPOCH
 from auditord_hookspecs import (
     AggregateQuery,
@@ -21,6 +22,9 @@ from auditord_hookspecs import (
     CommandFailed,
     CommandResult,
     Entry,
+    HttpAnswer,
+    HttpClient,
+    HttpOptions,
     JobChoice,
     Record,
     RecordQuery,
@@ -37,12 +41,17 @@ class FakeContext:
         moment: what ``now()`` answers; move it by assignment.
         commands: plays the child processes: gets the argument vector, returns standard output or raises.
         ran: the argument vectors that were run.
+        server: plays the servers that ``http()`` asks: gets each request, returns an answer or raises; None: the
+            requests are really made, to a server of the test's own.
+        requested: the requests that ``server`` got.
     """
 
     instance: str = "test"
     moment: datetime = EPOCH
     commands: Callable[[Sequence[str]], bytes] | None = None
     ran: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
+    server: Callable[[HttpRequest], HttpAnswer] | None = None
+    requested: list[HttpRequest] = field(default_factory=list[HttpRequest])
 
     @property
     def log(self) -> "logging.LoggerAdapter[logging.Logger]":
@@ -87,6 +96,14 @@ class FakeContext:
             argv, timeout=timeout, environment=environment, through=through, max_output=limit
         )
         yield FakeOutput(result)
+
+    def http(self, options: HttpOptions | None = None) -> AbstractAsyncContextManager[HttpClient]:
+        """Open a client of ``server``, or a real one."""
+        if self.server is not None:
+            return nullcontext(FakeHttpClient(self.server, self.requested, options or HttpOptions()))
+        from auditord.client.http import open_client  # noqa: PLC0415 few tests need aiohttp
+
+        return open_client(options or HttpOptions())
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,17 @@ from auditord_hookspecs.contexts import (
 from auditord_hookspecs.entries import Close, Entry, Insert, Provenance, Replace
 from auditord_hookspecs.errors import AuditordError, CommandFailed, InvalidRecord, RecordsRejected
 from auditord_hookspecs.hookspec import hookimpl
+from auditord_hookspecs.http import (
+    CertificateUntrusted,
+    HttpAnswer,
+    HttpClient,
+    HttpError,
+    HttpOptions,
+    HttpStatusError,
+    HttpStream,
+    InvalidHttpAnswer,
+    NoHttpAnswer,
+)
 from auditord_hookspecs.kinds import (
     Batch,
     CollectorKind,
@@ -81,6 +92,7 @@ __all__ = [
     "CalendarPeriod",
     "CalendarUnit",
     "Certificate",
+    "CertificateUntrusted",
     "Close",
     "CollectorContext",
     "CollectorKind",
@@ -99,13 +111,21 @@ __all__ = [
     "Duration",
     "Entry",
     "Group",
+    "HttpAnswer",
+    "HttpClient",
+    "HttpError",
+    "HttpOptions",
+    "HttpStatusError",
+    "HttpStream",
     "Identity",
     "ImportedConfig",
     "Insert",
     "InstanceConfig",
+    "InvalidHttpAnswer",
     "InvalidRecord",
     "JobChoice",
     "MetaValue",
+    "NoHttpAnswer",
     "Permission",
     "PluginConfig",
     "PluginContext",

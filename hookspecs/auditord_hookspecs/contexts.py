@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from auditord_hookspecs.aggregates import AggregateQuery, Aggregates
 from auditord_hookspecs.entries import Entry
+from auditord_hookspecs.http import HttpClient, HttpOptions
 from auditord_hookspecs.query import RecordQuery, Window
 from auditord_hookspecs.records import Record
 
@@ -111,6 +112,16 @@ class Context(Protocol):
 
         Raises:
             CommandFailed: it could not start; whatever happens later is raised by the iteration.
+        """
+        ...
+
+    def http(self, options: HttpOptions | None = None) -> AbstractAsyncContextManager[HttpClient]:
+        """Open a client for requests to servers elsewhere: ``async with context.http(HttpOptions(…)) as client``.
+
+        Proxy, TLS, time limits, bounds of answers and retries are the same for all hook modules.
+
+        Raises:
+            AuditordError: the TLS files cannot be used.
         """
         ...
 

@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from auditord.testing import EPOCH, FakeCollectorContext, FakePluginContext, FakeSenderContext, make_record
-from auditord_hookspecs import Batch, CollectorContext, CommandFailed, Insert, RecordQuery
+from auditord.testing import EPOCH, FakeCollectorContext, FakePluginContext, FakeSenderContext, HttpRequest, make_record
+from auditord_hookspecs import Batch, CollectorContext, CommandFailed, HttpOptions, Insert, RecordQuery
 
 pytestmark = pytest.mark.anyio
 
@@ -46,3 +46,16 @@ async def test_a_sender_is_told_what_is_refused() -> None:
     context = FakeSenderContext(refuse={"b": "no"})
     reasons = await context.store.deliver([Insert(make_record("a")), Insert(make_record("b"))])
     assert (dict(reasons), context.delivered) == ({1: "no"}, [Insert(make_record("a"))])
+
+
+async def test_servers_elsewhere_are_played_and_remembered() -> None:
+    context = FakePluginContext(server=lambda request: request.answer(201, request.body or b"", next="u"))
+    async with context.http(HttpOptions(headers={"a": "b"})) as client:
+        answer = await client.request("POST", "https://far.example/x", params=[("c", "d")], body=b"1")
+        async with client.stream("GET", "https://far.example/y") as pieces:
+            assert [piece async for piece in pieces] == []
+    assert (answer.ok, answer.status, answer.body, dict(answer.links)) == (True, 201, b"1", {"next": "u"})
+    assert context.requested == [
+        HttpRequest("POST", "https://far.example/x", [("c", "d")], {"a": "b"}, b"1"),
+        HttpRequest("GET", "https://far.example/y", (), {"a": "b"}),
+    ]

@@ -1,0 +1,298 @@
+"""The HTTP client behind ``context.http`` and :class:`auditord.client.AsyncClient`: aiohttp and stamina."""
+
+import asyncio
+import io
+import ssl
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from email.utils import parsedate_to_datetime
+from typing import Any, Final, TypeVar
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+import stamina
+from yarl import URL
+
+from auditord import __version__
+from auditord.client.connection import Tls
+from auditord_hookspecs import http
+
+T = TypeVar("T")
+
+USER_AGENT: Final = f"auditord/{__version__}"
+
+_IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
+_LARGE_BODY: Final = 64 * 1024
+_FIRST_WAIT: Final = 0.5
+_LONGEST_WAIT: Final = 30.0
+_KEEP_ALIVE: Final = 2.0
+"""Seconds. AUDITOR closes idle connections after five; a POST on one that is just being closed cannot be repeated."""
+
+_LOOPBACK: Final = ("127.", "localhost", "::1")
+
+
+@asynccontextmanager
+async def open_client(options: http.HttpOptions, socket: str | None = None) -> AsyncGenerator["AiohttpClient", None]:
+    """Open a client; nothing is sent before the first request.
+
+    Args:
+        options: of the client.
+        socket: the path of a unix socket that every request goes to.
+
+    Raises:
+        ClientError: the TLS files cannot be used.
+    """
+    timeout = (options.silence or options.timeout).total_seconds()
+    headers = {"User-Agent": USER_AGENT, "Accept": "*/*", "Accept-Encoding": "identity", **options.headers}
+    async with aiohttp.ClientSession(
+        connector=_connector(options) if socket is None else aiohttp.UnixConnector(socket),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=timeout, sock_read=timeout),
+        headers=headers,
+        max_field_size=64 * 1024,
+        cookie_jar=aiohttp.DummyCookieJar(),
+    ) as session:
+        yield AiohttpClient(session, options, proxied=socket is None)
+
+
+def _connector(options: http.HttpOptions) -> aiohttp.TCPConnector:
+    files = options.tls
+    trust: ssl.SSLContext | bool = options.verify
+    if files.ca is not None or files.certificate is not None:
+        trust = Tls(files.ca, files.certificate, files.key).context()
+        if not options.verify:
+            trust.check_hostname = False
+            trust.verify_mode = ssl.CERT_NONE
+    return aiohttp.TCPConnector(ssl=trust, limit=options.connections, keepalive_timeout=_KEEP_ALIVE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    method: str
+    url: URL
+    headers: Mapping[str, str]
+    body: bytes | None
+    form: Mapping[str, str] | None
+    idempotent: bool
+    started: float = field(default_factory=time.monotonic)
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.url}"
+
+    @property
+    def data(self) -> Any:  # Any: aiohttp's
+        if self.body is None or len(self.body) <= _LARGE_BODY:
+            return self.form if self.body is None else self.body
+        return io.BytesIO(self.body)  # aiohttp writes large bytes in one go, which holds up the event loop
+
+
+class AiohttpClient:
+    """Implements :class:`auditord_hookspecs.HttpClient`.
+
+    Args:
+        session: open.
+        options: of the client.
+        proxied: False for a unix socket.
+    """
+
+    def __init__(self, session: aiohttp.ClientSession, options: http.HttpOptions, *, proxied: bool = True) -> None:
+        self._session = session
+        self._options = options
+        self._proxied = proxied
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        params: http.Parameters = (),
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        form: Mapping[str, str] | None = None,
+        idempotent: bool | None = None,
+        retry_for: timedelta | None = None,
+    ) -> http.HttpAnswer:
+        """Make a request until it has an answer that will not change by waiting."""
+        repeatable = method in _IDEMPOTENT if idempotent is None else idempotent
+        call = _Call(method, _url(url, params), _headers(headers, body), body, form, repeatable)
+
+        async def attempt(number: int) -> http.HttpAnswer:
+            async with AsyncExitStack() as stack, asyncio.timeout(self._options.timeout.total_seconds()):
+                answer = await self._whole(call, await self._begin(stack, call), number)
+            if answer.status in self._options.retried:
+                raise http.HttpStatusError(answer)
+            return answer
+
+        try:
+            return await self._retried(call, attempt, retry_for)
+        except http.HttpStatusError as error:
+            return error.answer
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        method: str,
+        url: str,
+        *,
+        params: http.Parameters = (),
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> AsyncGenerator["AiohttpStream", None]:
+        """Make a request whose answer may be larger than memory."""
+        call = _Call(method, _url(url, params), _headers(headers, body), body, None, method in _IDEMPOTENT)
+        async with AsyncExitStack() as stack:
+
+            async def attempt(number: int) -> aiohttp.ClientResponse:
+                response = await self._begin(stack, call)
+                if not response.ok or response.status >= 300:  # noqa: PLR2004 redirects are not followed
+                    raise http.HttpStatusError(await self._whole(call, response, number))
+                self._options.on_attempt(response.status)
+                return response
+
+            yield AiohttpStream(await self._retried(call, attempt), str(call))
+
+    async def _begin(self, stack: AsyncExitStack, call: _Call) -> aiohttp.ClientResponse:
+        return await stack.enter_async_context(
+            self._session.request(
+                call.method,
+                call.url,
+                data=call.data,
+                headers=call.headers,
+                allow_redirects=False,
+                proxy=self._options.proxy or (_environment_proxy(call.url) if self._proxied else None),
+            )
+        )
+
+    async def _whole(self, call: _Call, response: aiohttp.ClientResponse, number: int) -> http.HttpAnswer:
+        body = bytearray()
+        async for piece in response.content.iter_any():
+            body += piece
+            if len(body) > self._options.max_answer:
+                raise http.InvalidHttpAnswer(f"{call}: the answer has more than {self._options.max_answer} bytes")
+        self._options.on_attempt(response.status)
+        links = {str(relation): str(link["url"]) for relation, link in response.links.items() if "url" in link}
+        return http.HttpAnswer(str(call), response.status, response.headers, bytes(body), links, number)
+
+    async def _retried(
+        self, call: _Call, attempt: Callable[[int], Awaitable[T]], retry_for: timedelta | None = None
+    ) -> T:
+        budget = (self._options.retry_for if retry_for is None else retry_for).total_seconds()
+        async for each in stamina.retry_context(
+            on=lambda error: self._wait(call, error, budget),
+            attempts=self._options.attempts,
+            timeout=None,
+            wait_initial=_FIRST_WAIT,
+            wait_max=_LONGEST_WAIT,
+            wait_jitter=_FIRST_WAIT,
+        ):
+            with each, self._faults(call, each.num):
+                return await attempt(each.num)
+        raise AssertionError("stamina raises the last error")
+
+    def _wait(self, call: _Call, error: Exception, budget: float) -> bool | float:
+        """The seconds before the next attempt; True: as long as stamina says; False: there is none."""
+        if not isinstance(error, http.HttpError) or not self._may_pass(call, error):
+            return False
+        wait = retry_after(error.answer.headers) if isinstance(error, http.HttpStatusError) else None
+        if wait is None and self._options.waits:
+            wait = self._options.waits[min(error.attempts, len(self._options.waits)) - 1]
+        growing = min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** (error.attempts - 1))
+        in_time = time.monotonic() - call.started + (growing if wait is None else wait) <= budget
+        return in_time if wait is None or not in_time else wait
+
+    def _may_pass(self, call: _Call, error: http.HttpError) -> bool:
+        match error:
+            case http.CertificateUntrusted():
+                return False
+            case http.NoHttpAnswer():
+                return call.idempotent or not error.sent
+            case http.HttpStatusError():
+                return call.idempotent and error.answer.status in self._options.retried
+            case _:
+                return False
+
+    @contextmanager
+    def _faults(self, call: _Call, made: int) -> Generator[None, None, None]:
+        try:
+            yield
+        except http.HttpError as error:
+            error.attempts = made
+            raise
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            self._options.on_attempt(None)
+            raise _translated(str(call), error, made) from error
+
+
+@dataclass(frozen=True, slots=True)
+class AiohttpStream:
+    """Implements :class:`auditord_hookspecs.HttpStream`."""
+
+    response: aiohttp.ClientResponse
+    request: str
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The answer's headers."""
+        return self.response.headers
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Pieces of the body."""
+        try:
+            async for piece in self.response.content.iter_any():
+                yield piece
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise _translated(self.request, error, 1) from error
+
+
+def _url(url: str, params: http.Parameters) -> URL:
+    encoded = URL(url, encoded=True)  # or yarl would rewrite brackets and %2F
+    return encoded.extend_query(list(params)) if params else encoded
+
+
+def _headers(headers: Mapping[str, str] | None, body: bytes | None) -> Mapping[str, str]:
+    return {**({} if body is None else {"Content-Type": "application/json"}), **(headers or {})}
+
+
+def _environment_proxy(url: URL) -> str | None:
+    """The proxy that the environment names for a URL; unlike aiohttp's own ``trust_env`` without passwords of netrc."""
+    host = url.host or ""
+    if host.startswith(_LOOPBACK) or proxy_bypass(f"{host}:{url.port}"):
+        return None
+    return getproxies().get(url.scheme)
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """The seconds that an answer asks for: a number, or an instant by the server's own clock."""
+    text = headers.get("Retry-After", "").strip()
+    if text.isascii() and text.isdigit():
+        return float(text)
+    try:
+        wait = parsedate_to_datetime(text) - parsedate_to_datetime(headers.get("Date", ""))
+    except (TypeError, ValueError):  # either is missing, or one has no zone
+        return None
+    return max(0.0, wait.total_seconds())
+
+
+def _translated(request: str, error: Exception, made: int) -> http.HttpError:
+    text = f"{request}: {_words(error)}"
+    match error:
+        case aiohttp.ClientConnectorCertificateError() | ssl.SSLCertVerificationError():
+            return http.CertificateUntrusted(f"{request}: the certificate is not trusted: {error}", made, sent=False)
+        case aiohttp.ClientConnectorError() | aiohttp.ConnectionTimeoutError():
+            return http.NoHttpAnswer(f"{request}: cannot connect: {_words(error)}", made, sent=False)
+        case aiohttp.ClientResponseError():
+            return http.InvalidHttpAnswer(f"{request}: what answers does not speak HTTP: {error.message}", made)
+        case aiohttp.InvalidURL():
+            return http.InvalidHttpAnswer(f"{request}: no such address can be: {_words(error)}", made)
+        case aiohttp.ClientError() | TimeoutError() | OSError():
+            return http.NoHttpAnswer(text, made, sent=True)
+        case _:
+            return http.InvalidHttpAnswer(text, made)
+
+
+def _words(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    return str(error) or type(error).__name__
