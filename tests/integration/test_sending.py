@@ -86,7 +86,7 @@ async def spool(tmp_path: Path) -> AsyncIterator[Spool]:
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("auditord.tasks.backoff.FIRST", timedelta(milliseconds=1))
-    monkeypatch.setattr("auditord.tasks.backoff.LONGEST", timedelta(milliseconds=20))
+    monkeypatch.setattr("auditord.tasks.backoff.LONGEST", timedelta(milliseconds=500))
 
 
 def make_loop(spool: Spool, destination: Destination, heard: Heard, batch_size: int = 8) -> SendLoop:
