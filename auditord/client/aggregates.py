@@ -3,15 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from decimal import Decimal, InvalidOperation
-from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote, quote_plus
 
 import msgspec
 
 from auditord.client.conditions import flattened
-from auditord.client.connection import Answer, Request
-from auditord.client.errors import AnsweredError, InvalidAnswer
+from auditord.client.errors import InvalidAnswer
+from auditord.client.exchange import Request
 from auditord.client.query_string import encode_query
 from auditord_hookspecs import (
     AggregateQuery,
@@ -23,6 +22,7 @@ from auditord_hookspecs import (
     ComponentUsage,
     Dimension,
     Group,
+    HttpAnswer,
     InvalidRecord,
     MetaValue,
     RecordQuery,
@@ -52,12 +52,7 @@ def asking(query: AggregateQuery) -> Request:
     return Request("GET", f"{PATH}?{'&'.join(pieces)}" if pieces else PATH)
 
 
-def may_lack_sums(error: AnsweredError) -> bool:
-    """Whether the answer means that the server has no sums, as AUDITOR has none."""
-    return error.status == HTTPStatus.NOT_FOUND
-
-
-def read_aggregates(answer: Answer, query: AggregateQuery) -> Aggregates:
+def read_aggregates(answer: HttpAnswer, query: AggregateQuery) -> Aggregates:
     """The sums.
 
     Raises:

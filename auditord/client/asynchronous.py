@@ -1,38 +1,23 @@
-"""The client for asynchronous programs, over aiohttp."""
+"""The client for asynchronous programs."""
 
-import asyncio
-import io
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from datetime import datetime
 from http import HTTPStatus
 from types import TracebackType
-from typing import Final, Self, TypeVar
-
-import aiohttp
-from yarl import URL
+from typing import Self, TypeVar
 
 from auditord.client import aggregates, exchange
-from auditord.client.connection import RETRY_WAITS, TIMEOUT_SECONDS, Answer, Request, Server, Tls
-from auditord.client.errors import (
-    AnsweredError,
-    ClientError,
-    ConnectionFailed,
-    CutAnswer,
-    InvalidAnswer,
-)
-from auditord.client.framing import MAX_OBJECT_BYTES, Framer, RecordFramer, TextFramer
+from auditord.client.connection import RETRY_WAITS, TIMEOUT_SECONDS, Server, Tls
+from auditord.client.errors import AnsweredError, ClientError, ConnectionFailed, CutAnswer, InvalidAnswer
+from auditord.client.exchange import Chunk, Request
+from auditord.client.framing import Framer, RecordFramer, TextFramer
+from auditord.client.http import open_client
 from auditord.client.summing import Adder, records_for
-from auditord_hookspecs import AggregateQuery, Aggregates, Record, RecordQuery
+from auditord_hookspecs import AggregateQuery, Aggregates, Record, RecordQuery, http
+from auditord_hookspecs.query import IdEquals
 
 T = TypeVar("T")
-
-_KEEP_ALIVE_SECONDS: Final = 2.0
-"""AUDITOR closes idle connections after five; a POST on one that is just being closed could not be repeated."""
-
-_LARGE_BODY: Final = 64 * 1024
-_LONGEST_EXCHANGE: Final = 4
-"""How many time limits a complete answer may take; sending a body has no limit of its own in aiohttp."""
 
 
 class AsyncClient:
@@ -53,31 +38,23 @@ class AsyncClient:
         self,
         url: str,
         *,
-        tls: Tls | None = None,
+        tls: http.TlsPaths | None = None,
         token: str | None = None,
         timeout: float = TIMEOUT_SECONDS,
         retry_waits: tuple[float, ...] = RETRY_WAITS,
     ) -> None:
         self._server = Server(url, tls or Tls(), token, timeout, retry_waits)
         self._stack = AsyncExitStack()
-        self._session: aiohttp.ClientSession | None = None
+        self._opened: http.HttpClient | None = None
 
     async def __aenter__(self) -> Self:
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._server.timeout, sock_read=self._server.timeout)
-        secure = self._server.url.startswith("https:")
-        connector = aiohttp.TCPConnector(
-            ssl=self._server.tls.context() if secure else True, keepalive_timeout=_KEEP_ALIVE_SECONDS
-        )
-        headers = {**self._server.headers, "Accept-Encoding": "identity"}
-        self._session = await self._stack.enter_async_context(
-            aiohttp.ClientSession(connector=connector, timeout=timeout, headers=headers, max_field_size=64 * 1024)
-        )
+        self._opened = await self._stack.enter_async_context(open_client(self._server.options))
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._session = None
+        self._opened = None
         await self._stack.aclose()
 
     # -- reading ------------------------------------------------------------------------------------------------------
@@ -90,37 +67,48 @@ class AsyncClient:
         iteration, it never just ends. (AUDITOR's own server may end an answer in order when its database fails, which
         nobody can notice.)
         """
-        async with self._stream(query or RecordQuery(), RecordFramer(self._server.url)) as records:
+        async with self._framed(query, RecordFramer(self._server.url)) as records:
             yield records
 
     @asynccontextmanager
     async def stream_texts(self, query: RecordQuery | None = None) -> AsyncGenerator[AsyncIterator[bytes], None]:
         """The same, as the texts that the server sends: for those who can go on behind a record that is not valid."""
-        async with self._stream(query or RecordQuery(), TextFramer(self._server.url)) as texts:
+        async with self._framed(query, TextFramer(self._server.url)) as texts:
             yield texts
 
     @asynccontextmanager
-    async def _stream(self, query: RecordQuery, framer: Framer[T]) -> AsyncGenerator[AsyncIterator[T], None]:
-        request = exchange.listing(query)
+    async def _framed(
+        self, query: RecordQuery | None, framer: Framer[T]
+    ) -> AsyncGenerator[AsyncGenerator[T, None], None]:
+        async with self.stream_pieces(query) as pieces, aclosing(_objects(pieces, framer)) as objects:
+            yield objects
+
+    @asynccontextmanager
+    async def stream_pieces(self, query: RecordQuery | None = None) -> AsyncGenerator[AsyncIterator[bytes], None]:
+        """The same, as the pieces of the answer's body, for a :class:`auditord.client.framing.Framer`."""
+        request = exchange.listing(query or RecordQuery())
         async with AsyncExitStack() as stack:
-            response = await self._repeated(request, lambda: self._begin(stack, request))
-            async with aclosing(_objects(response, self._server.url, framer)) as objects:
-                yield objects
+            with _client_errors():
+                stream = self._http.stream(request.method, self._server.url + request.target)
+                answer = await stack.enter_async_context(stream)
+                if answer.headers.get("Transfer-Encoding") != "chunked" and "Content-Length" not in answer.headers:
+                    raise InvalidAnswer(f"{request.method} {self._server.url}{request.target}: {exchange.ENDLESS}")
+            async with aclosing(_pieces(answer, self._server.url)) as pieces:
+                yield pieces
 
     async def get(self, record_id: str) -> Record | None:
         """One record, or None if there is none."""
-        request = exchange.reading(record_id)
-        answer = await self._exchange(request)
+        answer = await self._exchange(exchange.reading(record_id))
         try:
             return exchange.read_record(answer)
         except AnsweredError as error:
-            if not exchange.may_be_missing(error):
+            if error.status != HTTPStatus.INTERNAL_SERVER_ERROR:
                 raise
             return await self._search(record_id, error)
 
     async def _search(self, record_id: str, error: AnsweredError) -> Record | None:
-        """Whether AUDITOR's 500 says that there is none: only then are its listing empty and its database well."""
-        async with self.stream(exchange.looking_for(record_id)) as records:
+        """Find out if AUDITOR's 500 says that there is none: then its listing is empty and its database well."""
+        async with self.stream(RecordQuery(IdEquals(record_id))) as records:
             async for record in records:
                 return record
         if await self.health():
@@ -133,24 +121,18 @@ class AsyncClient:
         An auditord sums up by itself. AUDITOR has no sums: its records are streamed and added up here, in memory that
         is bounded by the groups. It is then one state of the records only as far as AUDITOR's stream is.
         """
-        try:
-            return aggregates.read_aggregates(await self._asked(aggregates.asking(query)), query)
-        except AnsweredError as error:
-            if not aggregates.may_lack_sums(error):
-                raise
+        answer = await self._exchange(aggregates.asking(query))
+        if answer.status != HTTPStatus.NOT_FOUND:
+            exchange.check_status(answer)
+            return aggregates.read_aggregates(answer, query)
         adder = Adder(query)
         async with self.stream(records_for(query)) as records:
             async for record in records:
                 adder.add(record)
         return adder.answer()
 
-    async def _asked(self, request: Request) -> Answer:
-        answer = await self._exchange(request)
-        exchange.check_status(answer)
-        return answer
-
     async def health(self) -> bool:
-        """Whether the server says that it is well; False also if it does not answer."""
+        """True if the server says that it is well; False also if it does not answer."""
         try:
             exchange.check_status(await self._exchange(exchange.HEALTH))
         except ClientError:
@@ -181,9 +163,13 @@ class AsyncClient:
         """
         stored = 0
         for chunk in exchange.chunks(records, max_bytes):
-            exchange.check_chunk_added(await self._exchange(exchange.adding_chunk(chunk)), chunk)
+            await self.add_chunk(chunk)
             stored = chunk.stop
         return stored
+
+    async def add_chunk(self, chunk: Chunk) -> None:
+        """Insert some records of a bulk; see :meth:`add_all`."""
+        exchange.check_chunk_added(await self._exchange(exchange.adding_chunk(chunk)), chunk)
 
     async def update(self, record_id: str, stop_time: datetime) -> None:
         """Set the stop time of a record, open or not.
@@ -193,95 +179,40 @@ class AsyncClient:
         """
         exchange.check_stopped(await self._exchange(exchange.stopping(record_id, stop_time)))
 
-    # -- one request --------------------------------------------------------------------------------------------------
+    async def _exchange(self, request: Request) -> http.HttpAnswer:
+        with _client_errors():
+            return await self._http.request(request.method, self._server.url + request.target, body=request.body)
 
-    async def _exchange(self, request: Request) -> Answer:
-        async def attempt() -> Answer:
-            async with AsyncExitStack() as stack, asyncio.timeout(_LONGEST_EXCHANGE * self._server.timeout):
-                response = await self._send(stack, request)
-                with self._faults(request):
-                    answer = Answer(self._name(request), response.status, await _whole(response))
-            exchange.check_passing(answer)
-            return answer
-
-        return await self._repeated(request, attempt)
-
-    async def _begin(self, stack: AsyncExitStack, request: Request) -> aiohttp.ClientResponse:
-        """An answer whose body is still to come."""
-        response = await self._send(stack, request)
-        if response.status != HTTPStatus.OK:
-            with self._faults(request):
-                exchange.check_status(Answer(self._name(request), response.status, await _whole(response)))
-        if response.headers.get("Transfer-Encoding", "").lower() != "chunked" and response.content_length is None:
-            raise InvalidAnswer(f"{self._name(request)}: {exchange.ENDLESS}")
-        return response
-
-    async def _send(self, stack: AsyncExitStack, request: Request) -> aiohttp.ClientResponse:
-        if self._session is None:
+    @property
+    def _http(self) -> http.HttpClient:
+        if self._opened is None:
             raise RuntimeError("an AsyncClient works inside of `async with`")
-        headers = {} if request.body is None else {"Content-Type": "application/json"}
-        url = URL(self._server.url + request.target, encoded=True)  # or yarl would rewrite brackets and %2F
-        with self._faults(request):
-            return await stack.enter_async_context(
-                self._session.request(
-                    request.method, url, data=_data(request.body), headers=headers, allow_redirects=False
-                )
-            )
-
-    async def _repeated(self, request: Request, attempt: Callable[[], Awaitable[T]]) -> T:
-        for wait in self._server.retry_waits:
-            try:
-                return await self._timed(request, attempt)
-            except ClientError as error:
-                if not exchange.may_try_again(request, error):
-                    raise
-            await asyncio.sleep(wait)
-        return await self._timed(request, attempt)
-
-    async def _timed(self, request: Request, attempt: Callable[[], Awaitable[T]]) -> T:
-        with self._faults(request):
-            return await attempt()
-
-    def _name(self, request: Request) -> str:
-        return f"{request.method} {self._server.url}{request.target}"
-
-    @contextmanager
-    def _faults(self, request: Request) -> Generator[None, None, None]:
-        name = self._name(request)
-        try:
-            yield
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            raise ConnectionFailed(f"{name}: cannot connect: {_words(error)}", sent=False) from error
-        except aiohttp.ClientResponseError as error:
-            raise InvalidAnswer(f"{name}: what answers does not speak HTTP: {error.message}") from error
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise ConnectionFailed(f"{name}: {_words(error)}", sent=True) from error
+        return self._opened
 
 
-async def _objects(response: aiohttp.ClientResponse, url: str, framer: Framer[T]) -> AsyncGenerator[T, None]:
+async def _pieces(answer: http.HttpStream, url: str) -> AsyncGenerator[bytes, None]:
     try:
-        async for piece in response.content.iter_any():
-            for each in framer.feed(piece):
-                yield each
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        raise CutAnswer(f"the answer of {url} was cut: {_words(error)}; ask again") from error
+        async for piece in answer:
+            yield piece
+    except http.NoHttpAnswer as error:
+        raise CutAnswer(f"the answer of {url} was cut: {error}; ask again") from error
+
+
+async def _objects(pieces: AsyncIterator[bytes], framer: Framer[T]) -> AsyncGenerator[T, None]:
+    async for piece in pieces:
+        for each in framer.feed(piece):
+            yield each
     for each in framer.finish():
         yield each
 
 
-async def _whole(response: aiohttp.ClientResponse) -> bytes:
-    body = bytearray()
-    async for piece in response.content.iter_any():
-        body += piece
-        if len(body) > MAX_OBJECT_BYTES:
-            raise InvalidAnswer(f"{response.method} {response.url}: the answer has more than {MAX_OBJECT_BYTES} bytes")
-    return bytes(body)
-
-
-def _data(body: bytes | None) -> bytes | io.BytesIO | None:
-    # aiohttp writes large bytes in one go, which holds up everybody else, and warns of it.
-    return io.BytesIO(body) if body is not None and len(body) > _LARGE_BODY else body
-
-
-def _words(error: BaseException) -> str:
-    return str(error) or type(error).__name__
+@contextmanager
+def _client_errors() -> Generator[None, None, None]:
+    try:
+        yield
+    except http.HttpStatusError as error:
+        exchange.check_status(error.answer)
+    except http.NoHttpAnswer as error:
+        raise ConnectionFailed(str(error), sent=error.sent) from error
+    except http.HttpError as error:
+        raise InvalidAnswer(str(error)) from error

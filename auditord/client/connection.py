@@ -1,22 +1,31 @@
-"""Where a server is, how it is trusted, and who we are; requests as values, the same for both clients."""
+"""A server's address, its TLS files, and the options of a client that talks to it."""
 
 import ssl
-from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
+from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 from auditord.client.errors import ClientError
+from auditord_hookspecs.http import HttpOptions, TlsPaths
 
-USER_AGENT: Final = "auditord-client"
 TIMEOUT_SECONDS: Final = 30.0
 RETRY_WAITS: Final = (0.2, 1.0, 3.0)
+MAX_OBJECT_BYTES: Final = 64 << 20
+"""More than the largest body that auditord takes: larger is no record."""
+
+_PASSING: Final = frozenset(
+    {HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
+)
+_LONGEST_EXCHANGE: Final = 4
+"""Time limits that a whole answer may take; sending a body has no limit of its own in aiohttp."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """How an ``https`` server is trusted, and what we show it.
+    """The TLS files of a client.
 
     Args:
         ca: PEM file of the authorities that may vouch for the server; None: those of the system.
@@ -29,19 +38,24 @@ class Tls:
     key: Path | None = None
 
     def context(self) -> ssl.SSLContext:
-        """What a connection is made with; the files are read now.
+        """Read the files; see :func:`tls_context`."""
+        return tls_context(self)
 
-        Raises:
-            ClientError: a file cannot be read or used.
-        """
-        try:
-            context = ssl.create_default_context(cafile=self.ca)
-            if self.certificate is not None:
-                context.load_cert_chain(self.certificate, self.key, password=_no_password)
-        except (OSError, ssl.SSLError) as error:
-            files = ", ".join(str(file) for file in (self.ca, self.certificate, self.key) if file)
-            raise ClientError(f"cannot use the TLS files {files}: {error}") from error
-        return context
+
+def tls_context(files: TlsPaths) -> ssl.SSLContext:
+    """The settings of TLS connections; the files are read now.
+
+    Raises:
+        ClientError: a file cannot be read or used.
+    """
+    try:
+        context = ssl.create_default_context(cafile=files.ca)
+        if files.certificate is not None:
+            context.load_cert_chain(files.certificate, files.key, password=_no_password)
+    except (OSError, ssl.SSLError) as error:
+        named = ", ".join(str(file) for file in (files.ca, files.certificate, files.key) if file)
+        raise ClientError(f"cannot use the TLS files {named}: {error}") from error
+    return context
 
 
 def _no_password() -> str:
@@ -50,7 +64,7 @@ def _no_password() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server and how to talk to it.
+    """A server, and the options of a client that talks to it.
 
     Args:
         url: ``http://host:port`` or ``https://…``; a path in front of the routes may follow.
@@ -62,7 +76,7 @@ class Server:
     """
 
     url: str
-    tls: Tls = field(default_factory=Tls)
+    tls: TlsPaths = field(default_factory=Tls)
     token: str | None = field(default=None, repr=False)
     timeout: float = TIMEOUT_SECONDS
     retry_waits: tuple[float, ...] = RETRY_WAITS
@@ -76,40 +90,18 @@ class Server:
         object.__setattr__(self, "url", self.url.rstrip("/"))
 
     @property
-    def headers(self) -> Mapping[str, str]:
-        """What every request says."""
-        authorization = {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
-        return {"User-Agent": USER_AGENT, "Accept": "*/*", **authorization}
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One request.
-
-    Args:
-        method: of HTTP.
-        target: path and query behind the server's URL, percent-encoded.
-        body: JSON, or None.
-        repeatable: whether a second time does no harm, and looks like the first: not so for inserts, whose second
-            time is answered ``RECORD_EXISTS``.
-    """
-
-    method: str
-    target: str
-    body: bytes | None = None
-    repeatable: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A complete answer.
-
-    Args:
-        request: method and URL, for messages.
-        status: of HTTP.
-        body: all of it.
-    """
-
-    request: str
-    status: int
-    body: bytes
+    def options(self) -> HttpOptions:
+        """The options of the HTTP client."""
+        silence = timedelta(seconds=self.timeout)
+        return HttpOptions(
+            tls=self.tls,
+            headers={} if self.token is None else {"Authorization": f"Bearer {self.token}"},
+            timeout=_LONGEST_EXCHANGE * silence,
+            silence=silence,
+            connections=100,
+            max_answer=MAX_OBJECT_BYTES,
+            attempts=len(self.retry_waits) + 1,
+            retry_for=timedelta.max,
+            waits=self.retry_waits,
+            retried=_PASSING,
+        )

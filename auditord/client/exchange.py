@@ -1,4 +1,4 @@
-"""What requests say and what answers mean, without any network: the same for both clients."""
+"""The requests of the wire contract and the meaning of their answers, without any network."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -8,11 +8,7 @@ from typing import Final
 
 import msgspec
 
-from auditord.client.connection import Answer, Request
 from auditord.client.errors import (
-    AnsweredError,
-    ClientError,
-    ConnectionFailed,
     InvalidAnswer,
     RecordExists,
     Refused,
@@ -20,8 +16,7 @@ from auditord.client.errors import (
     UnknownRecord,
 )
 from auditord.client.query_string import encode_query, record_path
-from auditord_hookspecs import InvalidRecord, Record, RecordQuery
-from auditord_hookspecs.query import IdEquals
+from auditord_hookspecs import HttpAnswer, InvalidRecord, Record, RecordQuery
 from auditord_hookspecs.wire import decode_record, encode_record, format_time
 
 MAX_BODY_BYTES: Final = 2_000_000
@@ -30,10 +25,22 @@ MAX_BODY_BYTES: Final = 2_000_000
 ENDLESS: Final = "the answer does not say where it ends, so that a cut would not show"
 
 _RECORD_EXISTS: Final = b"RECORD_EXISTS"
-_PASSING: Final = frozenset(
-    {HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
-)
 _SHOWN_BYTES: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request.
+
+    Args:
+        method: of HTTP.
+        target: path and query behind the server's URL, percent-encoded.
+        body: JSON, or None.
+    """
+
+    method: str
+    target: str
+    body: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +94,12 @@ def listing(query: RecordQuery) -> Request:
 
 def adding(record: Record) -> Request:
     """Insert one."""
-    return Request("POST", "/record", encode_record(record), repeatable=False)
+    return Request("POST", "/record", encode_record(record))
 
 
 def adding_chunk(chunk: Chunk) -> Request:
     """Insert many, all or nothing."""
-    return Request("POST", "/records", chunk.body, repeatable=False)
+    return Request("POST", "/records", chunk.body)
 
 
 def stopping(record_id: str, stop_time: datetime) -> Request:
@@ -112,15 +119,10 @@ def reading(record_id: str) -> Request:
     return Request("GET", record_path(record_id))
 
 
-def looking_for(record_id: str) -> RecordQuery:
-    """The other way to ask for one record."""
-    return RecordQuery(IdEquals(record_id))
-
-
 # -- answers ------------------------------------------------------------------------------------------------------
 
 
-def check_added(answer: Answer) -> None:
+def check_added(answer: HttpAnswer) -> None:
     """Return if the records are stored; the released clients look at the body alone, we look at status and body.
 
     Raises:
@@ -136,7 +138,7 @@ def check_added(answer: Answer) -> None:
         raise InvalidAnswer(f"{answer.request} was answered {answer.status} with {_shown(answer.body)}: is it AUDITOR?")
 
 
-def check_chunk_added(answer: Answer, chunk: Chunk) -> None:
+def check_chunk_added(answer: HttpAnswer, chunk: Chunk) -> None:
     """Return if all records of a chunk are stored.
 
     Raises:
@@ -149,17 +151,7 @@ def check_chunk_added(answer: Answer, chunk: Chunk) -> None:
         raise RecordExists(text, chunk.first, chunk.stop) from None
 
 
-def check_passing(answer: Answer) -> None:
-    """Return unless the status says that the server is not there at the moment, whatever was asked.
-
-    Raises:
-        AnsweredError: it says so.
-    """
-    if answer.status in _PASSING:
-        check_status(answer)
-
-
-def check_stopped(answer: Answer) -> None:
+def check_stopped(answer: HttpAnswer) -> None:
     """Return if the stop time is set.
 
     Raises:
@@ -174,7 +166,7 @@ def check_stopped(answer: Answer) -> None:
         raise InvalidAnswer(f"{answer.request} was answered {answer.status} with {_shown(answer.body)}: is it AUDITOR?")
 
 
-def read_record(answer: Answer) -> Record | None:
+def read_record(answer: HttpAnswer) -> Record | None:
     """The record, or None if there is none (``null`` stands for an id that none can have).
 
     Raises:
@@ -192,7 +184,7 @@ def read_record(answer: Answer) -> Record | None:
         raise InvalidAnswer(f"{answer.request} was answered with no record: {error}") from error
 
 
-def check_status(answer: Answer) -> None:
+def check_status(answer: HttpAnswer) -> None:
     """Return if the status is 2xx.
 
     Raises:
@@ -208,18 +200,6 @@ def check_status(answer: Answer) -> None:
     if answer.status >= HTTPStatus.BAD_REQUEST:
         raise Refused(text, answer.status)
     raise InvalidAnswer(f"{text}; redirects are not followed: use the server's own URL")
-
-
-def may_try_again(request: Request, error: ClientError) -> bool:
-    """Whether the same request may be sent again: nothing has been sent yet, or a second time does no harm."""
-    if isinstance(error, ConnectionFailed):
-        return request.repeatable or not error.sent
-    return request.repeatable and isinstance(error, AnsweredError) and error.status in _PASSING
-
-
-def may_be_missing(error: AnsweredError) -> bool:
-    """Whether the answer to a question for one record may mean that there is none, as AUDITOR's 500 does."""
-    return error.status == HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 def _is_warning(body: bytes) -> bool:

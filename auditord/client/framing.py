@@ -9,14 +9,12 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
+from auditord.client.connection import MAX_OBJECT_BYTES
 from auditord.client.errors import CutAnswer, InvalidAnswer
 from auditord_hookspecs import InvalidRecord, Record
 from auditord_hookspecs.wire import decode_record
 
 T = TypeVar("T")
-
-MAX_OBJECT_BYTES: Final = 64 << 20
-"""What is larger than the largest body that auditord takes is no record."""
 
 # Where one object ends and another begins. Inside of one, braces never meet like this: in a list a comma is between
 # them, and in a text the quote would have to end the text, after which no member's name can follow.

@@ -17,7 +17,7 @@ import stamina
 from yarl import URL
 
 from auditord import __version__
-from auditord.client.connection import Tls
+from auditord.client.connection import tls_context
 from auditord_hookspecs import http
 
 T = TypeVar("T")
@@ -58,10 +58,9 @@ async def open_client(options: http.HttpOptions, socket: str | None = None) -> A
 
 
 def _connector(options: http.HttpOptions) -> aiohttp.TCPConnector:
-    files = options.tls
     trust: ssl.SSLContext | bool = options.verify
-    if files.ca is not None or files.certificate is not None:
-        trust = Tls(files.ca, files.certificate, files.key).context()
+    if options.tls.ca is not None or options.tls.certificate is not None:
+        trust = tls_context(options.tls)
         if not options.verify:
             trust.check_hostname = False
             trust.verify_mode = ssl.CERT_NONE

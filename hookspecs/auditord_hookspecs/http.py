@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 
 from auditord_hookspecs.errors import AuditordError
@@ -15,6 +16,25 @@ RETRIED_STATUSES: Final = frozenset({429, 502, 503, 504})
 _SHOWN: Final = 300
 
 Parameters: TypeAlias = Sequence[tuple[str, str]]
+
+
+class TlsPaths(Protocol):
+    """The files of a TLS client: :class:`auditord_hookspecs.sources.TlsFiles`, or ``auditord.client.Tls``."""
+
+    @property
+    def ca(self) -> Path | None:
+        """PEM file of the authorities that may vouch for the server; None: those of the system."""
+        ...
+
+    @property
+    def certificate(self) -> Path | None:
+        """PEM file of our own certificate with its chain, for a server that asks for one."""
+        ...
+
+    @property
+    def key(self) -> Path | None:
+        """PEM file of its private key; None: it is in the certificate's file."""
+        ...
 
 
 def _ignore(status: int | None) -> None:
@@ -43,7 +63,7 @@ class HttpOptions:
         on_attempt: called with the status of each attempt, None if there was no answer; for metrics.
     """
 
-    tls: TlsFiles = field(default_factory=TlsFiles)
+    tls: TlsPaths = field(default_factory=TlsFiles)
     verify: bool = True
     proxy: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)

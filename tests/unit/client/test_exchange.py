@@ -9,7 +9,6 @@ from auditord.client import (
     AnsweredError,
     Client,
     ClientError,
-    ConnectionFailed,
     InvalidAnswer,
     RecordExists,
     Refused,
@@ -18,15 +17,16 @@ from auditord.client import (
     UnknownRecord,
     exchange,
 )
-from auditord.client.connection import Answer, Request, Server
+from auditord.client.connection import Server
 from auditord.testing import make_record
+from auditord_hookspecs import HttpAnswer
 from auditord_hookspecs.wire import decode_records, decode_update, encode_record
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
-def answer(status: int, body: bytes = b"") -> Answer:
-    return Answer("POST http://far/record", status, body)
+def answer(status: int, body: bytes = b"") -> HttpAnswer:
+    return HttpAnswer("POST http://far/record", status, {}, body)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def answer(status: int, body: bytes = b"") -> Answer:
         (answer(200, b'{"ok":true}'), InvalidAnswer),
     ],
 )
-def test_adding(given: Answer, error: type[ClientError] | None) -> None:
+def test_adding(given: HttpAnswer, error: type[ClientError] | None) -> None:
     if error is None:
         exchange.check_added(given)
         return
@@ -63,7 +63,7 @@ def test_adding(given: Answer, error: type[ClientError] | None) -> None:
         (answer(200, b"hello"), InvalidAnswer),
     ],
 )
-def test_stopping(given: Answer, error: type[ClientError]) -> None:
+def test_stopping(given: HttpAnswer, error: type[ClientError]) -> None:
     exchange.check_stopped(answer(200))
     with pytest.raises(error):
         exchange.check_stopped(given)
@@ -101,25 +101,6 @@ def test_chunks_are_full_and_stay_below_the_limit() -> None:
     assert list(exchange.chunks([], 5_000)) == []
 
 
-def test_only_what_is_safe_is_tried_again() -> None:
-    add, stop = exchange.adding(make_record()), exchange.stopping("a", NOON)
-    unseen, perhaps = ConnectionFailed("refused", sent=False), ConnectionFailed("reset", sent=True)
-    away, broken, no = ServerFailed("", 503), ServerFailed("", 500), Refused("", 400)
-    for request, error, again in [
-        (add, unseen, True),
-        (add, perhaps, False),
-        (add, away, False),
-        (stop, unseen, True),
-        (stop, perhaps, True),
-        (stop, away, True),
-        (stop, broken, False),
-        (stop, no, False),
-        (exchange.HEALTH, away, True),
-        (stop, InvalidAnswer(), False),
-    ]:
-        assert exchange.may_try_again(request, error) is again, (request, error)
-
-
 @pytest.mark.parametrize("url", ["far:8000", "ftp://far", "http://", "http://me:secret@far", "http://far?x=1", ""])
 def test_urls_that_are_none(url: str) -> None:
     with pytest.raises(ClientError):
@@ -129,8 +110,8 @@ def test_urls_that_are_none(url: str) -> None:
 def test_a_token_is_sent_and_never_shown() -> None:
     server = Server("https://far/prefix/", token="s3cret")  # noqa: S106 not a real one
     assert server.url == "https://far/prefix"
-    assert server.headers["Authorization"] == "Bearer s3cret"
-    assert "s3cret" not in repr(server)
+    assert server.options.headers["Authorization"] == "Bearer s3cret"
+    assert "s3cret" not in repr(server) + repr(server.options)
 
 
 def test_tls_files_that_cannot_be_read_are_named() -> None:
@@ -143,4 +124,3 @@ def test_statuses_are_kept() -> None:
         exchange.check_status(answer(418, b"teapot"))
     assert (caught.value.status, "teapot" in str(caught.value)) == (418, True)
     assert msgspec.json.decode(exchange.stopping("a", NOON).body or b"")["components"] == []
-    assert Request("GET", "/").repeatable

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from auditord.client import InvalidAnswer, UnsupportedQuery, aggregates
 from auditord.client.conditions import matches
-from auditord.client.connection import Answer
 from auditord.client.summing import Adder, records_for
 from auditord.testing import EPOCH, make_record
 from auditord.testing.aggregates import aggregate_records
@@ -26,6 +25,7 @@ from auditord_hookspecs import (
     ComponentPresent,
     ComponentUsage,
     Dimension,
+    HttpAnswer,
     MetaValue,
     Record,
     Score,
@@ -138,7 +138,7 @@ def test_a_place_among_pages_cannot_be_asked_for() -> None:
 )
 def test_what_is_no_answer_is_refused(body: bytes) -> None:
     with pytest.raises(InvalidAnswer):
-        aggregates.read_aggregates(Answer("GET /api/v1/aggregates", 200, body), AggregateQuery())
+        aggregates.read_aggregates(HttpAnswer("GET /api/v1/aggregates", 200, {}, body), AggregateQuery())
 
 
 def test_numbers_of_any_size_are_read_exactly() -> None:
@@ -147,7 +147,7 @@ def test_numbers_of_any_size_are_read_exactly() -> None:
     group = {"key": {}, "records": 1, "runtime": large, "usage": {"C": used}, **STOPS}
     body = json.dumps({"ticks_per_second": 1, "groups": [group]}).encode()
     query = AggregateQuery(usage=(ComponentUsage("C", ("s",)),))
-    (answer,) = aggregates.read_aggregates(Answer("GET …", 200, body), query).groups
+    (answer,) = aggregates.read_aggregates(HttpAnswer("GET …", 200, {}, body), query).groups
     assert (answer.runtime, answer.usage[0].sums.amount) == (large, large)
     assert answer.usage[0].scores["s"].amount == Decimal("0.1") * large
     assert answer.first_stop == datetime(2026, 1, 1, tzinfo=UTC)
