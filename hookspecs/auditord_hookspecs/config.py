@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Annotated, Any
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -55,6 +56,24 @@ Duration = Annotated[
 ]
 
 
+def _refuse_negative(period: timedelta) -> timedelta:
+    if period < timedelta(0):
+        raise ValueError("must not be negative")
+    return period
+
+
+NonNegativeDuration = Annotated[Duration, AfterValidator(_refuse_negative)]
+"""A :data:`Duration` of ``0s`` or longer."""
+
+
+def _listed(value: Any) -> Any:  # Any: whatever stood in the file
+    return (value,) if isinstance(value, str) else value
+
+
+Words = Annotated[tuple[str, ...], BeforeValidator(_listed, json_schema_input_type=str | tuple[str, ...])]
+"""One text, or several: a program, or a list of it and its first arguments."""
+
+
 VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 VariableValue = Annotated[str, Field(pattern=r"^[^\x00]*$")]
 
@@ -94,7 +113,9 @@ class RunConfig(InstanceConfig):
 
     interval: Duration | None = Field(default=None, description="How often it runs.")
     schedule: Schedule | None = Field(default=None, description="When it runs: five fields as in cron, in UTC.")
-    jitter: Duration = Field(default=timedelta(0), description="Each start is late by up to this; spreads many hosts.")
+    jitter: NonNegativeDuration = Field(
+        default=timedelta(0), description="Each start is late by up to this; spreads many hosts."
+    )
     timeout: Duration | None = Field(default=None, description="A run that takes longer is cancelled.")
     environment: Mapping[VariableName, VariableValue] = Field(
         default_factory=dict[str, str],
@@ -107,13 +128,6 @@ class RunConfig(InstanceConfig):
         if duration is not None and duration <= timedelta(0):
             raise ValueError("must be longer than 0s")
         return duration
-
-    @field_validator("jitter")
-    @classmethod
-    def _not_negative(cls, jitter: timedelta) -> timedelta:
-        if jitter < timedelta(0):
-            raise ValueError("must not be negative")
-        return jitter
 
     @model_validator(mode="after")
     def _one_clock(self) -> "RunConfig":

@@ -16,7 +16,8 @@ from auditord_builtin.slurm.classifying import find_runs
 from auditord_builtin.slurm.config import SlurmConfig
 from auditord_builtin.slurm.conversion import convert_run
 from auditord_builtin.slurm.epilog.notes import Note, read_folder
-from auditord_builtin.slurm.epilog.scontrol import COLUMNS, parse_job
+from auditord_builtin.slurm.epilog.rows import COLUMNS
+from auditord_builtin.slurm.epilog.scontrol import parse_job
 from auditord_builtin.slurm.query import wanted_columns as wanted_of_sacct
 from auditord_builtin.slurm.table import Table, TableReader, parse_table
 from auditord_hookspecs import CommandFailed, InvalidRecord, Quarantined, Window

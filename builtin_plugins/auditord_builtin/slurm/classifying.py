@@ -1,122 +1,126 @@
-"""From the rows of one page of accounting to a batch."""
+"""From one piece of accounting to a batch: runs that ended in its period and are not known yet, and stray output."""
 
-import hashlib
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Any
 
-from auditord_builtin.slurm.config import JobsConfig
-from auditord_builtin.slurm.conversion import Converted, Skipped, convert_run, ended_at, run_key
-from auditord_builtin.slurm.states import ENDED, parse_state
-from auditord_builtin.slurm.table import FIRST_COLUMN, Run, Table, group_runs
-from auditord_hookspecs import Batch, InvalidRecord, Quarantined, Window
-from auditord_hookspecs.mapping import is_missing
+from anyio import to_thread
+
+from auditord_builtin.slurm.config import JobsConfig, SlurmConfig
+from auditord_builtin.slurm.conversion import convert_run
+from auditord_builtin.slurm.runs import Run, group_runs, may_have_ended_between, source_id
+from auditord_builtin.slurm.table import Table
+from auditord_hookspecs import Batch, CollectorContext, Quarantined, Window
+from auditord_hookspecs.outcomes import Outcomes, stray
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a page holds.
+    """The contents of a piece of accounting.
 
     Args:
         runs: the runs to account for, by key.
         unfinished: how many runs are not over.
-        quarantined: what no run could be made of, by key.
+        quarantined: rows and lines that are no part of a run, by key.
         endless: runs that are over by their state, but have no end (yet), by key.
     """
 
     runs: Mapping[str, Run]
-    unfinished: int
-    quarantined: Mapping[str, Quarantined]
+    unfinished: int = 0
+    quarantined: Mapping[str, Quarantined] = field(default_factory=dict[str, Quarantined])
     endless: Mapping[str, Run] = field(default_factory=dict[str, Run])
 
 
 def find_runs(table: Table, window: Window | None) -> Found:
-    """Sort the rows of a page: runs that ended within the window (without one: that are not over), and what is left.
+    """Sort the rows: runs that ended within the window (without one: that are not over), and what is left.
 
     sacct includes both ends of a window, and without states also prints jobs that ended later; these belong to other
-    pages.
+    periods.
     """
     runs: dict[str, Run] = {}
     endless: dict[str, Run] = {}
-    broken = {_fingerprint(line): _stray_line(line) for line in table.unreadable}
+    lines = [stray({"line": line}, "sacct printed a line that belongs to no job") for line in table.unreadable]
+    broken = {each.source_id: each for each in lines}
     unfinished = 0
     for item in group_runs(table.rows):
         if not isinstance(item, Run):
-            broken[_fingerprint(repr(item))] = _stray_step(item)
-        elif is_over(item) is (window is None):
+            reason = "sacct printed a step that follows no row of its job"
+            broken[stray(item, reason).source_id] = Quarantined(source_id(item), {"step": dict(item)}, reason)
+        elif item.is_over is (window is None):
             unfinished += window is not None
-        elif window is not None and has_no_end(item):
-            endless[run_key(item)] = item
-        elif window is None or _ended_within(item, window):
-            runs[run_key(item)] = item
+        elif window is not None and item.has_no_end:
+            endless[item.key] = item
+        elif window is None or may_have_ended_between(item, window.start, window.stop):
+            runs[item.key] = item
     return Found(runs, unfinished, broken, endless)
 
 
-def is_over(run: Run) -> bool:
-    """Whether nothing more will happen to the run."""
-    return bool(_end_of(run)) or parse_state(run.allocation["State"]) in ENDED.values()
+async def classify_new(config: JobsConfig, context: CollectorContext, found: Found, remember: datetime) -> Batch:
+    """A batch of what no earlier one of this instance has dealt with; see :func:`classify`."""
+    known = await context.seen([*found.runs, *found.quarantined])
+    return await classify(config, context, found, remember, known)
 
 
-def has_no_end(run: Run) -> bool:
-    """Whether sacct names no end; an unreadable one is no missing one."""
-    return is_missing(run.allocation["End"])
+async def classify(
+    config: JobsConfig, context: CollectorContext, found: Found, remember: datetime, known: Collection[str] = ()
+) -> Batch:
+    """A batch without a checkpoint; labels that were left out go to the log.
+
+    Args:
+        config: the collector's options.
+        context: its context.
+        found: a piece of accounting.
+        remember: until when its keys are remembered.
+        known: keys of what has been dealt with.
+    """
+    # In a thread: a page of a large cluster takes seconds, in which the daemon has requests to answer.
+    outcomes = await to_thread.run_sync(_convert_all, config, found, known)
+    outcomes.log_left_out(context.log)
+    return outcomes.batch(seen=dict.fromkeys({*found.runs, *found.quarantined}.difference(known), remember))
 
 
-def _end_of(run: Run) -> datetime | str | None:
-    try:
-        return ended_at(run)
-    except InvalidRecord as error:
-        return str(error)
+def _convert_all(config: JobsConfig, found: Found, known: Collection[str]) -> Outcomes:
+    outcomes = Outcomes()
+    for key, run in found.runs.items():
+        if key not in known:
+            outcomes.add(convert_run(config, run))
+    outcomes.quarantined += [each for key, each in found.quarantined.items() if key not in known]
+    outcomes.skipped["not over yet"] += found.unfinished
+    outcomes.skipped["over, but its end is not known yet"] += len(found.endless)
+    return outcomes
 
 
-def _ended_within(run: Run, window: Window) -> bool:
-    """Whether the page must deal with the run; also if its end is unreadable, or nobody would."""
-    end = _end_of(run)
-    return not isinstance(end, datetime) or window.start <= end < window.stop
+class Waiting:
+    """Runs that are over, but whose end the database does not know: they wait for it.
 
+    After an outage of slurmdbd, slurmctld delivers all starts before the ends; for a while sacct says COMPLETED and
+    names no end (seen with Slurm 22.05). A run whose end never comes is a runaway job, for the administrator.
 
-def classify_runs(
-    config: JobsConfig, found: Found, known: Collection[str], remember_until: datetime
-) -> tuple[Batch, Sequence[str]]:
-    """A batch of all that is new, without a checkpoint; and remarks on labels that were left out, for the log."""
-    classified = [convert_run(config, run) for key, run in found.runs.items() if key not in known]
-    batch = Batch(
-        records=[one.produced for one in classified if isinstance(one, Converted)],
-        quarantined=[
-            *(one for one in classified if isinstance(one, Quarantined)),
-            *(one for key, one in found.quarantined.items() if key not in known),
-        ],
-        skipped=_counted(classified, found),
-        seen=dict.fromkeys({*found.runs, *found.quarantined}.difference(known), remember_until),
-    )
-    return batch, list(_remarks(classified))
+    Args:
+        config: how long, and how far a run is looked back for.
+        now: the present instant.
+        known: the first sighting of each, as ISO text (``context.pending``).
+    """
 
+    def __init__(self, config: SlurmConfig, now: datetime, known: Mapping[str, Any]) -> None:  # Any: JSON
+        self._config = config
+        self._now = now
+        self._since = {key: datetime.fromisoformat(since) for key, since in known.items()}
 
-def _counted(classified: Iterable[object], found: Found) -> Mapping[str, int]:
-    reasons = Counter(one.reason for one in classified if isinstance(one, Skipped))
-    if found.unfinished:
-        reasons["not over yet"] += found.unfinished
-    if found.endless:
-        reasons["over, but its end is not known yet"] += len(found.endless)
-    return dict(reasons)
+    def settle(self, found: Found) -> Found:
+        """The same with the runs among those to account for that have waited for long enough."""
+        due = {
+            key: run
+            for key, run in found.endless.items()
+            if self._now - self._since.get(run.source_id, self._now) >= self._config.patience
+        }
+        endless = {key: run for key, run in found.endless.items() if key not in due}
+        return replace(found, runs={**found.runs, **due}, endless=endless)
 
-
-def _remarks(classified: Iterable[object]) -> Iterable[str]:
-    for one in classified:
-        if isinstance(one, Converted):
-            for reason in one.left_out:
-                yield f"{one.produced.record.record_id}: {reason}"
-
-
-def _fingerprint(text: str) -> str:
-    return f"stray/{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-
-
-def _stray_line(line: str) -> Quarantined:
-    return Quarantined(_fingerprint(line), {"line": line}, "sacct printed a line that belongs to no job")
-
-
-def _stray_step(row: Mapping[str, str]) -> Quarantined:
-    name = f"{row['Cluster']}/{row[FIRST_COLUMN]}@{row['Start']}"
-    return Quarantined(name, {"step": dict(row)}, "sacct printed a step that follows no row of its job")
+    def pending(self, found: Found) -> Mapping[str, str | None]:
+        """The changes of ``context.pending``: new sightings; those too old to be found again are forgotten."""
+        gone = self._now - self._config.memory - self._config.patience
+        old = {key: None for key, since in self._since.items() if since < gone}
+        new = {run.source_id for run in found.endless.values()} - self._since.keys()
+        return {**old, **dict.fromkeys(new, self._now.isoformat())}

@@ -1,30 +1,71 @@
 """The collector's run: parts of accounting, of which the last batch moves the checkpoint."""
 
 import re
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any, Final
 
-from anyio import to_thread
-
-from auditord_builtin.slurm.checkpoint import Checkpoint
-from auditord_builtin.slurm.classifying import Found, classify_runs, find_runs
+from auditord_builtin.slurm import query
+from auditord_builtin.slurm.classifying import Waiting, classify, classify_new, find_runs
 from auditord_builtin.slurm.config import JobsConfig, SlurmConfig
 from auditord_builtin.slurm.merge import reads_steps
-from auditord_builtin.slurm.query import Query, ended_jobs, jobs_of_all_states, running_jobs, stream_query
-from auditord_builtin.slurm.reading import Read, read_period
-from auditord_builtin.slurm.waiting import Waiting
+from auditord_builtin.slurm.reading import read_period
 from auditord_hookspecs import AuditordError, Batch, CollectorContext, JobChoice, Window
 
-JOBS_AT_ONCE = 200
+JOBS_AT_ONCE: Final = 200
 """Jobs that sacct is asked for by their ids at a time."""
 
-_JOB_ID = re.compile(r"[0-9]+(_[0-9]+|\+[0-9]+)?")
-_EPOCH = datetime(1970, 1, 2, tzinfo=UTC)  # a start of 0 would mean none to sacct
-_MARGIN = timedelta(days=1)
-_OPEN_REMEMBERED = timedelta(days=30)
+_JOB_ID: Final = re.compile(r"[0-9]+(_[0-9]+|\+[0-9]+)?")
+_EPOCH: Final = datetime(1970, 1, 2, tzinfo=UTC)  # a start of 0 would mean none to sacct
+_MARGIN: Final = timedelta(days=1)
+_OPEN_REMEMBERED: Final = timedelta(days=30)
 """How long it is known that a running job has its open record; after that it is sent again, which changes nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The position in a cluster's accounting, durable between runs.
+
+    Args:
+        earliest: jobs that ended before are never looked at; fixed by the first run.
+        until: jobs that ended before are accounted for, as far as the database knew them.
+        rescanned: when the last look far back was finished.
+        rescan_from: how far one that is under way has come; None if none is.
+    """
+
+    earliest: datetime
+    until: datetime
+    rescanned: datetime
+    rescan_from: datetime | None = None
+
+    @classmethod
+    def from_json(cls, stored: Any) -> "Checkpoint":  # Any: JSON that another version may have written
+        """Read back what :meth:`to_json` wrote.
+
+        Raises:
+            AuditordError: it is something else.
+        """
+        try:
+            return cls(**{name: value and datetime.fromisoformat(value) for name, value in stored.items()})
+        except (AttributeError, TypeError, ValueError) as error:
+            raise AuditordError(f"the checkpoint {stored!r} is none of this version's: {error}") from error
+
+    def to_json(self) -> Mapping[str, str | None]:
+        """JSON for the spool."""
+        moments: dict[str, datetime | None] = asdict(self)
+        return {name: moment.isoformat() if moment else None for name, moment in moments.items()}
+
+    def begin(self, config: SlurmConfig, now: datetime, until: datetime) -> "Checkpoint":
+        """Start a look far back if one is due and none is under way; what is stored decides, not the clock."""
+        if not config.rescan_window or self.rescan_from or now - self.rescanned < config.rescan_every:
+            return self
+        return replace(self, rescan_from=max(until - config.rescan_window, self.earliest))
+
+    def rescanned_until(self, read: datetime, now: datetime, until: datetime) -> "Checkpoint":
+        """The period far back, which ends at ``until``, has been read up to there."""
+        return replace(self, rescan_from=read) if read < until else replace(self, rescan_from=None, rescanned=now)
 
 
 async def collect(config: SlurmConfig, context: CollectorContext) -> AsyncGenerator[Batch, None]:
@@ -33,123 +74,116 @@ async def collect(config: SlurmConfig, context: CollectorContext) -> AsyncGenera
     Raises:
         CommandFailed: sacct did not do what it should; what was not read is read by the next run.
     """
-    if context.job is not None:
-        batches = collect_jobs(config, context, context.job)
+    if context.job is not None or context.window is not None:
+        batches = collect_again(config, context)
     else:
-        batches = _collect_new(config, context) if context.window is None else collect_again(config, context)
+        batches = _collect_new(config, context)
     async with aclosing(batches):
         async for batch in batches:
             yield batch
 
 
 async def collect_again(config: JobsConfig, context: CollectorContext) -> AsyncGenerator[Batch, None]:
-    """Account for the jobs that ended within the context's window, whether it has been seen or not; no checkpoint.
-
-    Raises:
-        CommandFailed: sacct did not do what it should.
-    """
-    period = context.window
-    if period is None:
-        return
-
-    async def classify_all(found: Found) -> Batch:
-        return await classify(config, context, found, (), _remembered(config, context))
-
-    async with aclosing(read_period(config, context, period, ended_jobs, classify_all)) as pieces:
-        async for read in pieces:
-            yield read.batch
-            if read.until is not None:
-                context.report_progress((read.until - period.start) / (period.stop - period.start))
-
-
-async def collect_jobs(config: JobsConfig, context: CollectorContext, choice: JobChoice) -> AsyncGenerator[Batch, None]:
-    """Account for all finished runs of jobs, separated by commas, whether they have been seen or not; no checkpoint.
+    """Account for the context's jobs or for those that ended within its window, seen before or not; no checkpoint.
 
     Raises:
         AuditordError: these are no ids of jobs.
         CommandFailed: sacct did not do what it should.
     """
+    if context.window is None:
+        batches = _collect_jobs(config, context, context.job or JobChoice(""))
+    else:
+        batches = _collect_window(config, context, context.window)
+    async with aclosing(batches):
+        async for batch in batches:
+            yield batch
+
+
+async def _collect_window(config: JobsConfig, context: CollectorContext, period: Window) -> AsyncGenerator[Batch, None]:
+    async with aclosing(read_period(config, context, period, query.ended_jobs)) as pieces:
+        async for piece in pieces:
+            yield await classify(config, context, piece.found, _remembered(config, context))
+            _report(context, period, piece.until)
+
+
+async def _collect_jobs(
+    config: JobsConfig, context: CollectorContext, choice: JobChoice
+) -> AsyncGenerator[Batch, None]:
+    """All finished runs of jobs, separated by commas."""
     jobs = choice.job_id.split(",")
     if not all(map(_JOB_ID.fullmatch, jobs)):
         raise AuditordError(f"{choice.job_id!r} is no job: write its id, such as 42, 42_7 or 42+1; several with commas")
     ever = Window(_EPOCH, context.now() + timedelta(seconds=1))
-    async with aclosing(stream_query(config, context, Query(ever, (), reads_steps(config), jobs))) as tables:
+    asked = query.Query(ever, (), reads_steps(config), jobs)
+    async with aclosing(query.stream_query(config, context, asked)) as tables:
         async for table in tables:
-            yield await classify(config, context, find_runs(table, ever), (), _remembered(config, context))
+            yield await classify(config, context, find_runs(table, ever), _remembered(config, context))
 
 
 async def _collect_new(config: SlurmConfig, context: CollectorContext) -> AsyncGenerator[Batch, None]:
     now = context.now().replace(microsecond=0)
     until = (now - config.lag).replace(microsecond=0)
-    stored = context.checkpoint
-    checkpoint = Checkpoint.first(config, now) if stored is None else Checkpoint.from_json(stored)
-    if stored is None:  # the first run fixes the beginning, even if nothing can be read yet
+    if context.checkpoint is None:  # the first run fixes the beginning, even if nothing can be read yet
+        earliest = config.earliest_datetime or now
+        checkpoint = Checkpoint(earliest, earliest, now)
         yield Batch(checkpoint=checkpoint.to_json())
+    else:
+        checkpoint = Checkpoint.from_json(context.checkpoint)
     checkpoint = checkpoint.begin(config, now, until)
-    new, far_back = checkpoint.new(config, until), checkpoint.far_back(until)
-    async with aclosing(_read_new(config, context, new)) as pieces:
-        async for read in pieces:
-            checkpoint = checkpoint.after_new(read.until)
-            yield replace(read.batch, checkpoint=checkpoint.to_json())
-    async with aclosing(_read_far_back(config, context, far_back)) as pieces:
-        async for read in pieces:
-            checkpoint = checkpoint.after_far_back(read.until, now, until)
-            yield replace(read.batch, checkpoint=checkpoint.to_json())
+    async with aclosing(_read_new(config, context, checkpoint, until)) as batches:
+        async for batch, checkpoint in batches:
+            yield replace(batch, checkpoint=checkpoint.to_json())
+    async with aclosing(_read_far_back(config, context, checkpoint, now, until)) as batches:
+        async for batch, checkpoint in batches:
+            yield replace(batch, checkpoint=checkpoint.to_json())
     if config.open_records:
-        async with aclosing(_read_running(config, context, now)) as batches:
-            async for batch in batches:
+        async with aclosing(_read_running(config, context, now)) as running:
+            async for batch in running:
                 yield batch
     context.report_progress(1.0)
 
 
-async def _read_new(config: SlurmConfig, context: CollectorContext, period: Window) -> AsyncGenerator[Read, None]:
-    async def classify_new(found: Found) -> Batch:
-        return await _classify(config, context, found, _remembered(config, context))
+async def _read_new(
+    config: SlurmConfig, context: CollectorContext, checkpoint: Checkpoint, until: datetime
+) -> AsyncGenerator[tuple[Batch, Checkpoint], None]:
+    """From the last end, less the overlap, until now, less the lag; each batch with the checkpoint after it."""
+    period = Window(max(checkpoint.until - config.overlap, checkpoint.earliest), until)
+    async with aclosing(read_period(config, context, period, query.ended_jobs)) as pieces:
+        async for piece in pieces:
+            if piece.until is not None:
+                checkpoint = replace(checkpoint, until=max(checkpoint.until, piece.until))
+            yield await classify_new(config, context, piece.found, _remembered(config, context)), checkpoint
+            _report(context, period, piece.until)
 
-    async with aclosing(read_period(config, context, period, ended_jobs, classify_new)) as pieces:
-        async for read in pieces:
-            yield read
-            if read.until is not None:
-                context.report_progress((read.until - period.start) / (period.stop - period.start))
 
-
-async def _read_far_back(config: SlurmConfig, context: CollectorContext, period: Window) -> AsyncGenerator[Read, None]:
-    if period.start == period.stop:
+async def _read_far_back(
+    config: SlurmConfig, context: CollectorContext, checkpoint: Checkpoint, now: datetime, until: datetime
+) -> AsyncGenerator[tuple[Batch, Checkpoint], None]:
+    """The look far back, if one is under way: for jobs that reached the database very late, in whatever state."""
+    if checkpoint.rescan_from is None:
         return
     waiting = Waiting(config, context.now(), await context.pending())
-
-    async def classify_late(found: Found) -> Batch:
-        batch = await _classify(config, context, waiting.settle(found), _remembered(config, context))
-        return replace(batch, pending=waiting.of(found))
-
-    async with aclosing(read_period(config, context, period, jobs_of_all_states, classify_late)) as pieces:
-        async for read in pieces:
-            yield read
+    period = Window(checkpoint.rescan_from, until)
+    async with aclosing(read_period(config, context, period, query.jobs_of_all_states)) as pieces:
+        async for piece in pieces:
+            if piece.until is not None:
+                checkpoint = checkpoint.rescanned_until(piece.until, now, until)
+            batch = await classify_new(config, context, waiting.settle(piece.found), _remembered(config, context))
+            yield replace(batch, pending=waiting.pending(piece.found)), checkpoint
 
 
 async def _read_running(config: SlurmConfig, context: CollectorContext, now: datetime) -> AsyncGenerator[Batch, None]:
-    query = running_jobs(Window(now - timedelta(seconds=1), now))
-    async with aclosing(stream_query(config, context, query)) as tables:
+    asked = query.running_jobs(Window(now - timedelta(seconds=1), now))
+    async with aclosing(query.stream_query(config, context, asked)) as tables:
         async for table in tables:
-            yield await _classify(config, context, find_runs(table, None), now + _OPEN_REMEMBERED)
+            yield await classify_new(config, context, find_runs(table, None), now + _OPEN_REMEMBERED)
 
 
 def _remembered(config: JobsConfig, context: CollectorContext) -> datetime:
-    """Until when a run that is found now may be found again, and must be known then."""
+    """The instant until which a run that is found now may be found again, and must be known then."""
     return context.now() + config.memory + _MARGIN
 
 
-async def _classify(config: JobsConfig, context: CollectorContext, found: Found, remember: datetime) -> Batch:
-    known = await context.seen([*found.runs, *found.quarantined])
-    return await classify(config, context, found, known, remember)
-
-
-async def classify(
-    config: JobsConfig, context: CollectorContext, found: Found, known: Collection[str], remember: datetime
-) -> Batch:
-    """A batch of what is not known yet, without a checkpoint; labels that were left out are told to the log."""
-    # In a thread: a page of a large cluster takes seconds, in which the daemon has requests to answer.
-    batch, remarks = await to_thread.run_sync(classify_runs, config, found, known, remember)
-    if remarks:  # one line and not one per job: users write comments
-        context.log.warning("labels left out: %d, such as %s", len(remarks), remarks[0])
-    return batch
+def _report(context: CollectorContext, period: Window, read: datetime | None) -> None:
+    if read is not None:
+        context.report_progress((read - period.start) / (period.stop - period.start))

@@ -3,14 +3,14 @@
 import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, AwareDatetime, Field, field_validator, model_validator
 
-from auditord_builtin.slurm.states import ENDED, full_name
-from auditord_builtin.slurm.table import FIRST_COLUMN
+from auditord_builtin.slurm.runs import ENDED, FIRST_COLUMN, full_name
 from auditord_hookspecs import Duration, RunConfig, Section
-from auditord_hookspecs.mapping import ComponentRule, KeyType, MetaRule, SiteRule, columns
+from auditord_hookspecs.config import NonNegativeDuration, Words
+from auditord_hookspecs.mapping import ComponentRule, KeyType, MetaRule, SiteRule, auditor_preset, columns
 
 MergePolicy = Literal["alloc", "batch", "max", "sum"]
 
@@ -29,22 +29,10 @@ DEFAULT_COMPONENTS = (
 
 _COLUMN = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 CLUSTER = "{cluster}"
-"""What stands for the cluster's name in a prefix."""
+"""The placeholder for the cluster's name in a prefix."""
 
 
-def _preset(value: Any) -> Any:  # Any: whatever stood in the file
-    return (CORES,) if value == "auditor" else value
-
-
-def _words(value: Any) -> Any:  # Any: whatever stood in the file
-    return (value,) if isinstance(value, str) else value
-
-
-Components = Annotated[
-    tuple[ComponentRule, ...],
-    BeforeValidator(_preset, json_schema_input_type=Literal["auditor"] | tuple[ComponentRule, ...]),
-]
-Words = Annotated[tuple[str, ...], BeforeValidator(_words, json_schema_input_type=str | tuple[str, ...])]
+Components = Annotated[tuple[ComponentRule, ...], auditor_preset((CORES,))]
 
 
 def _full_names(states: tuple[str, ...]) -> tuple[str, ...]:
@@ -52,7 +40,7 @@ def _full_names(states: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class JobFilter(Section):
-    """Which jobs make records; an empty list lets every job pass. Applied here, not by sacct: the rest is counted."""
+    """The jobs that make records; an empty list lets every job pass. Applied here, so that the rest is counted."""
 
     status: Annotated[tuple[str, ...], AfterValidator(_full_names)] = Field(
         default=(), description="States, long (completed) or short (CD). Empty: every state in which a job is over."
@@ -64,7 +52,7 @@ class JobFilter(Section):
 
 
 class JobsConfig(RunConfig):
-    """What every kind needs that makes records of jobs as sacct describes them."""
+    """The options of every kind that makes records of jobs as sacct describes them."""
 
     record_prefix: str = Field(
         default="slurm", min_length=1, description="A record's id is <record_prefix>-<JobID>; may hold {cluster}."
@@ -96,7 +84,7 @@ class JobsConfig(RunConfig):
     sacct_max_output: int = Field(
         default=256 * 1024**2, gt=0, description="Bytes after which sacct is killed, and asked for less at a time."
     )
-    lag: Duration = Field(
+    lag: NonNegativeDuration = Field(
         default=timedelta(minutes=1), description="How long a job must be over, so that its last step is known, too."
     )
     slice: Duration = Field(
@@ -117,7 +105,7 @@ class JobsConfig(RunConfig):
 
     @property
     def cluster_options(self) -> Sequence[str]:
-        """What tells sacct of other clusters than the local one."""
+        """The options of sacct for other clusters than the local one."""
         return ()
 
     @property
@@ -127,17 +115,17 @@ class JobsConfig(RunConfig):
 
     @property
     def all_steps(self) -> bool:
-        """Whether steps are asked for even if no rule needs them: the first one tells a start that the job has lost."""
+        """Ask for steps even if no rule needs them: the first one has the start that the job has lost."""
         return False
 
     @property
     def requeued_keep_their_id(self) -> bool:
-        """Whether a run that was requeued has the plain id, although the job's next run may want it."""
+        """Give a run that was requeued the plain id, although the job's next run may want it."""
         return False
 
     @property
     def memory(self) -> timedelta:
-        """For how long after its end a run may be found again."""
+        """The time after its end within which a run may be found again."""
         return timedelta(0)
 
     @property
@@ -155,15 +143,10 @@ class JobsConfig(RunConfig):
 
     @field_validator("slice")
     @classmethod
-    def _whole_seconds(cls, period: timedelta) -> timedelta:
+    def _at_least_a_minute(cls, period: timedelta) -> timedelta:
         if period < timedelta(minutes=1):
             raise ValueError("must be at least 1m")
         return period
-
-    @field_validator("lag")
-    @classmethod
-    def _not_before_the_end(cls, period: timedelta) -> timedelta:
-        return _not_negative(period)
 
     @model_validator(mode="after")
     def _columns_can_be_asked_for(self) -> "JobsConfig":
@@ -177,12 +160,6 @@ class JobsConfig(RunConfig):
         return self.record_prefix.replace(CLUSTER, cluster)
 
 
-def _not_negative(period: timedelta) -> timedelta:
-    if period < timedelta(0):
-        raise ValueError("must not be negative")
-    return period
-
-
 class SlurmConfig(JobsConfig):
     """Finished jobs of one or more Slurm clusters, read with sacct."""
 
@@ -191,15 +168,17 @@ class SlurmConfig(JobsConfig):
     )
     open_records: bool = Field(default=False, description="Also make records of running jobs, closed at their end.")
     clusters: tuple[str, ...] | Literal["all"] = Field(default=(), description="Other clusters than the local one.")
-    overlap: Duration = Field(
+    overlap: NonNegativeDuration = Field(
         default=timedelta(hours=1), description="How far each run looks back, for jobs that reach the database late."
     )
-    rescan_every: Duration = Field(default=timedelta(days=1), description="How often to look back much further.")
-    rescan_window: Duration = Field(default=timedelta(days=7), description="How far that is; 0s: never.")
+    rescan_every: NonNegativeDuration = Field(
+        default=timedelta(days=1), description="How often to look back much further."
+    )
+    rescan_window: NonNegativeDuration = Field(default=timedelta(days=7), description="How far that is; 0s: never.")
 
     @property
     def cluster_options(self) -> Sequence[str]:
-        """What tells sacct of other clusters than the local one."""
+        """The options of sacct for other clusters than the local one."""
         if self.clusters == "all":
             return ("--allclusters",)
         return (f"--clusters={','.join(self.clusters)}",) if self.clusters else ()
@@ -211,18 +190,13 @@ class SlurmConfig(JobsConfig):
 
     @property
     def memory(self) -> timedelta:
-        """For how long after its end a run may be found again."""
+        """The time after its end within which a run may be found again."""
         return self.rescan_window + self.overlap
 
     @property
     def several_clusters(self) -> bool:
-        """Whether job ids alone may be ambiguous."""
+        """Tell whether job ids alone may be ambiguous."""
         return self.clusters == "all" or len(self.clusters) > 1
-
-    @field_validator("overlap", "rescan_every", "rescan_window")
-    @classmethod
-    def _look_back(cls, period: timedelta) -> timedelta:
-        return _not_negative(period)
 
     @model_validator(mode="after")
     def _ids_are_unique(self) -> "SlurmConfig":

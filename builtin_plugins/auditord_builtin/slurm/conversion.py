@@ -1,14 +1,12 @@
 """From one run of a job to a record, or to the reason why there is none."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from auditord_builtin.slurm.config import JobFilter, JobsConfig
 from auditord_builtin.slurm.merge import extra_columns, merge_rows, reads_steps
-from auditord_builtin.slurm.states import CONTINUED, ELSEWHERE, ENDED, REQUEUED, parse_state
-from auditord_builtin.slurm.table import FIRST_COLUMN, LAST_COLUMN, Run
+from auditord_builtin.slurm.runs import CONTINUED, ELSEWHERE, ENDED, FIRST_COLUMN, REQUEUED, Run, ended_at
 from auditord_hookspecs import InvalidRecord, JobChoice, Produced, Quarantined, Record
 from auditord_hookspecs.mapping import (
     Row,
@@ -19,95 +17,38 @@ from auditord_hookspecs.mapping import (
     parse_duration,
     parse_instant,
 )
+from auditord_hookspecs.outcomes import Converted, Outcome, Skipped, retried
 
-ID_COLUMNS = (
-    "Cluster",
-    "State",
-    "Submit",
-    "Start",
-    "End",
-    "User",
-    "UID",
-    "Group",
-    "GID",
-    "Partition",
-    "Account",
-    "NodeList",
+ID_COLUMNS: Final = (
+    *("Cluster", "State", "Submit", "Start", "End", "User", "UID", "Group", "GID", "Partition", "Account", "NodeList"),
 )
-"""What every conversion needs besides the configured columns and the job's ids."""
+"""The columns that every conversion needs besides the configured ones and the job's ids."""
 
-_RESERVED = ("site_id", "user_id", "group_id")
-_NO_NODES = frozenset({"", "None assigned"})
-
-
-@dataclass(frozen=True, slots=True)
-class Skipped:
-    """A run that makes no record on purpose."""
-
-    reason: str
+_RESERVED: Final = ("site_id", "user_id", "group_id")
+_NO_NODES: Final = frozenset({"", "None assigned"})
 
 
-@dataclass(frozen=True, slots=True)
-class Converted:
-    """A run that makes a record.
-
-    Args:
-        produced: the record, with the id that it gets if the plain one belongs to another run.
-        left_out: labels that could not be kept, with the reason.
-    """
-
-    produced: Produced
-    left_out: Sequence[str]
-
-
-def run_key(run: Run) -> str:
-    """What tells this run from every other, also of the same job; running, it has another key than when it is over."""
-    row = run.allocation
-    return f"{row['Cluster']}/{row[FIRST_COLUMN]}/{row[LAST_COLUMN]}@{row['Start']}-{row['End']}/{row['State']}"
-
-
-def source_id(run: Run) -> str:
-    """What Slurm calls the run."""
-    return f"{run.allocation['Cluster']}/{run.allocation[FIRST_COLUMN]}@{run.allocation['Start']}"
-
-
-def ended_at(run: Run) -> datetime | None:
-    """When the run ended; None while it goes on or waits, and where sacct does not say.
-
-    Raises:
-        InvalidRecord: the end is no time.
-    """
-    end = run.allocation["End"]
-    return None if is_missing(end) else parse_instant(end)
-
-
-def convert_run(config: JobsConfig, run: Run) -> Converted | Skipped | Quarantined:
+def convert_run(config: JobsConfig, run: Run) -> Outcome:
     """Classify one run; never raises for what the run holds."""
     try:
         reason = _reason_to_skip(config, run)
         return Skipped(reason) if reason else _converted(config, run)
     except (InvalidRecord, KeyError) as error:
-        return Quarantined(source_id(run), raw_of(run, steps_asked=reads_steps(config)), _explained(error))
-
-
-def _explained(error: InvalidRecord | KeyError) -> str:
-    if isinstance(error, KeyError):
-        return f"column {error} was not asked of sacct then; retry asks for this job again"
-    return str(error)
+        missing = f"column {error} was not asked of sacct then; retry asks for this job again"
+        raw = raw_of(run, steps_asked=reads_steps(config))
+        return Quarantined(run.source_id, raw, missing if isinstance(error, KeyError) else str(error))
 
 
 def _reason_to_skip(config: JobsConfig, run: Run) -> str | None:
-    row = run.allocation
-    state = parse_state(row["State"])
     if _never_started(config, run):
         return "never started"
-    if state == ELSEWHERE:
+    if run.state == ELSEWHERE:
         return "revoked: ran on another cluster of the federation"
-    return None if _passes(config.job_filter, row, state) else "filtered out"
+    return None if _passes(config.job_filter, run.allocation, run.state) else "filtered out"
 
 
 def _never_started(config: JobsConfig, run: Run) -> bool:
-    """Whether the run had no nodes, or nothing ever began on them.
+    """Tell whether the run had no nodes, or nothing ever began on them.
 
     Of a job that was cancelled while it waited sacct either prints no start, or, if slurmctld had looked at it before,
     the moment of cancelling as start and as end (seen with Slurm 22.05); it has no nodes then.
@@ -120,7 +61,7 @@ def _never_started(config: JobsConfig, run: Run) -> bool:
 
 
 def _start_of(run: Run) -> str:
-    """When the run began, as sacct prints it.
+    """The beginning of the run, as sacct prints it.
 
     A run that was requeued before the database had heard of its start keeps none there (seen with Slurm 22.05; it may
     have been long, if the database was away), but its steps have theirs.
@@ -148,7 +89,7 @@ def _passes(job_filter: JobFilter, row: Row, state: str) -> bool:
 def _converted(config: JobsConfig, run: Run) -> Converted:
     row = merge_rows(run, config.merge)
     start, stop = _parse_start(run), ended_at(run)
-    if stop is None and parse_state(row["State"]) in ENDED.values():
+    if stop is None and run.state in ENDED.values():
         raise InvalidRecord(f"the job is {row['State']}, but sacct names no end; see sacctmgr show runawayjobs")
     if config.runtime == "elapsed" and stop is not None:
         stop = min(stop, _counted_until(run, start))
@@ -156,8 +97,7 @@ def _converted(config: JobsConfig, run: Run) -> Converted:
     meta = {**labels.meta, "site_id": (find_site(config.sites, row),), **_owners(row)}
     plain = f"{config.prefix_of(row['Cluster'])}-{row[config.id_column]}"
     alternate = f"{plain}-{int(start.timestamp())}"
-    state = parse_state(row["State"])
-    own = state in CONTINUED and not config.requeued_keep_their_id
+    own = run.state in CONTINUED and not config.requeued_keep_their_id
     record = Record(
         record_id=alternate if own else plain,
         start_time=start,
@@ -168,11 +108,11 @@ def _converted(config: JobsConfig, run: Run) -> Converted:
     # The row of a run whose owner requeues it after its end gets another state and a later end: the run may be stored
     # already, under the plain id.
     other = plain if own else alternate
-    return Converted(Produced(record, other, state == REQUEUED, source_id(run)), labels.left_out)
+    return Converted(Produced(record, other, run.state == REQUEUED, run.source_id), labels.left_out)
 
 
 def _parse_start(run: Run) -> datetime:
-    """When the run began to hold what this row says.
+    """The instant at which the run began to hold what this row says.
 
     A job that is resized goes on in another row, which keeps the start; its time of submission is that of the resizing
     (seen with Slurm 22.05). Of every other row, the submission is before the start.
@@ -198,8 +138,7 @@ def _counted_until(run: Run, start: datetime) -> datetime:
 
 
 def _owners(row: Row) -> Mapping[str, tuple[str]]:
-    owners = {"user_id": row["User"], "group_id": row["Group"]}
-    return {name: (value,) for name, value in owners.items() if value}
+    return {name: (row[column],) for name, column in (("user_id", "User"), ("group_id", "Group")) if row[column]}
 
 
 def raw_of(run: Run, *, steps_asked: bool) -> Any:  # Any: JSON for the quarantine
@@ -220,7 +159,7 @@ def run_from_raw(raw: Any) -> Run:  # Any: JSON from the quarantine
         raise InvalidRecord("this is no job but a line of output that belongs to none; discard it") from error
 
 
-def convert(config: JobsConfig, raw: Any) -> Produced | None:  # Any: JSON from the quarantine
+def convert(config: JobsConfig, raw: Any) -> Record | Produced | None:  # Any: JSON from the quarantine
     """Try a quarantined run again under today's configuration; None if it makes no record now.
 
     Raises:
@@ -228,13 +167,11 @@ def convert(config: JobsConfig, raw: Any) -> Produced | None:  # Any: JSON from 
     """
     run = run_from_raw(raw)
     _check_columns(config, run)
-    classified = convert_run(config, run)
-    if isinstance(classified, Quarantined):
-        raise InvalidRecord(classified.reason)
+    outcome = convert_run(config, run)
     # Earlier versions did not note whether steps were asked for.
-    if isinstance(classified, Converted) and reads_steps(config) and not raw.get("steps_asked", bool(run.steps)):
+    if isinstance(outcome, Converted) and reads_steps(config) and not raw.get("steps_asked", bool(run.steps)):
         raise InvalidRecord("its steps were not asked of sacct then; retry asks for this job again")
-    return classified.produced if isinstance(classified, Converted) else None
+    return retried(outcome)
 
 
 def _check_columns(config: JobsConfig, run: Run) -> None:

@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import Final
 
 from auditord_builtin.slurm.config import JobsConfig, MergePolicy
-from auditord_builtin.slurm.table import FIRST_COLUMN, Run
+from auditord_builtin.slurm.runs import FIRST_COLUMN, Run
 from auditord_hookspecs import InvalidRecord
 from auditord_hookspecs.mapping import Row, is_missing, parse_duration, parse_number, parse_size
 
@@ -33,18 +33,13 @@ _NO_NUMBER: Final = "4294967294"
 
 
 def policy_of(column: str, chosen: Mapping[str, MergePolicy]) -> MergePolicy:
-    """How a column of several rows becomes one value."""
+    """The way in which a column of several rows becomes one value."""
     return chosen.get(column) or _DEFAULTS.get(column, "alloc")
 
 
-def needs_steps(columns: Iterable[str], chosen: Mapping[str, MergePolicy]) -> bool:
-    """Whether sacct has to print steps, which is several times the output."""
-    return any(policy_of(column, chosen) != "alloc" for column in columns)
-
-
 def reads_steps(config: JobsConfig) -> bool:
-    """Whether steps are among the rows of every run."""
-    return config.all_steps or needs_steps(config.columns, config.merge)
+    """Tell whether steps are among the rows of every run; printing them is several times the output."""
+    return config.all_steps or any(policy_of(column, config.merge) != "alloc" for column in config.columns)
 
 
 def extra_columns(columns: Iterable[str]) -> Sequence[str]:

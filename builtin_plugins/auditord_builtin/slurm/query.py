@@ -12,8 +12,8 @@ from anyio import to_thread
 from auditord_builtin.slurm.config import JobsConfig
 from auditord_builtin.slurm.conversion import ID_COLUMNS
 from auditord_builtin.slurm.merge import extra_columns, reads_steps
-from auditord_builtin.slurm.states import RUNNING
-from auditord_builtin.slurm.table import FIRST_COLUMN, LAST_COLUMN, Table, TableReader, whole_runs
+from auditord_builtin.slurm.runs import FIRST_COLUMN, LAST_COLUMN, RUNNING, whole_runs
+from auditord_builtin.slurm.table import Table, TableReader
 from auditord_hookspecs import CollectorContext, CommandFailed, CommandOutput, Window
 from auditord_hookspecs.mapping import Row
 
@@ -29,7 +29,7 @@ class Query:
     """One call of sacct.
 
     Args:
-        window: which period; sacct takes whole seconds and includes both ends.
+        window: the period; sacct takes whole seconds and includes both ends.
         states: states by their short names, of jobs that got into them within the period; running jobs were in theirs
             at some time within it. Empty: whatever was eligible before its end and not over before its start.
         steps: whether the steps are printed, too.
@@ -42,18 +42,13 @@ class Query:
     jobs: Sequence[str] = ()
 
 
-def new_delimiter() -> str:
-    """Text that nobody can have written into a job, since nobody knew it: 72 random bits (see the module ``table``)."""
-    return secrets.token_urlsafe(9)  # short: it is printed once per column
-
-
 def ended_jobs(config: JobsConfig, window: Window) -> Query:
     """The jobs that ended within the window."""
     return Query(window, config.sacct_states, reads_steps(config))
 
 
 def jobs_of_all_states(config: JobsConfig, window: Window) -> Query:
-    """Whatever may have ended within the window, also in a state that this version does not know."""
+    """All jobs that may have ended within the window, also in a state that this version does not know."""
     return Query(window, (), reads_steps(config))
 
 
@@ -74,8 +69,8 @@ def build_argv(config: JobsConfig, query: Query, delimiter: str) -> list[str]:
         *(*config.sacct, "--allusers", "--duplicates", "--noheader", "--noconvert", "--parsable2"),
         f"--delimiter={delimiter}",
         f"--format={','.join(wanted_columns(config))}",
-        f"--starttime={_written(query.window.start)}",
-        f"--endtime={_written(query.window.stop)}",
+        f"--starttime={_text(query.window.start)}",
+        f"--endtime={_text(query.window.stop)}",
         *([f"--state={','.join(query.states)}"] if query.states else []),
         *([] if query.steps else ["--allocations"]),
         *([f"--jobs={','.join(query.jobs)}"] if query.jobs else []),
@@ -83,7 +78,7 @@ def build_argv(config: JobsConfig, query: Query, delimiter: str) -> list[str]:
     ]
 
 
-def _written(moment: datetime) -> str:
+def _text(moment: datetime) -> str:
     """In UTC and whole seconds; Slurm's times have no fractions, so cutting one off loses no job."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
@@ -110,7 +105,7 @@ async def stream_query(config: JobsConfig, context: CollectorContext, query: Que
         CommandFailed: it failed, took too long, or printed something else than was asked for; the message names the
             option where the limit is one of ours.
     """
-    delimiter = new_delimiter()
+    delimiter = secrets.token_urlsafe(9)  # unknown to all who write into jobs; short: it is printed once per column
     reader = TableReader(wanted_columns(config), delimiter)
     call = context.stream_command(
         build_argv(config, query, delimiter),

@@ -8,14 +8,11 @@ between its last column and the next row's first, neither of which is free text 
 
 import re
 from codecs import getincrementaldecoder
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from auditord_hookspecs import CommandFailed
 from auditord_hookspecs.mapping import Row
-
-FIRST_COLUMN = "JobID"
-LAST_COLUMN = "JobIDRaw"
 
 _LONGEST_CELL = 64 * 1024**2
 """Characters; Slurm's own limit for what users write is far below."""
@@ -25,7 +22,7 @@ _JOB_ID = re.compile(r"\d+\S*")
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What sacct printed.
+    """Printed rows, whole ones.
 
     Args:
         rows: the texts of each row by column.
@@ -114,42 +111,3 @@ def _checked(job_id: str) -> str:
     if _JOB_ID.fullmatch(job_id) is None:
         raise CommandFailed(f"sacct: the output is no table of jobs: {job_id[:80]!r} stands where a job id belongs")
     return job_id
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One run of a job: the row of its allocation and those of its steps."""
-
-    allocation: Row
-    steps: Sequence[Row]
-
-
-def group_runs(rows: Sequence[Row]) -> Iterator[Run | Row]:
-    """Put steps to their runs; a step that has none comes out alone.
-
-    A requeued job has several runs with one id; sacct prints each run's steps right after its row, so a step belongs to
-    the last allocation before it, if the id agrees. Everything with a dot is a step of the id before the dot
-    (``7_4.batch``, ``13+0.0``, ``9.0+1``, ``5.interactive``).
-    """
-    allocation: Row | None = None
-    steps: list[Row] = []
-    for row in rows:
-        if "." not in row[FIRST_COLUMN]:
-            if allocation is not None:
-                yield Run(allocation, tuple(steps))
-            allocation, steps = row, []
-        elif allocation is not None and _owner(row) == (allocation.get("Cluster"), allocation[FIRST_COLUMN]):
-            steps.append(row)
-        else:
-            yield row
-    if allocation is not None:
-        yield Run(allocation, tuple(steps))
-
-
-def whole_runs(rows: Sequence[Row]) -> int:
-    """How many of the rows belong to runs of which nothing can follow: all before the last allocation."""
-    return next((index for index in range(len(rows) - 1, -1, -1) if "." not in rows[index][FIRST_COLUMN]), 0)
-
-
-def _owner(step: Row) -> tuple[str | None, str]:
-    return step.get("Cluster"), step[FIRST_COLUMN].split(".", 1)[0]

@@ -32,6 +32,7 @@ from auditord_hookspecs.mapping.rules import (
     MetaRule,
     ScoreRule,
     SiteRule,
+    auditor_preset,
     remarks_on_sites,
 )
 
@@ -44,6 +45,7 @@ __all__ = [
     "Row",
     "ScoreRule",
     "SiteRule",
+    "auditor_preset",
     "build_components",
     "build_meta",
     "build_owners",

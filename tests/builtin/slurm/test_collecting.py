@@ -8,7 +8,7 @@ import pytest
 from auditord.testing import FakeCollectorContext
 from auditord_builtin.slurm import SLURM, SlurmConfig
 from auditord_builtin.slurm.conversion import convert, job_of
-from auditord_builtin.slurm.states import ENDED, parse_state
+from auditord_builtin.slurm.runs import ENDED, parse_state
 from auditord_hookspecs import (
     AuditordError,
     Batch,

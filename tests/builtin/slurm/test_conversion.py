@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from auditord_builtin.slurm import SLURM, SlurmConfig
-from auditord_builtin.slurm.conversion import Converted, Skipped, convert, convert_run, raw_of
-from auditord_builtin.slurm.states import CONTINUED, ELSEWHERE, ENDED
-from auditord_builtin.slurm.table import Run
+from auditord_builtin.slurm.conversion import convert, convert_run, raw_of
+from auditord_builtin.slurm.runs import CONTINUED, ELSEWHERE, ENDED, Run
 from auditord_hookspecs import InvalidRecord, Produced, Quarantined
+from auditord_hookspecs.outcomes import Converted, Skipped
 
 ALLOCATION: Mapping[str, str] = {
     "JobID": "7",
@@ -47,6 +47,7 @@ def run(*steps: Mapping[str, str], **columns: str) -> Run:
 
 def produced(classified: object) -> Produced:
     assert isinstance(classified, Converted), classified
+    assert isinstance(classified.produced, Produced), classified
     return classified.produced
 
 
@@ -211,7 +212,7 @@ def test_users_cannot_name_site_user_or_group_in_a_comment() -> None:
     rules = [{"name": "comment", "key": "Comment", "key_type": "Json"}]
     classified = convert_run(config(meta=rules), run(Comment='{"user_id": "bob", "site_id": "x", "voms": "/atlas"}'))
     assert isinstance(classified, Converted)
-    assert classified.produced.record.meta == {
+    assert classified.record.meta == {
         "voms": ("/atlas",),
         "site_id": ("NOT_CONFIGURED",),
         "user_id": ("alice",),

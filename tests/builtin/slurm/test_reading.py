@@ -96,6 +96,19 @@ async def test_a_large_answer_is_many_batches_and_only_the_last_moves_the_checkp
     assert max(len(batch.records) for batch in full) < 13_000
 
 
+async def test_a_line_that_belongs_to_no_job_is_quarantined_wherever_it_stands() -> None:
+    cluster = Cluster(NOW - HOUR, 3, timedelta(minutes=1))
+
+    def complaining(argv: Sequence[str]) -> bytes:
+        return b"sacct: something is odd\n" + cluster(argv) + b"and odd again\n"
+
+    at = FakeCollectorContext(moment=NOW, commands=complaining)
+    made = await at.keep(SLURM.collect(config(NOW - HOUR), at))
+    assert len(made) == 3
+    quarantined = [each.raw for batch in at.kept for each in batch.quarantined]
+    assert quarantined == [{"line": "sacct: something is odd"}, {"line": "and odd again"}]
+
+
 def too_much(most: timedelta) -> Refuse:
     error = CommandFailed("`sacct` was killed: it printed more than 9 bytes", printed_too_much=True)
     return lambda asked: error if asked > most else None

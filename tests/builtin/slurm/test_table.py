@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auditord_builtin.slurm.table import Run, group_runs, parse_table
+from auditord_builtin.slurm.runs import Run, group_runs
+from auditord_builtin.slurm.table import parse_table
 from auditord_hookspecs import CommandFailed
 
 COLUMNS = (

@@ -1,4 +1,4 @@
-"""What Slurm says about noted jobs: scontrol while it remembers them, sacct later or where scontrol is not enough."""
+"""Answers of Slurm about noted jobs: scontrol while it remembers them, sacct later or where scontrol is not enough."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -6,14 +6,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, Literal, TypeAlias
 
-from auditord_builtin.slurm.classifying import has_no_end, is_over
 from auditord_builtin.slurm.config import CLUSTER
-from auditord_builtin.slurm.conversion import ended_at, run_key
 from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
 from auditord_builtin.slurm.epilog.notes import Note
 from auditord_builtin.slurm.query import Query, run_query
-from auditord_builtin.slurm.states import ENDED, REQUEUED, RESIZING, parse_state
-from auditord_builtin.slurm.table import LAST_COLUMN, Run, group_runs
+from auditord_builtin.slurm.runs import ENDED, LAST_COLUMN, REQUEUED, RESIZING, Run, ended_at, group_runs, parse_state
 from auditord_hookspecs import CollectorContext, InvalidRecord, Quarantined, Window
 from auditord_hookspecs.mapping import Row, is_missing, parse_instant
 
@@ -40,12 +37,12 @@ _DAY: Final = timedelta(days=1)
 
 @dataclass
 class Settled:
-    """What came of some notes.
+    """The runs behind some notes.
 
     Args:
         names: the notes that are dealt with.
-        runs: what is to be accounted for, by key.
-        quarantined: jobs that nobody knows, by key.
+        runs: those to account for, by key.
+        quarantined: jobs that Slurm does not know, by key.
     """
 
     names: list[str] = field(default_factory=list[str])
@@ -55,13 +52,13 @@ class Settled:
     def add(self, note: Note, *runs: Run) -> None:
         """The note is dealt with by accounting for these runs."""
         self.names.append(note.name)
-        self.runs.update({run_key(run): run for run in runs})
+        self.runs.update({run.key: run for run in runs})
 
 
 def classify_answer(config: SlurmEpilogConfig, note: Note, job: Row) -> Answer:
     """Believe slurmctld only if it speaks of this very run; the job may have been requeued since."""
     cluster = note.hints.get("SLURM_CLUSTER_NAME", "")
-    if not cluster and _needs_cluster(config):
+    if not cluster and (CLUSTER in config.record_prefix or "Cluster" in config.columns):
         return Unclear("auditord-epilog was called without SLURM_CLUSTER_NAME")
     if job[LAST_COLUMN] != note.job_id:
         return Unclear("slurmctld answered about another job")
@@ -72,10 +69,6 @@ def classify_answer(config: SlurmEpilogConfig, note: Note, job: Row) -> Answer:
     if config.sacct and job["Restarts"] != "0":
         return Unclear("the job was requeued, so an earlier run may have another end now")
     return Run({**job, "Cluster": cluster}, ())
-
-
-def _needs_cluster(config: SlurmEpilogConfig) -> bool:
-    return CLUSTER in config.record_prefix or "Cluster" in config.columns
 
 
 def _ended_before(note: Note, job: Row) -> bool:
@@ -90,7 +83,7 @@ def _ended_before(note: Note, job: Row) -> bool:
 async def ask_sacct(
     config: SlurmEpilogConfig, context: CollectorContext, notes: Sequence[Note], unclear: Mapping[str, str]
 ) -> Settled:
-    """What the accounting database knows of the jobs; notes about which it knows nothing yet are not settled.
+    """Ask the accounting database about the jobs; notes about which it knows nothing yet are not settled.
 
     Args:
         config: the collector's options.
@@ -110,7 +103,7 @@ async def ask_sacct(
     table = await run_query(config, context, query)
     runs: defaultdict[str, list[Run]] = defaultdict(list)
     for item in group_runs(table.rows):
-        if isinstance(item, Run) and is_over(item):
+        if isinstance(item, Run) and item.is_over:
             runs[item.allocation[LAST_COLUMN]].append(item)
     return _settled(runs, notes, out_of_patience, unclear)
 
@@ -126,19 +119,14 @@ def _settled(
             settled.add(note, *near, *_earlier_rows(note, near, of_job))
         elif note.noted <= out_of_patience:
             late = [run for run in of_job if _lacks_its_end(run, note) or _ended_within(run, note, _DAY)]
-            _give_up(settled, note, late, unclear.get(note.name, FORGOTTEN))
+            settled.add(note, *late)  # the database has had its time: this is all that there is
+            if not late:
+                settled.quarantined[note.name] = unknown(note, unclear.get(note.name, FORGOTTEN))
     return settled
 
 
-def _give_up(settled: Settled, note: Note, runs: Sequence[Run], reason: str) -> None:
-    """The database has had its time: whatever it knows of that day is all that there is."""
-    settled.add(note, *runs)
-    if not runs:
-        settled.quarantined[note.name] = unknown(note, reason)
-
-
 def _ended_within(run: Run, note: Note, period: timedelta) -> bool:
-    """Whether the note may be about the run; also if its end is unreadable, which others will look at.
+    """Tell whether the note may be about the run; also if its end is unreadable: its conversion says so.
 
     The end of a run whose owner has requeued it since is later than the note.
     """
@@ -148,14 +136,14 @@ def _ended_within(run: Run, note: Note, period: timedelta) -> bool:
         return True
     if end is None:
         return False
-    if parse_state(run.allocation["State"]) == REQUEUED and end > note.noted:
+    if run.state == REQUEUED and end > note.noted:
         return _began_before(run, note)
     return -_SKEW <= note.noted - end <= period
 
 
 def _lacks_its_end(run: Run, note: Note) -> bool:
-    """Whether the run may be the one that is noted, and the database knows no end of it (yet)."""
-    return has_no_end(run) and _began_before(run, note)
+    """Tell whether the run may be the noted one, and the database knows no end of it (yet)."""
+    return run.has_no_end and _began_before(run, note)
 
 
 def _began_before(run: Run, note: Note) -> bool:
@@ -164,21 +152,21 @@ def _began_before(run: Run, note: Note) -> bool:
 
 
 def _earlier_rows(note: Note, near: Sequence[Run], of_job: Sequence[Run]) -> Sequence[Run]:
-    """Rows of whose ends nobody is told: those before a resizing, and runs that ended otherwise until a requeue."""
+    """Rows without a note of their own: those before a resizing, and runs that ended otherwise until a requeue."""
     starts = {run.allocation["Start"] for run in near}
     return [
         run
         for run in of_job
         if run not in near
         and (
-            (parse_state(run.allocation["State"]) == RESIZING and run.allocation["Start"] in starts)
-            or (parse_state(run.allocation["State"]) == REQUEUED and _ended_within(run, note, _DAY))
+            (run.state == RESIZING and run.allocation["Start"] in starts)
+            or (run.state == REQUEUED and _ended_within(run, note, _DAY))
         )
     ]
 
 
 def unknown(note: Note, unclear: str) -> Quarantined:
-    """A job that nobody knows; there is nothing to make a record of but its id."""
+    """A job that Slurm does not know; there is nothing to make a record of but its id."""
     raw = {"note": note.name, "noted": note.noted.isoformat(), "hints": dict(note.hints)}
     ended = f"job {note.job_id}, which ended at {note.noted:%Y-%m-%d %H:%M:%S} UTC"
     reason = f"neither scontrol nor sacct knows {ended}"

@@ -9,15 +9,15 @@ from typing import Any, Final
 
 from anyio import to_thread
 
-from auditord_builtin.slurm.classifying import Found
-from auditord_builtin.slurm.collecting import classify, collect_again, collect_jobs
+from auditord_builtin.slurm.classifying import Found, classify
+from auditord_builtin.slurm.collecting import collect_again
 from auditord_builtin.slurm.conversion import convert as convert_job
 from auditord_builtin.slurm.epilog.asking import ADVICE, Settled, Unclear, ask_sacct
 from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
 from auditord_builtin.slurm.epilog.controller import Controller
 from auditord_builtin.slurm.epilog.notes import Note, Unreadable, read_folder, remove
-from auditord_builtin.slurm.table import Run
-from auditord_hookspecs import AuditordError, Batch, CollectorContext, InvalidRecord, Produced, Quarantined
+from auditord_builtin.slurm.runs import Run
+from auditord_hookspecs import AuditordError, Batch, CollectorContext, InvalidRecord, Produced, Quarantined, Record
 
 _REMEMBERED: Final = timedelta(days=30)
 """For how long a note is known that could not be removed."""
@@ -37,9 +37,8 @@ async def collect(config: SlurmEpilogConfig, context: CollectorContext) -> Async
             raise AuditordError(
                 "a period or a job can only be collected again by sacct, and the configuration says sacct: []"
             )
-        again = collect_again(config, context) if context.job is None else collect_jobs(config, context, context.job)
-        async with aclosing(again):
-            async for batch in again:
+        async with aclosing(collect_again(config, context)) as batches:
+            async for batch in batches:
                 yield batch
         return
     notes, broken = await _look(config, context)
@@ -47,14 +46,14 @@ async def collect(config: SlurmEpilogConfig, context: CollectorContext) -> Async
         yield Batch(quarantined=[_broken(each) for each in broken], seen=_seen(context, [each.name for each in broken]))
         await _remove(config, context, [each.name for each in broken])
     async for settled in _settle(config, context, notes):
-        found = Found(settled.runs, 0, settled.quarantined)
-        batch = await classify(config, context, found, (), context.now())
+        found = Found(settled.runs, quarantined=settled.quarantined)
+        batch = await classify(config, context, found, context.now())
         yield replace(batch, seen=_seen(context, settled.names))
         await _remove(config, context, settled.names)
 
 
 async def _look(config: SlurmEpilogConfig, context: CollectorContext) -> tuple[list[Note], list[Unreadable]]:
-    """What is in the folder and not known; what is known was not removed because the daemon was killed."""
+    """The files of the folder that are not known; a known one was not removed because the daemon was killed."""
     folder = await to_thread.run_sync(read_folder, config.spool, context.now())
     if folder.others:
         context.log.warning("%s: %d files are no notes of auditord-epilog and stay", config.spool, folder.others)
@@ -90,11 +89,10 @@ async def _settle(
         settled = await ask_sacct(config, context, part, unclear)
         waiting.difference_update(settled.names)
         yield settled
-    _tell(config, context, Counter(unclear[name] for name in waiting))
+    _log_waiting(config, context, Counter(unclear[name] for name in waiting))
 
 
-def _tell(config: SlurmEpilogConfig, context: CollectorContext, waiting: Counter[str]) -> None:
-    """Say which jobs wait, and what for."""
+def _log_waiting(config: SlurmEpilogConfig, context: CollectorContext, waiting: Counter[str]) -> None:
     for reason, count in waiting.items():
         if config.sacct:
             context.log.info("%d jobs wait until sacct knows all of them (%s)", count, reason)
@@ -124,7 +122,7 @@ def _broken(file: Unreadable) -> Quarantined:
     return Quarantined(f"note/{file.name}", {"note": file.name, "content": file.content}, reason)
 
 
-def convert(config: SlurmEpilogConfig, raw: Any) -> Produced | None:  # Any: JSON from the quarantine
+def convert(config: SlurmEpilogConfig, raw: Any) -> Record | Produced | None:  # Any: JSON from the quarantine
     """Try a quarantined job again under today's configuration; None if it makes no record now.
 
     Raises:

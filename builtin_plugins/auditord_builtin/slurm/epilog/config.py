@@ -7,12 +7,11 @@ from typing import Any, Final, Literal, Self, cast
 
 from pydantic import Field, model_validator
 
-from auditord_builtin.slurm.config import CORES, DEFAULT_COMPONENTS, GPU, MEMORY, Components, JobsConfig, Words
-from auditord_builtin.slurm.epilog.scontrol import COLUMNS
-from auditord_builtin.slurm.table import FIRST_COLUMN, LAST_COLUMN
+from auditord_builtin.slurm.config import CORES, DEFAULT_COMPONENTS, GPU, MEMORY, Components, JobsConfig
+from auditord_builtin.slurm.epilog.rows import COLUMNS
+from auditord_builtin.slurm.runs import FIRST_COLUMN, LAST_COLUMN
 from auditord_hookspecs import Duration
-
-SPOOL: Final = Path("/var/spool/auditord-epilog")
+from auditord_hookspecs.config import Words
 
 COLUMN_OF: Final[Mapping[str, str]] = {
     "NumCPUs": "NCPUS",
@@ -40,7 +39,9 @@ class SlurmEpilogConfig(JobsConfig):
         description="Default: Cores; where known Memory (MiB), GPU; with same_source_as those of the kind slurm. "
         "auditor: Cores alone.",
     )
-    spool: Path = Field(default=SPOOL, description="The folder that auditord-epilog writes to.")
+    spool: Path = Field(
+        default=Path("/var/spool/auditord-epilog"), description="The folder that auditord-epilog writes to."
+    )
     record_id: Literal["job", "raw"] = Field(
         default="job", description="job: as the kind slurm, 7_4 for a task of an array; raw: as AUDITOR's epilog, 11."
     )
@@ -72,7 +73,7 @@ class SlurmEpilogConfig(JobsConfig):
 
     @property
     def scontrol_suffices(self) -> bool:
-        """Whether the rules need nothing that only sacct knows, such as what steps used."""
+        """Tell whether the rules need nothing that only sacct knows, such as the use of steps."""
         return COLUMNS.issuperset((*self.columns, *self.merge))
 
     @model_validator(mode="before")
@@ -93,7 +94,7 @@ class SlurmEpilogConfig(JobsConfig):
         return self
 
     @model_validator(mode="after")
-    def _somebody_knows(self) -> Self:
+    def _known_to_slurmctld(self) -> Self:
         if not self.sacct and not self.scontrol_suffices:
             unknown = sorted({*self.columns, *self.merge} - COLUMNS)
             raise ValueError(f"sacct: []: but only sacct knows {', '.join(unknown)}")

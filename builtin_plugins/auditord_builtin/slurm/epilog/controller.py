@@ -1,4 +1,4 @@
-"""What slurmctld says about noted jobs, in the safest form that this Slurm has.
+"""Questions to slurmctld about noted jobs, in the safest form that this Slurm has.
 
 1. ``scontrol show job --json`` (Slurm 23.02 and newer), 2. ``squeue --Format`` with fields that hold no free text,
 3. ``scontrol show job --oneliner``, which names and comments of users can make ambiguous.
@@ -10,10 +10,9 @@ from typing import Final
 
 from auditord_builtin.slurm.epilog.asking import FORGOTTEN, Answer, Unclear, classify_answer
 from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
-from auditord_builtin.slurm.epilog.json_jobs import parse_json
 from auditord_builtin.slurm.epilog.notes import Note
+from auditord_builtin.slurm.epilog.rows import parse_json, parse_squeue, squeue_format
 from auditord_builtin.slurm.epilog.scontrol import parse_job
-from auditord_builtin.slurm.epilog.squeue import format_option, parse_squeue
 from auditord_builtin.slurm.query import ENVIRONMENT, naming_option
 from auditord_hookspecs import CollectorContext, CommandFailed
 
@@ -42,20 +41,21 @@ class Form:
 def forms(config: SlurmEpilogConfig) -> list[Form]:
     """The ways to ask, the safest first."""
     scontrol, squeue = config.scontrol, config.squeue
+    asked = [*squeue, "--noheader", "--states=all"]
     not_there = "slurmctld does not tell all that is needed, such as the owner, or the size before a resizing"
     return [
         Form(lambda note: [*scontrol, "show", "job", note.question, "--json"], parse_json, not_there, "{"),
-        *([Form(lambda note: _squeue(squeue, note), parse_squeue, not_there)] if squeue else []),
+        *(
+            [Form(lambda note: [*asked, f"--jobs={note.question}", squeue_format()], parse_squeue, not_there)]
+            if squeue
+            else []
+        ),
         Form(
             lambda note: [*scontrol, "show", "job", note.question, "--details", "--oneliner"],
             lambda printed, _: parse_job(printed),
             "scontrol prints text in which fields stand twice or in another order: a user may have written them",
         ),
     ]
-
-
-def _squeue(squeue: Sequence[str], note: Note) -> Sequence[str]:
-    return [*squeue, "--noheader", "--states=all", f"--jobs={note.question}", format_option()]
 
 
 class Controller:
@@ -107,5 +107,5 @@ class Controller:
 
 
 def _is_not_there(error: CommandFailed) -> bool:
-    """Whether this Slurm lacks the program or the option, and not slurmctld an answer."""
+    """Tell whether this Slurm lacks the program or the option, and not slurmctld an answer."""
     return not error.timed_out and any(words in str(error) for words in _NOT_THERE)

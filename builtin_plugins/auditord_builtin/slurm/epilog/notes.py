@@ -23,12 +23,12 @@ _LONGEST: Final = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """That a run of a job has ended.
+    """A note that a run of a job has ended.
 
     Args:
         name: the file's name, unlike that of any other note.
         job_id: Slurm's raw id (an array's task has one of its own).
-        noted: when; the run ended just before.
+        noted: the instant of the note; the run ended just before.
         hints: the variables that Slurm set. They tell what to ask for, and are no source of figures.
     """
 
@@ -39,7 +39,7 @@ class Note:
 
     @property
     def question(self) -> str:
-        """What to ask Slurm for, so that it answers about this job alone.
+        """The id to ask Slurm for, so that it answers about this job alone.
 
         An array and its last task share a raw id, and so do a heterogeneous job and its first part.
         """
@@ -63,7 +63,7 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """What the folder holds, the oldest first.
+    """The contents of the folder, the oldest first.
 
     Args:
         notes: the jobs.

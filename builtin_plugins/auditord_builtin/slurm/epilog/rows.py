@@ -1,0 +1,179 @@
+"""Jobs as slurmctld describes them, as rows of sacct, from the forms in which no user can forge a field.
+
+``scontrol show job ID --json`` (Slurm 23.02 and newer): names and comments are strings and nothing else. Numbers are
+plain in older versions of the format (v0.0.38, seen with Slurm 22.05's ``squeue --json``), and objects
+``{"set": …, "infinite": …, "number": …}`` in newer ones, where the state is a list of flags.
+
+``squeue --Format`` (seen with Slurm 22.05): only fields that hold no free text are asked for. Each is padded to its
+width and followed by ``|``; a width must hold the longest value, or squeue would cut it off.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias, cast
+
+from auditord_hookspecs import InvalidRecord
+from auditord_hookspecs.mapping import Row, is_missing, parse_size
+
+Json: TypeAlias = Mapping[str, Any]  # Any: JSON of Slurm's
+
+COLUMNS: Final = frozenset(
+    {
+        *("JobID", "JobIDRaw", "Cluster", "User", "UID", "Group", "GID", "Account", "QOS", "Elapsed", "Submit"),
+        *("Start", "End", "Partition", "NodeList", "NNodes", "AllocNodes", "NCPUS", "AllocCPUS", "AllocTRES"),
+    }
+)
+"""The columns of sacct that slurmctld knows just as well; sacct's text of a state says more."""
+
+_NOBODY: Final = frozenset({"", "(null)", "nobody"})
+"""Owners whose names this host does not know; sacct may."""
+
+_MEBIBYTE: Final = 1_024**2
+
+_NUMBER: Final = 20
+_NAME: Final = 300
+_LIST: Final = 16_000
+_WIDTHS: Final[Mapping[str, int]] = {
+    **dict.fromkeys(("JobID", "ArrayJobID", "ArrayTaskID", "HetJobID", "HetJobOffset"), _NUMBER),
+    **dict.fromkeys(("UserName", "UserID", "GroupName", "GroupID", "Account", "QOS", "State", "Partition"), _NAME),
+    **dict.fromkeys(
+        ("RestartCnt", "TimeUsed", "SubmitTime", "StartTime", "EndTime", "ResizeTime", "NumNodes", "NumCPUs"), _NUMBER
+    ),
+    **dict.fromkeys(("NodeList", "tres-alloc"), _LIST),
+}
+_OF_SQUEUE: Final[Mapping[str, str]] = {
+    "User": "UserName",
+    "UID": "UserID",
+    "Group": "GroupName",
+    "GID": "GroupID",
+    "Restarts": "RestartCnt",
+    "Elapsed": "TimeUsed",
+    "Submit": "SubmitTime",
+    "Start": "StartTime",
+    "End": "EndTime",
+    "NNodes": "NumNodes",
+    "NCPUS": "NumCPUs",
+    "AllocTRES": "tres-alloc",
+    **{name: name for name in ("Account", "QOS", "State", "Partition", "NodeList")},
+}
+"""Fields of squeue by the columns of sacct."""
+
+_NEVER: Final = frozenset({"", "0", "Unknown", "None"})
+_NOTHING: Final = frozenset({"", "N/A", "(null)"})
+
+
+def controller_row(raw_id: str, job_id: str, columns: Row) -> Row | None:
+    """A job of slurmctld as a row of sacct; None if an owner has no name here, which sacct may know.
+
+    Args:
+        raw_id: its ``JobIDRaw``.
+        job_id: its ``JobID``.
+        columns: all other columns of sacct that slurmctld knows, less the cluster and the second names of NNodes and
+            NCPUS, with ``Restarts``; ``AllocTRES`` as slurmctld prints it.
+    """
+    if not _NOBODY.isdisjoint({columns["User"], columns["Group"]}):
+        return None
+    try:
+        allocated = _resources(columns["AllocTRES"])
+    except InvalidRecord:
+        return None
+    same = {"AllocNodes": columns["NNodes"], "AllocCPUS": columns["NCPUS"]}
+    return {"JobIDRaw": raw_id, "JobID": job_id, **columns, **same, "AllocTRES": allocated}
+
+
+def _resources(text: str) -> str:
+    """The resources as ``sacct --noconvert`` prints them: in order, memory in MiB.
+
+    Raises:
+        InvalidRecord: the memory is no size.
+    """
+    if is_missing(text):
+        return ""
+    pairs = (part.partition("=") for part in text.split(","))
+    return ",".join(sorted(f"{name}={_mebibytes(value) if name == 'mem' else value}" for name, _, value in pairs))
+
+
+def _mebibytes(text: str) -> str:
+    size = parse_size(text) / _MEBIBYTE
+    return f"{size.normalize():f}M"
+
+
+def squeue_format() -> str:
+    """The option that asks squeue for the fields."""
+    return f"--Format={','.join(f'{name}:{width}|' for name, width in _WIDTHS.items())}"
+
+
+def parse_squeue(printed: str, raw_id: str) -> Row | None:
+    """The job with this raw id as a row of sacct (less its cluster, with ``Restarts``); None if it is not there."""
+    rows = (_fields(line) for line in printed.splitlines())
+    job = next((row for row in rows if row.get("JobID") == raw_id), None)
+    if job is None or job["ResizeTime"] not in _NEVER:
+        return None  # the row before a resizing is known to the database alone
+    shown = f"{job['ArrayJobID']}_{job['ArrayTaskID']}" if job["ArrayTaskID"] else raw_id
+    part = f"{job['HetJobID']}+{job['HetJobOffset']}" if job["HetJobID"] else shown
+    return controller_row(raw_id, part, {column: job[name] for column, name in _OF_SQUEUE.items()})
+
+
+def _fields(line: str) -> Mapping[str, str]:
+    values = [value.strip() for value in line.split("|")]
+    if len(values) != len(_WIDTHS) + 1:
+        return {}
+    return {name: "" if value in _NOTHING else value for name, value in zip(_WIDTHS, values, strict=False)}
+
+
+def parse_json(printed: str, raw_id: str) -> Row | None:
+    """The job with this raw id as a row of sacct (less its cluster, with ``Restarts``); None if it is not there."""
+    try:
+        jobs = json.loads(printed)["jobs"]
+        job = next((each for each in jobs if str(each["job_id"]) == raw_id), None)
+        # The row before a resizing is known to the database alone.
+        return None if job is None or _number(job.get("resize_time")) else _row_of_json(raw_id, job)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def _row_of_json(raw_id: str, job: Json) -> Row | None:
+    start, end = _number(job["start_time"]), _number(job["end_time"])
+    names = {"User": "user_name", "Group": "group_name", "Account": "account", "QOS": "qos"}
+    texts = {"Partition": "partition", "NodeList": "nodes", "AllocTRES": "tres_alloc_str"}
+    numbers = {"Submit": "submit_time", "Restarts": "restart_cnt", "NNodes": "node_count", "NCPUS": "cpus"}
+    columns: dict[str, str] = {
+        **{column: job[name] for column, name in {**names, **texts}.items()},
+        **{column: str(_number(job[name])) for column, name in numbers.items()},
+        "UID": str(job["user_id"]),
+        "GID": str(job["group_id"]),
+        "State": _state(job["job_state"]),
+        "Start": str(start),
+        "End": str(end),
+        "Elapsed": _elapsed(job, start, end),
+    }
+    return controller_row(raw_id, _shown_id(job, raw_id), columns)
+
+
+def _shown_id(job: Json, raw_id: str) -> str:
+    het, array, task = _number(job.get("het_job_id")), _number(job.get("array_job_id")), job.get("array_task_id")
+    if het:
+        return f"{het}+{_number(job['het_job_offset'])}"
+    return f"{array}_{_number(task)}" if array and _is_set(task) else raw_id
+
+
+def _elapsed(job: Json, start: int, end: int) -> str:
+    """The time that it ran: what Slurm counts as run time after a suspension begins anew at its end."""
+    resumed = _number(job.get("suspend_time"))
+    seconds = end - resumed + _number(job.get("pre_sus_time")) if resumed else end - start
+    return f"00:00:{max(seconds, 0)}"
+
+
+def _is_set(value: Any) -> bool:  # Any: a number of any of Slurm's versions, or none
+    return bool(cast("Json", value)["set"]) if isinstance(value, Mapping) else value is not None
+
+
+def _number(value: Any) -> int:  # Any: the same
+    if isinstance(value, Mapping):
+        return int(cast("Json", value)["number"]) if _is_set(value) else 0
+    return int(value or 0)
+
+
+def _state(value: Any) -> str:  # Any: a text, or a list of flags
+    flags = [value] if isinstance(value, str) else list(value)
+    return "COMPLETING" if "COMPLETING" in flags else str(flags[0])

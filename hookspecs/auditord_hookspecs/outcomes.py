@@ -1,0 +1,109 @@
+"""The outcome of each job that a collector reads, and the batch that some of them make.
+
+A job makes a record, is left out on purpose, or goes to quarantine; what its conversion raises must stop no other job::
+
+    outcomes = Outcomes()
+    for job in jobs:
+        outcomes.add(convert_job(config, job))  # Converted | Skipped | Quarantined
+    outcomes.log_left_out(context.log)
+    yield outcomes.batch(checkpoint=position)
+"""
+
+import hashlib
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, TypeAlias
+
+from auditord_hookspecs.errors import InvalidRecord
+from auditord_hookspecs.kinds import Batch, Json, Produced, Quarantined
+from auditord_hookspecs.records import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """A job that makes a record.
+
+    Args:
+        produced: the record; with its second id if it has one.
+        left_out: labels that could not be kept, with the reason.
+    """
+
+    produced: Record | Produced
+    left_out: Sequence[str] = ()
+
+    @property
+    def record(self) -> Record:
+        """The record itself."""
+        return self.produced.record if isinstance(self.produced, Produced) else self.produced
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A job that makes no record on purpose; ``reason`` is what it is counted under."""
+
+    reason: str
+
+
+Outcome: TypeAlias = Converted | Skipped | Quarantined
+
+
+@dataclass
+class Outcomes:
+    """The outcomes of some jobs, in order.
+
+    Args:
+        records: those that go into the batch.
+        quarantined: jobs that could not be converted.
+        skipped: how many jobs made no record on purpose, by reason.
+        left_out: labels that could not be kept, each with the record's id and the reason.
+    """
+
+    records: list[Record | Produced] = field(default_factory=list[Record | Produced])
+    quarantined: list[Quarantined] = field(default_factory=list[Quarantined])
+    skipped: Counter[str] = field(default_factory=Counter[str])
+    left_out: list[str] = field(default_factory=list[str])
+
+    def add(self, outcome: Outcome) -> None:
+        """Add one job's."""
+        match outcome:
+            case Converted(produced, left_out):
+                self.records.append(produced)
+                self.left_out += [f"{outcome.record.record_id}: {reason}" for reason in left_out]
+            case Skipped(reason):
+                self.skipped[reason] += 1
+            case Quarantined():
+                self.quarantined.append(outcome)
+
+    def batch(
+        self,
+        seen: Mapping[str, datetime] | None = None,
+        checkpoint: Json | None = None,
+        pending: Mapping[str, Json | None] | None = None,
+    ) -> Batch:
+        """All of them, with what the collector remembers."""
+        return Batch(self.records, self.quarantined, dict(+self.skipped), checkpoint, seen or {}, pending or {})
+
+    def log_left_out(self, log: "logging.LoggerAdapter[logging.Logger]") -> None:
+        """Log one line about all labels that were left out, and not one per job: users write comments."""
+        if self.left_out:
+            log.warning("labels left out: %d, such as %s", len(self.left_out), self.left_out[0])
+
+
+def retried(outcome: Outcome) -> Record | Produced | None:
+    """The answer of a kind's ``convert`` to a quarantined job that is tried again; None if it makes no record now.
+
+    Raises:
+        InvalidRecord: it still cannot be converted; the text says why.
+    """
+    if isinstance(outcome, Quarantined):
+        raise InvalidRecord(outcome.reason)
+    return outcome.produced if isinstance(outcome, Converted) else None
+
+
+def stray(raw: Mapping[str, Any], reason: str) -> Quarantined:  # Any: JSON
+    """Output that belongs to no job, under an id of its content: the same output is kept once."""
+    digest = hashlib.sha256("\n".join(map(str, raw.values())).encode()).hexdigest()[:16]
+    return Quarantined(f"stray/{digest}", raw, reason)
