@@ -14,18 +14,12 @@ from dataclasses import dataclass
 from typing import Final, LiteralString
 
 from auditord.store.aggregates import Limbs, Part
+from auditord.store.conditions import compile_condition
 from auditord.store.dialects import Dialect, Key, State
+from auditord.store.dimensions import amount_of_one, compile_dimension, key_of_amount
 from auditord.store.rows import AMOUNT_COLUMNS, can_be_there
-from auditord.store.sql import Columns, Sql, join
-from auditord_hookspecs import (
-    AggregateQuery,
-    CalendarPeriod,
-    ComponentAmount,
-    ComponentPresent,
-    Dimension,
-    MetaValue,
-    ScoreValue,
-)
+from auditord.store.sql import Columns, Sql, encoded, join
+from auditord_hookspecs import AggregateQuery, ComponentAmount, ComponentPresent, Dimension, ScoreValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,21 +74,26 @@ def compile_aggregate(query: AggregateQuery, dialect: Dialect) -> CompiledAggreg
 
 
 def _sources(query: AggregateQuery, dialect: Dialect) -> Iterator[_Source]:
-    for state in dialect.states(query, Columns.TELL_ALL):
+    for state in _states(query, dialect, Columns.TELL_ALL):
         rows = _rows(dialect.records, [state.condition, Sql(dialect.no_more)])
         yield _Source(rows, state, Columns.TELL_ALL, dict(_amounts(query, dialect)))
-    states = dialect.states(query, Columns.TELL_SOME)
+    states = _states(query, dialect, Columns.TELL_SOME)
     for state in states:
         rows = _rows(dialect.records, [state.condition, Sql(dialect.more)])
         yield _Source(rows, state, Columns.TELL_SOME, {})
     for at, usage in enumerate(query.usage):
         if can_be_there(usage.component):
-            listing = dialect.listing(usage.component)
-            scores = listing.scores if usage.scores else "'[]'"
+            scores: LiteralString = dialect.scores if usage.scores else "'[]'"
+            likely = Sql(f"{dialect.position}(document, %s) > 0", (encoded(usage.component),))
+            named = Sql(f"{dialect.name} = %s", (usage.component,))
             for state in states:
-                conditions = [state.condition, Sql(dialect.more), listing.condition]
-                rows = _rows(f"{dialect.records}, {listing.table}", conditions)
-                yield _Source(rows, state, Columns.TELL_SOME, {at: Sql(listing.amount)}, scores)
+                conditions = [state.condition, Sql(dialect.more), likely, named]
+                rows = _rows(f"{dialect.records}, {dialect.components}", conditions)
+                yield _Source(rows, state, Columns.TELL_SOME, {at: Sql(dialect.amount)}, scores)
+
+
+def _states(query: AggregateQuery, dialect: Dialect, columns: Columns) -> Sequence[State]:
+    return dialect.states(query, compile_condition(query.where, dialect, columns))
 
 
 def _rows(tables: LiteralString, conditions: Sequence[Sql]) -> Sql:
@@ -107,7 +106,7 @@ def _amounts(query: AggregateQuery, dialect: Dialect) -> Iterator[tuple[int, Sql
         if usage.component in AMOUNT_COLUMNS:
             yield at, Sql(AMOUNT_COLUMNS[usage.component])
         elif can_be_there(usage.component):
-            yield at, dialect.amount(usage.component)
+            yield at, amount_of_one(usage.component, dialect)
 
 
 def _sums(query: AggregateQuery, source: _Source, dialect: Dialect) -> tuple[Part, list[LiteralString]]:
@@ -174,26 +173,11 @@ def _read(source: _Source, keys: Sequence[Key], dialect: Dialect, *, by_set: boo
 
 
 def _key(dimension: Dimension, query: AggregateQuery, source: _Source, dialect: Dialect) -> Key:
-    possible = _possible(dimension)
-    if possible is None:
-        return Key(Sql(dialect.no_text))
-    if isinstance(possible, ComponentAmount | ComponentPresent) and source.columns is Columns.TELL_ALL:
-        for at, usage in enumerate(query.usage):
-            if usage.component == possible.component:
-                return dialect.key_of_amount(possible, _name("amount", at))
-    return dialect.key(possible, source.state.stop, source.columns)
-
-
-def _possible(dimension: Dimension) -> Dimension | None:
-    """The dimension without keys that no record can have; None if nothing is left."""
-    match dimension:
-        case MetaValue(keys):
-            possible = [key for key in keys if can_be_there(key)]
-            return MetaValue(*possible) if possible else None
-        case ComponentAmount(component) | ComponentPresent(component) | ScoreValue(component):
-            return dimension if can_be_there(component) else None
-        case CalendarPeriod():
-            return dimension
+    if isinstance(dimension, ComponentAmount | ComponentPresent) and source.columns is Columns.TELL_ALL:
+        for at in source.amounts:
+            if query.usage[at].component == dimension.component:
+                return key_of_amount(dimension, _name("amount", at), dialect)
+    return compile_dimension(dimension, source.state.stop, dialect, source.columns)
 
 
 def _needs_score_sets(query: AggregateQuery) -> bool:

@@ -1,29 +1,28 @@
-"""What databases say differently in the statement of an aggregate (:mod:`auditord.store.aggregates_sql`)."""
+"""The words in which databases differ, of conditions, dimensions and sums; all else is said once.
 
-from collections.abc import Callable, Mapping, Sequence
+Documents and parameters are encoded by one encoder, so that a cheap search for the encoded text goes before the parsing
+of a document.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, LiteralString, Protocol
+from datetime import datetime
+from typing import ClassVar, LiteralString
 
 from auditord.store.aggregates import Limbs
-from auditord.store.rows import META_COLUMNS, OLDER_KEYS
 from auditord.store.sql import Columns, Sql
-from auditord_hookspecs import AggregateQuery, ComponentAmount, ComponentPresent, Dimension
-
-# These columns hold the first value under the first of both keys that a record has.
-_COLUMNS_OF_TWO: Final[Mapping[tuple[str, ...], LiteralString]] = {
-    ("site_id", "site"): "site",
-    ("group_id", "group"): "user_group",
-    ("user_id", "user"): "user_name",
-}
+from auditord_hookspecs import AggregateQuery, CalendarUnit
+from auditord_hookspecs.query import SortField, TimeField
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What is grouped by.
+    """A column to group by.
 
     Args:
         column: of a record.
-        shown: how a value is shown, once per group, with its name in the place of the braces.
+        shown: its value in the answer, once per group, with its name in the place of the braces.
         costly: whether documents are looked into.
         over_amounts: if it is not of the record, but of the amounts that are summed up, with their names.
     """
@@ -51,113 +50,88 @@ class State:
     costly: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """The components of one name, as documents list them.
+class Dialect(ABC):
+    """The SQL of one database. Sums are over columns of a subquery: ``ran``, ``stopped``, amounts."""
 
-    Args:
-        table: what is joined to the records.
-        condition: which records are looked into, and which of their components.
-        amount: column with its amount.
-        scores: column with its scores as JSON.
-    """
+    records: ClassVar[LiteralString]
+    score_sets: ClassVar[LiteralString]
+    scores_of_set: ClassVar[LiteralString]
+    """The text of a score set, where its table is joined."""
+    document: ClassVar[LiteralString]
+    """The wire text, as answers are made of it."""
+    more: ClassVar[LiteralString]
+    """That columns do not tell all; as the index on such records has it."""
+    no_more: ClassVar[LiteralString]
+    """The opposite: each record has one of both."""
+    sealed: ClassVar[LiteralString]
+    """The end of a subquery whose columns are to be computed just once."""
+    no_text: ClassVar[LiteralString]
+    """NULL as a text."""
+    no_number: ClassVar[LiteralString]
+    """NULL as a sum."""
+    text_of: ClassVar[LiteralString]
+    """A value of a dimension as text, with its name in the place of the braces."""
+    position: ClassVar[LiteralString]
+    """The function that finds a text in another."""
+    components: ClassVar[LiteralString]
+    """The components in a document, as a table."""
+    name: ClassVar[LiteralString]
+    """Of this table, the component's name."""
+    amount: ClassVar[LiteralString]
+    """The component's amount."""
+    scores: ClassVar[LiteralString]
+    """The component's scores as JSON."""
+    place: ClassVar[LiteralString]
+    """The component's place in the list."""
+    amounts: ClassVar[LiteralString]
+    """All amounts of several components of one name, as :class:`auditord.store.aggregates.Folding` reads them."""
+    meta_is_long: ClassVar[bool]
+    """Whether looking into meta costs as much as looking into the document."""
 
-    table: LiteralString
-    condition: Sql
-    amount: LiteralString
-    scores: LiteralString
+    @abstractmethod
+    def time_column(self, field: TimeField, order: SortField | None) -> LiteralString:
+        """A time to be compared, in an answer of this order (None: no records are listed)."""
 
+    @abstractmethod
+    def moment(self, moment: datetime) -> object:
+        """An instant as a parameter."""
 
-class Dialect(Protocol):
-    """What one database says in its own words. Sums are over columns of a subquery: ``ran``, ``stopped``, amounts."""
+    @abstractmethod
+    def has_key(self, key: str) -> Sql:
+        """That a record has a meta key; never NULL."""
 
-    @property
-    def records(self) -> LiteralString:
-        """The table of records."""
-        ...
+    @abstractmethod
+    def first_value(self, key: str) -> Sql:
+        """The first value under a meta key, or NULL."""
 
-    @property
-    def score_sets(self) -> LiteralString:
-        """The table of score sets."""
-        ...
+    @abstractmethod
+    def contains(self, key: str, values: Sequence[str]) -> Sql:
+        """That the list under a meta key has one of the values (at least one is given)."""
 
-    @property
-    def scores_of_set(self) -> LiteralString:
-        """The text of a score set, where its table is joined."""
-        ...
+    @abstractmethod
+    def one_of(self, column: LiteralString, values: Sequence[str]) -> Sql:
+        """That a column has one of the values."""
 
-    @property
-    def more(self) -> LiteralString:
-        """That columns do not tell all; as the index on such records has it."""
-        ...
+    @abstractmethod
+    def dimension_contains(self, column: Sql, document: Sql, columns: Columns) -> Sql:
+        """The better of both ways to say that a site, group or user is wanted, and an index finds few."""
 
-    @property
-    def no_more(self) -> LiteralString:
-        """The opposite: each record has one of both."""
-        ...
+    @abstractmethod
+    def dimension_lacks(self, column: Sql, document: Sql, columns: Columns) -> Sql:
+        """The same for one that is not wanted, or none at all."""
 
-    @property
-    def sealed(self) -> LiteralString:
-        """What ends a subquery whose columns are to be computed just once."""
-        ...
+    @abstractmethod
+    def first_day(self, moment: Sql, unit: CalendarUnit) -> Key:
+        """The first day of a calendar period, in UTC."""
 
-    @property
-    def no_text(self) -> LiteralString:
-        """NULL as a text."""
-        ...
+    @abstractmethod
+    def states(self, query: AggregateQuery, where: Sql) -> Sequence[State]:
+        """Finished records, and open ones if they count; those for which ``where`` is true."""
 
-    @property
-    def no_number(self) -> LiteralString:
-        """NULL as a sum."""
-        ...
-
-    def states(self, query: AggregateQuery, columns: Columns) -> Sequence[State]:
-        """Finished records, and open ones if they count."""
-        ...
-
-    def key(self, dimension: Dimension, stop: Sql, columns: Columns) -> Key:
-        """What is grouped by, as :class:`auditord.store.aggregates.Folding` wants it; of names that can be there."""
-        ...
-
-    def key_of_amount(self, dimension: ComponentAmount | ComponentPresent, amount: LiteralString) -> Key:
-        """The same from the name of an amount that is summed up anyway."""
-        ...
-
-    def amount(self, component: str) -> Sql:
-        """The amount of a component that has no column, where no name occurs twice; looked up in the document."""
-        ...
-
-    def listing(self, component: str) -> Listing:
-        """The components of a name in documents, where columns do not tell."""
-        ...
-
+    @abstractmethod
     def counts(self) -> tuple[Sequence[LiteralString], Limbs]:
         """Columns for the number of records, first and last stop time in microseconds, and the sum of runtimes."""
-        ...
 
+    @abstractmethod
     def usage(self, amount: LiteralString, component: str) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
         """Columns for the sum of amounts and of their products with runtimes."""
-        ...
-
-
-def key_of_meta(keys: tuple[str, ...], columns: Columns, looked_up: Callable[[tuple[str, ...]], Sql]) -> Key:
-    """The first value under the first of the keys that a record has, from a column as far as one tells.
-
-    Args:
-        keys: at least one.
-        columns: how far they tell.
-        looked_up: makes the same from the record's meta.
-    """
-    if columns is not Columns.TELL_ALL:
-        found = _COLUMNS_OF_TWO.get(keys)
-        return Key(looked_up(keys), costly=True) if found is None else Key(Sql(found))
-    keys = tuple([key for key in keys if key not in OLDER_KEYS])  # of these records, none has one
-    if not keys:
-        return Key(Sql("NULL"))
-    if keys[0] not in META_COLUMNS:
-        return Key(looked_up(keys), costly=True)
-    column = META_COLUMNS[keys[0]]
-    if not keys[1:]:
-        return Key(Sql(column))
-    others = looked_up(keys[1:])
-    return Key(Sql(f"CASE WHEN {column} IS NULL THEN {others.sql} ELSE {column} END", others.parameters), costly=True)

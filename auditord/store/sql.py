@@ -1,23 +1,25 @@
-"""Pieces of SQL and what they stand for: what the compilers of all stores share. Pure, parameters only."""
+"""Pieces of SQL with their parameters, written with ``%s`` for every database; nothing a user says becomes text."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, LiteralString
 
+import msgspec
+
 from auditord_hookspecs.query import Comparison
 
 
 @dataclass(frozen=True, slots=True)
 class Sql:
-    """A piece of SQL with placeholders, and what they stand for."""
+    """A piece of SQL with placeholders, and the values for them."""
 
     sql: LiteralString
     parameters: tuple[object, ...] = ()
 
 
 class Columns(Enum):
-    """How much the narrow columns tell of the records that a piece of SQL is about: their column ``more`` says it."""
+    """The records that a piece of SQL is about, by their column ``more``."""
 
     TELL_ALL = "tell all"
     """``more`` is NULL: site, group, user and the amounts with columns are just these, no name occurs twice."""
@@ -55,18 +57,32 @@ def any_of(conditions: Sequence[Sql]) -> Sql:
     return _in_brackets(join(" OR ", conditions)) if conditions else FALSE
 
 
-def told(columns: Columns, column: Sql, document: Sql) -> Sql:
-    """What is asked of a column where it tells, and of the document otherwise."""
+def case(condition: Sql, then: Sql, otherwise: Sql) -> Sql:
+    """One of two values."""
+    text: LiteralString = f"CASE WHEN {condition.sql} THEN {then.sql} ELSE {otherwise.sql} END"
+    return Sql(text, (*condition.parameters, *then.parameters, *otherwise.parameters))
+
+
+def column_or_document(columns: Columns, column: Sql, document: Sql) -> Sql:
+    """The same, read from a column where it tells, and from the document otherwise."""
     match columns:
         case Columns.TELL_ALL:
             return column
         case Columns.TELL_SOME:
             return document
         case Columns.MAY_TELL:
-            return Sql(
-                f"CASE WHEN more IS NULL THEN {column.sql} ELSE {document.sql} END",
-                (*column.parameters, *document.parameters),
-            )
+            return case(Sql("more IS NULL"), column, document)
+
+
+def encoded(text: str) -> str:
+    """The text as it stands in a document, with its quotation marks."""
+    return msgspec.json.encode(text).replace(b"\\\\", b"\\u005c").decode()
+
+
+def repeated(part: LiteralString, separator: LiteralString, count: int) -> LiteralString:
+    """The part so many times."""
+    parts: list[LiteralString] = [part] * count
+    return separator.join(parts)
 
 
 def _in_brackets(piece: Sql) -> Sql:

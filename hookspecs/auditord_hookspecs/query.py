@@ -3,10 +3,13 @@
 A condition is data, so that a restriction (of a reader to one site, say) is and-ed to it, never spliced into text.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
+
+T = TypeVar("T")
 
 
 class Comparison(Enum):
@@ -138,7 +141,7 @@ class AnyOf:
     conditions: tuple["Condition", ...] = ()
 
 
-Condition: TypeAlias = (
+Leaf: TypeAlias = (
     IdEquals
     | TimeCompares
     | RuntimeCompares
@@ -149,9 +152,30 @@ Condition: TypeAlias = (
     | ComponentCompares
     | IsOpen
     | PlaceCompares
-    | AllOf
-    | AnyOf
 )
+"""A condition that holds no others."""
+
+Condition: TypeAlias = Leaf | AllOf | AnyOf
+
+
+def fold(
+    condition: Condition,
+    leaf: Callable[[Leaf], T],
+    all_of: Callable[[Sequence[T]], T],
+    any_of: Callable[[Sequence[T]], T],
+) -> T:
+    """Interpret a tree of conditions from its leaves: in SQL, in a query string, of one record.
+
+    Args:
+        condition: the tree.
+        leaf: what a single condition is.
+        all_of: what several are together.
+        any_of: what alternatives are together.
+    """
+    if isinstance(condition, AllOf | AnyOf):
+        parts = [fold(part, leaf, all_of, any_of) for part in condition.conditions]
+        return all_of(parts) if isinstance(condition, AllOf) else any_of(parts)
+    return leaf(condition)
 
 
 @dataclass(frozen=True, slots=True)

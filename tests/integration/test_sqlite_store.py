@@ -18,8 +18,8 @@ from auditord.errors import ConfigurationError, SchemaMismatch, StoreUnavailable
 from auditord.store import Duplicates, Provenance, RecordStore, Verdict
 from auditord.store.opening import open_store, open_store_for_reading
 from auditord.store.sqlite import SqliteRecordStore
-from auditord.store.sqlite.compiler import compile_query
 from auditord.store.sqlite.counting import BETWEEN_NOTES
+from auditord.store.sqlite.dialect import compile_query, marked
 from auditord.store.sqlite.store import MIGRATIONS
 from auditord_hookspecs import Component, InvalidRecord, Record, RecordQuery, RecordUpdate
 from auditord_hookspecs.query import (
@@ -188,7 +188,7 @@ async def plan(database: Database, query: RecordQuery) -> list[str]:
     compiled = compile_query(query)
 
     def explain(connection: sqlite3.Connection) -> list[str]:
-        rows = connection.execute(f"EXPLAIN QUERY PLAN {compiled.sql}", compiled.parameters)
+        rows = connection.execute(f"EXPLAIN QUERY PLAN {marked(compiled)}", compiled.parameters)
         return [step for *_, step in rows if "SUBQUERY" not in step and "VIRTUAL TABLE" not in step]
 
     return await database.read(explain)
@@ -236,7 +236,7 @@ async def test_answers_stream_from_an_index(database: Database, query: RecordQue
 async def test_a_filter_on_a_user_reads_only_the_index(database: Database) -> None:
     compiled = compile_query(RecordQuery(MetaContains("user_id", "u")))
     explained = await database.read(
-        lambda connection: connection.execute(f"EXPLAIN {compiled.sql}", compiled.parameters).fetchall()
+        lambda connection: connection.execute(f"EXPLAIN {marked(compiled)}", compiled.parameters).fetchall()
     )
     steps = [row[1] for row in explained]
     assert "DeferredSeek" in steps  # the record itself is looked up only when its document is needed

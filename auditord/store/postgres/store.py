@@ -23,14 +23,14 @@ from auditord.errors import SchemaMismatch
 from auditord.store.aggregates import folded
 from auditord.store.aggregates_sql import compile_aggregate
 from auditord.store.amendments import Amended, Amendment, Version
+from auditord.store.conditions import compile_query
 from auditord.store.ledger import Addition, Bulk, Change, Outcome, Replacement, Stop
 from auditord.store.postgres import amending, outbox, redacting, turns
-from auditord.store.postgres.aggregates import PostgresDialect, Products
 from auditord.store.postgres.batches import Batches
 from auditord.store.postgres.changes import Transactions
-from auditord.store.postgres.compiler import compile_query, follows_an_index
 from auditord.store.postgres.counting import QUERIES as COUNTING
 from auditord.store.postgres.counting import CountChanges, add_up, read_counts, set_counted_keys
+from auditord.store.postgres.dialect import PostgresDialect, Products, follows_an_index
 from auditord.store.postgres.memory import PostgresMemory, memory
 from auditord.store.postgres.rows import as_json
 from auditord.store.postgres.sources import QUERIES, Sources
@@ -176,7 +176,7 @@ class PostgresRecordStore:
     @asynccontextmanager
     async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Sequence[bytes]], None]:
         """See :class:`RecordStore`. The answer is as of the moment when the context is entered."""
-        compiled = compile_query(query)
+        compiled = compile_query(query, PostgresDialect())
         sort = "off" if follows_an_index(query) else "on"
         async with self._server.reader() as connection:
             await connection.execute("SELECT set_config('enable_sort', %s, false)", (sort,))

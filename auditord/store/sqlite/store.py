@@ -34,9 +34,8 @@ from auditord.store.protocol import (
 from auditord.store.rows import PendingRecord, from_micros, make_pending, unfinished_copy
 from auditord.store.sqlite import amending, changes, outbox, redacting
 from auditord.store.sqlite.additions import Additions
-from auditord.store.sqlite.aggregates import SqliteDialect, take_rows
-from auditord.store.sqlite.compiler import compile_query
 from auditord.store.sqlite.counting import read_counts, set_counted_keys
+from auditord.store.sqlite.dialect import SqliteDialect, compile_query, marked, take_rows
 from auditord.store.sqlite.sources import QUERIES
 from auditord.store.sqlite.sums import Arithmetic, Overflow, noticing_overflow
 from auditord_hookspecs import AggregateQuery, Aggregates, InvalidRecord, Record, RecordQuery, RecordUpdate
@@ -185,7 +184,7 @@ class SqliteRecordStore:
     async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Sequence[bytes]], None]:
         """See :class:`RecordStore`. The answer is as of the moment when the context is entered."""
         compiled = compile_query(query)
-        async with self._database.stream(compiled.sql, compiled.parameters, _take_documents) as pages:
+        async with self._database.stream(marked(compiled), compiled.parameters, _take_documents) as pages:
             yield pages
 
     async def aggregate(self, query: AggregateQuery) -> Aggregates:
@@ -256,7 +255,7 @@ class SqliteRecordStore:
             return rows
 
         statement = compiled.statement
-        async with self._database.stream(statement.sql, statement.parameters, fold) as pages:
+        async with self._database.stream(marked(statement), statement.parameters, fold) as pages:
             async for _ in pages:
                 pass
         return await asyncio.to_thread(folding.result)

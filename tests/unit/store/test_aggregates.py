@@ -9,7 +9,7 @@ import pytest
 
 from auditord.database.migrations import load_migrations, migrate
 from auditord.store.aggregates_sql import compile_aggregate
-from auditord.store.sqlite.aggregates import SqliteDialect, take_rows
+from auditord.store.sqlite.dialect import SqliteDialect, marked, take_rows
 from auditord.store.sqlite.store import MIGRATIONS
 from auditord.store.sqlite.sums import (
     Arithmetic,
@@ -61,7 +61,7 @@ def connection() -> Iterator[sqlite3.Connection]:
 
 def plan(connection: sqlite3.Connection, query: AggregateQuery) -> list[str]:
     statement = compile_aggregate(query, SqliteDialect(Arithmetic.LIKELY, windowed=query.window is not None)).statement
-    steps = connection.execute(f"EXPLAIN QUERY PLAN {statement.sql}", statement.parameters)
+    steps = connection.execute(f"EXPLAIN QUERY PLAN {marked(statement)}", statement.parameters)
     return [step for *_, step in steps if " records " in step]
 
 
@@ -72,7 +72,7 @@ def test_everything_that_is_asked_for_is_a_parameter() -> None:
         statement = compile_aggregate(query, SqliteDialect(arithmetic, windowed=True)).statement
         assert "o'" not in statement.sql
         assert 'o"' not in statement.sql
-        assert statement.sql.count("?") == len(statement.parameters)
+        assert statement.sql.count("%s") == len(statement.parameters)
 
 
 BY_STOP = "SEARCH records USING COVERING INDEX records_by_stop (stop_time>? AND stop_time<?)"

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from auditord.store.sqlite.compiler import compile_query
+from auditord.store.sqlite.dialect import compile_query
 from auditord_hookspecs import RecordQuery
 from auditord_hookspecs.query import (
     AllOf,
@@ -51,6 +51,6 @@ CONDITIONS: list[Condition] = [
 @pytest.mark.parametrize("condition", [*CONDITIONS, AllOf(tuple(CONDITIONS)), AllOf((AllOf(tuple(CONDITIONS)),))])
 def test_every_value_is_a_parameter(condition: Condition) -> None:
     compiled = compile_query(RecordQuery(condition, limit=5))
-    assert compiled.sql.count("?") == len(compiled.parameters)
+    assert compiled.sql.count("%s") == len(compiled.parameters)
     assert "--" not in compiled.sql
     assert compiled.parameters[-1] == 5

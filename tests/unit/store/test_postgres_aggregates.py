@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from auditord.store.aggregates_sql import compile_aggregate
-from auditord.store.postgres.aggregates import PostgresDialect, Products
+from auditord.store.postgres.dialect import PostgresDialect, Products
 from auditord_hookspecs import (
     AggregateQuery,
     ComponentAmount,

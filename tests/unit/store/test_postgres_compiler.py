@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from auditord.store.postgres.compiler import compile_query, follows_an_index
+from auditord.store.conditions import compile_query
+from auditord.store.postgres.dialect import PostgresDialect, follows_an_index
 from auditord_hookspecs import RecordQuery
 from auditord_hookspecs.query import (
     AllOf,
@@ -44,7 +45,7 @@ def impossible(text: str) -> dict[Condition, str]:
 @pytest.mark.parametrize("text", ["a\0b", "\ud800"])
 def test_texts_that_the_database_refuses_are_answered_without_it(text: str) -> None:
     for condition, sql in impossible(text).items():
-        compiled = compile_query(RecordQuery(condition))
+        compiled = compile_query(RecordQuery(condition), PostgresDialect())
         assert sql in compiled.sql
         assert text not in compiled.parameters
 
@@ -54,7 +55,7 @@ def test_what_a_user_says_is_a_parameter() -> None:
     query = RecordQuery(
         AllOf((IdEquals(nasty), MetaContains(nasty, nasty), ComponentCompares(nasty, Comparison.GT, 1)))
     )
-    compiled = compile_query(query)
+    compiled = compile_query(query, PostgresDialect())
     assert "DROP" not in compiled.sql
     assert compiled.sql.count("%s") == len(compiled.parameters)
 

@@ -1,0 +1,153 @@
+"""Queries for records as SQL: one walk over the conditions, in the words of a :class:`Dialect`.
+
+Where a condition can be answered from the narrow columns, it is, so that indexes cover it. ``more`` marks the records
+whose columns do not tell all; of them, and for all other keys and names, the document is looked into.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, LiteralString, TypeAlias
+
+from auditord.store.dialects import Dialect
+from auditord.store.rows import AMOUNT_COLUMNS, META_COLUMNS, OLDER_KEYS, can_be_there
+from auditord.store.sql import FALSE, OPERATORS, TRUE, Columns, Sql, all_of, any_of, column_or_document, encoded
+from auditord_hookspecs import RecordQuery
+from auditord_hookspecs.query import (
+    Comparison,
+    ComponentCompares,
+    Condition,
+    IdEquals,
+    IsOpen,
+    Leaf,
+    MetaAbsent,
+    MetaContains,
+    MetaContainsAny,
+    MetaLacks,
+    PlaceCompares,
+    RuntimeCompares,
+    SortField,
+    TimeCompares,
+    TimeField,
+    fold,
+)
+
+_Ordering: TypeAlias = tuple[SortField, bool]
+
+# Descending is the exact reverse of ascending, so that one index serves both.
+ORDERS: Final[dict[_Ordering, LiteralString]] = {
+    (SortField.STOP, False): "stop_time ASC NULLS LAST, record_id ASC",
+    (SortField.STOP, True): "stop_time DESC NULLS FIRST, record_id DESC",
+    (SortField.START, False): "start_time ASC, record_id ASC",
+    (SortField.START, True): "start_time DESC, record_id DESC",
+    (SortField.RUNTIME, False): "runtime ASC NULLS LAST, record_id ASC",
+    (SortField.RUNTIME, True): "runtime DESC NULLS FIRST, record_id DESC",
+    (SortField.ID, False): "record_id ASC",
+    (SortField.ID, True): "record_id DESC",
+}
+
+
+def compile_query(query: RecordQuery, dialect: Dialect) -> Sql:
+    """A statement whose rows have one column, the wire text."""
+    where = compile_condition(query.where, dialect, Columns.MAY_TELL, query.order.field)
+    by = ORDERS[query.order.field, query.order.descending]
+    sql: LiteralString = f"SELECT {dialect.document} FROM {dialect.records} WHERE {where.sql} ORDER BY {by}"  # noqa: S608 literals
+    if query.limit is None:
+        return Sql(sql, where.parameters)
+    return Sql(f"{sql} LIMIT %s", (*where.parameters, query.limit))
+
+
+def compile_condition(condition: Condition, dialect: Dialect, columns: Columns, order: SortField | None = None) -> Sql:
+    """A condition on rows of the table of records.
+
+    Args:
+        condition: of the query.
+        dialect: of the database.
+        columns: the records that it is about.
+        order: of the answer, if records are listed.
+    """
+    return fold(condition, _Conditions(dialect, columns, order).leaf, all_of, any_of)
+
+
+@dataclass(frozen=True, slots=True)
+class _Conditions:
+    dialect: Dialect
+    columns: Columns
+    order: SortField | None
+
+    def leaf(self, condition: Leaf) -> Sql:  # noqa: C901,PLR0911 one branch for each type of node
+        match condition:
+            case IdEquals(record_id):
+                return Sql("record_id = %s", (record_id,)) if can_be_there(record_id) else FALSE
+            case IsOpen():
+                return Sql("stop_time IS NULL")
+            case TimeCompares(field, comparison, moment):
+                column = self.dialect.time_column(field, self.order)
+                return Sql(f"{column} {OPERATORS[comparison]} %s", (self.dialect.moment(moment),))
+            case RuntimeCompares(comparison, seconds):
+                return Sql(f"runtime {OPERATORS[comparison]} %s", (seconds,))
+            case MetaContains(key, value):
+                return self._contains(key, (value,))
+            case MetaContainsAny(key, values):
+                return self._contains(key, values)
+            case MetaLacks(key, value):
+                return self._lacks(key, value)
+            case MetaAbsent(key):
+                return self._absent(key)
+            case ComponentCompares(name, comparison, amount):
+                return self._component(name, comparison, amount)
+            case PlaceCompares(comparison, moment, record_id):
+                start = self.dialect.time_column(TimeField.START, self.order)
+                place = (self.dialect.moment(moment), record_id.replace("\0", "").encode(errors="replace").decode())
+                return Sql(f"({start}, record_id) {OPERATORS[comparison]} (%s, %s)", place)
+
+    def _contains(self, key: str, values: Sequence[str]) -> Sql:
+        wanted = [value for value in values if can_be_there(key) and can_be_there(value)]
+        if not wanted or (key in OLDER_KEYS and self.columns is Columns.TELL_ALL):
+            return FALSE
+        contains = self.dialect.contains(key, wanted)
+        if key in OLDER_KEYS:
+            return all_of([Sql(self.dialect.more), contains])  # few records have one, and an index has these
+        if key not in META_COLUMNS:
+            return contains
+        return self.dialect.dimension_contains(self.dialect.one_of(META_COLUMNS[key], wanted), contains, self.columns)
+
+    def _lacks(self, key: str, value: str) -> Sql:
+        if not can_be_there(key):
+            return FALSE
+        has = self.dialect.has_key(key)
+        if not can_be_there(value):
+            return has
+        contains = self.dialect.contains(key, (value,))
+        lacks = Sql(f"({has.sql} AND NOT coalesce({contains.sql}, FALSE))", (*has.parameters, *contains.parameters))
+        if key not in META_COLUMNS:
+            return lacks
+        return self.dialect.dimension_lacks(Sql(f"{META_COLUMNS[key]} <> %s", (value,)), lacks, self.columns)
+
+    def _absent(self, key: str) -> Sql:
+        if not can_be_there(key):
+            return TRUE
+        has = self.dialect.has_key(key)
+        absent = Sql(f"NOT {has.sql}", has.parameters)
+        if key in OLDER_KEYS:
+            return self.dialect.dimension_lacks(TRUE, absent, self.columns)
+        if key not in META_COLUMNS:
+            return absent
+        return self.dialect.dimension_lacks(Sql(f"{META_COLUMNS[key]} IS NULL"), absent, self.columns)
+
+    def _component(self, name: str, comparison: Comparison, amount: int) -> Sql:
+        if not can_be_there(name):
+            return FALSE
+        compares = component_compares(self.dialect, name, comparison, amount)
+        if name not in AMOUNT_COLUMNS:
+            return compares
+        column = Sql(f"{AMOUNT_COLUMNS[name]} {OPERATORS[comparison]} %s", (amount,))
+        return column_or_document(self.columns, column, compares)
+
+
+def component_compares(dialect: Dialect, name: str, comparison: Comparison, amount: int) -> Sql:
+    """That a document lists a component of this name whose amount compares so."""
+    return Sql(
+        f"({dialect.position}(document, %s) > 0 AND EXISTS (SELECT 1 FROM {dialect.components}"  # noqa: S608 literals
+        f" WHERE {dialect.name} = %s AND {dialect.amount} {OPERATORS[comparison]} %s))",
+        (encoded(name), name, amount),
+    )

@@ -1,0 +1,131 @@
+"""Dimensions of aggregates as columns: from the narrow columns as far as they tell, otherwise from the document."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final, LiteralString
+
+from auditord.store.conditions import component_compares
+from auditord.store.dialects import Dialect, Key
+from auditord.store.rows import AMOUNT_COLUMNS, META_COLUMNS, OLDER_KEYS, can_be_there
+from auditord.store.sql import Columns, Sql, case, encoded
+from auditord_hookspecs import (
+    CalendarPeriod,
+    ComponentAmount,
+    ComponentPresent,
+    Dimension,
+    MetaValue,
+    ScoreValue,
+)
+from auditord_hookspecs.query import Comparison, TimeField
+
+# These columns hold the first value under the first of both keys that a record has.
+_COLUMNS_OF_TWO: Final[Mapping[tuple[str, ...], LiteralString]] = {
+    ("site_id", "site"): "site",
+    ("group_id", "group"): "user_group",
+    ("user_id", "user"): "user_name",
+}
+
+
+def compile_dimension(dimension: Dimension, stop: Sql, dialect: Dialect, columns: Columns) -> Key:
+    """A column of the table of records, as :class:`auditord.store.aggregates.Folding` reads it.
+
+    Args:
+        dimension: of the query.
+        stop: the stop time of the records; for open ones it is a parameter.
+        dialect: of the database.
+        columns: the records that it is about.
+    """
+    if (possible := _possible(dimension)) is None:
+        return Key(Sql(dialect.no_text))
+    match possible:
+        case MetaValue(keys):
+            return replace(_key_of_meta(keys, dialect, columns), shown=dialect.text_of)
+        case ComponentAmount(component):
+            return _amount(component, dialect, columns)
+        case ComponentPresent(component):
+            return _is_present(component, dialect)
+        case ScoreValue(component):
+            return _scores_of_several(component, dialect, columns)
+        case CalendarPeriod(unit, field):
+            return dialect.first_day(Sql("start_time") if field is TimeField.START else stop, unit)
+
+
+def key_of_amount(dimension: ComponentAmount | ComponentPresent, amount: LiteralString, dialect: Dialect) -> Key:
+    """The same from the name of an amount that is summed up anyway."""
+    if isinstance(dimension, ComponentAmount):
+        return Key(Sql(amount), dialect.text_of, over_amounts=amount)
+    return Key(Sql(amount), dialect.text_of, over_amounts=f"CASE WHEN {amount} IS NULL THEN 0 ELSE 1 END")
+
+
+def amount_of_one(component: str, dialect: Dialect) -> Sql:
+    """The amount of a component in the document of a record that has no two of one name; NULL if it has none."""
+    return Sql(
+        f"CASE WHEN {dialect.position}(document, %s) > 0 THEN (SELECT {dialect.amount} FROM {dialect.components}"  # noqa: S608 literals
+        f" WHERE {dialect.name} = %s) END",
+        (encoded(component), component),
+    )
+
+
+def _possible(dimension: Dimension) -> Dimension | None:
+    """The dimension without keys that no record can have; None if nothing is left."""
+    match dimension:
+        case MetaValue(keys):
+            possible = [key for key in keys if can_be_there(key)]
+            return MetaValue(*possible) if possible else None
+        case ComponentAmount(component) | ComponentPresent(component) | ScoreValue(component):
+            return dimension if can_be_there(component) else None
+        case CalendarPeriod():
+            return dimension
+
+
+def _key_of_meta(keys: tuple[str, ...], dialect: Dialect, columns: Columns) -> Key:
+    """The first value under the first of the keys that a record has, from a column as far as one tells."""
+    if columns is not Columns.TELL_ALL:
+        found = _COLUMNS_OF_TWO.get(keys)
+        return _looked_up(keys, dialect) if found is None else Key(Sql(found))
+    keys = tuple([key for key in keys if key not in OLDER_KEYS])  # of these records, none has one
+    if not keys:
+        return Key(Sql("NULL"))
+    if keys[0] not in META_COLUMNS:
+        return _looked_up(keys, dialect)
+    column = Sql(META_COLUMNS[keys[0]])
+    if not keys[1:]:
+        return Key(column)
+    others = _looked_up(keys[1:], dialect)
+    return replace(others, column=case(Sql(f"{column.sql} IS NULL"), others.column, column))
+
+
+def _looked_up(keys: tuple[str, ...], dialect: Dialect) -> Key:
+    *others, last = keys
+    column = dialect.first_value(last)
+    for key in reversed(others):
+        column = case(dialect.has_key(key), dialect.first_value(key), column)
+    return Key(column, costly=dialect.meta_is_long)
+
+
+def _amount(component: str, dialect: Dialect, columns: Columns) -> Key:
+    if component in AMOUNT_COLUMNS and columns is Columns.TELL_ALL:
+        return Key(Sql(AMOUNT_COLUMNS[component]), dialect.text_of)
+    listed = Sql(
+        f"(SELECT {dialect.amounts} FROM {dialect.components} WHERE {dialect.name} = %s)",  # noqa: S608 literals
+        (component,),
+    )
+    return Key(listed, dialect.text_of, costly=True)
+
+
+def _is_present(component: str, dialect: Dialect) -> Key:
+    if component in AMOUNT_COLUMNS:  # these tell even where a name occurs more than once
+        return Key(Sql(f"CASE WHEN {AMOUNT_COLUMNS[component]} IS NULL THEN 0 ELSE 1 END"), dialect.text_of)
+    present = component_compares(dialect, component, Comparison.GTE, 0)
+    return Key(case(present, Sql("1"), Sql("0")), dialect.text_of, costly=True)
+
+
+def _scores_of_several(component: str, dialect: Dialect, columns: Columns) -> Key:
+    if columns is Columns.TELL_ALL:  # the set of scores tells
+        return Key(Sql("NULL"), dialect.text_of)
+    first = Sql(
+        f"(SELECT {dialect.scores} FROM {dialect.components} WHERE {dialect.name} = %s"  # noqa: S608 literals
+        f" ORDER BY {dialect.place} LIMIT 1)",
+        (component,),
+    )
+    return Key(first, dialect.text_of, costly=True)

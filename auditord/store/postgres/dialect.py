@@ -1,0 +1,200 @@
+"""The SQL of PostgreSQL.
+
+Sums of whole numbers are exact here; only the product of an amount and a runtime may not fit 64 bits. PostgreSQL then
+refuses, and the query is asked again with products of any size (:attr:`Products.LARGE`). Bytes times microseconds would
+not fit: such amounts are multiplied in two pieces from the beginning, which takes less time than numbers of any size.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+from functools import partial
+from typing import Final, LiteralString
+
+import msgspec
+
+from auditord.store.aggregates import WHOLE, Limbs
+from auditord.store.dialects import Dialect, Key, State
+from auditord.store.rows import SMALL_AMOUNTS
+from auditord.store.sql import Columns, Sql, all_of, join, repeated
+from auditord_hookspecs import AggregateQuery, CalendarUnit, RecordQuery
+from auditord_hookspecs.query import (
+    IdEquals,
+    IsOpen,
+    Leaf,
+    MetaContains,
+    MetaContainsAny,
+    PlaceCompares,
+    SortField,
+    TimeCompares,
+    TimeField,
+    fold,
+)
+
+
+class Products(Enum):
+    """Products of amounts and runtimes."""
+
+    LIKELY = "likely"
+    """In 64 bits, or in two pieces of as much: fast, and enough unless amounts are out of the ordinary."""
+    LARGE = "large"
+    """In numbers of any size."""
+
+
+_TIMES: Final[dict[TimeField, LiteralString]] = {TimeField.START: "start_time", TimeField.STOP: "stop_time"}
+_TIME_ORDERS: Final = {TimeField.START: SortField.START, TimeField.STOP: SortField.STOP}
+
+_MICROSECONDS: Final = "extract(epoch FROM {}) * 1000000"
+
+# The runtime is in whole seconds, toward zero. The planner knows how these are spread; of the two times it would expect
+# that a third is in order, and choose a plan for so many.
+_NOT_BACKWARDS: Final = Sql("(runtime > 0 OR stop_time >= start_time)")
+
+# Of spans up to this one, the number of microseconds has 50 bits, so that the nearest whole number is the right one.
+_EXACT_IN_FLOATS: Final = timedelta(days=13_000)
+_MICROSECONDS_IN_FLOATS: Final = "date_part('epoch', {}) * 1000000"
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresDialect(Dialect):
+    """The words of PostgreSQL.
+
+    Args:
+        products: of amounts and runtimes.
+        windowed: whether runtimes are microseconds of a window.
+    """
+
+    products: Products = Products.LIKELY
+    windowed: bool = False
+
+    records = "auditord.records"
+    score_sets = "auditord.score_sets"
+    scores_of_set = "score_sets.scores::text"
+    document = "document"
+    more = "more"
+    no_more = "more IS NOT TRUE"
+    # Otherwise documents, which few groups need, would go through the sort of all of them. It costs the plan in
+    # parallel, so what takes as little time as an overlap is rather computed twice.
+    sealed = " OFFSET 0"
+    no_text = "NULL::text"
+    no_number = "NULL::numeric"
+    text_of = "{}::text"
+    position = "strpos"
+    components = "jsonb_array_elements(document::jsonb -> 'components') WITH ORDINALITY AS listed (component, place)"
+    name = "component ->> 'name'"
+    amount = "(component ->> 'amount')::bigint"
+    scores = "(component -> 'scores')::text"
+    place = "place"
+    amounts = "sum((component ->> 'amount')::numeric)"
+    meta_is_long = False
+
+    def time_column(self, field: TimeField, order: SortField | None) -> LiteralString:
+        """A time to be compared; the order of an answer is seen to by :func:`follows_an_index`."""
+        del order
+        return _TIMES[field]
+
+    def moment(self, moment: datetime) -> object:
+        """The instant itself."""
+        return moment
+
+    def has_key(self, key: str) -> Sql:
+        """That a record has a meta key."""
+        return Sql("coalesce(meta ? %s, FALSE)", (key,))
+
+    def first_value(self, key: str) -> Sql:
+        """The first value under a meta key."""
+        return Sql("meta -> %s::text ->> 0", (key,))
+
+    def contains(self, key: str, values: Sequence[str]) -> Sql:
+        """That the list under a meta key has one of the values; an index on meta finds them."""
+        each = repeated("meta @> %s::jsonb", " OR ", len(values))
+        return Sql(f"({each})", tuple([msgspec.json.encode({key: [value]}).decode() for value in values]))
+
+    def one_of(self, column: LiteralString, values: Sequence[str]) -> Sql:
+        """That a column has one of the values."""
+        return Sql(f"{column} = ANY (%s::text[])", (list(values),))
+
+    def dimension_contains(self, column: Sql, document: Sql, columns: Columns) -> Sql:
+        """The column of sites, which are few; of groups and users, the index on meta finds one among many.
+
+        There the column dismisses the others.
+        """
+        if columns is not Columns.TELL_ALL:
+            return document
+        return column if column.sql.startswith("site ") else all_of([column, document])
+
+    def dimension_lacks(self, column: Sql, document: Sql, columns: Columns) -> Sql:
+        """The column only where all records have it."""
+        return column if columns is Columns.TELL_ALL else document
+
+    def first_day(self, moment: Sql, unit: CalendarUnit) -> Key:
+        """The first day of a calendar period."""
+        local = f"{moment.sql} AT TIME ZONE 'UTC'"
+        texts: dict[CalendarUnit, LiteralString] = {
+            CalendarUnit.DAY: f"({local})::date",
+            CalendarUnit.MONTH: f"date_trunc('month', {local})",
+            CalendarUnit.YEAR: f"date_trunc('year', {local})",
+        }
+        return Key(Sql(texts[unit], moment.parameters), "to_char({}, 'YYYY-MM-DD')")
+
+    def states(self, query: AggregateQuery, where: Sql) -> Sequence[State]:
+        """Finished records, and open ones if they count."""
+        finished = _state(query, Sql("stop_time"), Sql("runtime"), [_NOT_BACKWARDS, where])
+        if query.as_of is None:
+            return [finished]
+        stop = Sql("%s::timestamptz", (query.as_of,))
+        seconds = Sql(f"trunc(extract(epoch FROM {stop.sql} - start_time))::bigint", stop.parameters)
+        started = Sql("stop_time IS NULL AND start_time <= %s", stop.parameters)
+        return [finished, _state(query, stop, seconds, [started, where])]
+
+    def counts(self) -> tuple[Sequence[LiteralString], Limbs]:
+        """Number of records, first and last stop time, sum of runtimes."""
+        first, last = _MICROSECONDS.format("min(stopped)"), _MICROSECONDS.format("max(stopped)")
+        return ["count(*)::numeric", first, last, "sum(ran)"], WHOLE
+
+    def usage(self, amount: LiteralString, component: str) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
+        """Sums of amounts and of products."""
+        if self.products is Products.LARGE:
+            return [f"sum({amount})", f"sum({amount}::numeric * ran)"], WHOLE, WHOLE
+        if self.windowed and component not in SMALL_AMOUNTS:
+            pieces: list[LiteralString] = [f"sum(({amount} >> 20) * ran)", f"sum(({amount} & 1048575) * ran)"]
+            return [f"sum({amount})", *pieces], WHOLE, (20, 0)
+        return [f"sum({amount})", f"sum({amount} * ran)"], WHOLE, WHOLE
+
+
+def follows_an_index(query: RecordQuery) -> bool:
+    """Whether the answer should come out of the index of its order, whatever the planner thinks.
+
+    It counts the cost of all rows, and would rather sort a large answer than look rows up in order; who streams wants
+    the first row soon and nothing sorted. A condition that another index serves may leave few rows, sorted quickly.
+    """
+    order = query.order.field
+    return order is not SortField.RUNTIME and not fold(query.where, partial(_is_selective, order), any, all)
+
+
+def _is_selective(order: SortField, condition: Leaf) -> bool:
+    match condition:
+        case TimeCompares(field):
+            return _TIME_ORDERS[field] is not order
+        case PlaceCompares():
+            return order is not SortField.START
+        case IsOpen():
+            return order is not SortField.STOP
+        case _:
+            return isinstance(condition, IdEquals | MetaContains | MetaContainsAny)
+
+
+def _state(query: AggregateQuery, stop: Sql, seconds: Sql, conditions: Sequence[Sql]) -> State:
+    if query.window is None:
+        return State(stop, seconds, join(" AND ", conditions), costly=False)
+    begin, end = query.window.start, query.window.stop
+    exact = _MICROSECONDS if end - begin > _EXACT_IN_FLOATS else _MICROSECONDS_IN_FLOATS
+    overlap = exact.format(f"least({stop.sql}, %s) - greatest(start_time, %s)")
+    # The planner would take `>` or else `>=` for a rarer thing than it is.
+    overlaps = Sql(
+        f"{stop.sql} >= %s AND start_time < %s AND NOT ({stop.sql} = %s AND start_time < %s)",
+        (*stop.parameters, begin, end, *stop.parameters, begin, begin),
+    )
+    runtime = Sql(f"({overlap})::bigint", (*stop.parameters, end, begin))
+    return State(stop, runtime, join(" AND ", [overlaps, *conditions]), costly=False)

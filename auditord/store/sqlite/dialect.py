@@ -1,0 +1,205 @@
+"""The SQL of SQLite: times are microseconds since 1970, meta and components are looked up in the document.
+
+No sum is ever wrong by overflow. A query is asked first with sums that are likely to fit 64 bits. If one does not,
+SQLite raises, or gives a floating point number, which :func:`take_rows` notices; the query is asked again with every
+number split (:mod:`auditord.store.sqlite.sums`).
+"""
+
+import re
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, LiteralString
+
+from auditord.store.aggregates import Limbs, Row
+from auditord.store.conditions import ORDERS, compile_condition
+from auditord.store.conditions import compile_query as compile_listing
+from auditord.store.dialects import Dialect, Key, State
+from auditord.store.rows import SMALL_AMOUNTS, to_micros
+from auditord.store.sql import Columns, Sql, column_or_document, encoded, join, repeated
+from auditord.store.sqlite.sums import Arithmetic, Overflow, pieces, product_sum, split_product_sum, sum_of, whole
+from auditord_hookspecs import AggregateQuery, CalendarUnit, RecordQuery
+from auditord_hookspecs.query import SortField, TimeField
+
+_PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_.:/ -]+")
+"""Keys that read the same in a path as in a document; others are compared, since paths know no escapes."""
+
+_FORMATS: Final[dict[CalendarUnit, LiteralString]] = {
+    CalendarUnit.DAY: "%Y-%m-%d",
+    CalendarUnit.MONTH: "%Y-%m-01",
+    CalendarUnit.YEAR: "%Y-01-01",
+}
+
+_TIMES: Final[dict[TimeField, tuple[LiteralString, SortField]]] = {
+    TimeField.START: ("start_time", SortField.START),
+    TimeField.STOP: ("stop_time", SortField.STOP),
+}
+
+_ROWS_AT_ONCE: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteDialect(Dialect):
+    """The words of SQLite.
+
+    Args:
+        arithmetic: of sums.
+        windowed: whether runtimes are microseconds of a window.
+    """
+
+    arithmetic: Arithmetic = Arithmetic.LIKELY
+    windowed: bool = False
+
+    records = "records"
+    score_sets = "score_sets"
+    scores_of_set = "score_sets.scores"
+    document = "CAST(document AS BLOB)"
+    more = "more IS NOT NULL"
+    no_more = "more IS NULL"
+    # Without a limit the subquery's expressions would move outside, where each is computed as often as it is used.
+    sealed = " LIMIT -1"
+    no_text = "NULL"
+    no_number = "NULL"
+    text_of = "{}"
+    position = "instr"
+    components = "json_each(document, '$.components') AS component"
+    name = "json_extract(component.value, '$.name')"
+    amount = "json_extract(component.value, '$.amount')"
+    scores = "json_extract(component.value, '$.scores')"
+    place = "component.key"
+    amounts = "group_concat(json_extract(component.value, '$.amount'))"  # a sum might not fit 64 bits
+    meta_is_long = True
+
+    def time_column(self, field: TimeField, order: SortField | None) -> LiteralString:
+        """A time to be compared.
+
+        A plus sign keeps a condition away from the index that it would choose: an answer streams from the index of its
+        order, since sorting whole records costs more than passing over index entries (0.1 µs each).
+        """
+        column, own = _TIMES[field]
+        return column if order in {None, SortField.RUNTIME, own} else f"+{column}"
+
+    def moment(self, moment: datetime) -> object:
+        """Microseconds since 1970."""
+        return to_micros(moment)
+
+    def has_key(self, key: str) -> Sql:
+        """That a record has a meta key."""
+        if _PLAIN_KEY.fullmatch(key):
+            return Sql("(json_type(document, %s) IS NOT NULL)", (f'$.meta."{key}"',))
+        return Sql("EXISTS (SELECT 1 FROM json_each(document, '$.meta') AS meta WHERE meta.key = %s)", (key,))
+
+    def first_value(self, key: str) -> Sql:
+        """The first value under a meta key."""
+        if _PLAIN_KEY.fullmatch(key):
+            return Sql("json_extract(document, %s)", (f'$.meta."{key}"[0]',))
+        first: LiteralString = "SELECT json_extract(meta.value, '$[0]') FROM json_each(document, '$.meta') AS meta"
+        return Sql(f"({first} WHERE meta.key = %s)", (key,))
+
+    def contains(self, key: str, values: Sequence[str]) -> Sql:
+        """That the list under a meta key has one of the values."""
+        likely = repeated("instr(document, %s) > 0", " OR ", len(values))
+        return Sql(
+            f"(({likely}) AND EXISTS (SELECT 1 FROM json_each(document, '$.meta') AS meta,"  # noqa: S608 literals only
+            f" json_each(meta.value) AS entry WHERE meta.key = %s AND entry.value IN ({_marks(values)})))",
+            (*map(encoded, values), key, *values),
+        )
+
+    def one_of(self, column: LiteralString, values: Sequence[str]) -> Sql:
+        """That a column has one of the values."""
+        return Sql(f"{column} IN ({_marks(values)})", tuple(values))
+
+    def dimension_contains(self, column: Sql, document: Sql, columns: Columns) -> Sql:
+        """The column where it tells."""
+        return column_or_document(columns, column, document)
+
+    def dimension_lacks(self, column: Sql, document: Sql, columns: Columns) -> Sql:
+        """The column where it tells."""
+        return column_or_document(columns, column, document)
+
+    def first_day(self, moment: Sql, unit: CalendarUnit) -> Key:
+        """The first day of a calendar period."""
+        # Division truncates toward zero; before 1970 that would be the next second.
+        if unit is CalendarUnit.DAY:  # a number is quicker to group by, and days have one length
+            day = f"({moment.sql} - 86399999999 * ({moment.sql} < 0)) / 86400000000"
+            return Key(Sql(day, moment.parameters * 2), f"strftime('{_FORMATS[unit]}', {{}} * 86400, 'unixepoch')")
+        seconds = f"({moment.sql} - 999999 * ({moment.sql} < 0)) / 1000000"
+        return Key(Sql(f"strftime('{_FORMATS[unit]}', {seconds}, 'unixepoch')", moment.parameters * 2))
+
+    def states(self, query: AggregateQuery, where: Sql) -> Sequence[State]:
+        """Finished records, and open ones if they count."""
+        finished = _state(query, Sql("stop_time"), [Sql("stop_time >= start_time"), where])
+        if query.as_of is None:
+            return [finished]
+        as_of = to_micros(query.as_of)
+        opened = Sql("stop_time IS NULL AND start_time <= %s", (as_of,))
+        return [finished, _state(query, Sql("%s", (as_of,)), [opened, where])]
+
+    def counts(self) -> tuple[Sequence[LiteralString], Limbs]:
+        """Number of records, first and last stop time, sum of runtimes."""
+        columns, limbs = sum_of("ran", self.arithmetic)
+        return ["count(*)", "min(stopped)", "max(stopped)", *columns], limbs
+
+    def usage(self, amount: LiteralString, component: str) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
+        """Sums of amounts and of products."""
+        amounts, amount_limbs = sum_of(amount, self.arithmetic)
+        products, product_limbs = self._products(amount, component)
+        return [*amounts, *products], amount_limbs, product_limbs
+
+    def _products(self, amount: LiteralString, component: str) -> tuple[Sequence[LiteralString], Limbs]:
+        if self.arithmetic is Arithmetic.SPLIT:
+            return split_product_sum(amount, "ran")
+        runtime = pieces("ran") if self.windowed else whole("ran")  # seconds, or microseconds of a window
+        return product_sum(whole(amount) if component in SMALL_AMOUNTS else pieces(amount), runtime)
+
+
+def compile_query(query: RecordQuery) -> Sql:
+    """A statement whose rows have one column, the wire text as bytes."""
+    if query.order.field is not SortField.RUNTIME:
+        return compile_listing(query, SqliteDialect())
+    # No index has runtimes: the sorting is done with row numbers, the documents are fetched behind it.
+    where = compile_condition(query.where, SqliteDialect(), Columns.MAY_TELL)
+    by = ORDERS[query.order.field, query.order.descending]
+    return Sql(
+        "SELECT CAST(records.document AS BLOB)"  # noqa: S608 literals only, as the types say
+        f" FROM (SELECT seq FROM records WHERE {where.sql} ORDER BY {by} LIMIT %s) AS chosen"
+        " CROSS JOIN records ON records.seq = chosen.seq",
+        (*where.parameters, -1 if query.limit is None else query.limit),
+    )
+
+
+def take_rows(cursor: sqlite3.Cursor) -> list[Row]:
+    """The next rows of an aggregate's statement.
+
+    Raises:
+        Overflow: a sum did not fit.
+    """
+    rows: list[Row] = cursor.fetchmany(_ROWS_AT_ONCE)
+    if any(isinstance(value, float) for row in rows for value in row):
+        raise Overflow
+    return rows
+
+
+def marked(statement: Sql) -> LiteralString:
+    """The text of a statement with SQLite's placeholders."""
+    return statement.sql.replace("%s", "?")
+
+
+def _marks(values: Sequence[str]) -> LiteralString:
+    return repeated("%s", ", ", len(values))
+
+
+def _state(query: AggregateQuery, stop: Sql, conditions: Sequence[Sql]) -> State:
+    if query.window is None:
+        runtime = Sql(f"({stop.sql} - start_time) / 1000000", stop.parameters)
+        return State(stop, runtime, join(" AND ", conditions), costly=False)
+    begin, end = to_micros(query.window.start), to_micros(query.window.stop)
+    runtime = Sql(f"min({stop.sql}, %s) - max(start_time, %s)", (*stop.parameters, end, begin))
+    # The plus sign keeps this away from the index on start times: few jobs are long, so what stopped after the window's
+    # begin is nearer to what is asked for than all that started before its end.
+    overlaps = Sql(
+        f"{stop.sql} >= %s AND +start_time < %s AND ({stop.sql} > %s OR +start_time >= %s)",
+        (*stop.parameters, begin, end, *stop.parameters, begin, begin),
+    )
+    return State(stop, runtime, join(" AND ", [overlaps, *conditions]), costly=True)
