@@ -13,6 +13,8 @@ OWN_STORE: Final = "the daemon keeps the records itself; a sender can feed anoth
 """Why the address of AUDITOR's server is left out of a collector's file."""
 OWN_LOG: Final = "the daemon logs to standard error or the journal, which keep and rotate it"
 """Why options of a log file are left out."""
+OWN_QUEUE: Final = "the queue is in the daemon's state_dir; let the old collector send what it still has queued"
+"""Why the database of a collector of AUDITOR's is left out."""
 
 _LEVELS: Final = {"off": "error", "critical": "error", "warn": "warning", "trace": "debug"}
 _ZONE: Final = re.compile(r"(Z|[+-]\d\d(:?\d\d)?)$")
@@ -55,6 +57,17 @@ class ConfigImport:
         self.sections["logging.level"] = _LEVELS.get(lower, lower)
         if comment:
             self.comments["logging.level"] = comment
+
+    def put_earliest(self, jobs: str, comment: str = "") -> None:
+        """Set ``earliest_datetime``; without one, remark on what the first run accounts for (``jobs that end``)."""
+        earliest = self.document.get("earliest_datetime")
+        if earliest is not None:
+            self.put("earliest_datetime", instant(earliest), comment)
+            return
+        self.comments[self.instance] = (
+            f"the first run accounts for {jobs} from then on; to go on where AUDITOR's collector stopped, set "
+            "earliest_datetime to the stop time of its last record (what is sent twice is recognised)"
+        )
 
     def drop(
         self,

@@ -1,57 +1,37 @@
 """From a configuration file of AUDITOR's HTCondor collector to ours; values that change their meaning get a remark."""
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any, Final
 
 from auditord_hookspecs import ImportedConfig
-
-Document = Mapping[str, Any]  # Any: an operator's YAML
+from auditord_hookspecs.config_import import OWN_LOG, OWN_STORE, ConfigImport, Document
 
 _SPECIFIC: Final = frozenset({"schedd_names", "query_type", "state_db", "job_status", "history_file"})
 _DROPPED: Final = {
-    "addr": "the daemon keeps the records itself; a sender can feed another server besides",
+    "addr": OWN_STORE,
     "port": "see addr",
     "timeout": "see addr; how long condor_history may take is query_timeout",
     "tls_config": "see addr",
     "state_db": "how far each schedd was read is in the daemon's state_dir",
     "query_type": "the program is never run through a shell: take out backslashes that were meant for one",
-    "log_file": "the daemon logs to standard error or the journal, which keep and rotate it",
+    "log_file": OWN_LOG,
     "one_shot": "auditord collect runs a collector once; AUDITOR ignored this in the file",
     "class_ads": "AUDITOR refuses it",
 }
 _KEPT: Final = ("record_prefix", "schedd_names", "pool", "job_status", "constraint", "history_file")
-_KNOWN: Final = {*_DROPPED, *_KEPT, "interval", "earliest_datetime", "meta", "components", "log_level"}
+_TAKEN: Final = {*_KEPT, "interval", "earliest_datetime", "meta", "components", "log_level"}
 _ENTRY: Final = frozenset({"name", "key", "factor", "matches", "only_if"})
-_LEVELS: Final = {"critical": "error"}
-_INSTANCE: Final = "collectors.htcondor"
 _DURATION: Final = re.compile("cpu|time|clock|wall", re.IGNORECASE)
 _SITE: Final = "site"
 _OWN_LABELS: Final = frozenset({"site_id", "user_id", "group_id"})
-
-
-@dataclass
-class _Import:
-    """The result as it grows."""
-
-    document: Document
-    sections: dict[str, Any] = field(default_factory=dict[str, Any])  # Any: YAML that goes into ours
-    comments: dict[str, str] = field(default_factory=dict[str, str])
-    dropped: dict[str, str] = field(default_factory=dict[str, str])
-
-    def put(self, option: str, value: Any, comment: str = "") -> None:  # Any: YAML
-        path = f"{_INSTANCE}.{option}"
-        self.sections[path] = value
-        if comment:
-            self.comments[path] = comment
 
 
 def import_config(document: Document) -> ImportedConfig | None:
     """Translate the file, or None if it is not one of AUDITOR's HTCondor collector."""
     if not set(document) & _SPECIFIC or "sacct_frequency" in document or "prometheus_addr" in document:
         return None
-    result = _Import(document)
+    result = ConfigImport(document, "collectors.htcondor")
     result.put("kind", "htcondor")
     for name in _KEPT:
         if document.get(name):
@@ -63,33 +43,20 @@ def import_config(document: Document) -> ImportedConfig | None:
         remark += "left out (AUDITOR: 0)"
         result.put("components", [_component(result, entry) for entry in document["components"]], remark)
     if "log_level" in document:
-        level = str(document["log_level"]).lower()
-        result.sections["logging.level"] = _LEVELS.get(level, level)
-    result.dropped |= {name: reason for name, reason in _DROPPED.items() if name in document}
-    result.dropped |= {str(name): _UNKNOWN for name in document if name not in _KNOWN}
-    return ImportedConfig(result.sections, result.comments, result.dropped)
+        result.put_level(document["log_level"])
+    result.drop(document, _TAKEN, _DROPPED)
+    return result.result()
 
 
-_UNKNOWN: Final = "AUDITOR does not know this option and ignored it; a typing error?"
-
-
-def _import_times(result: _Import) -> None:
+def _import_times(result: ConfigImport) -> None:
     result.put("interval", f"{result.document.get('interval', 900)}s")
-    earliest = result.document.get("earliest_datetime")
-    if earliest is None:
-        result.comments[_INSTANCE] = (
-            "the first run accounts for jobs that leave the queue from then on; to go on where AUDITOR's collector "
-            "stopped, set earliest_datetime to the stop time of its last record (what is sent twice is recognised)"
-        )
-        return
-    text = earliest if isinstance(earliest, str) else earliest.isoformat()
-    aware = text if re.search(r"(Z|[+-]\d\d:?\d\d)$", text) else f"{text}Z"
     remark = "jobs that ended from here on, as with AUDITOR, but only in the first run of this instance"
-    result.put("earliest_datetime", aware, remark if aware == text else f"{remark}; was local time, is UTC now")
+    aware = re.search(r"(Z|[+-]\d\d:?\d\d)$", str(result.document.get("earliest_datetime")).strip())
+    result.put_earliest("jobs that leave the queue", remark if aware else f"{remark}; was local time, is UTC now")
 
 
-def _import_meta(result: _Import) -> None:
-    given: Mapping[str, Any] = result.document.get("meta") or {}  # Any: an operator's YAML
+def _import_meta(result: ConfigImport) -> None:
+    given = result.section("meta")
     rules: list[dict[str, Any]] = []  # Any: YAML
     for label, entries in given.items():
         listed: Sequence[Document] = [entries] if "key" in entries or "name" in entries else entries
@@ -103,7 +70,7 @@ def _import_meta(result: _Import) -> None:
     result.put("meta", rules, "besides these: user_id, group_id (see user_keys, group_keys) and site_id")
 
 
-def _import_own(result: _Import, label: str, entries: Sequence[Document]) -> None:
+def _import_own(result: ConfigImport, label: str, entries: Sequence[Document]) -> None:
     """Labels that ours sets itself, from attributes alone."""
     if label == "site_id":
         result.put("sites", [_site(result, entry) for entry in entries])
@@ -115,8 +82,8 @@ def _import_own(result: _Import, label: str, entries: Sequence[Document]) -> Non
         result.dropped[f"meta.{label}"] = "set by the collector, from attributes alone: see user_keys and group_keys"
 
 
-def _site(result: _Import, entry: Document) -> dict[str, Any]:  # Any: YAML
-    _check(result, "meta.site", entry)
+def _site(result: ConfigImport, entry: Document) -> dict[str, Any]:  # Any: YAML
+    result.drop(entry, _ENTRY, place="meta.site.")
     conditions = _conditions(entry)
     if "key" not in entry:
         constant = {"name": str(entry.get("factor", entry.get("name")))}
@@ -127,8 +94,8 @@ def _site(result: _Import, entry: Document) -> dict[str, Any]:  # Any: YAML
     return {"name": entry["name"], **_only_if([_found(entry), *conditions])}
 
 
-def _label(result: _Import, label: str, entry: Document, append: bool) -> dict[str, Any]:  # noqa: FBT001 a field
-    _check(result, f"meta.{label}", entry)
+def _label(result: ConfigImport, label: str, entry: Document, append: bool) -> dict[str, Any]:  # noqa: FBT001 a field
+    result.drop(entry, _ENTRY, place=f"meta.{label}.")
     appended = {"append": True} if append else {}
     conditions = _conditions(entry)
     if "key" not in entry:
@@ -140,8 +107,8 @@ def _label(result: _Import, label: str, entry: Document, append: bool) -> dict[s
     return {"name": label, "value": entry["name"], **_only_if([_found(entry), *conditions]), **appended}
 
 
-def _component(result: _Import, entry: Document) -> dict[str, Any]:  # Any: YAML
-    _check(result, "components", {name: value for name, value in entry.items() if name != "scores"})
+def _component(result: ConfigImport, entry: Document) -> dict[str, Any]:  # Any: YAML
+    result.drop(entry, _ENTRY | {"scores"}, place="components.")
     scores = [_score(result, score) for score in entry.get("scores") or ()]
     made = {"name": entry["name"], **_only_if(_conditions(entry)), **({"scores": scores} if scores else {})}
     if "key" not in entry:
@@ -152,14 +119,10 @@ def _component(result: _Import, entry: Document) -> dict[str, Any]:  # Any: YAML
     return {**made, "key": entry["key"], **matches, **kind}
 
 
-def _score(result: _Import, entry: Document) -> dict[str, Any]:  # Any: YAML
-    _check(result, "components.scores", entry)
+def _score(result: ConfigImport, entry: Document) -> dict[str, Any]:  # Any: YAML
+    result.drop(entry, _ENTRY, place="components.scores.")
     source = {name: entry[name] for name in ("key", "matches") if name in entry}
     return {"name": entry["name"], **(source or {"value": entry["factor"]}), **_only_if(_conditions(entry))}
-
-
-def _check(result: _Import, section: str, entry: Document) -> None:
-    result.dropped |= {f"{section}.{key}": _UNKNOWN for key in set(entry) - _ENTRY}
 
 
 def _cuts_out(entry: Document) -> bool:

@@ -1,35 +1,23 @@
 """From a configuration file of AUDITOR's Kubernetes collector to ours; values that mean something else get a remark."""
 
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from auditord_hookspecs import ImportedConfig
-
-Document = Mapping[str, Any]  # Any: an operator's YAML
+from auditord_hookspecs.config_import import OWN_QUEUE, OWN_STORE, ConfigImport, Document
 
 _SPECIFIC: Final = frozenset({"prometheus_addr", "prometheus_port", "merge_interval", "collect_interval"})
 _DROPPED: Final = {
-    "auditor_addr": "the daemon keeps the records itself; a sender can feed another server besides",
+    "auditor_addr": OWN_STORE,
     "auditor_port": "see auditor_addr",
     "auditor_timeout": "see auditor_addr",
     "tls_config": "see auditor_addr",
     "merge_interval": "figures are asked for in each run",
-    "database_path": "the queue is in the daemon's state_dir; let the old collector send what it still has queued",
+    "database_path": OWN_QUEUE,
 }
-_KNOWN: Final = frozenset(
-    {
-        *_DROPPED,
-        *_SPECIFIC,
-        *("record_prefix", "earliest_datetime", "prometheus_timeout", "job_filter", "backlog_interval"),
-        *("backlog_maxretries", "log_level"),
-    }
-)
-_LEVELS: Final = {"trace": "debug", "warn": "warning", "off": "error"}
-_INSTANCE: Final = "collectors.kubernetes"
-_UNKNOWN: Final = "AUDITOR does not know this option; a typing error?"
+_TAKEN: Final = {
+    *("collect_interval", "prometheus_addr", "prometheus_port", "prometheus_timeout", "backlog_interval"),
+    *("backlog_maxretries", "record_prefix", "earliest_datetime", "job_filter", "log_level"),
+}
 _ENDS: Final = (
     "all ends count: AUDITOR left out pods that were deleted between two looks, and those whose containers lost their "
     "times (evictions); [Succeeded, Failed] leaves out the deleted ones"
@@ -47,80 +35,40 @@ _PROMETHEUS: Final = (
 )
 
 
-@dataclass
-class _Import:
-    """The result as it grows."""
-
-    document: Document
-    sections: dict[str, Any] = field(default_factory=dict[str, Any])  # Any: YAML that goes into ours
-    comments: dict[str, str] = field(default_factory=dict[str, str])
-    dropped: dict[str, str] = field(default_factory=dict[str, str])
-
-    def put(self, option: str, value: Any, comment: str = "") -> None:  # Any: YAML
-        path = f"{_INSTANCE}.{option}"
-        self.sections[path] = value
-        if comment:
-            self.comments[path] = comment
-
-
 def import_config(document: Document) -> ImportedConfig | None:
     """Translate the file, or None if it is not one of AUDITOR's Kubernetes collector."""
     if not set(document) & _SPECIFIC or "sacct_frequency" in document:
         return None
-    result = _Import(document)
+    result = ConfigImport(document, "collectors.kubernetes")
     result.put("kind", "kubernetes")
     result.put("record_prefix", document.get("record_prefix", ""), "ids are AUDITOR's, so nothing is counted twice")
-    _import_times(result)
+    frequency = f"{document.get('collect_interval', 60)}s"
+    result.put("interval", frequency, "a run asks only for what has happened since the last one: 30s costs little")
+    result.put_earliest("pods that end", "only in the first run of this instance; later ones go on from there")
     _import_filter(result)
-    _put_what_auditor_makes(result)
+    # AUDITOR's components and labels, which its file does not name.
+    result.put("components", "auditor", _COMPONENTS)
+    result.put("sites", [{"name": "NOT_CONFIGURED"}], _SITES)
+    result.put("meta", [{"name": "group_id", "key": "namespace", "key_type": "String"}], _META)
     _import_prometheus(result)
     if "log_level" in document:
-        level = str(document["log_level"]).lower()
-        result.sections["logging.level"] = _LEVELS.get(level, level)
-    result.dropped |= {name: reason for name, reason in _DROPPED.items() if name in document}
-    result.dropped |= {str(name): _UNKNOWN for name in document if name not in _KNOWN}
-    return ImportedConfig(result.sections, result.comments, result.dropped)
+        result.put_level(document["log_level"])
+    result.drop(document, _TAKEN, _DROPPED)
+    return result.result()
 
 
-def _import_times(result: _Import) -> None:
-    result.put(
-        "interval",
-        f"{result.document.get('collect_interval', 60)}s",
-        "a run asks only for what has happened since the last one: 30s (the default) costs little",
-    )
-    earliest = result.document.get("earliest_datetime")
-    if earliest is None:
-        result.comments[_INSTANCE] = (
-            "the first run accounts for pods that end from then on; to go on where AUDITOR's collector stopped, set "
-            "earliest_datetime to the stop time of its last record (what is sent twice is recognised)"
-        )
-        return
-    text = earliest.isoformat() if isinstance(earliest, datetime) else str(earliest)
-    aware = text if re.search(r"(Z|[+-]\d\d:?\d\d)$", text) else f"{text}Z"
-    result.put("earliest_datetime", aware, "only in the first run of this instance; later ones go on from there")
-
-
-def _import_filter(result: _Import) -> None:
-    given: Document = result.document.get("job_filter") or {}
+def _import_filter(result: ConfigImport) -> None:
+    given = result.section("job_filter")
     remark = "" if "namespace" in given else "AUDITOR's default; an empty list is all namespaces"
     result.put("job_filter.namespace", given.get("namespace", ["default"]), remark)
     result.put("job_filter.status", [], _ENDS)
     if given.get("labels"):
         result.put("job_filter.labels", given["labels"])
-    if "status" in given:
-        result.dropped["job_filter.status"] = "AUDITOR ignored it; ours knows Succeeded, Failed and Deleted"
-    unknown = set(given) - {"namespace", "labels", "status"}
-    result.dropped |= {f"job_filter.{name}": _UNKNOWN for name in unknown}
+    ignored = "AUDITOR ignored it; ours knows Succeeded, Failed and Deleted"
+    result.drop(given, {"namespace", "labels"}, {"status": ignored}, place="job_filter.")
 
 
-def _put_what_auditor_makes(result: _Import) -> None:
-    """AUDITOR's components and labels, which its file does not name."""
-    result.put("components", "auditor", _COMPONENTS)
-    result.put("sites", [{"name": "NOT_CONFIGURED"}], _SITES)
-    result.put("meta", [{"name": "group_id", "key": "namespace", "key_type": "String"}], _META)
-
-
-def _import_prometheus(result: _Import) -> None:
+def _import_prometheus(result: ConfigImport) -> None:
     document = result.document
     if "prometheus_addr" not in document:
         return

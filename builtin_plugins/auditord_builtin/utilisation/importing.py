@@ -1,22 +1,19 @@
 """From the configuration file of AUDITOR's utilisation plugin to ours."""
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from auditord_hookspecs import ImportedConfig
+from auditord_hookspecs.config_import import OWN_LOG, ConfigImport, Document
 
-Document = Mapping[str, Any]  # Any: an operator's YAML
-
-_INSTANCE: Final = "plugins.utilisation"
 _MILLISECONDS: Final = frozenset({"slurm", "kubernetes"})
 _NAMES: Final = {"cores": "components.cores", "total_cpu": "components.cpu_time", "benchmark": "benchmark"}
 _DROPPED: Final = {
     "auditor": "the daemon reports on its own records; for a server elsewhere write source: {url: 'http://host:port'}, "
     "and one instance for each of several hosts",
-    "logging.file": "the daemon logs to standard error or the journal, which keep and rotate it",
+    "logging.file": OWN_LOG,
     "utilization.interval": "a month is reported once, when it is over; that is kept in the plugin's state",
     "utilization.oneshot": "auditord report utilisation --month … shows a report at once",
 }
@@ -24,7 +21,6 @@ _MAIL: Final = (
     "the addresses and the password were in the environment. Write mail: {{server: {{host: {host}, port: {port}, "
     "security: starttls, user: …, password: 'file:/path'}}, sender: …, recipients: […]}}"
 )
-_LEVELS: Final = {"critical": "error", "trace": "debug"}
 _KNOWN: Final = {
     "logging": {"level", "file"},
     "auditor": None,
@@ -43,43 +39,23 @@ _KNOWN: Final = {
 }
 
 
-@dataclass
-class _Import:
-    """The result as it grows."""
-
-    document: Document
-    sections: dict[str, Any] = field(default_factory=dict[str, Any])  # Any: YAML that goes into ours
-    comments: dict[str, str] = field(default_factory=dict[str, str])
-    dropped: dict[str, str] = field(default_factory=dict[str, str])
-
-    def section(self, name: str) -> Document:
-        return self.document.get(name) or {}
-
-    def put(self, option: str, value: Any, comment: str = "") -> None:  # Any: YAML
-        path = f"{_INSTANCE}.{option}"
-        self.sections[path] = value
-        if comment:
-            self.comments[path] = comment
-
-
 def import_config(document: Document) -> ImportedConfig | None:
     """Translate the file, or None if it is not one of AUDITOR's utilisation plugin."""
     if "utilization" not in document:
         return None
-    result = _Import(document)
+    result = ConfigImport(document, "plugins.utilisation")
     result.put("kind", "utilisation")
     _import_groups(result)
     _import_energy(result)
     _import_components(result)
     _import_file(result)
-    level = str(result.section("logging").get("level", "")).lower()
-    if level:
-        result.sections["logging.level"] = _LEVELS.get(level, level)
+    if level := result.section("logging").get("level"):
+        result.put_level(level)
     _list_dropped(result)
-    return ImportedConfig(result.sections, result.comments, result.dropped)
+    return result.result()
 
 
-def _import_groups(result: _Import) -> None:
+def _import_groups(result: ConfigImport) -> None:
     options = result.section("utilization")
     if "groupedby" in options:
         result.put("group_keys", [str(options["groupedby"])])
@@ -100,7 +76,7 @@ def _import_groups(result: _Import) -> None:
     )
 
 
-def _import_energy(result: _Import) -> None:
+def _import_energy(result: ConfigImport) -> None:
     options = result.section("utilization")
     sites: Document = result.section("cluster").get("watt_per_core", {}).get("site") or {}
     if sites:
@@ -115,7 +91,7 @@ def _import_energy(result: _Import) -> None:
         result.put("energy.co2_per_kwh", options["co2_per_kwh"], "kg per kWh")
 
 
-def _import_components(result: _Import) -> None:
+def _import_components(result: ConfigImport) -> None:
     source = result.section("auditor")
     named: Document = source.get("component_fields_in_record") or {}
     for name in set(_NAMES) & set(named):
@@ -129,14 +105,14 @@ def _import_components(result: _Import) -> None:
         result.put("site_keys", keys, "AUDITOR required this and looked at the key site all the same")
 
 
-def _import_file(result: _Import) -> None:
+def _import_file(result: ConfigImport) -> None:
     options = result.section("utilization")
     folder = Path(str(options.get("file_path", "."))).absolute()
     result.put("csv.folder", str(folder), "has more columns than AUDITOR's file, see auditord report utilisation")
     result.put("csv.name", f"{options.get('file_name', 'auditor')}_{{period}}.csv")
 
 
-def _list_dropped(result: _Import) -> None:
+def _list_dropped(result: ConfigImport) -> None:
     for path, reason in _DROPPED.items():
         section, _, option = path.partition(".")
         if section in result.document and (not option or option in result.section(section)):
