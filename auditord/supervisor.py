@@ -5,39 +5,33 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import anyio
 from anyio.abc import TaskGroup
 
 from auditord import __version__
-from auditord.actions import Actions, Section
+from auditord.actions import Actions
 from auditord.config.model import WORKING_SECTIONS, Configuration, kind_of
 from auditord.config.remarks import remarks
 from auditord.config.store_url import is_postgresql
-from auditord.errors import HookError, plain_errors
+from auditord.errors import plain_errors
 from auditord.health import TaskHealth
 from auditord.hooks import Hooks
-from auditord.metrics import DatabaseMetrics
-from auditord.runtime import RANDOM, Runtime, enabled, opened, sending
+from auditord.runtime import RANDOM, Runtime
 from auditord.spool import own
 from auditord.spool.exposition import SpoolMetrics
+from auditord.storage import opened_storage
 from auditord.systemd import Notifier
-from auditord.tasks.backoff import Backoff
-from auditord.tasks.instances import Surroundings, collector, jitter, plugin, when
-from auditord.tasks.observing import count_records, counted_keys, look_at_spool
-from auditord.tasks.running import Listener, Runnable, run_by_the_clock, run_continuously
-from auditord.tasks.watching import RunWatch, log_run
+from auditord.tasks.gauges import count_records, look_at_spool, record_gauges
+from auditord.tasks.reports import log_run
 from auditord.watchdog import watched_process
 from auditord.web import serve
 from auditord.web.access import Gate, opened_gate
 from auditord.web.api.inside import Inside
 from auditord.web.control import FILE as CONTROL_FILE
-from auditord_hookspecs import CollectorKind, InstanceConfig, PluginKind, RunReport
 
 _log: Final = logging.getLogger(__name__)
-
-_RUN_SECTIONS: Final[tuple[Section, Section]] = ("collectors", "plugins")
 
 
 async def run(
@@ -57,7 +51,7 @@ async def run(
         ready: called once clients can connect, with the URLs.
         now: the present instant, aware and in UTC.
         stop: ends the daemon in order: no more runs, no more requests, the queue drained within ``shutdown.grace``.
-        notifier: how systemd is told.
+        notifier: of systemd.
 
     Raises:
         StateInUse: another process owns the state folder.
@@ -70,30 +64,25 @@ async def run(
     with plain_errors(), own(configuration.state_dir):
         async with AsyncExitStack() as stack:
             with notifier.starting():
-                runtime = await stack.enter_async_context(opened(configuration, hooks, now))
+                storage = await stack.enter_async_context(opened_storage(configuration, hooks.kinds, now))
+            runtime = Runtime(configuration, hooks, storage, now)
             stack.enter_context(watched_process(hooks.modules, runtime.health.running))
-            await _live(runtime, ready, stop, notifier)
-
-
-async def _live(
-    runtime: Runtime, ready: Callable[[Sequence[str]], None], stop: anyio.Event, notifier: Notifier
-) -> None:
-    _register_hook_metrics(runtime)
-    async with sending(runtime) as grace, anyio.create_task_group() as working:
-        actions = await _start_work(runtime, working)
-        await _observe(runtime, working, notifier)
-        async with (
-            opened_gate(runtime.configuration, runtime.hooks, runtime.now) as gate,
-            _serving(runtime, actions, gate) as urls,
-            runtime.clock.running(),
-        ):
-            _announce(urls, ready, notifier)
-            await stop.wait()
-            patience = runtime.configuration.shutdown.grace
-            grace.ends = anyio.current_time() + patience.total_seconds()
-            notifier.stopping(patience)
-        working.cancel_scope.cancel()
-    await _say_what_is_left(runtime)
+            runtime.register_hook_metrics()
+            async with runtime.sending() as grace, anyio.create_task_group() as working:
+                actions = await _start_work(runtime, working)
+                await _observe(runtime, working, notifier)
+                async with (
+                    opened_gate(configuration, hooks, now) as gate,
+                    _serving(runtime, actions, gate) as urls,
+                    runtime.clock.running(),
+                ):
+                    _announce(urls, ready, notifier)
+                    await stop.wait()
+                    patience = configuration.shutdown.grace
+                    grace.ends = anyio.current_time() + patience.total_seconds()
+                    notifier.stopping(patience)
+                working.cancel_scope.cancel()
+            await _log_rest(runtime)
 
 
 @asynccontextmanager
@@ -109,10 +98,66 @@ async def acting(
         AuditordError: as :func:`run`.
     """
     with plain_errors(), own(configuration.state_dir):
-        async with opened(configuration, hooks, now) as runtime, sending(runtime):
-            # Whoever asked for a run hears how it ended; a line in a log that is the same terminal would say it twice.
-            collectors, plugins = [await _watched(runtime, each, lambda _: None) for each in _RUN_SECTIONS]
-            yield runtime.on_demand(collectors, plugins)
+        async with opened_storage(configuration, hooks.kinds, now) as storage:
+            runtime = Runtime(configuration, hooks, storage, now)
+            async with runtime.sending():
+                # The command prints how a run ended; a line in a log that is the same terminal would say it twice.
+                yield runtime.actions(await runtime.listeners(lambda _: None))
+
+
+async def _start_work(runtime: Runtime, working: TaskGroup) -> Actions:
+    """Start every instance; returns what else may be asked of them."""
+    for remark in remarks(runtime.configuration, runtime.hooks.kinds):
+        _log.warning("%s", remark)
+    listeners = await runtime.listeners(log_run)
+    runtime.instances.start(working, runtime.clock, listeners, RANDOM.random)
+    return runtime.actions(listeners)
+
+
+async def _observe(runtime: Runtime, working: TaskGroup, notifier: Notifier) -> None:
+    spool, section = runtime.storage.spool, runtime.configuration.metrics.database
+    kinds = {name: kind.name for name, (kind, _) in runtime.storage.senders.items()}
+    spool_metrics, database_metrics = SpoolMetrics(kinds, runtime.now), record_gauges(section)
+    spool_metrics.update(await spool.statistics())  # so that not even the first scrape shows an empty queue
+    runtime.registry.register(spool_metrics)
+    runtime.registry.register(database_metrics)
+    working.start_soon(look_at_spool, spool, spool_metrics, notifier)
+    working.start_soon(count_records, runtime.storage.store, database_metrics, section.interval)
+    working.start_soon(notifier.feed_watchdog, runtime.health.alive)
+
+
+def _serving(runtime: Runtime, actions: Actions, gate: Gate | None) -> AbstractAsyncContextManager[Sequence[str]]:
+    """Answer requests: on every address of ``api.listen`` if the API is enabled, on the control socket always."""
+    configuration, storage = runtime.configuration, runtime.storage
+    disabled: dict[str, object] = {} if configuration.api.enabled else {"listen": ()}
+    control, not_enabled = configuration.state_dir / CONTROL_FILE, _not_enabled(configuration)
+    return serve(
+        configuration.api.model_copy(update={"max_long_reads": _long_reads(configuration)} | disabled),
+        ingest=runtime.ingest,
+        store=storage.store,
+        spool=storage.spool,
+        destinations=storage.local_senders,
+        registry=runtime.registry,
+        now=runtime.now,
+        grace=configuration.shutdown.grace,
+        inside=Inside(control, runtime.health, storage.spool, actions, not_enabled),
+        gate=gate,
+    )
+
+
+def _long_reads(configuration: Configuration) -> int:
+    """Those of clients; plugins have connections to the store left."""
+    wanted, store = configuration.api.max_long_reads, configuration.store
+    return min(wanted, max(1, store.pool_size - 2)) if is_postgresql(store.url) else wanted
+
+
+def _not_enabled(configuration: Configuration) -> Sequence[TaskHealth]:
+    return [
+        TaskHealth(name, kind_of(config), section)
+        for section in WORKING_SECTIONS
+        for name, config in getattr(configuration, section).items()
+        if not config.enabled
+    ]
 
 
 def _announce(urls: Sequence[str], ready: Callable[[Sequence[str]], None], notifier: Notifier) -> None:
@@ -124,122 +169,7 @@ def _announce(urls: Sequence[str], ready: Callable[[Sequence[str]], None], notif
     ready(urls)
 
 
-def _serving(runtime: Runtime, actions: Actions, gate: Gate | None) -> AbstractAsyncContextManager[Sequence[str]]:
-    """Answer requests: on every address of ``api.listen`` if the API is enabled, on the control socket always."""
-    api = runtime.configuration.api
-    disabled: dict[str, object] = {} if api.enabled else {"listen": ()}
-    return serve(
-        api.model_copy(update={"max_long_reads": _long_reads(runtime.configuration)} | disabled),
-        ingest=runtime.ingest(),
-        store=runtime.store,
-        spool=runtime.spool,
-        destinations=runtime.storing(),
-        registry=runtime.registry,
-        now=runtime.now,
-        grace=runtime.configuration.shutdown.grace,
-        inside=Inside(
-            runtime.configuration.state_dir / CONTROL_FILE,
-            runtime.health,
-            runtime.spool,
-            actions,
-            _not_enabled(runtime),
-        ),
-        gate=gate,
-    )
-
-
-def _long_reads(configuration: Configuration) -> int:
-    """Those of clients; plugins have connections to the store left."""
-    wanted, store = configuration.api.max_long_reads, configuration.store
-    return min(wanted, max(1, store.pool_size - 2)) if is_postgresql(store.url) else wanted
-
-
-def _not_enabled(runtime: Runtime) -> Sequence[TaskHealth]:
-    return [
-        TaskHealth(name, kind_of(config), section)
-        for section in WORKING_SECTIONS
-        for name, config in getattr(runtime.configuration, section).items()
-        if not config.enabled
-    ]
-
-
-# -- instances ----------------------------------------------------------------------------------------------------
-
-
-async def _start_work(runtime: Runtime, working: TaskGroup) -> Actions:
-    """Start every instance; returns what else may be asked of them."""
-    for remark in remarks(runtime.configuration, runtime.hooks.kinds):
-        _log.warning("%s", remark)
-    around = runtime.surroundings()
-    collectors, plugins = [await _watched(runtime, each, log_run) for each in _RUN_SECTIONS]
-    for watch, instances, kinds in (
-        (collectors, runtime.configuration.collectors, runtime.hooks.kinds.collectors),
-        (plugins, runtime.configuration.plugins, runtime.hooks.kinds.plugins),
-    ):
-        for task, config in enabled(instances).items():
-            kind = kinds[kind_of(config)]
-            _start(runtime, working, _runnable(task, kind, config, around), kind, config, listener=watch.listener())
-    return runtime.on_demand(collectors, plugins)
-
-
-async def _watched(runtime: Runtime, section: Section, tell: Callable[[RunReport], None]) -> RunWatch:
-    """Watch a section's instances, from where their last runs left them."""
-    last = await runtime.spool.last_runs()
-    watch = runtime.watch(section, tell)
-    for task, config in enabled(getattr(runtime.configuration, section)).items():
-        watch.expect(task, kind_of(config), next(iter(last.get(task, ())), None))
-    return watch
-
-
-def _runnable(
-    task: str, kind: CollectorKind[Any] | PluginKind[Any], config: InstanceConfig, around: Surroundings
-) -> Runnable:
-    return (
-        collector(task, kind, config, around) if isinstance(kind, CollectorKind) else plugin(task, kind, config, around)
-    )
-
-
-def _start(
-    runtime: Runtime,
-    working: TaskGroup,
-    runnable: Runnable,
-    kind: CollectorKind[Any] | PluginKind[Any],
-    config: InstanceConfig,
-    *,
-    listener: Listener,
-) -> None:
-    if isinstance(kind, CollectorKind) and kind.continuous:
-        working.start_soon(run_continuously, runnable, Backoff(RANDOM.random), listener, runtime.now)
-        return
-    turn, skipped = runtime.turns[runnable.task], runtime.metrics.skipped_ticks.labels(runnable.task, runnable.kind)
-    runtime.clock.add(runnable.task, turn, when(config, kind.interval), jitter(config), skipped.inc)
-    working.start_soon(run_by_the_clock, runnable, turn, listener, runtime.now)
-
-
-async def _say_what_is_left(runtime: Runtime) -> None:
-    for sender, queue in (await runtime.spool.statistics()).queues.items():
+async def _log_rest(runtime: Runtime) -> None:
+    for sender, queue in (await runtime.storage.spool.statistics()).queues.items():
         _log.warning("%d entries for %s stay queued and go out after the next start", queue.entries, sender)
     _log.info("stopped")
-
-
-# -- metrics ------------------------------------------------------------------------------------------------------
-
-
-def _register_hook_metrics(runtime: Runtime) -> None:
-    for module, instrument in runtime.hooks.declarations("auditord_metrics", daemon=runtime.daemon):
-        try:
-            runtime.registry.register(instrument)
-        except ValueError as error:
-            raise HookError(f"{module}: {error}; metrics of two modules must have different names") from error
-
-
-async def _observe(runtime: Runtime, working: TaskGroup, notifier: Notifier) -> None:
-    spool_metrics = SpoolMetrics({name: kind.name for name, (kind, _) in runtime.senders.items()}, runtime.now)
-    spool_metrics.update(await runtime.spool.statistics())  # so that not even the first scrape shows an empty queue
-    runtime.registry.register(spool_metrics)
-    section = runtime.configuration.metrics.database
-    database = DatabaseMetrics(total="RecordCount" in section.metrics, keys=counted_keys(section))
-    runtime.registry.register(database)
-    working.start_soon(look_at_spool, runtime.spool, spool_metrics, notifier)
-    working.start_soon(count_records, runtime.store, database, section.interval)
-    working.start_soon(notifier.feed_watchdog, runtime.health.alive)

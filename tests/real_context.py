@@ -1,40 +1,25 @@
 """A collector's context whose child processes are real, for tests that run programs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from auditord.contexts.command import run_command
-from auditord.contexts.streaming import stream_command
+from auditord.contexts.command import CommandRunner
 from auditord.testing import FakeCollectorContext
 from auditord_hookspecs import CommandResult
+
+_RUNNER = CommandRunner()
 
 
 class RealContext(FakeCollectorContext):
     """Runs child processes as the daemon does; the rest is in memory."""
 
-    async def run_command(
-        self,
-        argv: Sequence[str],
-        *,
-        timeout: timedelta,
-        environment: Mapping[str, str] | None = None,
-        through: Sequence[str] = (),
-        max_output: int = 2**28,
-    ) -> CommandResult:
+    async def run_command(self, argv: Sequence[str], *, timeout: timedelta, **options: Any) -> CommandResult:
         """Run the program."""
-        self.ran.append((*through, *argv))
-        return await run_command(argv, timeout=timeout, environment=environment, through=through, max_output=max_output)
+        self.ran.append((*options.get("through", ()), *argv))
+        return await _RUNNER.run_command(argv, timeout=timeout, **options)
 
-    def stream_command(
-        self,
-        argv: Sequence[str],
-        *,
-        timeout: timedelta,
-        environment: Mapping[str, str] | None = None,
-        through: Sequence[str] = (),
-        max_output: int | None = None,
-    ) -> Any:  # Any: a context manager, as the fake one's is
+    def stream_command(self, argv: Sequence[str], *, timeout: timedelta, **options: Any) -> Any:
         """Run the program."""
-        self.ran.append((*through, *argv))
-        return stream_command(argv, timeout=timeout, environment=environment, through=through, max_output=max_output)
+        self.ran.append((*options.get("through", ()), *argv))
+        return _RUNNER.stream_command(argv, timeout=timeout, **options)

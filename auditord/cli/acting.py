@@ -14,13 +14,13 @@ from auditord.web.control import FILE
 
 
 def log_to_terminal() -> None:
-    """Print warnings on standard error, once: what whoever watches a run hears already is left out."""
+    """Print warnings on standard error, once: what an observer of a run receives is left out."""
     log = logging.getLogger("auditord")
     if not log.handlers:
         handler = logging.StreamHandler()
         handler.setLevel(logging.WARNING)
         handler.setFormatter(MessageFormatter())
-        handler.addFilter(lambda record: not getattr(record, "heard", False))
+        handler.addFilter(lambda record: not getattr(record, "observed", False))
         log.addHandler(handler)
 
 

@@ -89,7 +89,19 @@ async def _collect(request: RunRequest, url: str | None) -> RunReport:
             return await owner.run(request, watcher)
 
 
-class Watcher:
+class Terminal:
+    """Prints the words of a plugin."""
+
+    def said(self, line: str) -> None:
+        """Print a line of its log."""
+        say(line, err=True)
+
+    def printed(self, text: str) -> None:
+        """Print what it shows."""
+        say_lines(text)
+
+
+class Watcher(Terminal):
     """Shows a run: a progress bar on the terminal, and what a dry run found on standard output.
 
     Args:
@@ -105,14 +117,6 @@ class Watcher:
     def progressed(self, fraction: float) -> None:
         """Move the bar."""
         self.bar.update(self._task, completed=fraction)
-
-    def said(self, line: str) -> None:
-        """Print what a plugin says."""
-        say(line, err=True)
-
-    def printed(self, text: str) -> None:
-        """Print what a plugin shows."""
-        say_lines(text)
 
     async def shown(self, batch: Batch) -> None:
         """Print what would have been kept.

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,10 +12,11 @@ import click
 from auditord.cli.acting import log_to_terminal
 from auditord.cli.asynchronous import run_async
 from auditord.cli.clock import utc_now
+from auditord.cli.collect import Terminal
 from auditord.cli.installation import Installation, load_installation
 from auditord.config.model import Configuration, kind_of
-from auditord.contexts.instances import Watching
-from auditord.contexts.plugins import Place, opened_plugin
+from auditord.contexts.instances import InstanceContext, environment_of
+from auditord.contexts.plugins import StateStore, opened_plugin
 from auditord.contexts.sources import remote_source
 from auditord.errors import UnknownInstance
 from auditord.spool import Spool
@@ -23,7 +24,6 @@ from auditord.spool.spool import FILE as SPOOL_FILE
 from auditord.store.opening import open_store_beside, open_store_for_reading
 from auditord.store.reading import StoredRecords
 from auditord_hookspecs import InstanceConfig, PluginContext
-from auditord_hookspecs.terminal import say, say_lines
 
 T = TypeVar("T")
 
@@ -78,10 +78,11 @@ class HostCommandContext:
         config = configuration.plugins.get(name)
         if config is None:
             raise UnknownInstance(f"no plugin '{name}' is configured")
-        watching = Watching(said=lambda line: say(line, err=True), shown=say_lines)
+        instance = InstanceContext(name, kind_of(config), utc_now, environment_of(config))
+        opened = partial(opened_plugin, dry_run=dry_run, observer=Terminal())
         async with (
-            _opened_place(configuration, config, dry_run=dry_run) as place,
-            opened_plugin(name, kind_of(config), config, place, utc_now, dry_run=dry_run, watching=watching) as context,
+            _opened_states(configuration, config, dry_run=dry_run) as (states, local),
+            opened(instance, config, states, local) as context,
         ):
             yield config, context
 
@@ -95,16 +96,16 @@ class HostCommandContext:
 
 
 @asynccontextmanager
-async def _opened_place(
+async def _opened_states(
     configuration: Configuration, config: InstanceConfig, *, dry_run: bool
-) -> AsyncGenerator[Place, None]:
+) -> AsyncGenerator[tuple[StateStore, StoredRecords | None], None]:
     """Only what the plugin needs is opened, and for a dry run nothing that could be written."""
     if remote_source(config) is None:
         opened = open_store_for_reading if dry_run else open_store_beside
         async with opened(configuration.store) as store:
-            yield Place(store, StoredRecords(store))
+            yield store, StoredRecords(store)
         return
     read_only = dry_run and (configuration.state_dir / SPOOL_FILE).exists()
     open_spool = Spool.opened_read_only if read_only else Spool.opened_beside
     async with open_spool(configuration.state_dir, utc_now) as spool:
-        yield Place(spool, None)
+        yield spool, None

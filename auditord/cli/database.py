@@ -22,7 +22,6 @@ from auditord.spool import Spool, own
 from auditord.store.copying import copy_store
 from auditord.store.opening import open_store, section_of
 from auditord.store.postgres.administration import DatabaseStatus, database_status, migrate_database, pending_script
-from auditord.tasks.observing import counted_keys
 from auditord_hookspecs.terminal import say, write
 from auditord_hookspecs.wire import format_time
 
@@ -112,7 +111,7 @@ def adopt_command() -> None:
 
 
 async def _adopt(configuration: Configuration) -> None:
-    keys = sorted({key.key for key in counted_keys(configuration.metrics.database)})
+    keys = configuration.metrics.database.counted_keys
     async with (
         Spool.opened(configuration.state_dir, utc_now) as spool,
         open_store(configuration.store, counted_keys=keys) as store,

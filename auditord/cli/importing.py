@@ -29,7 +29,6 @@ from auditord.importing.writing import Writer
 from auditord.spool.lock import own
 from auditord.store import Provenance, RecordStore
 from auditord.store.opening import open_store, open_store_for_reading
-from auditord.tasks.observing import counted_keys
 
 FOLDER: Final = "imports"
 """In state_dir: how far imports have come."""
@@ -150,7 +149,7 @@ async def _import(wanted: _Wanted, findings: Findings) -> tuple[Compared, int | 
         file = _position_file(configuration, wanted)
         if wanted.restart:
             file.forget()
-        keys = sorted({key.key for key in counted_keys(configuration.metrics.database)})
+        keys = configuration.metrics.database.counted_keys
         async with open_store(configuration.store, counted_keys=keys) as store:
             if not file.read().written:
                 await _write(wanted, store, file)

@@ -4,7 +4,7 @@ Each kind brings the model of its own instances (:mod:`auditord.config.instances
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
@@ -199,6 +199,21 @@ class DatabaseMetricsSection(Section):
         if interval <= timedelta(0):
             raise ValueError("the interval must be longer than 0s")
         return interval
+
+    @property
+    def keys(self) -> Mapping[str, str]:
+        """The meta keys of the gauges by value that there are."""
+        keys = {
+            "RecordCountPerSite": self.site_key,
+            "RecordCountPerGroup": self.group_key,
+            "RecordCountPerUser": self.user_key,
+        }
+        return {metric: key for metric, key in keys.items() if metric in self.metrics}
+
+    @property
+    def counted_keys(self) -> Sequence[str]:
+        """The meta keys whose values the store counts."""
+        return sorted(set(self.keys.values()))
 
 
 class MetricsSection(Section):

@@ -1,1 +1,1 @@
-"""What the host lends to instances: the implementations of the protocols in :mod:`auditord_hookspecs.contexts`."""
+"""The contexts of instances: implementations of the protocols in :mod:`auditord_hookspecs.contexts`."""

@@ -4,11 +4,12 @@ import asyncio
 import os
 import shlex
 import signal
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from subprocess import DEVNULL, PIPE
-from typing import Final
+from sys import maxsize
+from typing import Final, cast
 
 import anyio
 
@@ -23,58 +24,95 @@ INHERITED: Final = (
 """The variables of the daemon that a child sees: they say where things are; secrets live in the rest of them."""
 
 _TERM_GRACE: Final = 2.0
-STDOUT: Final = 1
+_STDOUT: Final = 1
 _STDERR: Final = 2
 _STDERR_TAIL: Final = 4_096
-SILENT_TURNS: Final = 50
-TURN: Final = 0.01
+_SILENT_TURNS: Final = 50
+_TURN: Final = 0.01
 _SHOWN_COMMAND: Final = 200
+_PIECE: Final = 2**20
+"""Bytes that wait to be taken before the child has to wait, give or take what one read brings."""
 
 
-async def run_command(
-    argv: Sequence[str],
-    *,
-    timeout: timedelta,
-    environment: Mapping[str, str] | None = None,
-    through: Sequence[str] = (),
-    max_output: int = 256 * 1024 * 1024,
-) -> CommandResult:
-    """See :meth:`auditord_hookspecs.contexts.Context.run_command`; cancelling the call kills the process group."""
-    child = Child(argv, max_output)
-    transport = await start(child, command_line(argv, environment, through), child_environment(environment, through))
-    try:
-        with anyio.move_on_after(timeout.total_seconds()) as scope:
-            await child.finished()
-        if scope.cancelled_caught:
-            printed = len(child.stdout)
-            raise child.failed(
-                f"was killed after {timeout.total_seconds():g} s, {printed} bytes printed", timed_out=True
-            )
-    finally:
-        await release(child, transport)
-    return child.result(transport.get_returncode())
+class CommandRunner:
+    """Runs child processes: implements both methods of :class:`auditord_hookspecs.contexts.Context`.
+
+    Attributes:
+        environment: variables that its child processes get besides, as configured.
+    """
+
+    environment: Mapping[str, str] = {}
+
+    async def run_command(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout: timedelta,
+        environment: Mapping[str, str] | None = None,
+        through: Sequence[str] = (),
+        max_output: int = 256 * 1024 * 1024,
+    ) -> CommandResult:
+        """Run a child and gather what it prints; cancelling the call kills its process group."""
+        printed, seconds = bytearray(), timeout.total_seconds()
+        async with _started(argv, {**self.environment, **(environment or {})}, through, max_output) as child:
+            with anyio.move_on_after(seconds) as scope:
+                async for piece in child:
+                    printed += piece
+            if scope.cancelled_caught:
+                raise child.failed(f"was killed after {seconds:g} s, {child.printed} bytes printed", timed_out=True)
+        return CommandResult(bytes(printed), child.stderr)
+
+    @asynccontextmanager
+    async def stream_command(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout: timedelta,
+        environment: Mapping[str, str] | None = None,
+        through: Sequence[str] = (),
+        max_output: int | None = None,
+    ) -> AsyncGenerator["Child", None]:
+        """Run a child and read while it prints; leaving the block kills its process group."""
+        limit = maxsize if max_output is None else max_output
+        async with _started(argv, {**self.environment, **(environment or {})}, through, limit) as child:
+            child.patience = timeout
+            yield child
 
 
-def command_line(argv: Sequence[str], environment: Mapping[str, str] | None, through: Sequence[str]) -> list[str]:
+def command_line(argv: Sequence[str], environment: Mapping[str, str], through: Sequence[str]) -> list[str]:
     """The vector to execute; behind ``through`` everything is one argument, quoted for the shell at the other end."""
     if not through:
         return list(argv)
-    assignments = [f"{name}={value}" for name, value in (environment or {}).items()]
-    return [*through, shlex.join(["env", *assignments, *argv])]
+    return [*through, shlex.join(["env", *(f"{name}={value}" for name, value in environment.items()), *argv])]
 
 
-def child_environment(environment: Mapping[str, str] | None, through: Sequence[str]) -> dict[str, str]:
+def child_environment(environment: Mapping[str, str], through: Sequence[str]) -> dict[str, str]:
     """The whole environment of the child; ssh would not forward the additions, so they are in the line instead."""
     inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
-    return inherited if through else {**inherited, **(environment or {})}
+    return inherited if through else {**inherited, **environment}
 
 
-async def start(child: "Child", command: Sequence[str], environment: Mapping[str, str]) -> asyncio.SubprocessTransport:
-    """Start the child; the caller releases it.
+@asynccontextmanager
+async def _started(
+    argv: Sequence[str], environment: Mapping[str, str], through: Sequence[str], max_output: int
+) -> AsyncGenerator["Child", None]:
+    """A running child; on leaving neither process nor pipe is left, an unfinished one is killed with its whole group.
 
     Raises:
         CommandFailed: it cannot be started.
     """
+    child, command = Child(argv, max_output), command_line(argv, environment, through)
+    transport = await _spawn(child, command, child_environment(environment, through))
+    try:
+        yield child
+    finally:
+        with anyio.CancelScope(shield=True):
+            if not child.exited.is_set():
+                await _kill_group(child, transport.get_pid())
+            transport.close()
+
+
+async def _spawn(child: "Child", command: Sequence[str], environment: Mapping[str, str]) -> asyncio.SubprocessTransport:
     # The loop's own call and not a stream API: its transport can close a pipe that a grandchild keeps open.
     loop = asyncio.get_running_loop()
     try:
@@ -91,89 +129,126 @@ async def start(child: "Child", command: Sequence[str], environment: Mapping[str
 
 
 class Child(asyncio.SubprocessProtocol):
-    """What one child has printed so far, and whether it has said all of it."""
+    """A child process and its output; implements :class:`auditord_hookspecs.CommandOutput`.
+
+    Args:
+        argv: for messages.
+        max_output: bytes of standard output after which it is killed.
+    """
 
     def __init__(self, argv: Sequence[str], max_output: int) -> None:
-        self.argv = argv
-        self.max_output = max_output
-        self.stdout = bytearray()
-        self.stderr = bytearray()
-        self.open_pipes = {STDOUT, _STDERR}
+        self.patience: timedelta | None = None
         self.exited = anyio.Event()
-        self.over = anyio.Event()
+        self._argv = argv
+        self._max_output = max_output
+        self._waiting = bytearray()
+        self._taken = 0
+        self._stderr = bytearray()
+        self._open_pipes = {_STDOUT, _STDERR}
+        self._news = anyio.Event()
+        self._transport: asyncio.SubprocessTransport | None = None
 
-    def pipe_data_received(self, fd: int, data: bytes) -> None:
-        """Keep what arrives."""
-        if fd == _STDERR:
-            self.stderr += data
-            del self.stderr[:-_STDERR_TAIL]
-        elif not self.is_too_much():
-            self.stdout += data
-            if self.is_too_much():
-                self.over.set()
+    @property
+    def stderr(self) -> bytes:
+        """The last words on standard error so far."""
+        return bytes(self._stderr)
 
-    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        """Note the end of a pipe."""
-        del exc  # a pipe that broke has ended as well; the exit code tells
-        self.open_pipes.discard(fd)
+    @property
+    def printed(self) -> int:
+        """Bytes of standard output so far."""
+        return self._taken + len(self._waiting)
 
-    def process_exited(self) -> None:
-        """Note that the process is gone; its pipes may still hold something."""
-        self.exited.set()
-        self.over.set()
-
-    def is_too_much(self) -> bool:
-        """True once it has printed more than it may."""
-        return len(self.stdout) > self.max_output
-
-    async def finished(self) -> None:
-        """Return when the child has exited and everything that it printed is here.
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Pieces of standard output.
 
         Raises:
-            CommandFailed: it printed too much.
+            CommandFailed: it was silent for longer than ``patience``, printed too much, or did not end with 0.
         """
-        await self.over.wait()
-        await self._drained()
-        if self.is_too_much():
-            raise self.too_much()
+        while piece := await self._next_in_time():
+            yield piece
+        code = None if self._transport is None else self._transport.get_returncode()
+        if code != 0:
+            raise self.failed(_exit_text(code), exit_code=code)
 
-    async def _drained(self) -> None:
-        """Wait for the end of both pipes, or for silence after the exit.
+    async def _next_in_time(self) -> bytes:
+        if self.patience is None:
+            return await self._next()
+        seconds = self.patience.total_seconds()
+        with anyio.move_on_after(seconds):
+            return await self._next()
+        raise self.failed(f"was killed after {seconds:g} s without output", timed_out=True)
+
+    async def _next(self) -> bytes:
+        """Output since the last time; nothing when the child has exited and all that it printed was taken.
 
         A background child (ssh's ControlPersist) may hold the pipes for hours, so their end is no condition. What the
         child itself printed is in the pipe when it exits; turns of the loop are counted, not time, since after a stall
         the clock has run on while nothing was read.
         """
-        silent, size = 0, -1
-        while self.exited.is_set() and self.open_pipes and silent < SILENT_TURNS:
-            silent = silent + 1 if size == len(self.stdout) else 0
-            size = len(self.stdout)
-            await anyio.sleep(TURN)
+        silent = 0
+        while not self._waiting:
+            if self.exited.is_set() and (not self._open_pipes or silent == _SILENT_TURNS):
+                return b""
+            if self.exited.is_set():
+                silent += 1
+                await anyio.sleep(_TURN)
+            else:
+                self._news = anyio.Event()
+                await self._news.wait()
+        if self.printed > self._max_output:
+            raise self.failed(f"was killed: it printed more than {self._max_output} bytes", printed_too_much=True)
+        return self._take()
 
-    def result(self, returncode: int | None) -> CommandResult:
-        """All that it printed.
+    def _take(self) -> bytes:
+        piece = bytes(self._waiting)
+        self._taken += len(piece)
+        self._waiting.clear()
+        if (pipe := self._pipe()) is not None:
+            pipe.resume_reading()
+        return piece
 
-        Raises:
-            CommandFailed: it did not end with 0.
-        """
-        if returncode != 0:
-            raise self.failed(_exit_text(returncode), exit_code=returncode)
-        return CommandResult(bytes(self.stdout), bytes(self.stderr))
-
-    def too_much(self) -> CommandFailed:
-        """The error of a child that printed more than it may."""
-        what = f"was killed: it printed more than {self.max_output} bytes"
-        return self.failed(what, printed_too_much=True)
+    def _pipe(self) -> asyncio.ReadTransport | None:
+        """The pipe, while it is open; that of uvloop can wait as well, though by its class it is no ReadTransport."""
+        if self._transport is None or _STDOUT not in self._open_pipes:
+            return None
+        return cast("asyncio.ReadTransport | None", self._transport.get_pipe_transport(_STDOUT))
 
     def failed(
         self, what: str, *, exit_code: int | None = None, timed_out: bool = False, printed_too_much: bool = False
     ) -> CommandFailed:
         """An error that names the command and its last words."""
-        command = shlex.join(self.argv)
+        command = shlex.join(self._argv)
         command = command if len(command) <= _SHOWN_COMMAND else f"{command[:_SHOWN_COMMAND]}…"
-        last_words = self.stderr.decode(errors="replace").strip()
+        last_words = self._stderr.decode(errors="replace").strip()
         text = f"`{command}` {what}" + (f": {last_words}" if last_words else "")
         return CommandFailed(text, exit_code=exit_code, timed_out=timed_out, printed_too_much=printed_too_much)
+
+    # -- called by the event loop -------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Remember the transport, to make the child wait."""
+        self._transport = cast("asyncio.SubprocessTransport", transport)
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        """Keep what arrives, and read no more once it is enough."""
+        if fd == _STDERR:
+            self._stderr += data
+            del self._stderr[:-_STDERR_TAIL]
+            return
+        self._waiting += data
+        if len(self._waiting) >= _PIECE and (pipe := self._pipe()) is not None:
+            pipe.pause_reading()
+        self._news.set()
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:  # noqa: ARG002 asyncio's signature
+        """Note the end of a pipe; one that broke has ended as well, the exit code tells."""
+        self._open_pipes.discard(fd)
+        self._news.set()
+
+    def process_exited(self) -> None:
+        """Note that the process is gone; its pipes may still hold something."""
+        self.exited.set()
+        self._news.set()
 
 
 def _exit_text(returncode: int | None) -> str:
@@ -182,15 +257,7 @@ def _exit_text(returncode: int | None) -> str:
     return f"was ended by signal {signal.Signals(-returncode).name}"
 
 
-async def release(child: "Child", transport: asyncio.SubprocessTransport) -> None:
-    """Leave no process and no pipe behind; an unfinished child is killed with its whole group."""
-    with anyio.CancelScope(shield=True):
-        if not child.exited.is_set():
-            await _kill_group(child, transport.get_pid())
-        transport.close()
-
-
-async def _kill_group(child: "Child", pid: int) -> None:
+async def _kill_group(child: Child, pid: int) -> None:
     """TERM, a moment to obey, KILL; the group is the child's own, since it began a session."""
     _signal_group(pid, signal.SIGTERM)
     with anyio.move_on_after(_TERM_GRACE):

@@ -1,4 +1,8 @@
-"""Waiting longer after each failure in a row."""
+"""Growing pauses after failures in a row.
+
+stamina retries one call and sleeps by itself; these pauses never end a loop, can be interrupted (a sender that is to
+drain), and are kept in the queue across restarts (``due_at`` of an entry).
+"""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -9,7 +13,7 @@ LONGEST: Final = timedelta(minutes=1)
 
 
 def wait_after(failures: int, random: Callable[[], float]) -> timedelta:
-    """How long to wait after so many failures in a row.
+    """The pause after so many failures in a row.
 
     Doubles from :data:`FIRST` to :data:`LONGEST`; a random half of it is left out, so that those who failed together
     do not come back together.
@@ -19,21 +23,17 @@ def wait_after(failures: int, random: Callable[[], float]) -> timedelta:
 
 
 class Backoff:
-    """Counts failures in a row.
-
-    Args:
-        random: a number from 0 to 1.
-    """
+    """A count of failures in a row; ``random`` gives a number from 0 to 1."""
 
     def __init__(self, random: Callable[[], float]) -> None:
         self._random = random
         self.failures = 0
 
     def next(self) -> timedelta:
-        """Count a failure; how long to wait now."""
+        """Count a failure, and return the pause after it."""
         self.failures += 1
         return wait_after(self.failures, self._random)
 
     def reset(self) -> None:
-        """Something went well."""
+        """Begin to count anew."""
         self.failures = 0

@@ -1,4 +1,4 @@
-"""The one door to APScheduler, which is nothing but the clock: its jobs ask for runs and do none themselves."""
+"""The clock and the turns of instances. APScheduler, imported here alone, only asks for runs; its jobs do none."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -11,22 +11,56 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.cron import CronTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 
-from auditord.tasks.turn import Turn
-
 _SPANS: Final = tuple(timedelta(days=days) for days in (1 / 24, 1, 8, 32, 367, 8 * 366))
-"""How far is looked back for a tick: first where a frequent one is, at last where any 29 February is."""
+"""Spans to look back for a tick: first where a frequent one is, at last where any 29 February is."""
+
+
+class Turn:
+    """Requests for runs of one instance, in one slot: runs never overlap, and requests never pile up.
+
+    Attributes:
+        running: true during a run.
+    """
+
+    def __init__(self) -> None:
+        self.running = False
+        self._asked = anyio.Event()
+        self._lock = anyio.Lock()
+
+    def tick(self) -> bool:
+        """Ask on behalf of the clock; False if a run is still going, so that this tick is left out."""
+        if not self.running:
+            self._asked.set()
+        return not self.running
+
+    def trigger(self) -> None:
+        """Ask on demand: during a run it waits for its turn, further requests join it."""
+        self._asked.set()
+
+    @asynccontextmanager
+    async def taken(self) -> AsyncGenerator[None, None]:
+        """Wait for a request; the run is what happens inside."""
+        await self._asked.wait()
+        async with self.borrowed():
+            self._asked = anyio.Event()
+            yield
+
+    @asynccontextmanager
+    async def borrowed(self) -> AsyncGenerator[None, None]:
+        """Run on demand, outside the loop: after a run that is going on, and before the next one."""
+        async with self._lock:
+            self.running = True
+            try:
+                yield
+            finally:
+                self.running = False
 
 
 class Clock:
-    """Asks for runs by interval or cron line.
-
-    Args:
-        delay: a random part of the jitter that it gets; spreads the runs of many hosts.
-    """
+    """Ticks by interval or cron line; ``delay`` gives a random part of the jitter that it gets."""
 
     def __init__(self, delay: Callable[[timedelta], timedelta]) -> None:
         self._delay = delay
-        self._turns: dict[str, Turn] = {}
         # A tick that comes late (a host that slept) still counts, once.
         # Any: it ships no types, and nothing of it leaves this module.
         defaults = {"coalesce": True, "misfire_grace_time": None, "max_instances": 1}
@@ -39,7 +73,7 @@ class Clock:
 
         Args:
             task: the instance.
-            turn: whom to ask.
+            turn: gets the requests.
             when: the time between two ticks, or a line from :mod:`auditord_hookspecs.schedule` (which names days, since
                 cron and APScheduler number them differently).
             jitter: each tick comes later by a random part of this.
@@ -51,7 +85,6 @@ class Clock:
             if not turn.tick():
                 on_skipped()
 
-        self._turns[task] = turn
         self._scheduler.add_job(tick, trigger=_trigger(when), id=task)
         self._scheduler.add_job(tick, id=f"{task} at start")  # without a trigger: once, as soon as the clock runs
 
@@ -61,12 +94,6 @@ class Clock:
         # A job has no such attribute before the scheduler has been started.
         moment: datetime | None = getattr(job, "next_run_time", None)
         return moment
-
-    def trigger(self, task: str) -> bool:
-        """Ask for a run now, or after the present one; False for an unknown instance."""
-        if task in self._turns:
-            self._turns[task].trigger()
-        return task in self._turns
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None, None]:

@@ -1,118 +1,208 @@
-"""From sections of the configuration to instances that can run."""
+"""Collectors and plugins of the configuration, ready to run."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
-from auditord.contexts.instances import SpoolCollectorContext, Watching, environment_of
-from auditord.contexts.plugins import Place, opened_plugin
+from anyio.abc import TaskGroup
+
+from auditord.actions import Observer, RunRequest, Section
+from auditord.config.kinds import InstalledKinds
+from auditord.config.model import Configuration, kind_of
+from auditord.contexts.instances import InstanceContext, SpoolCollectorContext, environment_of
+from auditord.contexts.plugins import opened_plugin
 from auditord.contexts.sources import remote_source
 from auditord.database.turns import Occasion
 from auditord.errors import RanElsewhere
 from auditord.metrics import TaskMetrics
-from auditord.spool import Enqueued, Spool
-from auditord.store import RecordStore
+from auditord.spool import Enqueued
+from auditord.storage import Storage
 from auditord.store.reading import StoredRecords
-from auditord.tasks.clock import latest_tick
-from auditord.tasks.collecting import collect
-from auditord.tasks.running import Runnable, Tally
+from auditord.tasks.backoff import Backoff
+from auditord.tasks.clock import Clock, Turn, latest_tick
+from auditord.tasks.runs import Listener, Runnable, Tally, run_by_the_clock, run_continuously
 from auditord_hookspecs import Batch, CollectorKind, InstanceConfig, PluginKind, RunConfig
 
 _TOLERANCE: Final = 0.1
 """By which part of their interval the ticks of daemons may come early: their clocks differ, and runs take time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What every instance works with.
+class Instances:
+    """The collectors and plugins of a configuration.
 
     Args:
-        spool: where batches and states are kept.
-        store: what plugins work on.
-        destinations: the senders that forward what collectors make.
-        metrics: where it is counted.
+        configuration: names them, and says how they work.
+        kinds: those that are installed.
+        storage: keeps what they make and know.
+        metrics: count them.
         now: the present instant.
+
+    Attributes:
+        collectors: kind and section of each by name, enabled or not.
+        plugins: the same.
+        turns: of the enabled ones, by name.
     """
 
-    spool: Spool
-    store: RecordStore
-    destinations: Sequence[str]
-    metrics: TaskMetrics
-    now: Callable[[], datetime]
+    def __init__(
+        self,
+        configuration: Configuration,
+        kinds: InstalledKinds,
+        storage: Storage,
+        metrics: TaskMetrics,
+        now: Callable[[], datetime],
+    ) -> None:
+        # Any: each kind has its own configuration model
+        self.collectors: Final[Mapping[str, tuple[CollectorKind[Any], InstanceConfig]]] = {
+            name: (kinds.collectors[kind_of(config)], config) for name, config in configuration.collectors.items()
+        }
+        self.plugins: Final[Mapping[str, tuple[PluginKind[Any], InstanceConfig]]] = {
+            name: (kinds.plugins[kind_of(config)], config) for name, config in configuration.plugins.items()
+        }
+        sections = (self.collectors, self.plugins)
+        self.turns: Final = {name: Turn() for each in sections for name, (_, config) in each.items() if config.enabled}
+        self.now: Final = now
+        self._storage = storage
+        self._destinations = storage.destinations("collectors")
+        self._metrics = metrics
 
+    def enabled(self, section: Section) -> Mapping[str, tuple[CollectorKind[Any] | PluginKind[Any], InstanceConfig]]:
+        """Kind and configuration of the instances of a section that take part."""
+        instances = self.collectors if section == "collectors" else self.plugins
+        return {name: (kind, config) for name, (kind, config) in instances.items() if config.enabled}
 
-def collector(task: str, kind: CollectorKind[Any], config: InstanceConfig, around: Surroundings) -> Runnable:
-    """A collector whose batches go to the spool."""
+    def start(
+        self, group: TaskGroup, clock: Clock, listeners: Mapping[Section, Listener], random: Callable[[], float]
+    ) -> None:
+        """Run all enabled instances in the group, by the clock or, where the kind says so, continuously."""
+        for section, listener in listeners.items():
+            for name, (kind, config) in self.enabled(section).items():
+                runnable = self.collector(name) if isinstance(kind, CollectorKind) else self.plugin(name, by_clock=True)
+                if isinstance(kind, CollectorKind) and kind.continuous:
+                    group.start_soon(run_continuously, runnable, Backoff(random), listener, self.now)
+                    continue
+                turn, skipped = self.turns[name], self._metrics.skipped_ticks.labels(name, kind.name)
+                clock.add(name, turn, when(config, kind.interval), jitter(config), skipped.inc)
+                group.start_soon(run_by_the_clock, runnable, turn, listener, self.now)
 
-    async def keep(batch: Batch) -> Enqueued:
-        kept = await around.spool.enqueue(task, batch, around.destinations)
-        around.metrics.oversized_records.labels(task, kind.name).inc(kept.oversized)
+    def collector(
+        self,
+        name: str,
+        request: RunRequest | None = None,
+        observer: Observer | None = None,
+        timeout: timedelta | None = None,
+    ) -> Runnable:
+        """A collector whose batches go to the spool.
+
+        Args:
+            name: of the instance.
+            request: a run on demand; None: a run of the clock.
+            observer: watches it; a dry run is shown to it alone.
+            timeout: of a run on demand, instead of the configured one.
+        """
+        (kind, config), asked = self.collectors[name], request or RunRequest(name)
+
+        async def execute(tally: Tally) -> None:
+            context = SpoolCollectorContext(
+                name,
+                kind.name,
+                self.now,
+                environment_of(config),
+                spool=self._storage.spool,
+                checkpoint=await self._storage.spool.checkpoint(name),
+                window=asked.window,
+                job=asked.job,
+                dry_run=asked.dry_run,
+                report_progress=_ignored if observer is None else observer.progressed,
+            )
+            keep = partial(_show, observer) if asked.dry_run else partial(self._keep, asked, kind.name)
+            await collect(kind.collect(config, context), keep, tally)
+
+        limit = timeout or (None if kind.continuous else _timeout(config, kind.timeout))
+        return Runnable(name, kind.name, execute, limit)
+
+    async def _keep(self, request: RunRequest, kind: str, batch: Batch) -> Enqueued:
+        kept = await self._storage.spool.enqueue(
+            request.instance,
+            replace(batch, checkpoint=None) if request.again else batch,
+            self._destinations,
+            "replace" if request.replace else "insert",
+        )
+        self._metrics.oversized_records.labels(request.instance, kind).inc(kept.oversized)
         return kept
 
-    async def execute(tally: Tally) -> None:
-        checkpoint = await around.spool.checkpoint(task)
-        context = SpoolCollectorContext(
-            task,
-            kind.name,
-            around.now,
-            spool=around.spool,
-            checkpoint=checkpoint,
-            environment=environment_of(config),
-        )
-        await collect(kind, config, context, keep, tally)
+    def plugin(
+        self, name: str, observer: Observer | None = None, *, by_clock: bool = False, dry_run: bool = False
+    ) -> Runnable:
+        """A plugin that acts in earnest or, in a dry run, only shows what it would do.
 
-    return Runnable(task, kind.name, execute, None if kind.continuous else _timeout(config, kind.timeout))
+        A run by the clock is left out, and counted as skipped, if another daemon has run the plugin for the same tick.
+        """
+        (kind, config), store = self.plugins[name], self._storage.store
+
+        async def execute(tally: Tally) -> None:
+            states = store if remote_source(config) is None else self._storage.spool
+            occasion = await self._occasion(config, kind.interval, by_clock=by_clock)
+            instance = InstanceContext(name, kind.name, self.now, environment_of(config))
+            opened = partial(opened_plugin, occasion=occasion, dry_run=dry_run, observer=observer)
+            try:
+                async with opened(instance, config, states, StoredRecords(store)) as context:
+                    await kind.run(config, context)
+            except RanElsewhere:
+                self._metrics.skipped_ticks.labels(name, kind.name).inc()
+                tally.skipped["another daemon has run it"] += 1
+
+        return Runnable(name, kind.name, execute, _timeout(config, kind.timeout))
+
+    async def _occasion(self, config: InstanceConfig, interval: timedelta, *, by_clock: bool) -> Occasion:
+        daemon, times = (await self._storage.spool.generation()).spool_id, when(config, interval)
+        if not by_clock:
+            return Occasion(daemon)
+        if isinstance(times, str):
+            return Occasion(daemon, tick=latest_tick(times, self.now()))
+        return Occasion(daemon, within=max(times * (1 - _TOLERANCE) - jitter(config), timedelta(0)))
 
 
-def plugin(
-    task: str,
-    kind: PluginKind[Any],
-    config: InstanceConfig,
-    around: Surroundings,
-    *,
-    by_clock: bool = True,
-    dry_run: bool = False,
-    watching: Watching | None = None,
-) -> Runnable:
-    """A plugin that acts in earnest or, in a dry run, only says what it would do.
+async def collect(batches: AsyncIterator[Batch], keep: Callable[[Batch], Awaitable[Enqueued]], tally: Tally) -> None:
+    """Take a collector's batches; the next one is asked for only after the last one has been kept.
 
-    A run by the clock is left out, and counted as skipped, if another daemon has run the plugin for the same tick.
+    Args:
+        batches: what the collector makes.
+        keep: makes a batch durable (or shows it); what it raises ends the run.
+        tally: counts the run.
     """
-
-    async def execute(tally: Tally) -> None:
-        place = Place(around.store if remote_source(config) is None else around.spool, StoredRecords(around.store))
-        occasion = await _occasion(config, kind.interval, around, by_clock=by_clock)
-        try:
-            async with opened_plugin(
-                task, kind.name, config, place, around.now, occasion=occasion, dry_run=dry_run, watching=watching
-            ) as context:
-                await kind.run(config, context)
-        except RanElsewhere:
-            around.metrics.skipped_ticks.labels(task, kind.name).inc()
-            tally.skipped["another daemon has run it"] += 1
-
-    return Runnable(task, kind.name, execute, _timeout(config, kind.timeout))
+    try:
+        async for batch in batches:
+            kept = await keep(batch)
+            tally.records += kept.records
+            tally.quarantined += kept.quarantined
+            tally.skipped.update(batch.skipped)
+    finally:  # cancelled or failed, the collector's own clean-up comes before the report
+        aclose: Callable[[], Awaitable[None]] | None = getattr(batches, "aclose", None)
+        if aclose is not None:  # an async generator; any other iterator has nothing to close
+            await aclose()
 
 
-async def _occasion(config: InstanceConfig, interval: timedelta, around: Surroundings, *, by_clock: bool) -> Occasion:
-    daemon, times = (await around.spool.generation()).spool_id, when(config, interval)
-    if not by_clock:
-        return Occasion(daemon)
-    if isinstance(times, str):
-        return Occasion(daemon, tick=latest_tick(times, around.now()))
-    return Occasion(daemon, within=max(times * (1 - _TOLERANCE) - jitter(config), timedelta(0)))
+async def _show(observer: Observer | None, batch: Batch) -> Enqueued:
+    if observer is not None:
+        await observer.shown(batch)
+    return Enqueued(len(batch.records), len(batch.quarantined))
+
+
+def _ignored(_fraction: float) -> None:
+    return None
 
 
 def when(config: InstanceConfig, interval: timedelta) -> timedelta | str:
-    """When an instance runs: its cron line, its interval, or the kind's interval."""
+    """The times at which an instance runs: its cron line, its interval, or the kind's interval."""
     if not isinstance(config, RunConfig):
         return interval
     return config.schedule or config.interval or interval
 
 
 def jitter(config: InstanceConfig) -> timedelta:
-    """By how much its starts are spread."""
+    """The span over which its starts are spread."""
     return config.jitter if isinstance(config, RunConfig) else timedelta(0)
 
 

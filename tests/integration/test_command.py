@@ -12,11 +12,12 @@ import anyio
 import pytest
 import uvloop
 
-from auditord.contexts.command import INHERITED, child_environment, command_line, run_command
+from auditord.contexts.command import INHERITED, CommandRunner, child_environment, command_line
 from auditord.contexts.instances import InstanceContext
 from auditord_hookspecs import CommandFailed
 
 MINUTE = timedelta(minutes=1)
+run_command = CommandRunner().run_command
 
 
 @pytest.fixture(

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from auditord.client import AsyncClient
 from auditord.spool import Spool
-from auditord.tasks.sending import SendLoop
+from auditord.tasks.senders import SendLoop
 from auditord.testing import FakeSenderContext, make_record
 from auditord.testing.records import EPOCH
 from auditord_builtin.remote import auditord_senders

@@ -13,8 +13,8 @@ from auditord.errors import StoreUnavailable
 from auditord.spool import Spool
 from auditord.store import Duplicates, Provenance, RecordStore
 from auditord.store.opening import open_store
-from auditord.tasks import forwarding
-from auditord.tasks.forwarding import forward_all
+from auditord.tasks import senders
+from auditord.tasks.senders import forward_all
 from auditord.testing import make_record
 from auditord.testing.records import EPOCH
 from auditord_hookspecs import Close, Entry, Insert, RecordUpdate
@@ -66,7 +66,7 @@ async def test_changes_reach_every_sender_in_order_with_their_provenance(spool: 
 
 
 async def test_more_than_one_handful(spool: Spool, store: RecordStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forwarding, "AT_ONCE", 7)
+    monkeypatch.setattr(senders, "AT_ONCE", 7)
     records = [make_record(f"r{number}") for number in range(40)]
     await store.add_all(records, CLIENT, Duplicates.SAME_RUN, atomic=True)
     await forward_all(store, spool, ["far"])

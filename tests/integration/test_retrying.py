@@ -3,7 +3,7 @@
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -89,11 +89,11 @@ class Source:
 
 
 @asynccontextmanager
-async def owned(source: Source, folder: Path) -> AsyncGenerator[Actions, None]:
+async def owned(source: Source, folder: Path, **options: Any) -> AsyncGenerator[Actions, None]:
     modules = [local, source.module()]
     hooks = load_hooks([], [_entry(module) for module in modules])
     file = folder / "auditord.yml"
-    document = {"state_dir": str(folder / "state"), "collectors": {"slurm": {"kind": "jobs"}}}
+    document = {"state_dir": str(folder / "state"), "collectors": {"slurm": {"kind": "jobs", **options}}}
     file.write_text(json.dumps(document))  # JSON is YAML
     configuration = load([file], hooks.kinds, {}, hooks.resolve_secret)
     async with acting(configuration, hooks, now) as owner:
@@ -132,6 +132,23 @@ async def test_jobs_are_asked_of_their_source_again_some_at_a_time(tmp_path: Pat
     assert (retried.queued, retried.settled, retried.failed) == (4, 4, {})
     assert source.asked == ["1,2,3", "4"]
     assert await left(tmp_path) == []
+
+
+class Abroad(Source):
+    """A source that a variable of the instance's section names."""
+
+    async def collect(self, _config: RunConfig, context: CollectorContext) -> AsyncIterator[Batch]:
+        place = await context.run_command(["printenv", "PLACE"], timeout=timedelta(minutes=1))
+        self.jobs = {name.decode(): {"memory": 1} for name in place.stdout.split()}
+        async for batch in super().collect(_config, context):
+            yield batch
+
+
+async def test_their_source_is_asked_in_the_instances_environment(tmp_path: Path) -> None:
+    (number,) = await quarantine(tmp_path, ["1"])
+    async with owned(Abroad(), tmp_path, environment={"PLACE": "1"}) as owner:
+        retried = await owner.retry([number])
+    assert (retried.queued, retried.failed) == (1, {})
 
 
 async def test_what_is_still_wrong_stays_with_todays_reason(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ import anyio
 import pytest
 
 from auditord.spool import Spool, Stage
-from auditord.tasks import sending
-from auditord.tasks.sending import SendLoop
+from auditord.tasks import senders
+from auditord.tasks.senders import SendLoop
 from auditord.testing import FakeSenderContext, make_record
 from auditord_hookspecs import (
     Batch,
@@ -200,7 +200,7 @@ async def test_one_entry_that_breaks_every_batch_blocks_nobody(spool: Spool) -> 
 
 
 async def test_a_send_that_hangs_is_a_fault(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sending, "SEND_TIMEOUT", 0.02)
+    monkeypatch.setattr(senders, "SEND_TIMEOUT", 0.02)
     heard = Heard()
 
     class Hanging(Destination):

@@ -10,13 +10,14 @@ import anyio
 import pytest
 import uvloop
 
-from auditord.contexts.streaming import stream_command
+from auditord.contexts.command import CommandRunner
 from auditord_hookspecs import CommandFailed
 from tests.integration.test_command import alive, pid_in, wait_until
 
 pytestmark = pytest.mark.anyio
 
 MINUTE = timedelta(minutes=1)
+stream_command = CommandRunner().stream_command
 MEBIBYTE = 2**20
 
 

@@ -6,8 +6,7 @@ from datetime import UTC, datetime, timedelta
 import anyio
 import pytest
 
-from auditord.tasks.clock import Clock, latest_tick
-from auditord.tasks.turn import Turn
+from auditord.tasks.clock import Clock, Turn, latest_tick
 
 HOUR = timedelta(hours=1)
 NONE = timedelta(0)
@@ -82,13 +81,8 @@ async def test_jitter_delays_the_first_run_too() -> None:
     assert asked == [timedelta(minutes=3)]
 
 
-async def test_somebody_may_ask_by_name() -> None:
-    clock, turn = Clock(lambda _: HOUR), Turn()
-    clock.add("slurm", turn, HOUR, HOUR, nothing)
-    assert clock.trigger("slurm")
-    await within_seconds(lambda: take(turn))
-    assert not clock.trigger("other")
-    assert clock.next_run("other") is None
+async def test_an_instance_without_ticks_has_no_next_run() -> None:
+    assert Clock(no_delay).next_run("other") is None
 
 
 async def test_a_stopped_clock_asks_no_more() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from auditord.contexts.folders import own_folder
+from auditord.contexts.instances import own_folder
 from auditord_hookspecs import AuditordError
 
 

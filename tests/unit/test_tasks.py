@@ -1,6 +1,6 @@
 """Turns, runs and their error boundary, and the wait after failures."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,11 +10,11 @@ import pytest
 
 from auditord.spool import Enqueued
 from auditord.tasks.backoff import Backoff
-from auditord.tasks.collecting import collect
-from auditord.tasks.running import Listener, Runnable, Tally, run_by_the_clock, run_continuously, run_once
-from auditord.tasks.turn import Turn
+from auditord.tasks.clock import Turn
+from auditord.tasks.instances import collect
+from auditord.tasks.runs import Listener, Runnable, Tally, run_by_the_clock, run_continuously, run_once
 from auditord.testing import FakeCollectorContext, make_record
-from auditord_hookspecs import AuditordError, Batch, CollectorContext, CollectorKind, RunConfig, RunReport
+from auditord_hookspecs import AuditordError, Batch, CollectorContext, RunConfig, RunReport
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -98,7 +98,7 @@ class Runs:
     def listener(self) -> Listener:
         return Listener(started=self.begin, finished=self.finish)
 
-    def begin(self, _: Runnable) -> None:
+    def begin(self, _: str) -> None:
         self.started += 1
         self.let_end = anyio.Event()
 
@@ -175,10 +175,6 @@ def test_chance_takes_away_up_to_half() -> None:
     assert Backoff(lambda: 1.0).next() == timedelta(seconds=0.5)
 
 
-def collector(collect_: Callable[[Any, CollectorContext], AsyncIterator[Batch]]) -> CollectorKind[RunConfig]:
-    return CollectorKind(name="test", config=RunConfig, collect=collect_)
-
-
 @pytest.mark.anyio
 async def test_the_next_batch_is_asked_for_only_when_the_last_is_kept() -> None:
     steps = list[str]()
@@ -194,7 +190,7 @@ async def test_the_next_batch_is_asked_for_only_when_the_last_is_kept() -> None:
         return Enqueued(len(batch.records), 1)
 
     tally = Tally()
-    await collect(collector(produce), RunConfig(), FakeCollectorContext(checkpoint=5), keep, tally)
+    await collect(produce(RunConfig(), FakeCollectorContext(checkpoint=5)), keep, tally)
     assert steps == ["made a after 5", "kept", "made b after 5", "kept"]
     assert (tally.records, tally.quarantined, tally.skipped) == (2, 2, {"never started": 4})
 
@@ -214,5 +210,5 @@ async def test_a_collector_cleans_up_when_its_batch_cannot_be_kept() -> None:
         raise AuditordError("disk full")
 
     with pytest.raises(AuditordError, match="disk full"):
-        await collect(collector(produce), RunConfig(), FakeCollectorContext(), keep, Tally())
+        await collect(produce(), keep, Tally())
     assert closed == [True]

@@ -1,10 +1,11 @@
 """A context whose child processes are real."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 
-from auditord.contexts.command import run_command
+from auditord.contexts.command import CommandRunner
 from auditord.testing import FakePluginContext
 from auditord_hookspecs import CommandResult
 
@@ -15,14 +16,6 @@ class RealCommands(FakePluginContext):
 
     timeouts: list[timedelta] = field(default_factory=list[timedelta])
 
-    async def run_command(
-        self,
-        argv: Sequence[str],
-        *,
-        timeout: timedelta,
-        environment: Mapping[str, str] | None = None,
-        through: Sequence[str] = (),
-        max_output: int = 2**28,
-    ) -> CommandResult:
+    async def run_command(self, argv: Sequence[str], *, timeout: timedelta, **options: Any) -> CommandResult:
         self.timeouts.append(timeout)
-        return await run_command(argv, timeout=timeout, environment=environment, through=through, max_output=max_output)
+        return await CommandRunner().run_command(argv, timeout=timeout, **options)

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
@@ -110,15 +111,25 @@ class Forgetful:
         raise AssertionError((state, moment))
 
 
-def context(store: RecordStore, shown: list[str] | None = None) -> StorePluginContext:
-    from auditord.contexts.instances import Watching  # noqa: PLC0415 beside its only use
+@dataclass
+class Shown:
+    """Receives what a plugin shows."""
 
+    texts: list[str]
+
+    def said(self, line: str) -> None:
+        """Leave the log out."""
+
+    def printed(self, text: str) -> None:
+        self.texts.append(text)
+
+
+def context(store: RecordStore, shown: list[str] | None = None) -> StorePluginContext:
     records, memory = StoredRecords(store), Forgetful()
-    watching = None if shown is None else Watching(said=lambda _: None, shown=shown.append)
     unused: PluginMemory = memory  # type: ignore[assignment] # retention keeps no state
     return StorePluginContext(
-        "privacy", "retention", lambda: NOW, memory=unused, records=records, state=None, redactor=records,
-        dry_run=shown is not None, watching=watching,
+        "privacy", "retention", lambda: NOW, memory=unused, records=records, state=None, own_records=records,
+        dry_run=shown is not None, observer=None if shown is None else Shown(shown),
     )  # fmt: skip
 
 

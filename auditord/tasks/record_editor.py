@@ -1,9 +1,9 @@
-"""Correcting, closing and deleting single records when an operator asks for it."""
+"""Corrections, closings and deletions of single records by operators."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -25,25 +25,25 @@ Waiting: TypeAlias = Callable[[Collection[str]], Awaitable[Collection[str]]]
 
 
 class Objection(Exception):
-    """Why a record is left as it is."""
+    """The reason for which a record is left as it is."""
 
 
 class Overtaken(Exception):
-    """The record is not as it was when somebody looked at it."""
+    """The record is not as it was when the operator looked at it."""
 
 
 Change: TypeAlias = Callable[[Record], Record | None]
-"""What is to be there instead of a record, None for nothing; may raise :class:`Objection` or :class:`Overtaken`."""
+"""Gives the replacement of a record, None for nothing; may raise :class:`Objection` or :class:`Overtaken`."""
 
 
 class RecordEditor:
     """Implements :class:`auditord.actions.RecordActions` on a record store.
 
     Args:
-        store: where records are.
+        store: has the records.
         now: the present instant.
-        transform: what every record meets before it is kept.
-        waiting: tells which of some ids have changes that are still on their way into the store.
+        transform: the change that every record meets before it is kept.
+        waiting: gives those of some ids that have changes which are still on their way into the store.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class RecordEditor:
 
     async def delete(self, ids: Sequence[str], note: Note) -> Sequence[Outcome]:
         """Delete records."""
-        return await self._change(Action.DELETE, dict.fromkeys(ids, _deleted), note)
+        return await self._change(Action.DELETE, dict.fromkeys(ids, lambda _: None), note)
 
     def _corrected(self, record: Record, seen: Record | None, stored: Record) -> Record:
         if seen is not None and seen != stored:
@@ -94,19 +94,19 @@ class RecordEditor:
         found = {
             record_id: Outcome(record_id, "refused", _WAITS)
             if record_id in waiting
-            else await self._wish(action, record_id, change, note)
+            else await self._planned(action, record_id, change, note)
             for record_id, change in wanted.items()
         }
-        amendments = {record_id: wish for record_id, wish in found.items() if isinstance(wish, Amendment)}
+        amendments = {record_id: each for record_id, each in found.items() if isinstance(each, Amendment)}
         provenance = Provenance(self._now(), f"user:{note.by}")
         amended = await self._store.amend(list(amendments.values()), provenance)
         done = dict(zip(amendments, amended, strict=True))
         return [
-            wish if isinstance(wish, Outcome) else _outcome(record_id, done[record_id])
-            for record_id, wish in found.items()
+            each if isinstance(each, Outcome) else Outcome(record_id, _OUTCOMES[done[record_id]])
+            for record_id, each in found.items()
         ]
 
-    async def _wish(self, action: Action, record_id: str, change: Change, note: Note) -> Amendment | Outcome:
+    async def _planned(self, action: Action, record_id: str, change: Change, note: Note) -> Amendment | Outcome:
         stored = await self._store.get(record_id)
         if stored is None:
             return Outcome(record_id, "missing")
@@ -118,16 +118,12 @@ class RecordEditor:
             return Outcome(record_id, "changed")
 
 
-def _outcome(record_id: str, amended: Amended) -> Outcome:
-    match amended:
-        case Amended.DONE:
-            return Outcome(record_id, "done")
-        case Amended.SAME:
-            return Outcome(record_id, "same")
-        case Amended.CHANGED:
-            return Outcome(record_id, "changed")
-        case Amended.MISSING:
-            return Outcome(record_id, "missing")
+_OUTCOMES: Final[Mapping[Amended, Literal["done", "same", "changed", "missing"]]] = {
+    Amended.DONE: "done",
+    Amended.SAME: "same",
+    Amended.CHANGED: "changed",
+    Amended.MISSING: "missing",
+}
 
 
 def _closed(stop: datetime | timedelta, now: datetime, stored: Record) -> Record:
@@ -142,7 +138,3 @@ def _closed(stop: datetime | timedelta, now: datetime, stored: Record) -> Record
     if stop_time > now:
         raise Objection(f"it would stop in the future, at {format_time(stop_time)}")
     return msgspec.structs.replace(stored, stop_time=stop_time)
-
-
-def _deleted(_stored: Record) -> None:
-    return None

@@ -1,4 +1,4 @@
-"""Looking at the spool and the record store now and then, so that ``/metrics`` asks no database."""
+"""Regular looks at the spool and the record store, so that ``/metrics`` asks no database."""
 
 import logging
 from datetime import timedelta
@@ -25,14 +25,10 @@ _COUNTED: Final = {
 _log: Final = logging.getLogger(__name__)
 
 
-def counted_keys(section: DatabaseMetricsSection) -> tuple[CountedKey, ...]:
-    """The gauges by meta key that the configuration asks for."""
-    keys = {
-        "RecordCountPerSite": section.site_key,
-        "RecordCountPerGroup": section.group_key,
-        "RecordCountPerUser": section.user_key,
-    }
-    return tuple(CountedKey(*_COUNTED[metric], keys[metric]) for metric in section.metrics if metric in keys)
+def record_gauges(section: DatabaseMetricsSection) -> DatabaseMetrics:
+    """The gauges about the records that the configuration asks for."""
+    keys = tuple(CountedKey(*_COUNTED[metric], key) for metric, key in section.keys.items())
+    return DatabaseMetrics(total="RecordCount" in section.metrics, keys=keys)
 
 
 async def look_at_spool(spool: Spool, metrics: SpoolMetrics, notifier: Notifier) -> NoReturn:

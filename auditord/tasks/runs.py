@@ -1,8 +1,8 @@
-"""One run of an instance, inside its error boundary: whatever goes wrong is a report and touches nobody else."""
+"""Runs of instances, each inside its error boundary: whatever goes wrong is a report and touches no other instance."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final, NoReturn
 
@@ -10,7 +10,7 @@ import anyio
 
 from auditord.contexts.instances import task_log
 from auditord.tasks.backoff import Backoff
-from auditord.tasks.turn import Turn
+from auditord.tasks.clock import Turn
 from auditord_hookspecs import AuditordError, RunReport
 
 _LONG_ENOUGH: Final = timedelta(minutes=5)
@@ -18,7 +18,7 @@ _LONG_ENOUGH: Final = timedelta(minutes=5)
 
 @dataclass
 class Tally:
-    """What a run has made so far."""
+    """The results of a run so far."""
 
     records: int = 0
     quarantined: int = 0
@@ -44,9 +44,9 @@ class Runnable:
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Who hears of runs."""
+    """The receiver of the starts of runs, by the instance's name, and of their reports."""
 
-    started: Callable[[Runnable], None]
+    started: Callable[[str], None]
     finished: Callable[[RunReport], Awaitable[None]]
 
 
@@ -79,7 +79,7 @@ async def _guarded(runnable: Runnable, tally: Tally) -> str | None:
 
 
 def describe(task: str, kind: str, error: Exception | SystemExit) -> str:
-    """One line for the operator; an error that nobody foresaw is logged with its traceback."""
+    """One line for the operator; an unforeseen error is logged with its traceback."""
     causes: tuple[Exception, ...] = getattr(error, "exceptions", ())
     if len(causes) == 1:  # a task group wraps whatever its one task raised
         return describe(task, kind, causes[0])
@@ -89,12 +89,19 @@ def describe(task: str, kind: str, error: Exception | SystemExit) -> str:
     return f"{type(error).__name__}: {error}"
 
 
+async def run_reported(runnable: Runnable, listener: Listener, now: Callable[[], datetime]) -> RunReport:
+    """Run an instance once, with its start and end reported."""
+    listener.started(runnable.task)
+    report = await run_once(runnable, now)
+    await listener.finished(report)
+    return report
+
+
 async def run_by_the_clock(runnable: Runnable, turn: Turn, listener: Listener, now: Callable[[], datetime]) -> NoReturn:
     """Run an instance whenever its turn comes; the clock's interval stays, however often it fails."""
     while True:
         async with turn.taken():
-            listener.started(runnable)
-            await listener.finished(await run_once(runnable, now))
+            await run_reported(runnable, listener, now)
 
 
 async def run_continuously(
@@ -102,24 +109,11 @@ async def run_continuously(
 ) -> NoReturn:
     """Run an instance that never ends by itself; if it does, that is a failure, and it is started again."""
     while True:
-        listener.started(runnable)
+        listener.started(runnable.task)
         report = await run_once(runnable, now)
         if report.error is None:
-            report = _failed(report, "ended by itself, which a continuous collector never should")
+            report = replace(report, error="ended by itself, which a continuous collector never should")
         await listener.finished(report)
         if report.duration > _LONG_ENOUGH:
             backoff.reset()
         await anyio.sleep(backoff.next().total_seconds())
-
-
-def _failed(report: RunReport, error: str) -> RunReport:
-    return RunReport(
-        report.task,
-        report.kind,
-        report.started,
-        report.duration,
-        error,
-        report.records,
-        report.quarantined,
-        report.skipped,
-    )

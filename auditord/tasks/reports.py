@@ -1,85 +1,74 @@
-"""Passing on how runs and sends went: to health, metrics, the log, the spool and the hooks."""
+"""Reports of runs and sends, passed on to health, metrics, the log, the spool and the hooks."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
+from functools import partial
+from typing import Any
 
-from auditord.contexts.instances import HostDaemon, task_log
+from auditord.contexts.instances import task_log
 from auditord.errors import StoreUnavailable
 from auditord.health import Health, TaskHealth
-from auditord.hooks import Hooks
 from auditord.metrics import TaskMetrics
 from auditord.spool import LastRun, Spool
-from auditord.tasks.running import Listener, Runnable
-from auditord_hookspecs import RunReport
+from auditord.tasks.runs import Listener
+from auditord_hookspecs import CollectorKind, InstanceConfig, PluginKind, RunReport
 
 
-class RunWatch:
-    """Hears of the runs of one section's instances.
+class RunReporter:
+    """Passes on the starts and ends of runs.
 
     Args:
-        section: ``collectors`` or ``plugins``.
-        health: told first.
-        spool: keeps the last run for commands.
-        hooks: hear the event.
-        daemon: what hooks are given.
+        health: gets them first.
+        spool: keeps the last runs for commands.
+        announce: the event of the hooks.
         now: the present instant.
-        tell: says how a run ended where nobody else does, :func:`log_run` for instance.
+        write: says how a run ended where nothing else does, :func:`log_run` for instance.
     """
 
     def __init__(
         self,
-        section: str,
-        *,
         health: Health,
         spool: Spool,
-        hooks: Hooks,
-        daemon: HostDaemon,
+        announce: Callable[[RunReport], Awaitable[None]],
         now: Callable[[], datetime],
-        tell: Callable[[RunReport], None],
+        write: Callable[[RunReport], None],
     ) -> None:
-        self._section = section
         self._health = health
         self._spool = spool
-        self._hooks = hooks
-        self._daemon = daemon
+        self._announce = announce
         self._now = now
-        self._tell = tell
+        self._write = write
 
-    def expect(self, task: str, kind: str, last: LastRun | None) -> None:
-        """Begin to watch an instance, from where its last run before the restart left it."""
-        fresh = TaskHealth(task, kind, self._section)
-        known = fresh if last is None else _restored(fresh, last)
-        self._health.expect(known)
+    async def watch(
+        self, section: str, instances: Mapping[str, tuple[CollectorKind[Any] | PluginKind[Any], InstanceConfig]]
+    ) -> Listener:
+        """Begin to watch the instances of a section, from where their last runs before the restart left them."""
+        last = await self._spool.last_runs()
+        for name, (kind, _) in instances.items():
+            fresh = TaskHealth(name, kind.name, section)
+            self._health.expect(_restored(fresh, last[name][0]) if last.get(name) else fresh)
+        return Listener(partial(self._started, section), partial(self._finished, section))
 
-    def listener(self) -> Listener:
-        """For the loops that run instances."""
-        return Listener(self._started, self._finished)
+    def _started(self, section: str, task: str) -> None:
+        self._health.started(section, task, self._now())
 
-    def _started(self, runnable: Runnable) -> None:
-        self._health.started(self._section, runnable.task, self._now())
-
-    async def _finished(self, report: RunReport) -> None:
+    async def _finished(self, section: str, report: RunReport) -> None:
         if report.error is None:
-            ended = report.started + report.duration
-            self._health.succeeded(self._section, report.task, ended, running=False)
+            self._health.succeeded(section, report.task, report.started + report.duration, running=False)
         else:
-            self._health.failed(self._section, report.task, report.error, running=False)
-        self._tell(report)
-        await self._keep(report)
-        await self._hooks.call_event("auditord_run_finished", daemon=self._daemon, report=report)
-
-    async def _keep(self, report: RunReport) -> None:
+            self._health.failed(section, report.task, report.error, running=False)
+        self._write(report)
         try:
             await self._spool.record_run(report)
         except StoreUnavailable as error:  # the run itself is over and its batches are safe, or it has failed itself
             task_log(report.task, report.kind).error("%s", error)
+        await self._announce(report)
 
 
 def _restored(fresh: TaskHealth, last: LastRun) -> TaskHealth:
-    return TaskHealth(
-        fresh.task,
-        fresh.kind,
-        fresh.section,
+    return replace(
+        fresh,
         last_started=last.started,
         last_success=last.last_success,
         last_error=last.error,
@@ -97,7 +86,7 @@ def log_run(report: RunReport) -> None:
 
 
 def summary(report: RunReport) -> str:
-    """What a run made, in one line."""
+    """The results of a run, in one line."""
     parts = [f"{report.records} records"]
     if report.quarantined:
         parts.append(f"{report.quarantined} quarantined")
@@ -105,16 +94,8 @@ def summary(report: RunReport) -> str:
     return f"{', '.join(parts)} in {report.duration.total_seconds():.1f} s"
 
 
-class SendWatch:
-    """Hears how one sender fares.
-
-    Args:
-        task: the instance's name.
-        kind: its kind's name.
-        health: told first.
-        metrics: count it.
-        now: the present instant.
-    """
+class SendReporter:
+    """Passes on how one sender fares, to health, metrics and the log."""
 
     def __init__(self, task: str, kind: str, health: Health, metrics: TaskMetrics, now: Callable[[], datetime]) -> None:
         self._labels = (task, kind)
@@ -126,7 +107,7 @@ class SendWatch:
         health.expect(TaskHealth(task, kind, "senders", running=True))
 
     def sent(self, delivered: int, refused: int) -> None:
-        """A batch arrived."""
+        """Count a batch that arrived."""
         self._health.succeeded("senders", self._labels[0], self._now(), running=True)
         self._metrics.sent_entries.labels(*self._labels).inc(delivered)
         self._metrics.refused_entries.labels(*self._labels).inc(refused)
@@ -138,7 +119,7 @@ class SendWatch:
         self._failing = False
 
     def faulted(self, error: str, failures: int) -> None:
-        """A batch failed for the moment."""
+        """Count a batch that failed for the moment."""
         self._failing = True
         self._health.failed("senders", self._labels[0], error, running=True)
         self._metrics.send_faults.labels(*self._labels).inc()

@@ -1,30 +1,44 @@
-"""Carrying the send-queue to one destination: claim, send, settle."""
+"""Senders: the send-queue on its way to each destination, and the outbox of the store on its way into the queue."""
 
-from collections.abc import Callable, Sequence
-from datetime import datetime
-from typing import Any, Final, Protocol
+import logging
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from math import inf
+from typing import Any, Final, NoReturn, Protocol
 
 import anyio
 
 from auditord.errors import StoreUnavailable
 from auditord.spool import Queued, Spool
+from auditord.storage import Storage
+from auditord.store import RecordStore
 from auditord.tasks.backoff import Backoff, wait_after
-from auditord.tasks.running import describe
+from auditord.tasks.runs import describe
 from auditord_hookspecs import RecordsRejected, Sender, SenderContext, SenderKind
 
 SEND_TIMEOUT: Final = 300.0
 """Seconds after which a send that neither returns nor fails is a passing fault."""
 
+AT_ONCE: Final = 1_000
+"""Entries of the outbox that are taken over together."""
+
+_INTERVAL_SECONDS: Final = 1.0
+"""Between two looks into the outbox; another daemon may write to the same database, so nothing can wake us."""
+
+_log: Final = logging.getLogger(__name__)
+
 
 class SendListener(Protocol):
-    """Who hears how sending goes."""
+    """The receiver of the results of sends."""
 
     def sent(self, delivered: int, refused: int) -> None:
-        """A batch arrived, apart from the entries that were refused for good."""
+        """Note that a batch arrived, apart from the entries that were refused for good."""
         ...
 
     def faulted(self, error: str, failures: int) -> None:
-        """A batch (or the destination itself) failed for the moment, so many times in a row."""
+        """Note that a batch (or the destination itself) failed for the moment, so many times in a row."""
         ...
 
 
@@ -38,9 +52,9 @@ class SendLoop:
         task: the instance's name.
         kind: what it is.
         config: its section of the configuration.
-        context: what it is lent.
-        spool: where the queue is.
-        listener: hears how it goes.
+        context: what it works with.
+        spool: has the queue.
+        listener: receives the results.
         now: the present instant.
         random: a number from 0 to 1.
     """
@@ -148,3 +162,58 @@ class SendLoop:
         with anyio.move_on_after(seconds):
             await self._draining.wait()
             self._backoff.reset()  # what is left of the grace period is too short for long waits
+
+
+@dataclass
+class Grace:
+    """The time that senders have to drain the queue.
+
+    Args:
+        ends: on the event loop's clock; ``shutdown.grace`` after the rest has ended, if it is not set before.
+    """
+
+    ends: float = inf
+
+
+@asynccontextmanager
+async def sending(storage: Storage, loops: Sequence[SendLoop], patience: timedelta) -> AsyncGenerator[Grace, None]:
+    """Send the queue; on leaving it is drained as far as the patience reaches, the rest stays queued."""
+    grace, destinations = Grace(), storage.destinations("api")
+    async with anyio.create_task_group() as group:
+        for loop in loops:
+            group.start_soon(loop.run)
+        async with anyio.create_task_group() as forwarding:
+            forwarding.start_soon(storage.pair_when_back)
+            if destinations:
+                forwarding.start_soon(forward, storage.store, storage.spool, destinations)
+            yield grace
+            forwarding.cancel_scope.cancel()
+        group.cancel_scope.deadline = min(grace.ends, anyio.current_time() + patience.total_seconds())
+        if destinations:
+            await forward_all(storage.store, storage.spool, destinations)
+        for loop in loops:
+            loop.drain()
+
+
+async def forward(store: RecordStore, spool: Spool, destinations: Sequence[str]) -> NoReturn:
+    """Queue, for ever, what clients wrote, for the senders that forward it."""
+    while True:
+        await forward_all(store, spool, destinations)
+        await anyio.sleep(_INTERVAL_SECONDS)
+
+
+async def forward_all(store: RecordStore, spool: Spool, destinations: Sequence[str]) -> None:
+    """Queue what the outbox holds now; if a database is away, what is left stays there.
+
+    The outbox was written in the transaction of the client's change, the queue is in the spool: two databases. The
+    spool marks what it has taken over in the transaction that queues it, so a crash in between loses and doubles
+    nothing.
+    """
+    try:
+        while waiting := await store.outbox(AT_ONCE):
+            numbers = [each.number for each in waiting]
+            await spool.take_over({each.number: each.entry for each in waiting}, destinations)
+            await store.forget_outbox(numbers)
+            await spool.forget_taken(numbers)
+    except StoreUnavailable as error:
+        _log.warning("what clients wrote waits in the outbox: %s", error)

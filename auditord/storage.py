@@ -1,0 +1,128 @@
+"""Record store and spool of a state folder, open and paired."""
+
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import anyio
+
+from auditord.config.kinds import InstalledKinds
+from auditord.config.model import Configuration, SenderSource, kind_of, source_of
+from auditord.config.store_url import is_postgresql, sqlite_path
+from auditord.config.transforming import configured_transform
+from auditord.errors import ConfigurationError, StoreMismatch, StoreUnavailable
+from auditord.ingest import Pairing, missing_store
+from auditord.spool import Spool
+from auditord.store import RecordStore
+from auditord.store.opening import open_store
+from auditord_hookspecs import InstanceConfig, SenderKind, Transform
+
+LOCAL: Final = "local"
+"""The sender that exists without being configured, and its kind."""
+
+_BETWEEN_LOOKS: Final = 1.0
+"""Seconds, while the store is away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Record store and spool, and the senders between them.
+
+    Args:
+        spool: the daemon's own memory.
+        store: the records.
+        pairing: of the two.
+        transform: the change that every record meets before it is kept.
+        senders: by name, each with its kind.
+    """
+
+    spool: Spool
+    store: RecordStore
+    pairing: Pairing
+    transform: Transform | None
+    senders: Mapping[str, tuple[SenderKind[Any], InstanceConfig]]  # Any: each kind has its own configuration model
+
+    def destinations(self, source: SenderSource) -> Sequence[str]:
+        """The senders of what collectors make, or of what clients write."""
+        return [name for name, (_, config) in self.senders.items() if source_of(config) in {source, "all"}]
+
+    @property
+    def local_senders(self) -> Sequence[str]:
+        """The senders to the record store of this daemon."""
+        return [name for name, (kind, _) in self.senders.items() if kind.name == LOCAL]
+
+    async def pair_when_back(self) -> None:
+        """Return once the store could be asked and is the spool's.
+
+        Raises:
+            StoreMismatch: it is not.
+        """
+        while True:
+            try:
+                return await self.pairing.advance_both()
+            except StoreUnavailable:
+                await anyio.sleep(_BETWEEN_LOOKS)
+
+
+@asynccontextmanager
+async def opened_storage(
+    configuration: Configuration, kinds: InstalledKinds, now: Callable[[], datetime]
+) -> AsyncGenerator[Storage, None]:
+    """Open spool and store of a state folder that the caller owns.
+
+    A store that is away now is looked at before anything is delivered to it. On leaving both note that they belong
+    together, so that a copy made in between is known for an older one.
+
+    Raises:
+        ConfigurationError: a store or a sender cannot be had.
+        StoreUnavailable: a database cannot be opened.
+        SchemaMismatch: a database is not one of ours, or newer.
+        StoreMismatch: store and spool do not belong together, or one of them is an older copy.
+    """
+    senders = _senders(configuration, kinds)
+    outbox = any(source_of(config) != "collectors" for _, config in senders.values())
+    transform = configured_transform(configuration, kinds)
+    async with AsyncExitStack() as stack:
+        spool = await stack.enter_async_context(Spool.opened(configuration.state_dir, now, transform=transform))
+        await refuse_missing_store(configuration, spool)
+        keys = configuration.metrics.database.counted_keys
+        store = await stack.enter_async_context(open_store(configuration.store, counted_keys=keys, outbox=outbox))
+        pairing = Pairing(store, spool)
+        with suppress(StoreUnavailable):
+            await pairing.advance_both()
+        yield Storage(spool, store, pairing, transform, senders)
+        with suppress(StoreUnavailable, StoreMismatch):  # the next start says so
+            await pairing.advance_both()
+
+
+async def refuse_missing_store(configuration: Configuration, spool: Spool) -> None:
+    """Return unless the file of a store is gone that the spool knows; to open it would make a new one.
+
+    Raises:
+        StoreMismatch: it is gone.
+    """
+    url = configuration.store.url
+    if not is_postgresql(url) and not (path := sqlite_path(url)).exists() and (await spool.generation()).number > 0:
+        raise missing_store(path)
+
+
+def enabled(instances: Mapping[str, InstanceConfig]) -> Mapping[str, InstanceConfig]:
+    """The instances of a section that take part."""
+    return {name: config for name, config in instances.items() if config.enabled}
+
+
+def _senders(
+    configuration: Configuration, kinds: InstalledKinds
+) -> Mapping[str, tuple[SenderKind[Any], InstanceConfig]]:
+    configured = enabled(configuration.senders).items()
+    senders = {name: (kinds.senders[kind_of(config)], config) for name, config in configured}
+    if LOCAL not in configuration.senders and LOCAL in kinds.senders:
+        senders[LOCAL] = (kinds.senders[LOCAL], kinds.senders[LOCAL].config())
+    if enabled(configuration.collectors) and all(source_of(config) == "api" for _, config in senders.values()):
+        raise ConfigurationError(
+            "collectors are configured and no sender takes what they make: their records would go nowhere; "
+            "enable senders.local or configure another sender (from: collectors or all)"
+        )
+    return senders
