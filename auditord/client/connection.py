@@ -28,7 +28,7 @@ class Tls:
     """The TLS files of a client.
 
     Args:
-        ca: PEM file of the authorities that may vouch for the server; None: those of the system.
+        ca: PEM file, or folder with hashed names, of the authorities that may vouch for the server; None: the system's.
         certificate: PEM file of our own certificate (with its chain), for a server that asks for one.
         key: PEM file of its private key; None: it is in the certificate's file.
     """
@@ -49,7 +49,8 @@ def tls_context(files: TlsPaths) -> ssl.SSLContext:
         ClientError: a file cannot be read or used.
     """
     try:
-        context = ssl.create_default_context(cafile=files.ca)
+        folder = files.ca is not None and files.ca.is_dir()
+        context = ssl.create_default_context(cafile=None if folder else files.ca, capath=files.ca if folder else None)
         if files.certificate is not None:
             context.load_cert_chain(files.certificate, files.key, password=_no_password)
     except (OSError, ssl.SSLError) as error:
