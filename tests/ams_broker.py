@@ -11,13 +11,14 @@ import subprocess
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
 from aiohttp import web
 
-from auditord_builtin.apel.transport import Broker
+from auditord_builtin.apel.broker import Broker
 from tests.host_certificates import Authority, HostFiles
 
 LIMIT: Final = 1_000_000
@@ -64,7 +65,7 @@ class AmsBroker:
             certificate=files.certificate,
             key=files.key,
             ca=self.authority.file,
-            timeout=5.0,
+            timeout=timedelta(seconds=5),
             retry_waits=retry_waits,
         )
 

@@ -200,10 +200,10 @@ class Child(asyncio.SubprocessProtocol):
         return self._take()
 
     def _take(self) -> bytes:
-        piece = bytes(self._waiting[:_PIECE])  # uvloop may go on reading for a while after it was told to pause
+        piece = bytes(self._waiting)
         self._taken += len(piece)
-        del self._waiting[:_PIECE]
-        if len(self._waiting) < _PIECE and (pipe := self._pipe()) is not None:
+        self._waiting.clear()
+        if (pipe := self._pipe()) is not None:
             pipe.resume_reading()
         return piece
 

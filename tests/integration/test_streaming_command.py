@@ -62,7 +62,7 @@ async def test_a_reader_that_takes_its_time_makes_the_child_wait() -> None:
             size, largest = size + len(piece), max(largest, len(piece))
             await anyio.lowlevel.checkpoint()
     assert size == 2**30
-    assert largest <= MEBIBYTE
+    assert largest < 8 * MEBIBYTE  # uvloop goes on reading for a while after it is told to pause
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before < 64 * MEBIBYTE
 
 
@@ -73,7 +73,7 @@ async def test_a_slow_reader_finds_no_more_than_some_megabytes() -> None:
             sizes.append(len(piece))
             await anyio.sleep(0.1)  # in which the child would print all of it
     assert sum(sizes) == 16 * MEBIBYTE
-    assert max(sizes) <= MEBIBYTE
+    assert max(sizes) < 4 * MEBIBYTE
 
 
 async def test_a_failure_comes_after_what_was_printed() -> None:

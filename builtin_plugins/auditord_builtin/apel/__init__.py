@@ -1,4 +1,19 @@
-"""Reports usage to EGI's accounting, APEL."""
+"""Reports usage to EGI's accounting, APEL.
+
+From a tick to a message, file by file:
+
+1. :mod:`publishing` runs: site by site, month by month (or day by day), keeping one fault from another.
+2. :mod:`summary_reporting` or :mod:`job_reporting` say what is due (:mod:`reporting` is what both share), by comparing
+   the store with the saved :mod:`state`.
+3. :mod:`questions` asks the store and reads configured :mod:`fields` in its answer; :mod:`summaries` and
+   :mod:`accelerators` add up :mod:`rows`, :mod:`jobs` makes a row of each record.
+4. :mod:`messages` writes rows as text (:mod:`text` has the rules of values), :mod:`validation` finds what APEL would
+   refuse by its :mod:`rules`.
+5. :mod:`sending` signs with the host's :mod:`certificate` and publishes through the :mod:`broker`.
+
+Beside them: :mod:`config` and :mod:`importing`, :mod:`months`, :mod:`infrastructure`, :mod:`metrics`, and
+:mod:`commands` with :mod:`showing`.
+"""
 
 from collections.abc import Iterable
 from datetime import timedelta
@@ -24,18 +39,18 @@ APEL = PluginKind(name=KIND, config=ApelConfig, run=run_apel, interval=INTERVAL,
 
 @hookimpl
 def auditord_plugins() -> Iterable[PluginKind[ApelConfig]]:
-    """Bring the kind ``apel``."""
+    """Declare the kind ``apel``."""
     yield APEL
 
 
 @hookimpl
 def auditord_commands() -> Iterable[click.Command]:
-    """Bring ``auditord apel``."""
+    """Declare ``auditord apel``."""
     yield apel_command
 
 
 @hookimpl
 def auditord_metrics(daemon: Daemon) -> Iterable[Collector]:
-    """Bring the instruments."""
+    """Declare the metrics."""
     del daemon
     return INSTRUMENTS

@@ -8,138 +8,100 @@ Jobs with the same number of accelerators make one record: ``Count`` times ``Ava
 """
 
 import json
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
 from auditord_builtin.apel.config import AcceleratorConfig, ApelConfig, SummaryFields
-from auditord_builtin.apel.fields import ComponentField, KeyField
-from auditord_builtin.apel.messages.packing import MOST_BYTES, encoded_size
-from auditord_builtin.apel.messages.rows import Message, Problem
-from auditord_builtin.apel.messages.text import clean
+from auditord_builtin.apel.fields import AmountField, ComponentField, KeyField, RecordField
+from auditord_builtin.apel.messages import MOST_BYTES, Message, encoded_size
 from auditord_builtin.apel.months import Month
-from auditord_builtin.apel.questions import LeftOut, Number, Question, conditions, site_of
-from auditord_builtin.apel.summing import half_up
-from auditord_hookspecs import Group, Records
+from auditord_builtin.apel.questions import Answer, Number, Question
+from auditord_builtin.apel.rows import Problem
+from auditord_builtin.apel.summaries import half_up
+from auditord_builtin.apel.text import clean
+from auditord_hookspecs import Records
 
 _HEAD: Final = '{"Type": "APEL-accelerator-message", "Version": "0.1", "UsageRecords": ['
 _TAIL: Final = "]}\n"
 _FRAME: Final = 17_000
 """Bytes of signature, certificates, boundaries and the two above."""
 
+UsageRecord: TypeAlias = dict[str, Any]  # Any: JSON
 _Key: TypeAlias = tuple[str, str, str | None, str | None, int]
-
-
-@dataclass(slots=True)
-class _Sums:
-    """The jobs with so many accelerators."""
-
-    available: int = 0
-    active: Number = 0
 
 
 async def accelerator_messages(
     config: ApelConfig, records: Records, site: str, month: Month, most_bytes: int = MOST_BYTES
 ) -> tuple[Sequence[Message], Sequence[Problem]]:
-    """What the jobs of a site that ended in a month held of accelerators; nothing unless ``accelerators`` is set.
+    """Make the messages about accelerators of a site and month; none unless ``accelerators`` is set.
 
     Args:
         config: with ``accelerators`` and ``summary_fields``.
-        records: where they are; asked for sums only.
+        records: asked for sums only.
         site: its name in GOCDB.
         month: of UTC.
         most_bytes: of a message once it is signed and encoded.
     """
-    if config.accelerators is None or config.summary_fields is None:
+    accelerators, fields = config.accelerators, config.summary_fields
+    if accelerators is None or fields is None:
         return (), ()
-    summing = _Summing(config, config.accelerators, config.summary_fields)
-    for where in conditions(config, (site,), month.window):
-        answer = await records.aggregate(summing.question.query(where))
-        for group in answer.groups:
-            if site_of(config, group.key[0]) == site:
-                summing.add(group)
-    problems = [Problem(f"{site} {month}, accelerators", *each) for each in sorted(summing.left_out.items())]
-    return _messages(summing.usage_records(site, month), site, month, most_bytes), problems
+    answers, left_out = await _question(accelerators, fields).ask(config, records, site, month.window)
+    problems = [Problem(f"{site} {month}, accelerators", *each) for each in sorted(left_out.items())]
+    return _messages([*_usage_records(accelerators, site, month, answers)], site, month, most_bytes), problems
 
 
-class _Summing:
-    """The usage records of one site and month."""
-
-    def __init__(self, config: ApelConfig, accelerators: AcceleratorConfig, fields: SummaryFields) -> None:
-        self._accelerators = accelerators
-        self._count = ComponentField(name=accelerators.component)
-        self._fqan: KeyField = accelerators.fqan or fields.mandatory.VO
-        self._record: KeyField = accelerators.associated_record or fields.mandatory.SubmitHost
-        self._user = fields.optional.GlobalUserName
-        self._sums: dict[_Key, _Sums] = {}
-        self.left_out: Counter[str] = Counter()
-        keys = [self._fqan, self._record, self._user, accelerators.model]
-        active = [] if accelerators.active is None else [accelerators.active]
-        present = [key for key in keys if key is not None]
-        self.question = Question.asking(config, [*present, self._count], [self._count, *active], ())
-
-    def add(self, group: Group) -> None:
-        """Take up a group; jobs without accelerators are none of ours."""
-        if not self._has_accelerators(group):
-            return
-        try:
-            self._add(group)
-        except LeftOut as reason:
-            self.left_out[str(reason)] += group.records
-
-    def usage_records(self, site: str, month: Month) -> Sequence[dict[str, Any]]:  # Any: JSON
-        """As the draft has them."""
-        return [self._usage_record(site, month, key, self._sums[key]) for key in sorted(self._sums, key=str)]
-
-    def _has_accelerators(self, group: Group) -> bool:
-        try:
-            return bool(self.question.amount(self._count, group))
-        except LeftOut:
-            return False
-
-    def _add(self, group: Group) -> None:
-        active = self._accelerators.active
-        busy = group.runtime if active is None else self.question.amount(active, group)
-        key = (
-            clean(self.question.text(self._fqan, group)),
-            clean(self.question.text(self._record, group)),
-            self._optional(self._user, group),
-            self._optional(self._accelerators.model, group),
-            self.question.whole(self._count, group, self._count.name),
-        )
-        sums = self._sums.setdefault(key, _Sums())
-        sums.available += group.runtime
-        sums.active += busy
-
-    def _optional(self, field: KeyField | None, group: Group) -> str | None:
-        return None if field is None else clean(self.question.text(field, group))
-
-    def _usage_record(self, site: str, month: Month, key: _Key, sums: _Sums) -> dict[str, Any]:  # Any: JSON
-        fqan, record, user, model, count = key
-        made = {
-            "MeasurementMonth": month.month,
-            "MeasurementYear": month.year,
-            "AssociatedRecordType": self._accelerators.associated_record_type,
-            "AssociatedRecord": record,
-            "GlobalUserName": user,
-            "FQAN": fqan,
-            "SiteName": clean(site),
-            "Count": count,
-            "AvailableDuration": sums.available,
-            "ActiveDuration": half_up(sums.active),
-            "Type": self._accelerators.type,
-            "Model": model,
-        }
-        return {name: value for name, value in made.items() if value is not None}
+def _question(accelerators: AcceleratorConfig, fields: SummaryFields) -> Question:
+    count = ComponentField(name=accelerators.component)
+    keys: dict[str, KeyField | None] = {
+        "FQAN": accelerators.fqan or fields.mandatory.VO,
+        "AssociatedRecord": accelerators.associated_record or fields.mandatory.SubmitHost,
+        "GlobalUserName": fields.optional.GlobalUserName,
+        "Model": accelerators.model,
+        "Count": count,
+    }
+    active: AmountField = accelerators.active or RecordField(name="runtime")
+    return Question({name: key for name, key in keys.items() if key is not None}, {"active": active}, only=count)
 
 
-def _messages(
-    usage_records: Sequence[dict[str, Any]],  # Any: JSON
-    site: str,
-    month: Month,
-    most_bytes: int,
-) -> Sequence[Message]:
+def _usage_records(
+    accelerators: AcceleratorConfig, site: str, month: Month, answers: Sequence[Answer]
+) -> Iterator[UsageRecord]:
+    """Sum up jobs with the same texts and the same number of accelerators."""
+    sums: dict[_Key, tuple[int, Number]] = {}
+    for answer in answers:
+        texts = {name: clean(text) for name, text in answer.texts.items()}
+        user, model = texts.get("GlobalUserName"), texts.get("Model")
+        key = (texts["FQAN"], texts["AssociatedRecord"], user, model, int(texts["Count"]))
+        available, active = sums.get(key, (0, 0))
+        sums[key] = available + answer.group.runtime, active + answer.amounts["active"]
+    for key in sorted(sums, key=str):
+        yield _usage_record(accelerators, clean(site), month, key, sums[key])
+
+
+def _usage_record(
+    accelerators: AcceleratorConfig, site: str, month: Month, key: _Key, durations: tuple[int, Number]
+) -> UsageRecord:
+    """As the draft has it; another order of members would send every month again."""
+    fqan, record, user, model, count = key
+    available, active = durations
+    made = {
+        "MeasurementMonth": month.month,
+        "MeasurementYear": month.year,
+        "AssociatedRecordType": accelerators.associated_record_type,
+        "AssociatedRecord": record,
+        "GlobalUserName": user,
+        "FQAN": fqan,
+        "SiteName": site,
+        "Count": count,
+        "AvailableDuration": available,
+        "ActiveDuration": half_up(active),
+        "Type": accelerators.type,
+        "Model": model,
+    }
+    return {name: value for name, value in made.items() if value is not None}
+
+
+def _messages(usage_records: Sequence[UsageRecord], site: str, month: Month, most_bytes: int) -> Sequence[Message]:
     batches: list[list[str]] = []
     size = most_bytes
     for text in (json.dumps(record) for record in usage_records):

@@ -1,6 +1,6 @@
-"""``auditord apel``: publish now, publish a period again, look at what was published."""
+"""``auditord apel``: publish now, publish a period again, show what was published."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -8,10 +8,9 @@ import click
 
 from auditord_builtin.apel.config import ApelConfig
 from auditord_builtin.apel.months import Month
-from auditord_builtin.apel.overview import overview
 from auditord_builtin.apel.publishing import publish, republish
 from auditord_builtin.apel.sending import open_publisher
-from auditord_builtin.apel.showing import shown
+from auditord_builtin.apel.showing import overview, shown
 from auditord_hookspecs import PluginContext, Window
 from auditord_hookspecs.commands import CommandContext, pass_context
 
@@ -26,7 +25,7 @@ class MonthType(click.ParamType[Month]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Month:  # Any: click's own
-        """Read it."""
+        """See :class:`click.ParamType`."""
         try:
             return value if isinstance(value, Month) else Month.parse(str(value))
         except ValueError as error:
@@ -41,7 +40,7 @@ class MomentType(click.ParamType[datetime]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> datetime:  # Any: click's own
-        """Read it."""
+        """See :class:`click.ParamType`."""
         try:
             moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
         except ValueError:
@@ -101,9 +100,8 @@ def republish_command(
         raise click.UsageError("give either --month, or --from and perhaps --to")
 
     async def act(config: ApelConfig, plugin_context: PluginContext) -> None:
-        period = (
-            month.window if month is not None else Window(start or plugin_context.now(), stop or plugin_context.now())
-        )
+        now = plugin_context.now()
+        period = month.window if month is not None else Window(start or now, stop or now)
         async with open_publisher(config, plugin_context) as publisher:
             await republish(config, plugin_context, publisher, period=period, sites=sites, force=force)
 
@@ -120,21 +118,17 @@ def show_command(context: CommandContext, name: str | None, month: Month | None,
 
     async def act(config: ApelConfig, plugin_context: PluginContext) -> None:
         chosen = list(sites or config.site.sites_to_report)
-        texts = overview(plugin_context, chosen) if month is None else _messages(config, plugin_context, chosen, month)
-        async for text in texts:
-            plugin_context.show(text.removesuffix("\n"))
+        if unknown := [site for site in chosen if site not in config.site.sites_to_report]:
+            raise click.UsageError(f"{', '.join(unknown)} is not in sites_to_report")
+        if month is None:
+            for line in overview(plugin_context, chosen):
+                plugin_context.show(line)
+            return
+        for site in chosen:
+            async for text in shown(config, plugin_context.records, site, month):
+                plugin_context.show(text.removesuffix("\n"))
 
     _with_instance(context, name, act, dry_run=True)
-
-
-async def _messages(
-    config: ApelConfig, context: PluginContext, sites: Sequence[str], month: Month
-) -> AsyncIterator[str]:
-    for site in sites:
-        if site not in config.site.sites_to_report:
-            raise click.UsageError(f"{site} is not in sites_to_report")
-        async for text in shown(config, context.records, site, month):
-            yield text
 
 
 def _with_instance(

@@ -9,7 +9,7 @@ from typing import Final
 
 from auditord_builtin.apel.config import ApelConfig
 from auditord_builtin.apel.fields import NOTHING, MetaField
-from auditord_builtin.apel.messages.text import clean_name
+from auditord_builtin.apel.text import clean_name
 
 UNKNOWN: Final = "UNKNOWN"
 """A compute element or batch system that nobody names, as AUDITOR's plugin writes it."""

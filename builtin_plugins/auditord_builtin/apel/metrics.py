@@ -1,13 +1,13 @@
-"""How much of what the store has is reported, and whether anything is in the way."""
+"""Metrics of reporting."""
 
-from collections import Counter as Tally
+import collections
 from collections.abc import Iterable
 from typing import Final
 
 from prometheus_client import Counter, Gauge
 from prometheus_client.registry import Collector
 
-from auditord_builtin.apel.books import Books, SiteBook
+from auditord_builtin.apel.state import DayState, MonthState, ReportedState, SiteState
 from auditord_hookspecs import PluginContext
 
 JOBS: Final = Gauge(
@@ -36,14 +36,14 @@ FAILURES: Final = Counter(
 INSTRUMENTS: Final[Iterable[Collector]] = (JOBS, WAITING, ACKNOWLEDGED, EXPIRY, PUBLISHED, FAILURES)
 
 
-def show_books(task: str, books: Books) -> None:
-    """Set the gauges to what is written down."""
-    for site, book in books.sites.items():
-        for (month, stage), jobs in stages(book).items():
+def show_state(task: str, state: ReportedState) -> None:
+    """Set the gauges."""
+    for site, reported in state.sites.items():
+        for (month, stage), jobs in stages(reported).items():
             JOBS.labels(task, site, month, stage).set(jobs)
-        outboxes = [month.outbox for month in book.months.values()]
+        outboxes = [month.outbox for month in reported.months.values()]
         WAITING.labels(task, site).set(sum(len(outbox.messages) for outbox in outboxes if outbox is not None))
-        if moments := [month.acknowledged for month in book.months.values() if month.acknowledged is not None]:
+        if moments := [month.acknowledged for month in reported.months.values() if month.acknowledged is not None]:
             ACKNOWLEDGED.labels(task, site).set(max(moments).timestamp())
 
 
@@ -59,15 +59,12 @@ def count_failure(context: PluginContext, site: str) -> None:
         FAILURES.labels(context.instance, site).inc()
 
 
-def stages(book: SiteBook) -> Tally[tuple[str, str]]:
-    """How many jobs of each month are in the store, reportable, and acknowledged."""
-    jobs: Tally[tuple[str, str]] = Tally()
-    for text, month in book.months.items():
-        jobs[text, "stored"] += month.stored
-        jobs[text, "reported"] += month.reportable
-        jobs[text, "acknowledged"] += month.jobs
-    for text, day in book.days.items():
-        jobs[text[:7], "stored"] += day.stored
-        jobs[text[:7], "reported"] += day.reportable
-        jobs[text[:7], "acknowledged"] += day.jobs
+def stages(state: SiteState) -> collections.Counter[tuple[str, str]]:
+    """The numbers of jobs of each month that are in the store, reportable, and acknowledged."""
+    jobs: collections.Counter[tuple[str, str]] = collections.Counter()
+    known: tuple[tuple[str, MonthState | DayState], ...] = (*state.months.items(), *state.days.items())
+    for text, each in known:
+        jobs[text[:7], "stored"] += each.stored
+        jobs[text[:7], "reported"] += each.reportable
+        jobs[text[:7], "acknowledged"] += each.jobs
     return jobs

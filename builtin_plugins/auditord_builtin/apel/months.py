@@ -1,10 +1,11 @@
-"""Months of UTC, by which APEL keeps its books."""
+"""Months of UTC, by which APEL accounts, and those of them that a report touches."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from auditord_hookspecs import Window
+from auditord_hookspecs import AuditordError, Window
 
 _MONTHS: Final = 12
 
@@ -72,3 +73,33 @@ class Month:
         """The month so many months later."""
         year, month = divmod(self.year * _MONTHS + self.month - 1 + months, _MONTHS)
         return Month(year, month + 1)
+
+
+def months_from(first: Month, last: Month) -> Iterator[Month]:
+    """The months from one to another, which is included."""
+    while first <= last:
+        yield first
+        first = first.next
+
+
+def first_month(since: datetime) -> Month:
+    """The first month that lies wholly behind an instant: reporting half a month would replace a whole one."""
+    month = Month.of(since)
+    return month if month.start == since else month.next
+
+
+def skipped_month(since: datetime, now: datetime) -> Month | None:
+    """The month that begins before ``publish_since`` and ends behind it, if it is over or going on."""
+    month = Month.of(since)
+    return month if month.start < since and month <= Month.of(now) else None
+
+
+def whole_months(start: datetime, stop: datetime) -> Sequence[Month]:
+    """The months that a period touches.
+
+    Raises:
+        AuditordError: the period is empty.
+    """
+    if stop <= start:
+        raise AuditordError("the period ends before it begins")
+    return [month for month in months_from(Month.of(start), Month.of(stop)) if month.start < stop]

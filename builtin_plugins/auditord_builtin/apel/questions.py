@@ -1,5 +1,6 @@
-"""What the store is asked, and how fields read its answer."""
+"""Questions to the store about the jobs of a site, and the values of fields in its answers."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -24,6 +25,7 @@ from auditord_hookspecs import (
     Dimension,
     Group,
     MetaValue,
+    Records,
     ScoreValue,
     Window,
 )
@@ -31,7 +33,6 @@ from auditord_hookspecs.aggregates import KeyValue
 from auditord_hookspecs.query import (
     AllOf,
     Comparison,
-    Condition,
     MetaAbsent,
     MetaContainsAny,
     RuntimeCompares,
@@ -39,19 +40,21 @@ from auditord_hookspecs.query import (
     TimeField,
 )
 
-_MOST_LEVEL: Final = 10**7
-
-
 Number: TypeAlias = int | Fraction
 """An exact number; whole ones are added up much faster."""
 
+WHOLE: Final = frozenset({"NodeCount", "Processors", "Count"})
+"""Fields that are whole numbers."""
+
+_MOST_LEVEL: Final = 10**7
+
 
 class LeftOut(Exception):
-    """Why some jobs cannot be reported."""
+    """Raised with the reason for which some jobs cannot be reported."""
 
 
 def conditions(config: ApelConfig, sites: Sequence[str], window: Window) -> Iterator[AllOf]:
-    """Which records of these sites stopped in the window, one condition per meta key; no record meets two of them.
+    """The conditions of records of these sites that stopped in the window: one per meta key, disjoint.
 
     A record that lists several sites belongs to the first of them: see :func:`site_of`.
     """
@@ -60,7 +63,7 @@ def conditions(config: ApelConfig, sites: Sequence[str], window: Window) -> Iter
     before = TimeCompares(TimeField.STOP, Comparison.LT, window.stop)
     long_enough = () if config.site.zero_length_jobs else (RuntimeCompares(Comparison.GT, 0),)
     for number, key in enumerate(config.site.site_meta_field):
-        others: list[Condition] = [MetaAbsent(other) for other in config.site.site_meta_field[:number]]
+        others = [MetaAbsent(other) for other in config.site.site_meta_field[:number]]
         yield AllOf((after, before, *long_enough, *others, MetaContainsAny(key, ids)))
 
 
@@ -69,59 +72,125 @@ def site_of(config: ApelConfig, site_id: KeyValue) -> str | None:
     return next((site for site, ids in config.site.sites_to_report.items() if site_id in ids), None)
 
 
+async def site_groups(
+    config: ApelConfig, records: Records, site: str, window: Window, *asked: Dimension, usage: Sequence[str] = ()
+) -> Sequence[Group]:
+    """Sums over the records of a site that stopped in the window, by its id and by what is asked.
+
+    Args:
+        config: of the instance.
+        records: asked for sums only.
+        site: its name in GOCDB.
+        window: of stop times.
+        asked: the dimensions behind the id.
+        usage: the components to sum up.
+    """
+    found: list[Group] = []
+    by = (MetaValue(*config.site.site_meta_field), *asked)
+    summed = tuple([ComponentUsage(name) for name in usage])
+    for where in conditions(config, (site,), window):
+        answer = await records.aggregate(AggregateQuery(where, by, summed))
+        found += [group for group in answer.groups if site_of(config, group.key[0]) == site]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Sums over jobs that are alike in all that was asked for.
+
+    Args:
+        group: the sums of the store.
+        alike: equal in groups with equal ``texts``.
+        texts: of the key fields, by their names.
+        amounts: sums of the amount fields, by their names, each in the field's unit.
+        benchmark: the first that the jobs have; None if none was asked for.
+        level: its value.
+    """
+
+    group: Group
+    alike: tuple[KeyValue, ...]
+    texts: Mapping[str, str]
+    amounts: Mapping[str, Number]
+    benchmark: Benchmark | None
+    level: Decimal
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     """Sums by all that some fields read.
 
     Args:
-        by: the site first.
-        usage: the components to sum up.
-        places: where each dimension stands in ``by``.
-        scored: the places of benchmarks that no key field reads.
+        keys: fields that are read as texts, by name.
+        amounts: fields that are summed up, by name.
+        benchmarks: of which the first counts that jobs have; none: they are not asked for.
+        only: a component without which jobs do not count.
     """
 
-    by: tuple[Dimension, ...]
-    usage: tuple[ComponentUsage, ...]
-    places: Mapping[Dimension, int]
-    scored: frozenset[int]
+    keys: Mapping[str, KeyField]
+    amounts: Mapping[str, AmountField]
+    benchmarks: Sequence[Benchmark] = ()
+    only: ComponentField | None = None
 
-    @classmethod
-    def asking(
-        cls, config: ApelConfig, keys: Sequence[KeyField], amounts: Sequence[AmountField], scores: Sequence[Benchmark]
-    ) -> "Question":
-        """The question that tells all of these fields."""
-        summed = list(dict.fromkeys(field.name for field in amounts if isinstance(field, ComponentField)))
-        asked = [
-            MetaValue(*config.site.site_meta_field),
-            *(dimension for field in keys if (dimension := _dimension(field)) is not None),
-            *(ScoreValue(each.component, each.score) for each in scores),
-            *(ComponentPresent(name) for name in summed),
-        ]
+    async def ask(
+        self, config: ApelConfig, records: Records, site: str, window: Window
+    ) -> tuple[Sequence[Answer], Counter[str]]:
+        """The answers for the jobs of a site that stopped in the window; then how many jobs are left out, by reason."""
+        fields = (*self.amounts.values(), *(() if self.only is None else (self.only,)))
+        components = [field.name for field in fields if isinstance(field, ComponentField)]
+        summed = list(dict.fromkeys(components))
+        read = [dimension for field in self.keys.values() if (dimension := _dimension(field)) is not None]
+        asked = [*read, *map(_score, self.benchmarks), *map(ComponentPresent, summed)]
         by = tuple(dict.fromkeys(asked))
-        usage = tuple([ComponentUsage(name) for name in summed])
-        read = {_dimension(field) for field in keys}
-        scored = [place for place, each in enumerate(by) if isinstance(each, ScoreValue) and each not in read]
-        return cls(by, usage, {dimension: place for place, dimension in enumerate(by)}, frozenset(scored))
+        groups = await site_groups(config, records, site, window, *by, usage=summed)
+        return _Reading(self, by, summed, frozenset(read)).read(groups)
 
-    def query(self, where: Condition) -> AggregateQuery:
-        """What the store is asked."""
-        return AggregateQuery(where, self.by, self.usage)
 
-    def told(self, group: Group) -> tuple[KeyValue, ...]:
-        """What is known of the group but for the values of scores that no field reads as a text."""
-        return tuple([value for place, value in enumerate(group.key) if place not in self.scored])
+class _Reading:
+    """The reading of one answer of the store."""
 
-    def score(self, benchmark: Benchmark, group: Group) -> Decimal | None:
-        """The value of a benchmark in the group."""
-        value = self._value(ScoreValue(benchmark.component, benchmark.score), group)
-        return value if isinstance(value, Decimal) else None
+    def __init__(
+        self, question: Question, by: Sequence[Dimension], summed: Sequence[str], read: frozenset[Dimension]
+    ) -> None:
+        self._question = question
+        self._summed = summed
+        self._places = {dimension: place for place, dimension in enumerate(by, 1)}
+        self._unread = {self._places[each] for each in by if isinstance(each, ScoreValue) and each not in read}
+        self._texts: dict[tuple[KeyValue, ...], Mapping[str, str]] = {}
 
-    def amount(self, field: AmountField, group: Group) -> Number:
-        """The sum over the group, in the field's unit.
+    def read(self, groups: Sequence[Group]) -> tuple[Sequence[Answer], Counter[str]]:
+        answers: list[Answer] = []
+        left_out: Counter[str] = Counter()
+        for group in groups:
+            try:
+                if self._counts(group):
+                    answers.append(self._answer(group))
+            except LeftOut as reason:
+                left_out[str(reason)] += group.records
+        return answers, left_out
 
-        Raises:
-            LeftOut: its records do not have the component.
-        """
+    def _counts(self, group: Group) -> bool:
+        only = self._question.only
+        return only is None or bool(self._value(ComponentPresent(only.name), group) and self._amount(only, group))
+
+    def _answer(self, group: Group) -> Answer:
+        benchmark, level = self._benchmark(group)
+        amounts = {name: self._amount(field, group) for name, field in self._question.amounts.items()}
+        alike = tuple([value for place, value in enumerate(group.key) if place not in self._unread])
+        if alike not in self._texts:
+            self._texts[alike] = {name: self._text(name, field, group) for name, field in self._question.keys.items()}
+        return Answer(group, alike, self._texts[alike], amounts, benchmark, level)
+
+    def _benchmark(self, group: Group) -> tuple[Benchmark | None, Decimal]:
+        benchmarks = self._question.benchmarks
+        for benchmark in benchmarks:
+            value = self._value(_score(benchmark), group)
+            if isinstance(value, Decimal) and value:  # AUDITOR writes 0 where a benchmark is not known
+                return benchmark, kept_level(value, benchmark.score)
+        if benchmarks:
+            raise LeftOut(f"no score {' or '.join(each.score for each in benchmarks)}: left out")
+        return None, Decimal()
+
+    def _amount(self, field: AmountField, group: Group) -> Number:
         match field:
             case RecordField():
                 return group.runtime
@@ -130,34 +199,22 @@ class Question:
             case ComponentField(name=name):
                 if not self._value(ComponentPresent(name), group):
                     raise LeftOut(f"no component {name}: left out")
-                place = self.usage.index(ComponentUsage(name))
-                amount = group.usage[place].sums.amount
+                amount = group.usage[self._summed.index(name)].sums.amount
                 return amount if field.divide_by == 1 else Fraction(amount, field.divide_by)
 
-    def text(self, field: KeyField, group: Group) -> str:
-        """The value of the field in the group.
-
-        Raises:
-            LeftOut: its records do not have the component or the score.
-        """
+    def _text(self, name: str, field: KeyField, group: Group) -> str:
         if isinstance(field, ConstantField):
-            return str(field.value)
-        dimension = _dimension(field)
-        value = None if dimension is None else self._value(dimension, group)
-        if isinstance(field, MetaField):
-            return field.text(value if isinstance(value, str) else None)
-        return known_text(field, value)
-
-    def whole(self, field: KeyField, group: Group, name: str) -> int:
-        """The value of the field in the group as a number.
-
-        Raises:
-            LeftOut: it is none.
-        """
-        return whole_number(self.text(field, group), name)
+            text = str(field.value)
+        elif isinstance(field, MetaField):
+            value = self._value(MetaValue(*field.name), group)
+            text = field.text(value if isinstance(value, str) else None)
+        else:
+            dimension = _dimension(field)
+            text = known_text(field, None if dimension is None else self._value(dimension, group))
+        return str(whole_number(text, name)) if name in WHOLE else text
 
     def _value(self, dimension: Dimension, group: Group) -> KeyValue:
-        return group.key[self.places[dimension]]
+        return group.key[self._places[dimension]]
 
 
 def known_text(field: ComponentField | ScoreField, value: object) -> str:
@@ -197,6 +254,10 @@ def whole_number(text: str, name: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 20):  # noqa: PLR2004 more than any database keeps
         raise LeftOut(f"{name} is {text[:40]!r}, no whole number: left out")
     return int(text)
+
+
+def _score(benchmark: Benchmark) -> ScoreValue:
+    return ScoreValue(benchmark.component, benchmark.score)
 
 
 def _dimension(field: KeyField) -> Dimension | None:

@@ -1,31 +1,17 @@
-"""Summaries: what the store says of a month of a site goes out whenever it is not what was last acknowledged.
+"""The common part of both kinds of reports, summaries and individual jobs: what is due, and one message at a time."""
 
-The order of things is what makes a crash harmless: first the state says what will be at APEL and what is to be sent,
-then each message goes out, and each message id is written down before the next one. A message may be sent twice, which
-is harmless, since APEL replaces by key; it is never taken for sent when it was not.
-"""
-
-import hashlib
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-
-import msgspec
+from datetime import datetime
 
 from auditord_builtin.apel import metrics
-from auditord_builtin.apel.accelerators import accelerator_messages
-from auditord_builtin.apel.books import Ledger, MonthBook, Outbox, Packed, pack, unpack_message, unpack_rows
+from auditord_builtin.apel.broker import MessageTooLarge
 from auditord_builtin.apel.config import ApelConfig
-from auditord_builtin.apel.due import Due
-from auditord_builtin.apel.messages import Message, SummaryRow
-from auditord_builtin.apel.messages.summaries import render, sync_message
-from auditord_builtin.apel.months import Month
-from auditord_builtin.apel.questions import conditions, site_of
-from auditord_builtin.apel.sending import Publisher, label, say
-from auditord_builtin.apel.summing import summaries
-from auditord_builtin.apel.transport import MessageTooLarge
-from auditord_builtin.apel.validation import validate
-from auditord_hookspecs import AggregateQuery, AuditordError, MetaValue, PluginContext
-from auditord_hookspecs.query import AllOf, Comparison, TimeCompares, TimeField
+from auditord_builtin.apel.messages import Message
+from auditord_builtin.apel.sending import Publisher, label
+from auditord_builtin.apel.state import SavedState
+from auditord_hookspecs import AuditordError, PluginContext, Window
 
 LISTED = 20
 """How many problems of a month are kept and logged."""
@@ -36,192 +22,89 @@ class NotReported(AuditordError):
 
 
 @dataclass(frozen=True, slots=True)
-class Reporter:
-    """One run.
+class Part:
+    """A month or day of a site to report.
+
+    Args:
+        name: site and time, for messages.
+        report: brings APEL up to date about it; raises AuditordError if it could not.
+    """
+
+    name: str
+    report: Callable[[], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Reporter(ABC):
+    """One run of one kind of reports.
 
     Args:
         config: of the instance.
         context: of the run.
-        ledger: the state.
-        publisher: where messages go.
+        saved: the reported state.
+        publisher: the destination of messages.
     """
 
     config: ApelConfig
     context: PluginContext
-    ledger: Ledger
+    saved: SavedState
     publisher: Publisher
 
-    async def report(self, site: str, due: Due) -> None:
-        """Bring APEL up to date about one month of one site.
+    @abstractmethod
+    def begin(self, since: datetime) -> datetime:
+        """The instant from which on jobs are reported, where ``publish_since`` is this one."""
+
+    @abstractmethod
+    async def due(self, site: str, since: datetime, *, full: bool) -> Sequence[Part]:
+        """The parts to report now, in their order; ``full``: look at all since the beginning."""
+
+    @abstractmethod
+    def widened(self, period: Window) -> Window:
+        """The period that is reported instead of a part of it."""
+
+    @abstractmethod
+    def again(self, site: str, period: Window) -> Sequence[Part]:
+        """The parts of a period that was widened, changed or not."""
+
+    @abstractmethod
+    def refuse_other_kind(self, site: str, begin: datetime) -> None:
+        """Return if nothing of the time since ``begin`` was reported as the other kind: APEL would add up both.
 
         Raises:
-            AuditordError: it could not be made, or not all of it could be sent; what waits is sent by the next run.
+            NotReported: something was.
         """
-        book = self.ledger.month(site, due.month)
-        found = await self._look(site, due.month, book)
-        known = msgspec.structs.replace(
-            book, stored=found.stored, reportable=found.jobs, problems=found.problems[:LISTED]
-        )
-        self._tell(site, due.month, book, found)
-        said = book.digest if book.outbox is None else book.outbox.digest
-        if due.always or said != found.digest:
-            known = self._plan(site, due.month, known, found)
-        if known != book:
-            await self.ledger.keep_month(site, due.month, known)
-        await self._empty(site, due.month)
 
-    async def _look(self, site: str, month: Month, book: MonthBook) -> "Found":
-        """What the store says.
+    async def publish(self, message: Message) -> str | tuple[Message, Message]:
+        """Publish a message and return its id at the broker; or its halves, if it is too large.
 
         Raises:
-            NotReported: it says nothing any more about a month that was reported.
+            NotReported: one record alone is too large.
+            AuditordError: it was not taken.
         """
-        answer = await summaries(self.config, self.context.records, site, month)
-        size = self.config.messaging.max_message_size
-        accelerators, faults = await accelerator_messages(self.config, self.context.records, site, month, size)
-        problems = tuple(map(str, (*answer.problems, *faults)))
-        found = Found(answer.rows, answer.held, accelerators, problems, await self._stored(site, month))
-        if not found.rows and book.there.size and not await self._any(month):
-            raise NotReported(
-                f"{site} {month}: the store has no job of this month any more, of any site, and APEL has {book.jobs}: "
-                "nothing is withdrawn. If these jobs are gone for good reason, ask APEL to delete the month"
-            )
-        return found
+        try:
+            identity = await self.publisher.publish(message, label(self.context.now(), self.saved.reported.sent))
+        except MessageTooLarge as error:
+            if message.records == 1:
+                raise NotReported(f"{message.site} {message.month}: one record alone is too large: {error}") from error
+            return message.halves()
+        metrics.count_message(self.context, message.site)
+        return identity
 
-    async def _stored(self, site: str, month: Month) -> int:
-        """How many jobs the store has, reportable or not."""
-        by = (MetaValue(*self.config.site.site_meta_field),)
-        jobs = 0
-        for where in conditions(self.config, (site,), month.window):
-            answer = await self.context.records.aggregate(AggregateQuery(where=where, by=by))
-            groups = [group for group in answer.groups if site_of(self.config, group.key[0]) == site]
-            jobs += sum(group.records for group in groups)
-        return jobs
-
-    async def _any(self, month: Month) -> bool:
-        """Whether the store has any job of a month."""
-        start = TimeCompares(TimeField.STOP, Comparison.GTE, month.start)
-        stop = TimeCompares(TimeField.STOP, Comparison.LT, month.next.start)
-        answer = await self.context.records.aggregate(AggregateQuery(where=AllOf((start, stop))))
-        return bool(answer.groups)
-
-    def _tell(self, site: str, month: Month, book: MonthBook, found: "Found") -> None:
-        """Name what is wrong: in a dry run always, else when it is new."""
+    def show_problems(self, subject: str, problems: Sequence[object]) -> None:
+        """Name what is wrong: all of it in a dry run, else the first problems."""
         if self.context.dry_run:
-            for problem in found.problems:
+            for problem in problems:
                 self.context.show(f"! {problem}")
-        elif found.problems[:LISTED] != book.problems:
-            for problem in found.problems[:LISTED]:
-                self.context.log.warning("%s", problem)
-            if len(found.problems) > LISTED:
-                self.context.log.warning("%s %s: %d problems in all", site, month, len(found.problems))
-
-    def _plan(self, site: str, month: Month, book: MonthBook, found: "Found") -> MonthBook:
-        """Put all that has to be said of a month into its outbox, instead of what waited there."""
-        there = {row.key: row for row in unpack_rows(book.there)}
-        kept = {row.key for row in (*found.rows, *found.held)}
-        gone = [row for key, row in there.items() if key not in kept]
-        will_be = {row.key: row.withdrawn() for row in found.rows} | {
-            row.key: there[row.key] for row in found.held if row.key in there
-        }
-        messages = self._messages(site, month, gone, found)
-        if gone and messages:
-            text = f"{site} {month}: {len(gone)} records at APEL are of no job any more, and are sent with zeros"
-            say(self.context, text)
-        outbox = Outbox(
-            digest=found.digest,
-            jobs=found.jobs,
-            rows=pack([*will_be.values()]),
-            messages=tuple([pack([message]) for message in messages]),
-        )
-        planned = msgspec.structs.replace(book, there=pack([*(there | will_be).values()]), outbox=outbox)
-        if not messages and self.context.dry_run:
-            self.context.show(f"{site} {month}: there is nothing to report")
-        return planned if messages else self._closed(planned, outbox)
-
-    def _messages(self, site: str, month: Month, gone: Sequence[SummaryRow], found: "Found") -> Sequence[Message]:
-        """Zeros go first, so that a key that is another to us and the same to APEL ends with its figures.
-
-        Raises:
-            NotReported: APEL would refuse one of them.
-        """
-        size = self.config.messaging.max_message_size
-        summary = [*render(gone, size), *sync_message([*gone, *found.rows], size), *render(found.rows, size)]
-        messages = [*summary, *found.accelerators]
-        for message in messages:
-            if faults := validate(message.text, self.context.now()):
-                raise NotReported(f"{site} {month}: APEL would refuse the report: {'; '.join(map(str, faults[:5]))}")
-        return messages
-
-    async def _empty(self, site: str, month: Month) -> None:
-        """Send what waits, each message written down before the next one goes out."""
-        while (outbox := (book := self.ledger.month(site, month)).outbox) is not None:
-            message = unpack_message(outbox.messages[0])
-            try:
-                name = label(self.context.now(), self.ledger.books.sent)
-                identity = await self.publisher.publish(message, name)
-            except MessageTooLarge as error:
-                split = (*halved(message, error), *outbox.messages[1:])
-                smaller = msgspec.structs.replace(outbox, messages=split)
-                await self.ledger.keep_month(site, month, msgspec.structs.replace(book, outbox=smaller))
-                continue
-            await self.ledger.keep_month(site, month, self._acknowledged(book, outbox, identity), sent=1)
-            metrics.count_message(self.context, site)
-
-    def _acknowledged(self, book: MonthBook, outbox: Outbox, identity: str) -> MonthBook:
-        rest = msgspec.structs.replace(outbox, messages=outbox.messages[1:], ids=(*outbox.ids, identity))
-        return msgspec.structs.replace(book, outbox=rest) if rest.messages else self._closed(book, rest)
-
-    def _closed(self, book: MonthBook, outbox: Outbox) -> MonthBook:
-        """The month once nothing waits any more."""
-        return msgspec.structs.replace(
-            book,
-            there=outbox.rows,
-            digest=outbox.digest,
-            jobs=outbox.jobs,
-            ids=outbox.ids,
-            acknowledged=self.context.now() if outbox.ids else book.acknowledged,
-            outbox=None,
-        )
+            return
+        for problem in problems[:LISTED]:
+            self.context.log.warning("%s", problem)
+        if len(problems) > LISTED:
+            self.context.log.warning("%s: %d problems in all", subject, len(problems))
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What the store says of a month of a site.
-
-    Args:
-        rows: to report.
-        held: rows that APEL would refuse: what it has of them stays as it is.
-        accelerators: messages in a format of their own, without keys that could be withdrawn.
-        problems: in words.
-        stored: how many jobs there are.
-    """
-
-    rows: Sequence[SummaryRow]
-    held: Sequence[SummaryRow]
-    accelerators: Sequence[Message]
-    problems: tuple[str, ...]
-    stored: int
-
-    @property
-    def jobs(self) -> int:
-        """How many jobs the rows have."""
-        return sum(row.jobs for row in self.rows)
-
-    @property
-    def digest(self) -> str:
-        """The same for the same rows, and for no others."""
-        content = [self.rows, sorted(row.key for row in self.held), [message.text for message in self.accelerators]]
-        return hashlib.sha256(msgspec.json.encode(content)).hexdigest()
-
-
-def halved(message: Message, error: MessageTooLarge) -> tuple[Packed, Packed]:
-    """Two smaller messages.
-
-    Raises:
-        NotReported: there is only one record in it.
-    """
-    if message.records == 1:
-        raise NotReported(f"{message.site} {message.month}: one record alone is too large: {error}") from error
-    first, second = message.halves()
-    return pack([first]), pack([second])
+def other_kind(site: str, last: object, then: str, other: str) -> NotReported:
+    """The error for a time that was reported as another kind."""
+    return NotReported(
+        f"{site}: until {last} it was reported as {then}, and APEL would add up both: change to {other} from a "
+        "later month on (publish_since), or leave message_type as it was"
+    )

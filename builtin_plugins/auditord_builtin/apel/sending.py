@@ -1,40 +1,30 @@
-"""What goes out, and how: signed, through the broker; or only shown."""
+"""The destination of messages: the broker, signed; or the terminal, in a dry run."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Protocol
+from typing import Final, Protocol
 
 from auditord_builtin.apel import metrics
+from auditord_builtin.apel.broker import AmsClient, Broker, open_broker, other_topic, publish_url, token_url
+from auditord_builtin.apel.certificate import CertificateUnusable, Credentials, load_credentials, sign
 from auditord_builtin.apel.config import ApelConfig, MessagingConfig
 from auditord_builtin.apel.messages import Message
-from auditord_builtin.apel.transport import (
-    AmsClient,
-    Broker,
-    CertificateUnusable,
-    Credentials,
-    load_credentials,
-    open_broker,
-    other_topic,
-    publish_url,
-    sign,
-    token_url,
-)
 from auditord_hookspecs import PluginContext
 
-RETRY_WAIT_SECONDS = 5.0
+RETRY_WAIT_SECONDS: Final = 5.0
 """Before the first further attempt; each one after it waits twice as long."""
 
 
 class Publisher(Protocol):
-    """Where messages go."""
+    """The destination of messages."""
 
     async def publish(self, message: Message, label: str) -> str:
         """Hand a message over and return the id that it got there.
 
         Raises:
             MessageTooLarge: it has to be sent in pieces.
-            TransportError: it was not taken.
+            AuditordError: it was not taken.
         """
         ...
 
@@ -45,7 +35,7 @@ class SignedPublisher:
     Args:
         client: an open one.
         credentials: ours.
-        accelerators: where messages about accelerators go, which have a topic of their own.
+        accelerators: the address of messages about accelerators, which have a topic of their own.
     """
 
     def __init__(self, client: AmsClient, credentials: Credentials, accelerators: str | None) -> None:
@@ -60,7 +50,7 @@ class SignedPublisher:
 
 
 class ShowingPublisher:
-    """Shows what would be sent, as it is before it is signed.
+    """Shows each message as it is before it is signed.
 
     Args:
         context: of a dry run.
@@ -70,50 +60,42 @@ class ShowingPublisher:
         self._context = context
 
     async def publish(self, message: Message, label: str) -> str:
-        """Show it."""
+        """See :class:`Publisher`."""
         self._context.show(message.text.removesuffix("\n"))
         return f"dry run, {label}"
 
 
 @asynccontextmanager
 async def open_publisher(config: ApelConfig, context: PluginContext) -> AsyncGenerator[Publisher, None]:
-    """The publisher of a run; a dry run needs no certificate, and says what is wrong with it.
+    """Open the publisher of a run; a dry run needs no certificate, and says what is wrong with it.
 
     Raises:
         CertificateUnusable: the certificate or its key cannot be used.
     """
+    messaging = config.messaging
     if context.dry_run:
-        _show_certificate(config.messaging, context)
+        _show_certificate(messaging, context)
         yield ShowingPublisher(context)
         return
-    credentials = checked_credentials(config.messaging, context)
-    async with open_broker(broker_of(config.messaging)) as client:
-        yield SignedPublisher(client, credentials, _accelerator_url(config))
+    credentials = load_credentials(messaging.client_cert, messaging.client_key)
+    metrics.EXPIRY.labels(context.instance).set(credentials.expires.timestamp())
+    if warning := credentials.check(context.now()):
+        context.log.warning("%s", warning)
+    accelerators = None if config.accelerators is None else _publish_url(messaging, config.accelerators.topic)
+    async with open_broker(broker_of(messaging), context.http) as client:
+        yield SignedPublisher(client, credentials, accelerators)
 
 
 def say(context: PluginContext, text: str) -> None:
-    """Tell whoever watches a dry run, else the log."""
+    """Show a text in a dry run, else log it."""
     if context.dry_run:
         context.show(text)
     else:
         context.log.info("%s", text)
 
 
-def checked_credentials(messaging: MessagingConfig, context: PluginContext) -> Credentials:
-    """The host certificate; that it ends soon is a warning.
-
-    Raises:
-        CertificateUnusable: it cannot be used now.
-    """
-    credentials = load_credentials(messaging.client_cert, messaging.client_key)
-    metrics.EXPIRY.labels(context.instance).set(credentials.expires.timestamp())
-    if warning := credentials.check(context.now()):
-        context.log.warning("%s", warning)
-    return credentials
-
-
 def broker_of(messaging: MessagingConfig) -> Broker:
-    """What the options say about the broker."""
+    """The broker that the options describe."""
     return Broker(
         token_url=messaging.auth_url or token_url(messaging.host, messaging.port),
         publish_url=_publish_url(messaging, messaging.topic),
@@ -123,7 +105,7 @@ def broker_of(messaging: MessagingConfig) -> Broker:
         verify=messaging.verify_ca,
         token=None if messaging.token is None else messaging.token.get_secret_value(),
         limit=messaging.max_message_size,
-        timeout=messaging.timeout.total_seconds(),
+        timeout=messaging.timeout,
         retry_waits=tuple(RETRY_WAIT_SECONDS * 2**attempt for attempt in range(messaging.retry)),
     )
 
@@ -138,10 +120,6 @@ def _publish_url(messaging: MessagingConfig, topic: str) -> str:
         return publish_url(messaging.host, messaging.project, topic)
     url = messaging.ams_url.removesuffix("?key=")
     return url if topic == messaging.topic else other_topic(url, topic)
-
-
-def _accelerator_url(config: ApelConfig) -> str | None:
-    return None if config.accelerators is None else _publish_url(config.messaging, config.accelerators.topic)
 
 
 def _show_certificate(messaging: MessagingConfig, context: PluginContext) -> None:

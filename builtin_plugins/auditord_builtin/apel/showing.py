@@ -1,18 +1,52 @@
-"""What would be sent, as text: the content of ``auditord apel show``."""
+"""``auditord apel show``: what was reported, as a table; the messages of a month, as text."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
 from auditord_builtin.apel.accelerators import accelerator_messages
 from auditord_builtin.apel.config import ApelConfig, MessageType
 from auditord_builtin.apel.jobs import individual_jobs
-from auditord_builtin.apel.messages import JobRow, Problem, render, render_jobs, sync_message
+from auditord_builtin.apel.messages import render, render_jobs, sync_message
+from auditord_builtin.apel.metrics import stages
 from auditord_builtin.apel.months import Month
-from auditord_builtin.apel.summing import summaries
-from auditord_hookspecs import Records
+from auditord_builtin.apel.rows import JobRow, Problem
+from auditord_builtin.apel.state import MonthState, SiteState, read_state
+from auditord_builtin.apel.summaries import summaries
+from auditord_hookspecs import PluginContext, Records
 
 _AT_ONCE: Final = 1_000
+_LINE: Final = "{:<24} {:<7} {:>10} {:>10} {:>12} {:>8}  {}"
+
+
+def overview(context: PluginContext, sites: Sequence[str]) -> Iterator[str]:
+    """One line for each site and month, then the reasons for jobs that are not reported.
+
+    Args:
+        context: with the state.
+        sites: by their names in GOCDB.
+    """
+    known = read_state(context.state).sites
+    if not any(site in known for site in sites):
+        yield "nothing was reported yet"
+        return
+    yield _LINE.format("site", "month", "stored", "reported", "acknowledged", "waiting", "last acknowledged")
+    chosen = {site: known[site] for site in sites if site in known}
+    for site, state in chosen.items():
+        yield from _lines(site, state)
+    for state in chosen.values():
+        for month in state.months.values():
+            yield from (f"! {problem}" for problem in month.problems)  # which name site and month
+
+
+def _lines(site: str, state: SiteState) -> Iterator[str]:
+    jobs = stages(state)
+    for text in sorted({month for month, _ in jobs}):
+        month = state.months.get(text, MonthState())
+        waiting = 0 if month.outbox is None else len(month.outbox.messages)
+        moment = "" if month.acknowledged is None else f"{month.acknowledged:%Y-%m-%d %H:%M:%S}Z"
+        counts = [jobs[text, stage] for stage in ("stored", "reported", "acknowledged")]
+        yield _LINE.format(site, text, *counts, waiting, moment).rstrip()
 
 
 async def shown(config: ApelConfig, records: Records, site: str, month: Month) -> AsyncIterator[str]:

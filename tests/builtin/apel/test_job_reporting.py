@@ -11,7 +11,7 @@ import pytest
 from auditord.client.conditions import matches
 from auditord.testing import FakePluginContext
 from auditord_builtin.apel import job_reporting
-from auditord_builtin.apel.books import DayBook, read_books
+from auditord_builtin.apel.broker import BrokerUnavailable, MessageTooLarge
 from auditord_builtin.apel.config import ApelConfig, Benchmark, JobFields, MandatoryJobFields
 from auditord_builtin.apel.fields import MetaField
 from auditord_builtin.apel.job_reporting import forgetting
@@ -19,7 +19,7 @@ from auditord_builtin.apel.messages import Message
 from auditord_builtin.apel.metrics import stages
 from auditord_builtin.apel.publishing import publish, republish
 from auditord_builtin.apel.reporting import NotReported
-from auditord_builtin.apel.transport import BrokerUnavailable, MessageTooLarge
+from auditord_builtin.apel.state import DayState, read_state
 from auditord_hookspecs import Component, Record, RecordQuery, Score, Window
 from tests.builtin.apel.apel_receiver import Receiver
 from tests.builtin.apel.apel_settings import apel_settings
@@ -164,7 +164,7 @@ async def test_figures_are_of_jobs_as_they_are_now() -> None:
     await publish(settings(), context, topic)
     context.stored = [job("1", 1, cpu=2_000), job("2", 1), job("bad", 1, cpu=3_000_000)]
     await publish(settings(), context, topic)
-    counted = stages(read_books(context.state).sites["SITE-A"])
+    counted = stages(read_state(context.state).sites["SITE-A"])
     assert [counted["2026-03", stage] for stage in ("stored", "reported", "acknowledged")] == [3, 2, 2]
 
 
@@ -229,7 +229,7 @@ async def test_bad_jobs_are_named_and_stop_no_other(caplog: pytest.LogCaptureFix
     await publish(settings(), context, topic)
     assert topic.taken() == ["good"]
     assert "ms: left out" in caplog.text
-    day = read_books(context.state).sites["SITE-A"].days["2026-03-19"]
+    day = read_state(context.state).sites["SITE-A"].days["2026-03-19"]
     assert (day.stored, day.jobs) == (2, 1)
 
 
@@ -240,7 +240,7 @@ async def test_republishing_is_exact() -> None:
     period = Window(NOW - timedelta(days=3), NOW - timedelta(days=1))  # half open
     await republish(settings(), context, topic, period=period, sites=["SITE-A"])
     assert topic.taken() == ["2", "3"]
-    assert [day.jobs for day in read_books(context.state).sites["SITE-A"].days.values()] == [1, 1, 1, 1]
+    assert [day.jobs for day in read_state(context.state).sites["SITE-A"].days.values()] == [1, 1, 1, 1]
     with pytest.raises(NotReported, match="publish_since"):
         await republish(settings(), context, topic, period=Window(SINCE - timedelta(days=1), NOW), force=True)
 
@@ -250,7 +250,7 @@ async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
     records = [job(f"{days}-{number}", days) for days in (1, 2, 3) for number in (1, 2)]
     context, topic = context_of(records), Topic()
     await publish(settings(), context, topic)
-    days = read_books(context.state).sites["SITE-A"].days
+    days = read_state(context.state).sites["SITE-A"].days
     assert [day.marks is None for day in days.values()] == [True, True, False]
     assert [day.jobs for day in days.values()] == [2, 2, 2]
     topic.taken()
@@ -265,7 +265,7 @@ async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_day_that_is_not_done_keeps_its_marks() -> None:
     marks = base64.b64encode(b"12345678").decode()
-    days = {str(date(2026, 1, day)): DayBook(marks=marks, jobs=job_reporting.MARKED) for day in (1, 2)}
+    days = {str(date(2026, 1, day)): DayState(marks=marks, jobs=job_reporting.MARKED) for day in (1, 2)}
     assert forgetting(days) == days
 
 

@@ -3,24 +3,21 @@
 from datetime import UTC, datetime
 
 import msgspec
-import pytest
 
 from auditord.testing import FakePluginContext
-from auditord_builtin.apel.books import Books, DayBook, MonthBook, Outbox, Packed, SiteBook
-from auditord_builtin.apel.overview import overview
-
-pytestmark = pytest.mark.anyio
+from auditord_builtin.apel.showing import overview
+from auditord_builtin.apel.state import DayState, MonthState, Outbox, Packed, ReportedState, SiteState
 
 
-async def test_each_month_of_each_site_then_what_is_in_the_way() -> None:
+def test_each_month_of_each_site_then_what_is_in_the_way() -> None:
     outbox = Outbox(digest="d", jobs=9, rows=Packed(), messages=(Packed(), Packed()))
     moment = datetime(2024, 4, 1, 2, 3, 4, tzinfo=UTC)
-    march = MonthBook(jobs=7, acknowledged=moment, stored=9, reportable=8, problems=("SITE-A 2024-03: odd",))
-    months = {"2024-04": MonthBook(stored=3, reportable=2, outbox=outbox), "2024-03": march}
-    site_b = SiteBook(days={"2024-03-05": DayBook(stored=5, reportable=4, jobs=1)})
-    books = Books(sites={"SITE-A": SiteBook(months=months), "SITE-B": site_b})
+    march = MonthState(jobs=7, acknowledged=moment, stored=9, reportable=8, problems=("SITE-A 2024-03: odd",))
+    months = {"2024-04": MonthState(stored=3, reportable=2, outbox=outbox), "2024-03": march}
+    site_b = SiteState(days={"2024-03-05": DayState(stored=5, reportable=4, jobs=1)})
+    books = ReportedState(sites={"SITE-A": SiteState(months=months), "SITE-B": site_b})
     context = FakePluginContext(state=msgspec.to_builtins(books))
-    lines = [line async for line in overview(context, ["SITE-A", "SITE-B", "SITE-C"])]
+    lines = list(overview(context, ["SITE-A", "SITE-B", "SITE-C"]))
     assert lines == [
         "site                     month       stored   reported acknowledged  waiting  last acknowledged",
         "SITE-A                   2024-03          9          8            7        0  2024-04-01 02:03:04Z",
@@ -30,6 +27,6 @@ async def test_each_month_of_each_site_then_what_is_in_the_way() -> None:
     ]
 
 
-async def test_a_state_without_the_sites_asked_for() -> None:
-    context = FakePluginContext(state=msgspec.to_builtins(Books(sites={"SITE-A": SiteBook()})))
-    assert [line async for line in overview(context, ["SITE-B"])] == ["nothing was reported yet"]
+def test_a_state_without_the_sites_asked_for() -> None:
+    context = FakePluginContext(state=msgspec.to_builtins(ReportedState(sites={"SITE-A": SiteState()})))
+    assert list(overview(context, ["SITE-B"])) == ["nothing was reported yet"]

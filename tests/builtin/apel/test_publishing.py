@@ -10,14 +10,14 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from auditord.testing import FakePluginContext
-from auditord_builtin.apel import metrics, reporting
-from auditord_builtin.apel.books import read_books
+from auditord_builtin.apel import metrics, summary_reporting
+from auditord_builtin.apel.broker import BrokerRefused, BrokerUnavailable, MessageTooLarge
 from auditord_builtin.apel.config import ApelConfig
 from auditord_builtin.apel.messages import Message
 from auditord_builtin.apel.months import Month
 from auditord_builtin.apel.publishing import publish, republish, run_apel
 from auditord_builtin.apel.reporting import NotReported
-from auditord_builtin.apel.transport import BrokerRefused, BrokerUnavailable, MessageTooLarge
+from auditord_builtin.apel.state import read_state
 from auditord_hookspecs import AggregateQuery, Aggregates, AuditordError, Component, Record, Score, Window
 from auditord_hookspecs.query import AllOf, TimeCompares
 from tests.builtin.apel.apel_receiver import Receiver
@@ -188,7 +188,7 @@ async def test_what_apel_would_refuse_is_not_sent(monkeypatch: pytest.MonkeyPatc
     def refusing(text: str, _now: datetime) -> Sequence[str]:
         return ["no"] if "summary" in text else []
 
-    monkeypatch.setattr(reporting, "validate", refusing)
+    monkeypatch.setattr(summary_reporting, "validate", refusing)
     with pytest.raises(NotReported, match="SITE-A 2026-03: APEL would refuse the report: no"):
         await publish(settings(), context, broker)
     assert broker.messages == []
@@ -216,12 +216,12 @@ async def test_what_waits_goes_out_when_the_broker_is_back() -> None:
     context, broker = context_of(job("1", days_ago(65))), Recorder(away=True)
     with pytest.raises(NotReported, match="nobody there"):
         await publish(settings(), context, broker)
-    outbox = read_books(context.state).sites["SITE-A"].months["2026-01"].outbox
+    outbox = read_state(context.state).sites["SITE-A"].months["2026-01"].outbox
     assert outbox is not None
     assert len(outbox.messages) == 2  # sync and summary
     broker.away = False
     await publish(settings(), context, broker)
-    month = read_books(context.state).sites["SITE-A"].months["2026-01"]
+    month = read_state(context.state).sites["SITE-A"].months["2026-01"]
     assert (month.outbox, month.ids, month.jobs, month.acknowledged) == (None, ("id1", "id2"), 1, NOW)
 
 
@@ -243,7 +243,7 @@ async def test_what_waits_of_a_month_that_changed_is_planned_again() -> None:
     context.stored, broker.away = [job("1", days_ago(65)), job("late", days_ago(65))], False
     await publish(settings(), context, broker)
     assert broker.receiver.total("NumberOfJobs") == 2
-    month = read_books(context.state).sites["SITE-A"].months["2026-01"]
+    month = read_state(context.state).sites["SITE-A"].months["2026-01"]
     assert (month.outbox, month.jobs) == (None, 2)
     broker.messages.clear()
     await publish(settings(), context, broker, all_months=True)
@@ -282,7 +282,7 @@ async def test_a_row_that_apel_would_refuse_keeps_what_apel_has() -> None:
     context.stored = [job("1", days_ago(65)), job("ms", days_ago(65), cpu=3_000_000), job("2", days_ago(65), vo="cms")]
     await publish(settings(), context, broker, all_months=True)
     assert {row["VO"]: row["NumberOfJobs"] for row in broker.receiver.rows.values()} == {"atlas": "1", "cms": "1"}
-    book = read_books(context.state).sites["SITE-A"].months["2026-01"]
+    book = read_state(context.state).sites["SITE-A"].months["2026-01"]
     assert (book.stored, book.reportable, book.jobs) == (3, 1, 1)
     assert "milliseconds" in book.problems[0]
     context.stored = [job("2", days_ago(65), vo="cms")]  # now the key is gone

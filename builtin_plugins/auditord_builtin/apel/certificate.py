@@ -1,5 +1,12 @@
-"""The host certificate: who we are to the broker, and what messages are signed with."""
+"""The host certificate, and its S/MIME signatures (RFC 8551) as APEL's receivers read them.
 
+Signatures are detached, SHA-256, in ASCII, never opaque. A receiver decodes the signed text as ASCII, takes any text
+with ``application/pkcs7-mime`` in it for encrypted, and needs a blank line between the header of the signed part and
+the message. Where a message is not ASCII, the signed part is quoted-printable in UTF-8, which receivers decode (they
+fail on base64).
+"""
+
+import quopri
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,9 +17,11 @@ from typing import Final, TypeAlias
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+from cryptography.hazmat.primitives.serialization.pkcs7 import PKCS7Options, PKCS7SignatureBuilder
 
-from auditord_builtin.apel.transport.errors import CertificateUnusable
+from auditord_hookspecs import AuditordError
 
 SigningKey: TypeAlias = RSAPrivateKey | EllipticCurvePrivateKey
 
@@ -20,6 +29,13 @@ SOON: Final = timedelta(days=14)
 """Less than this left is worth a warning at each run: getting a host certificate takes days."""
 
 _SHORT_NAMES: Final = {"0.9.2342.19200300.100.1.1": "UID", "1.2.840.113549.1.9.1": "emailAddress"}
+
+_QUOTED_PART: Final = b"Content-Type: text/plain; charset=utf-8\nContent-Transfer-Encoding: quoted-printable\n\n"
+_LOOKS_ENCRYPTED: Final = b"pkcs7-mime"
+
+
+class CertificateUnusable(AuditordError):
+    """The certificate or its key cannot be used now; the text names the files and what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +98,18 @@ def load_credentials(certificate: Path, key: Path) -> Credentials:
     return Credentials(certificate, own, chain, private)
 
 
+def sign(text: str, credentials: Credentials) -> bytes:
+    """The message as ``multipart/signed``, in ASCII."""
+    plain = text.isascii() and _LOOKS_ENCRYPTED.decode() not in text
+    data = text.encode() if plain else _QUOTED_PART + _quoted(text)
+    options = [PKCS7Options.DetachedSignature, *([PKCS7Options.Text] if plain else [])]
+    builder = PKCS7SignatureBuilder().set_data(data)
+    builder = builder.add_signer(credentials.certificate, credentials.key, SHA256())
+    for certificate in credentials.chain:
+        builder = builder.add_certificate(certificate)
+    return builder.sign(Encoding.SMIME, options)
+
+
 def _certificates(file: Path) -> list[x509.Certificate]:
     data = _read(file)
     try:
@@ -93,7 +121,7 @@ def _certificates(file: Path) -> list[x509.Certificate]:
 def _private_key(file: Path) -> SigningKey:
     data = _read(file)
     try:
-        with warnings.catch_warnings(action="ignore"):  # about old algorithms, which is the authority's business
+        with warnings.catch_warnings(action="ignore"):  # about old algorithms, the authority decides about those
             key = load_pem_private_key(data, password=None)
     except TypeError as error:
         raise CertificateUnusable(
@@ -124,3 +152,7 @@ def _short_name(part: x509.NameAttribute[str | bytes]) -> str:
 
 def _day(moment: datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M} UTC"
+
+
+def _quoted(text: str) -> bytes:
+    return quopri.encodestring(text.encode()).replace(_LOOKS_ENCRYPTED, b"pkcs7=2Dmime")

@@ -5,9 +5,6 @@ import unicodedata
 from functools import lru_cache
 from typing import Final
 
-END: Final = "%%\n"
-"""What closes a record."""
-
 LONGEST: Final = 255
 """Characters of most columns."""
 

@@ -3,13 +3,15 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+import msgspec
 import pytest
 
 from auditord.testing import FakePluginContext
 from auditord_builtin.apel.config import ApelConfig
-from auditord_builtin.apel.messages import SummaryRow, render, sync_message
+from auditord_builtin.apel.messages import render, sync_message
 from auditord_builtin.apel.months import Month
-from auditord_builtin.apel.summing import half_up, summaries
+from auditord_builtin.apel.rows import SummaryRow
+from auditord_builtin.apel.summaries import half_up, summaries
 from auditord_builtin.apel.validation import validate
 from auditord_hookspecs import Component, Record, Score
 from tests.builtin.apel.apel_receiver import Receiver
@@ -274,3 +276,12 @@ async def test_the_sync_message_counts_jobs_by_submit_host() -> None:
 @pytest.mark.parametrize(("number", "rounded"), [("1/2", 1), ("3/2", 2), ("5/2", 3), ("2499/1000", 2), ("0", 0)])
 def test_halves_go_up(number: str, rounded: int) -> None:
     assert half_up(Fraction(number)) == rounded
+
+
+async def test_jobs_without_the_normalised_component_are_left_out_whole() -> None:
+    base = {"type": "NormalisedField", "base_value": {"type": "ComponentField", "name": "Busy"}}
+    config = configured(summary_fields__mandatory__NormalisedWallDuration=base)
+    busy = msgspec.structs.replace(job("2"), components=(*job("2").components, Component("Busy", 10, ())))
+    made = await summaries(config, FakePluginContext(stored=[job("1"), busy]), "SITE-A", MARCH)
+    assert [(row.jobs, row.wall, row.normalised_wall) for row in made.rows] == [(1, 3600, 151)]
+    assert [(problem.reason, problem.jobs) for problem in made.problems] == [("no component Busy: left out", 1)]

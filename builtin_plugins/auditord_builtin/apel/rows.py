@@ -1,13 +1,12 @@
-"""What messages are made of: one value for each record in them, in whole numbers."""
+"""The contents of messages: one row for each record in them, amounts as whole numbers."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from auditord_builtin.apel.config import JobLayout, SummaryLayout
-from auditord_builtin.apel.messages.text import END, fold
 from auditord_builtin.apel.months import Month
+from auditord_builtin.apel.text import fold
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,52 +122,3 @@ class Summaries:
     rows: tuple[SummaryRow, ...] = ()
     problems: tuple[Problem, ...] = ()
     held: tuple[SummaryRow, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """A text for the broker, small enough for it once it is signed.
-
-    Args:
-        text: header and records.
-        records: how many.
-        site: its name in GOCDB.
-        month: in which the jobs ended.
-        record_ids: of the jobs in it, in order; empty for summaries.
-    """
-
-    text: str
-    records: int
-    site: str
-    month: Month
-    record_ids: tuple[str, ...] = ()
-
-    def halves(self) -> tuple["Message", "Message"]:
-        """Two messages with the same records, for a broker that found this one too large.
-
-        Raises:
-            ValueError: there is only one record.
-        """
-        if self.records < 2:  # noqa: PLR2004 two halves
-            raise ValueError("a message with one record cannot be halved")
-        middle = self.records // 2
-        ids = self.record_ids
-        first, second = _cut_json(self.text, middle) if self.text.startswith("{") else _cut_text(self.text, middle)
-        return (
-            replace(self, text=first, records=middle, record_ids=ids[:middle]),
-            replace(self, text=second, records=self.records - middle, record_ids=ids[middle:]),
-        )
-
-
-def _cut_text(text: str, middle: int) -> tuple[str, str]:
-    header, _, body = text.partition("\n")
-    records = body.split(END)[:-1]
-    first, second = (END.join(part) for part in (records[:middle], records[middle:]))
-    return f"{header}\n{first}{END}", f"{header}\n{second}{END}"
-
-
-def _cut_json(text: str, middle: int) -> tuple[str, str]:
-    document = json.loads(text)
-    records = document["UsageRecords"]
-    first, second = ({**document, "UsageRecords": part} for part in (records[:middle], records[middle:]))
-    return f"{json.dumps(first)}\n", f"{json.dumps(second)}\n"

@@ -1,0 +1,244 @@
+"""APEL's messages: rows as text, in pieces that the broker takes.
+
+Formats: https://docs.egi.eu/internal/accounting/data-formats (individual job, summary, normalised summary, sync).
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Final
+
+from auditord_builtin.apel.config import JobLayout, SummaryLayout
+from auditord_builtin.apel.months import Month
+from auditord_builtin.apel.rows import JobRow, SummaryRow
+from auditord_builtin.apel.text import fold
+
+HEADERS: Final[Mapping[SummaryLayout | JobLayout, str]] = {
+    SummaryLayout.NORMALISED_4: "APEL-normalised-summary-message: v0.4",
+    SummaryLayout.NORMALISED_3: "APEL-summary-job-message: v0.3",
+    SummaryLayout.PLAIN_4: "APEL-summary-job-message: v0.4",
+    SummaryLayout.PLAIN_2: "APEL-summary-job-message: v0.2",
+    JobLayout.V4: "APEL-individual-job-message: v0.4",
+    JobLayout.V3: "APEL-individual-job-message: v0.3",
+}
+"""First lines of messages."""
+
+SYNC_HEADER: Final = "APEL-sync-message: v0.1"
+
+JOB_FIELDS: Final = (
+    *("Site", "SubmitHost", "MachineName", "Queue", "LocalJobId", "LocalUserId", "GlobalUserName", "FQAN"),
+    *("VO", "VOGroup", "VORole", "WallDuration", "CpuDuration", "Processors", "NodeCount", "StartTime", "EndTime"),
+    *("InfrastructureDescription", "InfrastructureType", "MemoryReal", "MemoryVirtual"),
+    *("ServiceLevelType", "ServiceLevel"),
+)
+"""Fields of an individual job, in the order of its lines."""
+
+END: Final = "%%\n"
+"""The line that closes a record."""
+
+MOST_BYTES: Final = 900_000
+"""Of a message as the broker gets it; it takes 1 MB and answers 413 above."""
+
+_FRAME: Final = 16_000
+"""Bytes of signature, certificates, boundaries and JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A text for the broker, small enough for it once it is signed.
+
+    Args:
+        text: header and records.
+        records: how many.
+        site: its name in GOCDB.
+        month: in which the jobs ended.
+        record_ids: of the jobs in it, in order; empty for summaries.
+    """
+
+    text: str
+    records: int
+    site: str
+    month: Month
+    record_ids: tuple[str, ...] = ()
+
+    def halves(self) -> tuple["Message", "Message"]:
+        """Two messages with the same records, for a broker that found this one too large.
+
+        Raises:
+            ValueError: there is only one record.
+        """
+        if self.records < 2:  # noqa: PLR2004 two halves
+            raise ValueError("a message with one record cannot be halved")
+        middle = self.records // 2
+        ids = self.record_ids
+        first, second = _cut_json(self.text, middle) if self.text.startswith("{") else _cut_text(self.text, middle)
+        return (
+            replace(self, text=first, records=middle, record_ids=ids[:middle]),
+            replace(self, text=second, records=self.records - middle, record_ids=ids[middle:]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One record of a message.
+
+    Args:
+        header: the first line of the message that it belongs to.
+        site: its name in GOCDB.
+        month: in which the jobs ended.
+        lines: keys and values.
+        record_id: of a single job.
+    """
+
+    header: str
+    site: str
+    month: Month
+    lines: Sequence[tuple[str, str]]
+    record_id: str | None = None
+
+    @property
+    def text(self) -> str:
+        """As it stands in the message."""
+        return "".join([f"{key}: {value}\n" for key, value in self.lines]) + END
+
+
+def render(rows: Iterable[SummaryRow], most_bytes: int = MOST_BYTES) -> Sequence[Message]:
+    """The messages with these rows, none of them larger than the broker takes."""
+    ordered = sorted(rows, key=lambda row: (row.layout.value, row.site, row.month, row.key))
+    return pack([_block(row) for row in ordered], most_bytes)
+
+
+def sync_message(rows: Iterable[SummaryRow], most_bytes: int = MOST_BYTES) -> Sequence[Message]:
+    """How many jobs the rows have for each site, month and submit host, for APEL to compare with what it holds."""
+    jobs: Counter[tuple[str, str, object]] = Counter()
+    first: dict[tuple[str, str, object], SummaryRow] = {}
+    for row in sorted(rows, key=lambda row: (row.site, row.month, row.submit_host)):
+        key = (row.site, fold(row.submit_host), row.month)
+        jobs[key] += row.jobs
+        first.setdefault(key, row)
+    return pack([_sync_block(first[key], number) for key, number in jobs.items()], most_bytes)
+
+
+def render_jobs(rows: Iterable[JobRow], most_bytes: int = MOST_BYTES) -> Sequence[Message]:
+    """The messages with these jobs, each with the jobs of one site and month, none larger than the broker takes."""
+    ordered = sorted(rows, key=lambda row: (row.layout.value, row.site, row.month))
+    return pack([_job_block(row) for row in ordered], most_bytes)
+
+
+def pack(blocks: Iterable[Block], most_bytes: int = MOST_BYTES) -> Sequence[Message]:
+    """Messages with these records, one header, site and month each, in their order."""
+    return [
+        _message(batch)
+        for _, alike in groupby(blocks, lambda block: (block.header, block.site, block.month))
+        for batch in _batches(alike, most_bytes)
+    ]
+
+
+def encoded_size(text: str) -> int:
+    """At most how many bytes the broker gets: signed as quoted-printable with CRLF, then base64; without the frame."""
+    plain = len(text.encode("ascii", "ignore"))
+    wide = plain + 2 * text.count("=") + 3 * (len(text.encode()) - plain)
+    signed = (wide + text.count("\n")) * 80 // 76 + 1
+    return (signed + 2) // 3 * 4
+
+
+def _batches(blocks: Iterable[Block], most_bytes: int) -> Iterator[list[Block]]:
+    batch: list[Block] = []
+    size = _FRAME
+    for block in blocks:
+        more = encoded_size(block.text)
+        if batch and size + more > most_bytes:
+            yield batch
+            batch, size = [], _FRAME
+        batch.append(block)
+        size += more
+    yield batch
+
+
+def _message(batch: Sequence[Block]) -> Message:
+    first = batch[0]
+    ids = tuple([block.record_id for block in batch if block.record_id is not None])
+    text = f"{first.header}\n" + "".join([block.text for block in batch])
+    return Message(text, len(batch), first.site, first.month, ids)
+
+
+def _sync_block(row: SummaryRow, jobs: int) -> Block:
+    lines = [
+        ("Site", row.site),
+        ("SubmitHost", row.submit_host),
+        ("NumberOfJobs", str(jobs)),
+        ("Month", str(row.month.month)),
+        ("Year", str(row.month.year)),
+    ]
+    return Block(SYNC_HEADER, row.site, row.month, lines)
+
+
+def _block(row: SummaryRow) -> Block:
+    lines: list[tuple[str, object]] = [
+        ("Site", row.site),
+        ("Month", row.month.month),
+        ("Year", row.month.year),
+        ("GlobalUserName", row.global_user_name),
+        ("VO", row.vo),
+        ("VOGroup", row.vo_group),
+        ("VORole", row.vo_role),
+        ("SubmitHost", row.submit_host),
+        ("Infrastructure" if row.layout.normalised else "InfrastructureType", row.infrastructure),
+        ("InfrastructureDescription", row.infrastructure_description),
+        *_service_level(row),
+        ("NodeCount", row.node_count),
+        ("Processors", row.processors),
+        ("EarliestEndTime", row.earliest),
+        ("LatestEndTime", row.latest),
+        ("WallDuration", row.wall),
+        ("CpuDuration", row.cpu),
+        *_normalised(row),
+        ("NumberOfJobs", row.jobs),
+    ]
+    present = [(key, str(value)) for key, value in lines if value is not None]
+    return Block(HEADERS[row.layout], row.site, row.month, present)
+
+
+def _service_level(row: SummaryRow) -> list[tuple[str, object]]:
+    match row.layout:
+        case SummaryLayout.NORMALISED_3:
+            return [("ServiceLevelType", row.benchmark)]
+        case SummaryLayout.PLAIN_4:
+            return [("ServiceLevel", f"{{{row.benchmark}: {row.service_level:f}}}")]
+        case SummaryLayout.PLAIN_2:
+            return [("ServiceLevelType", row.benchmark), ("ServiceLevel", f"{row.service_level:f}")]
+        case SummaryLayout.NORMALISED_4:
+            return []
+
+
+def _normalised(row: SummaryRow) -> list[tuple[str, object]]:
+    if not row.layout.normalised:
+        return []
+    wall, cpu = row.normalised_wall, row.normalised_cpu
+    if row.layout is SummaryLayout.NORMALISED_4:
+        return [
+            ("NormalisedWallDuration", f"{{{row.benchmark}: {wall}}}"),
+            ("NormalisedCpuDuration", f"{{{row.benchmark}: {cpu}}}"),
+        ]
+    return [("NormalisedWallDuration", wall), ("NormalisedCpuDuration", cpu)]
+
+
+def _job_block(row: JobRow) -> Block:
+    lines = [(key, row.fields[key]) for key in JOB_FIELDS if key in row.fields]
+    return Block(HEADERS[row.layout], row.site, row.month, lines, row.record_id)
+
+
+def _cut_text(text: str, middle: int) -> tuple[str, str]:
+    header, _, body = text.partition("\n")
+    records = body.split(END)[:-1]
+    first, second = (END.join(part) for part in (records[:middle], records[middle:]))
+    return f"{header}\n{first}{END}", f"{header}\n{second}{END}"
+
+
+def _cut_json(text: str, middle: int) -> tuple[str, str]:
+    document = json.loads(text)
+    records = document["UsageRecords"]
+    first, second = ({**document, "UsageRecords": part} for part in (records[:middle], records[middle:]))
+    return f"{json.dumps(first)}\n", f"{json.dumps(second)}\n"

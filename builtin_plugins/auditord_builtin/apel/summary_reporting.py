@@ -1,0 +1,209 @@
+"""Summaries: a month of a site goes out whenever the store's sums are not those that were last acknowledged.
+
+The order makes a crash harmless: first the state says what will be at APEL and what is to be sent, then each message
+goes out, and each message id is saved before the next one. A message may be sent twice, which is harmless, since APEL
+replaces by key; it is never taken for sent when it was not.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+
+import msgspec
+
+from auditord_builtin.apel.accelerators import accelerator_messages
+from auditord_builtin.apel.messages import Message, render, sync_message
+from auditord_builtin.apel.months import Month, first_month, months_from, whole_months
+from auditord_builtin.apel.questions import site_groups
+from auditord_builtin.apel.reporting import LISTED, NotReported, Part, Reporter, other_kind
+from auditord_builtin.apel.rows import SummaryRow
+from auditord_builtin.apel.sending import say
+from auditord_builtin.apel.state import MonthState, Outbox, SiteState, pack, unpack_message, unpack_rows
+from auditord_builtin.apel.summaries import summaries
+from auditord_builtin.apel.validation import validate
+from auditord_hookspecs import AggregateQuery, Window
+from auditord_hookspecs.query import AllOf, Comparison, TimeCompares, TimeField
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The report that the store's records make of a month of a site.
+
+    Args:
+        rows: to report.
+        held: rows that APEL would refuse: what it has of them stays as it is.
+        accelerators: messages in a format of their own, without keys that could be withdrawn.
+        problems: in words.
+        stored: how many jobs there are.
+    """
+
+    rows: Sequence[SummaryRow]
+    held: Sequence[SummaryRow]
+    accelerators: Sequence[Message]
+    problems: tuple[str, ...]
+    stored: int
+
+    @property
+    def jobs(self) -> int:
+        """How many jobs the rows have."""
+        return sum(row.jobs for row in self.rows)
+
+    @property
+    def digest(self) -> str:
+        """The same for the same rows, and for no others."""
+        content = [self.rows, sorted(row.key for row in self.held), [message.text for message in self.accelerators]]
+        return hashlib.sha256(msgspec.json.encode(content)).hexdigest()
+
+
+class SummaryReporter(Reporter):
+    """Reports months: the current and the previous one always, all others if they changed."""
+
+    def begin(self, since: datetime) -> datetime:
+        """The first month that lies wholly behind ``publish_since``."""
+        return first_month(since).start
+
+    async def due(self, site: str, since: datetime, *, full: bool) -> Sequence[Part]:
+        """The newest first, since an old one that cannot be sent must not be in its way."""
+        current = Month.of(self.context.now())
+        recent = {current, current.previous}
+        months = due_months(self.saved.site(site), first_month(since), current, full=full)
+        return [self._part(site, month, always=month in recent) for month in reversed(months)]
+
+    def widened(self, period: Window) -> Window:
+        """Whole months of UTC."""
+        months = whole_months(period.start, min(period.stop, Month.of(self.context.now()).next.start))
+        widened = Window(months[0].start, months[-1].next.start)
+        if period != widened:
+            named = f"{months[0]} to {months[-1]}" if len(months) > 1 else str(months[0])
+            text = f"Summaries are of whole months of UTC, since a part would replace the whole: reporting {named}"
+            say(self.context, text)
+        return widened
+
+    def again(self, site: str, period: Window) -> Sequence[Part]:
+        """All months of the period."""
+        months = whole_months(period.start, period.stop)
+        return [self._part(site, month, always=True) for month in reversed(months)]
+
+    def refuse_other_kind(self, site: str, begin: datetime) -> None:
+        """See :class:`Reporter`."""
+        last = self.saved.site(site).last_day(begin.astimezone(UTC).date())
+        if last is not None:
+            raise other_kind(site, last, "individual_jobs", "summaries")
+
+    def _part(self, site: str, month: Month, *, always: bool) -> Part:
+        return Part(f"{site} {month}", partial(self._report, site, month, always=always))
+
+    async def _report(self, site: str, month: Month, *, always: bool) -> None:
+        """Bring APEL up to date about one month; ``always``: even if nothing has changed since the last report.
+
+        Raises:
+            AuditordError: it could not be made, or not all of it could be sent; what waits is sent by the next run.
+        """
+        before = self.saved.month(site, month)
+        found = await self._look(site, month, before)
+        problems = found.problems[:LISTED]
+        state = msgspec.structs.replace(before, stored=found.stored, reportable=found.jobs, problems=problems)
+        if self.context.dry_run or problems != before.problems:
+            self.show_problems(f"{site} {month}", found.problems)
+        reported = before.digest if before.outbox is None else before.outbox.digest
+        if always or reported != found.digest:
+            state = self._plan(site, month, state, found)
+        if state != before:
+            await self.saved.save_month(site, month, state)
+        await self._send(site, month)
+
+    async def _look(self, site: str, month: Month, state: MonthState) -> Found:
+        """Ask the store.
+
+        Raises:
+            NotReported: it has nothing any more of a month that was reported.
+        """
+        config, records = self.config, self.context.records
+        summary = await summaries(config, records, site, month)
+        size = config.messaging.max_message_size
+        accelerators, faults = await accelerator_messages(config, records, site, month, size)
+        problems = tuple(map(str, (*summary.problems, *faults)))
+        stored = sum(group.records for group in await site_groups(config, records, site, month.window))
+        if not summary.rows and state.there.size and not await self._any(month):
+            raise NotReported(
+                f"{site} {month}: the store has no job of this month any more, of any site, and APEL has {state.jobs}: "
+                "nothing is withdrawn. If these jobs are gone for good reason, ask APEL to delete the month"
+            )
+        return Found(summary.rows, summary.held, accelerators, problems, stored)
+
+    async def _any(self, month: Month) -> bool:
+        """True if the store has a job of a month, of any site."""
+        start = TimeCompares(TimeField.STOP, Comparison.GTE, month.start)
+        stop = TimeCompares(TimeField.STOP, Comparison.LT, month.next.start)
+        return bool((await self.context.records.aggregate(AggregateQuery(where=AllOf((start, stop))))).groups)
+
+    def _plan(self, site: str, month: Month, state: MonthState, found: Found) -> MonthState:
+        """Put the whole report of a month into its outbox, instead of what waited there."""
+        there = {row.key: row for row in unpack_rows(state.there)}
+        kept = {row.key for row in (*found.rows, *found.held)}
+        gone = [row for key, row in there.items() if key not in kept]
+        held = {row.key: there[row.key] for row in found.held if row.key in there}
+        will_be = {row.key: row.withdrawn() for row in found.rows} | held
+        messages = self._messages(site, month, gone, found)
+        if gone and messages:
+            say(
+                self.context,
+                f"{site} {month}: {len(gone)} records at APEL are of no job any more, and are sent with zeros",
+            )
+        outbox = Outbox(
+            digest=found.digest,
+            jobs=found.jobs,
+            rows=pack([*will_be.values()]),
+            messages=tuple([pack([message]) for message in messages]),
+        )
+        planned = msgspec.structs.replace(state, there=pack([*(there | will_be).values()]), outbox=outbox)
+        if not messages and self.context.dry_run:
+            self.context.show(f"{site} {month}: there is nothing to report")
+        return planned if messages else self._closed(planned, outbox)
+
+    def _messages(self, site: str, month: Month, gone: Sequence[SummaryRow], found: Found) -> Sequence[Message]:
+        """Zeros go first, so that a key that is another to us and the same to APEL ends with its amounts.
+
+        Raises:
+            NotReported: APEL would refuse one of them.
+        """
+        size = self.config.messaging.max_message_size
+        summary = [*render(gone, size), *sync_message([*gone, *found.rows], size), *render(found.rows, size)]
+        messages = [*summary, *found.accelerators]
+        for message in messages:
+            if faults := validate(message.text, self.context.now()):
+                raise NotReported(f"{site} {month}: APEL would refuse the report: {'; '.join(map(str, faults[:5]))}")
+        return messages
+
+    async def _send(self, site: str, month: Month) -> None:
+        """Send what waits, each message saved as sent before the next one goes out."""
+        while (outbox := (state := self.saved.month(site, month)).outbox) is not None:
+            sent = await self.publish(unpack_message(outbox.messages[0]))
+            if isinstance(sent, str):
+                ids, messages = (*outbox.ids, sent), outbox.messages[1:]
+            else:
+                ids, messages = outbox.ids, (*[pack([half]) for half in sent], *outbox.messages[1:])
+            rest = msgspec.structs.replace(outbox, messages=messages, ids=ids)
+            done = msgspec.structs.replace(state, outbox=rest) if messages else self._closed(state, rest)
+            await self.saved.save_month(site, month, done, sent=len(ids) - len(outbox.ids))
+
+    def _closed(self, state: MonthState, outbox: Outbox) -> MonthState:
+        """The month once nothing waits any more."""
+        return msgspec.structs.replace(
+            state,
+            there=outbox.rows,
+            digest=outbox.digest,
+            jobs=outbox.jobs,
+            ids=outbox.ids,
+            acknowledged=self.context.now() if outbox.ids else state.acknowledged,
+            outbox=None,
+        )
+
+
+def due_months(state: SiteState, first: Month, current: Month, *, full: bool) -> Sequence[Month]:
+    """The months of one site to look at, the oldest first: the last two, those that wait, and in a full look all."""
+    since = {*months_from(first, current)}
+    waiting = {Month.parse(text) for text, month in state.months.items() if month.outbox is not None}
+    return sorted((since if full else since & {current, current.previous}) | waiting)
