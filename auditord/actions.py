@@ -1,4 +1,4 @@
-"""What an operator may ask of the daemon beyond reading: run an instance, empty quarantine, change single records.
+"""Requests of operators to the daemon, beyond reading: run an instance, empty quarantine, change single records.
 
 Commands ask this of the process that owns the state folder: over the control socket while a daemon runs, directly where
 none does.
@@ -36,33 +36,33 @@ class RunRequest:
 
     @property
     def again(self) -> bool:
-        """Whether something is collected that the checkpoint does not lead to; then it does not move."""
+        """True if something is collected that the checkpoint does not lead to; then it does not move."""
         return self.window is not None or self.job is not None
 
 
 class Observer(Protocol):
-    """Who watches a run on demand."""
+    """The receiver of what happens in a run on demand."""
 
     def progressed(self, fraction: float) -> None:
-        """So much of it is done, 0 to 1."""
+        """Receive the fraction that is done, 0 to 1."""
         ...
 
     async def shown(self, batch: Batch) -> None:
-        """What a collector's dry run would have kept."""
+        """Receive what a collector's dry run would have kept."""
         ...
 
     def said(self, line: str) -> None:
-        """What a plugin says about its work."""
+        """Receive what a plugin says about its work."""
         ...
 
     def printed(self, text: str) -> None:
-        """What a plugin shows: in a dry run, what it would do."""
+        """Receive what a plugin shows: in a dry run, what it would do."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Retried:
-    """What became of a retry.
+    """The result of a retry.
 
     Args:
         queued: how many records are on their way now.
@@ -77,7 +77,7 @@ class Retried:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What is kept about changes of records.
+    """The remark that is kept with a change of records.
 
     Args:
         reason: why, in words.
@@ -90,7 +90,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """When an open record stopped.
+    """The stop of an open record.
 
     Args:
         record_id: whose record it is.
@@ -103,7 +103,7 @@ class Closing:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a wish to change a record.
+    """The result of a request to change a record.
 
     Args:
         record_id: whose record it is.
@@ -118,7 +118,7 @@ class Outcome:
 
 
 class RecordActions(Protocol):
-    """What may be done to single records; what they were before is kept.
+    """Changes of single records; what they were before is kept.
 
     Every method raises ``InvalidRecord`` if the note cannot be kept, and ``StoreUnavailable`` if the store is away.
     """
@@ -137,11 +137,11 @@ class RecordActions(Protocol):
 
 
 class Actions(Protocol):
-    """What the owner of the state folder does when asked."""
+    """The requests that the owner of the state folder meets."""
 
     @property
     def records(self) -> RecordActions:
-        """What may be done to single records."""
+        """The changes of single records."""
         ...
 
     async def run(self, request: RunRequest, observer: Observer) -> RunReport:

@@ -1,10 +1,10 @@
-"""What a second record with a known id means: one word of the configuration, the store and the web."""
+"""The meaning of a second record with a known id: one word of the configuration, the store and the web."""
 
 from enum import Enum
 
 
 class Duplicates(Enum):
-    """What a second record with a known id means (``api.duplicates``)."""
+    """The meaning of a second record with a known id (``api.duplicates``)."""
 
     SAME_RUN = "same-run"
     """Same start time: the same run, the stored record wins. Another start time: refused."""

@@ -51,7 +51,7 @@ class UnknownInstance(AuditordError):
 
 
 class UnsuitableRequest(AuditordError):
-    """What is asked for does not go with this kind of instance."""
+    """A request does not go with this kind of instance."""
 
 
 class DaemonError(AuditordError):
@@ -59,7 +59,7 @@ class DaemonError(AuditordError):
 
 
 class OutputClosed(AuditordError):
-    """Whoever read what a command prints has stopped reading (``| head``)."""
+    """The reader of what a command prints has stopped reading (``| head``)."""
 
 
 class DemoFailed(AuditordError):

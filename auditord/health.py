@@ -1,4 +1,4 @@
-"""Whether the daemon does its work: can it keep what it is given, and how does each instance fare."""
+"""The health of the daemon: its ability to keep what it is given, and the state of each instance."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ ANSWER_WITHIN: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class TaskHealth:
-    """How an instance fares.
+    """The state of an instance.
 
     Args:
         task: the instance's name.
@@ -41,7 +41,7 @@ class TaskHealth:
 
 
 class Health:
-    """What is known about the daemon's state.
+    """The state of the daemon and its instances.
 
     Args:
         keepers: checks of the places that can take a POST durably; one that works suffices. Each raises if it cannot.
@@ -61,11 +61,11 @@ class Health:
         self._tasks: dict[tuple[str, str], TaskHealth] = {}
 
     async def durable(self) -> bool:
-        """Whether a POST would be durable now; what ``/health_check`` answers."""
+        """Tell if a POST would be durable now, for ``/health_check``."""
         return any([await _works(keeper) for keeper in self._keepers])
 
     async def alive(self) -> bool:
-        """Whether the spool answers at all, be it that its disk is full: only then does a restart not help."""
+        """Tell if the spool answers at all, be it that its disk is full: only if it does not, a restart may help."""
         try:
             with anyio.fail_after(ANSWER_WITHIN):
                 await self._spool()

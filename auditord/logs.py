@@ -71,7 +71,7 @@ class FloodFilter(logging.Filter):
         self._lines: dict[str, tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the line is written."""
+        """Tell a line that is written."""
         source = fields(record).get("task") or record.name.partition(".")[0]
         if source == "auditord":
             return True
@@ -102,7 +102,7 @@ class OncePerMinute(logging.Filter):
         self._passed: dict[tuple[str, str], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the line passes; the next one of its kind says how many did not."""
+        """Tell a line that passes; the next one of its kind says how many did not."""
         cause = next((text for text in map(_outage, _arguments(record)) if text), None)
         if cause is None:
             return True

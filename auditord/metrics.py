@@ -16,7 +16,7 @@ _TASK: Final = ("task", "kind")
 
 
 class TaskMetrics:
-    """What is counted beside the runs themselves, by instance.
+    """Counters of what happens beside the runs themselves, by instance.
 
     Args:
         registry: where they are shown.

@@ -8,10 +8,9 @@ from typing import Any, Final
 
 import anyio
 
-from auditord.config.kinds import InstalledKinds
+from auditord.config.kinds import InstalledKinds, configured_transform
 from auditord.config.model import Configuration, SenderSource, kind_of, source_of
 from auditord.config.store_url import is_postgresql, sqlite_path
-from auditord.config.transforming import configured_transform
 from auditord.errors import ConfigurationError, StoreMismatch, StoreUnavailable
 from auditord.ingest import Pairing, missing_store
 from auditord.spool import Spool

@@ -12,8 +12,8 @@ from anyio.abc import TaskGroup
 
 from auditord import __version__
 from auditord.actions import Actions
+from auditord.config.kinds import remarks
 from auditord.config.model import WORKING_SECTIONS, Configuration, kind_of
-from auditord.config.remarks import remarks
 from auditord.config.store_url import is_postgresql
 from auditord.errors import plain_errors
 from auditord.health import TaskHealth

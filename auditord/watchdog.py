@@ -90,7 +90,7 @@ class Owners:
 
 
 class Watchdog:
-    """What the thread does.
+    """The work of the thread.
 
     Args:
         owners: tells whose code is at work.

@@ -1,6 +1,6 @@
 """The command line. Every command is a file here, imported only when it is used, so that each starts fast.
 
-Hook modules may bring more (:mod:`auditord.cli.brought`); ``--help`` imports them to list theirs.
+Hook modules may provide more (:mod:`auditord.cli.hook_commands`); ``--help`` imports them to list theirs.
 
 A command raises :class:`auditord_hookspecs.AuditordError` to end with its text on standard error and its exit status, 1
 unless it says otherwise; wrong usage ends with 2.
@@ -23,7 +23,7 @@ COMMANDS = (
     Registered("records", "auditord.cli.records", "Show, export, correct, close or delete records."),
     Registered("run", "auditord.cli.run", "Run the daemon in the foreground."),
     Registered("status", "auditord.cli.status", "Say how the daemon fares."),
-    Registered("trigger", "auditord.cli.trigger", "Run a collector or a plugin now, or show what it would do."),
+    Registered("trigger", "auditord.cli.collect", "Run a collector or a plugin now, or show what it would do."),
 )
 
 VERSION_HELP = "Print the versions of auditord and of what it is made of."
@@ -32,7 +32,7 @@ VERSION_HELP = "Print the versions of auditord and of what it is made of."
 @click.group(
     cls=Commands,
     registered=COMMANDS,
-    brought="auditord.cli.brought",
+    provided="auditord.cli.hook_commands",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.option(

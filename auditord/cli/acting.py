@@ -1,13 +1,12 @@
-"""Who acts for a command: a daemon, or, where none runs, the command itself as owner of the state folder."""
+"""The owner of the state folder, for a command: a daemon or, where none runs, the command itself."""
 
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from auditord.actions import Actions
-from auditord.cli.clock import utc_now
 from auditord.cli.daemon_client import connected, daemon_at
-from auditord.cli.installation import load_installation
+from auditord.cli.installation import load_installation, utc_now
 from auditord.logs import MessageFormatter
 from auditord.supervisor import acting
 from auditord.web.control import FILE

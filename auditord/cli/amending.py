@@ -14,10 +14,10 @@ import msgspec
 
 from auditord.actions import Closing, Note, Outcome
 from auditord.cli.acting import actions
-from auditord.cli.asynchronous import run_async
 from auditord.cli.daemon_client import daemon_at, url_option
 from auditord.cli.edits import Edits
 from auditord.cli.exports import write_table
+from auditord.cli.installation import run_async
 from auditord.cli.record_filters import INSTANT, SPAN, condition, opened_source, opened_store
 from auditord.web.api.amending import former
 from auditord.web.api.changing import FormerVersion

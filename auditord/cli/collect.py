@@ -1,18 +1,16 @@
-"""``auditord collect``: run a collector once, now; also for a period that was collected wrongly or not at all."""
+"""``auditord collect`` and ``auditord trigger``: run an instance once, now; also for a period that was missed."""
 
 import os
 import sys
 from datetime import datetime
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from auditord.actions import RunRequest
-from auditord.cli.acting import actions
-from auditord.cli.asynchronous import run_async
-from auditord.cli.clock import utc_now
+from auditord.cli.acting import actions, log_to_terminal
 from auditord.cli.daemon_client import url_option
+from auditord.cli.installation import run_async, utc_now
+from auditord.cli.progress import progress_bar
 from auditord.cli.record_filters import INSTANT
 from auditord.errors import OutputClosed
 from auditord_hookspecs import Batch, JobChoice, Produced, RunReport, Window
@@ -46,16 +44,33 @@ def collect_command(
 ) -> None:
     """Run the collector INSTANCE once.
 
-    A period that was collected before can be collected again: what is stored already is left as it is, and the
-    checkpoint does not move. Asks the running daemon, or works on the files where none runs.
+    A period that was collected before can be collected again: what is stored already is left as it is (but a run that
+    was requeued ends at its later end), and the checkpoint does not move. Asks the running daemon, or works on the
+    files where none runs.
     """
     _check_choice(once=once, start=start, stop=stop, job_id=job_id, schedd=schedd, replace=replace)
     job = None if job_id is None else JobChoice(job_id, schedd)
     request = RunRequest(instance, _window(start, stop), replace, dry_run, "collectors", job)
-    report = run_async(_collect, request, url)
+    report = run_async(_run, request, url)
     say_lines(summary(report), err=True)
     if request.again and not (replace or dry_run):
-        say("What was stored of these jobs already stays as it is.", err=True)
+        say("What was stored of these jobs stays as it is; runs that were requeued end at their later end.", err=True)
+    if report.error is not None:
+        raise SystemExit(1)
+
+
+@click.command("trigger")
+@click.argument("instance")
+@click.option("--dry-run", is_flag=True, help="Print what it would do (a collector: its records), and do nothing.")
+@url_option
+def trigger_command(*, instance: str, dry_run: bool, url: str | None) -> None:
+    """Run the collector or plugin INSTANCE once, now.
+
+    Asks the running daemon, which lets a run that is going on end first, or works on the files where none runs.
+    """
+    log_to_terminal()
+    report = run_async(_run, RunRequest(instance, dry_run=dry_run), url)
+    say_lines(summary(report), err=True)
     if report.error is not None:
         raise SystemExit(1)
 
@@ -82,7 +97,7 @@ def _window(start: datetime | None, stop: datetime | None) -> Window | None:
     return Window(start, end)
 
 
-async def _collect(request: RunRequest, url: str | None) -> RunReport:
+async def _run(request: RunRequest, url: str | None) -> RunReport:
     watcher = Watcher(request.instance)
     with watcher.bar:
         async with actions(url) as owner:
@@ -109,9 +124,7 @@ class Watcher(Terminal):
     """
 
     def __init__(self, instance: str) -> None:
-        console = Console(stderr=True)
-        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-        self.bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self.bar = progress_bar()
         self._task = self.bar.add_task(instance, total=1.0)
 
     def progressed(self, fraction: float) -> None:
@@ -122,7 +135,7 @@ class Watcher(Terminal):
         """Print what would have been kept.
 
         Raises:
-            OutputClosed: nobody reads it any more.
+            OutputClosed: its reader has gone.
         """
         lines = [encode_record(item.record if isinstance(item, Produced) else item).decode() for item in batch.records]
         try:

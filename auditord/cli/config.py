@@ -7,13 +7,12 @@ from pathlib import Path
 
 import click
 
-from auditord.cli.asynchronous import run_async
-from auditord.cli.installation import Installation, load_installation, load_installed_hooks
+from auditord.cli.installation import Installation, load_installation, load_installed_hooks, run_async
 from auditord.config.importing import import_files
 from auditord.config.instances import configuration_model, instance_models
+from auditord.config.kinds import remarks
 from auditord.config.loading import load_text
 from auditord.config.model import INSTANCE_SECTIONS, Configuration
-from auditord.config.remarks import remarks
 from auditord.config.schema import json_schema
 from auditord.config.shown import show
 from auditord.config.store_url import is_postgresql, sqlite_path

@@ -1,29 +1,40 @@
-"""``auditord database``: make, update and look at the tables in PostgreSQL; copy a record store into another one."""
+"""``auditord database``: make, update and look at the tables in PostgreSQL; check files; copy a record store."""
 
 import json
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bars
 
-from auditord.cli.asynchronous import run_async
-from auditord.cli.clock import utc_now
-from auditord.cli.database_check import check_command
-from auditord.cli.installation import load_installation
+from auditord.cli.installation import load_installation, run_async, utc_now
+from auditord.cli.progress import progress_bar
 from auditord.config.model import Configuration
-from auditord.config.store_url import is_postgresql
+from auditord.config.store_url import is_postgresql, sqlite_path
+from auditord.database.database import findings
 from auditord.database.postgres.address import Address, address_of
 from auditord.errors import ConfigurationError
 from auditord.ingest import Pairing
 from auditord.spool import Spool, own
+from auditord.spool.spool import FILE as SPOOL_FILE
 from auditord.store.copying import copy_store
 from auditord.store.opening import open_store, section_of
 from auditord.store.postgres.administration import DatabaseStatus, database_status, migrate_database, pending_script
 from auditord_hookspecs.terminal import say, write
 from auditord_hookspecs.wire import format_time
+
+_SALVAGE = "sqlite3 {path} .recover | sqlite3 {path}.recovered"
+
+_STORE = f"""\
+stop the daemon, then copy {{path}} away, with its -wal and -shm. Put a backup in its place, or what can be salvaged:
+  {_SALVAGE}
+Records that are missing then come back with `auditord collect INSTANCE --from DATE` (nothing counts twice)."""
+
+_SPOOL = f"""\
+stop the daemon, then copy {{path}} away, with its -wal and -shm. Put a backup in its place, or what can be salvaged:
+  {_SALVAGE}
+Without either, remove it: collectors read their sources again from earliest_datetime (nothing counts twice), but what
+clients posted while the record store was away, and the quarantine, are lost with it."""
 
 
 @click.group("database")
@@ -32,9 +43,6 @@ def database_command() -> None:
 
     A record store in SQLite migrates itself.
     """
-
-
-database_command.add_command(check_command)
 
 
 @database_command.command("migrate")
@@ -67,6 +75,23 @@ def status_command(output: str) -> None:
         _print(status)
     if status.pending:
         raise SystemExit(3)
+
+
+@database_command.command("check")
+def check_command() -> None:
+    """Read every page of the daemon's SQLite files, beside it; the exit code is 1 if one is damaged.
+
+    Of a record store in PostgreSQL only the tables' version is looked at: pg_amcheck, on the server, reads its pages.
+    """
+    configuration = load_installation().configuration
+    files = {configuration.state_dir / SPOOL_FILE: _SPOOL}
+    if is_postgresql(configuration.store.url):
+        _check_server()
+    else:
+        files[sqlite_path(configuration.store.url)] = _STORE
+    damaged = [path for path, remedy in files.items() if not _is_whole(path, remedy)]
+    if damaged:
+        raise SystemExit(1)
 
 
 @database_command.command("copy")
@@ -123,9 +148,7 @@ class CopyBar:
     """Shows a copy on the terminal."""
 
     def __init__(self) -> None:
-        console = Console(stderr=True)
-        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-        self.shown = Bars(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self.shown = progress_bar()
         self._task = self.shown.add_task("copying")
 
     def progressed(self, phase: str, done: int, total: int) -> None:
@@ -165,3 +188,25 @@ def _print(status: DatabaseStatus) -> None:
     for relation in status.relations:
         per_record = f", {relation.size / status.records:.0f} bytes per record" if status.records else ""
         say(f"size       {relation.name}: {relation.size / 2**20:.1f} MiB{per_record}")
+
+
+def _check_server() -> None:
+    status = run_async(database_status, address_of(load_installation().configuration.store))
+    if status.pending:
+        raise ConfigurationError(f"the database {status.where} is not up to date: run `auditord database migrate`")
+    say(f"ok         {status.where} (tables; run pg_amcheck on the server for its pages)")
+
+
+def _is_whole(path: Path, remedy: str) -> bool:
+    if not path.exists():
+        say(f"missing    {path}: the daemon makes it")
+        return True
+    found = findings(path)
+    if found:
+        say(f"damaged    {path}")
+        for each in found:
+            say(f"           {each.splitlines()[0]}")
+        say(remedy.format(path=path))
+    else:
+        say(f"ok         {path}")
+    return not found

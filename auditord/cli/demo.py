@@ -20,9 +20,8 @@ import anyio
 import click
 
 from auditord.actions import RunRequest
-from auditord.cli.asynchronous import run_async
-from auditord.cli.clock import utc_now
 from auditord.cli.collect import Watcher, summary
+from auditord.cli.installation import run_async, utc_now
 from auditord.config.loading import load
 from auditord.config.model import Configuration
 from auditord.errors import DemoFailed

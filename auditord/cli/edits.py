@@ -1,4 +1,4 @@
-"""What an operator wants to be different in a record."""
+"""The changes of a record that an operator asks for."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Edits:
     components: Sequence[str] = ()
 
     def __bool__(self) -> bool:
-        """Whether anything is to be different."""
+        """True if anything is to be different."""
         return bool(self.start_time or self.stop_time or self.meta or self.components)
 
     def apply(self, record: Record) -> Record:

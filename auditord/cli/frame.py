@@ -1,4 +1,4 @@
-"""The frame of every command: where it is found, and the options that the host adds to it."""
+"""The group of all commands: their modules, and the options that every one of them has."""
 
 import platform
 import re
@@ -15,7 +15,7 @@ import click
 from auditord import __version__
 
 _CONFIG = "auditord.config"
-_BROUGHT = "auditord.brought"
+_PROVIDED = "auditord.provided"
 _REQUIREMENT_NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
@@ -40,7 +40,7 @@ class Commands(click.Group):
     Args:
         args: click's own.
         registered: the host's commands.
-        brought: the module that finds those of hook modules, which are imported only if they are asked for.
+        provided: the module that finds those of hook modules, imported only when they are asked for.
         kwargs: click's own.
     """
 
@@ -48,41 +48,41 @@ class Commands(click.Group):
         self,
         *args: Any,  # Any: click's own
         registered: Sequence[Registered],
-        brought: str | None = None,
+        provided: str | None = None,
         **kwargs: Any,  # Any: click's own
     ) -> None:
         super().__init__(*args, **kwargs)
         self._registered = {each.name: each for each in registered}
-        self._brought_by = brought
+        self._provided_by = provided
         _add_config_option(self)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of all commands."""
-        return sorted({*self._registered, *super().list_commands(ctx), *self._brought(ctx)})
+        return sorted({*self._registered, *super().list_commands(ctx), *self._provided(ctx)})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command."""
         if (registered := self._registered.get(cmd_name)) is None:
-            return super().get_command(ctx, cmd_name) or self._brought_command(ctx, cmd_name)
+            return super().get_command(ctx, cmd_name) or self._provided_command(ctx, cmd_name)
         command: click.Command = getattr(import_module(registered.module), f"{cmd_name}_command")
         _add_config_option(command)
         return command
 
-    def _brought_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        command = self._brought(ctx).get(name)
-        if command is not None and self._brought_by is not None:
-            ctx.obj = import_module(self._brought_by).new_context()
+    def _provided_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        command = self._provided(ctx).get(name)
+        if command is not None and self._provided_by is not None:
+            ctx.obj = import_module(self._provided_by).HostCommandContext()
             _add_config_option(command)
         return command
 
-    def _brought(self, ctx: click.Context) -> Mapping[str, click.Command]:
+    def _provided(self, ctx: click.Context) -> Mapping[str, click.Command]:
         """The commands of hook modules, looked for once."""
-        if self._brought_by is None:
+        if self._provided_by is None:
             return {}
-        if _BROUGHT not in ctx.meta:
+        if _PROVIDED not in ctx.meta:
             with ctx.scope(cleanup=False):  # --config may have been given already
-                ctx.meta[_BROUGHT] = import_module(self._brought_by).brought_commands(self._registered)
-        found: Mapping[str, click.Command] = ctx.meta[_BROUGHT]
+                ctx.meta[_PROVIDED] = import_module(self._provided_by).provided_commands(self._registered)
+        found: Mapping[str, click.Command] = ctx.meta[_PROVIDED]
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -93,7 +93,7 @@ class Commands(click.Group):
     def _help(self, ctx: click.Context, name: str) -> str:
         if name in self._registered:
             return self._registered[name].help
-        command = self._brought(ctx).get(name)
+        command = self._provided(ctx).get(name)
         return "" if command is None else command.get_short_help_str(80)
 
 

@@ -1,16 +1,14 @@
 """``auditord hooks``: which hook modules there are. Works whatever is broken, and says what is."""
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
-from auditord.cli.frame import config_paths
+from auditord.cli.installation import readable_disabled_hooks
 from auditord.cli.tables import new_table, print_table
-from auditord.config.loading import disabled_hooks
-from auditord.errors import ConfigurationError, HookError
+from auditord.errors import HookError
 from auditord.hooks import HookModule, survey
 from auditord.hooks.loading import WAY_OUT
 from auditord_hookspecs.terminal import write
@@ -23,21 +21,13 @@ def hooks_command(output: str) -> None:
 
     A module that cannot be used is reported on standard error, and the exit code is 1.
     """
-    disabled, faults = _disabled()
+    disabled, faults = readable_disabled_hooks()
     found = survey(disabled)
     modules = [*found.hooks.modules, *found.disabled]
     rows = [_row(module, module in found.disabled) for module in modules]
     write(json.dumps(rows, indent=2) + "\n") if output == "json" else _print_table(rows)
     if faults := [*faults, *found.faults]:
         raise HookError("\n  ".join(["something is wrong:", *faults, f"({WAY_OUT})"]))
-
-
-def _disabled() -> tuple[Sequence[str], list[str]]:
-    """``hooks.disabled``; where the configuration cannot be read, nothing is, and the fault is told at the end."""
-    try:
-        return disabled_hooks(config_paths(), os.environ), []
-    except ConfigurationError as error:
-        return (), [str(error)]
 
 
 def _row(module: HookModule, disabled: bool) -> Mapping[str, Any]:  # noqa: FBT001 a column of the table

@@ -1,4 +1,4 @@
-"""What ``auditord import`` found, for people on the terminal and for programs in a file."""
+"""The findings of ``auditord import``, for people on the terminal and for programs in a file."""
 
 import json
 from collections.abc import Generator, Sequence
@@ -63,7 +63,7 @@ class Findings:
 
     @property
     def unseen(self) -> int:
-        """How many have not been shown."""
+        """The number of those that have not been shown."""
         return max(self.count - _SHOWN, 0)
 
 

@@ -1,4 +1,4 @@
-"""Which source the words of ``auditord import`` name, and how to get in."""
+"""The source that the words of ``auditord import`` name, and the options to get in."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -10,16 +10,14 @@ from typing import Any, Final
 
 import click
 
-from auditord.cli.asynchronous import run_async
-from auditord.cli.clock import utc_now
 from auditord.cli.import_report import Findings, print_report
 from auditord.cli.import_sources import open_source, source_options
-from auditord.cli.installation import load_installation
+from auditord.cli.installation import load_installation, run_async, utc_now
 from auditord.cli.progress import ImportProgress
 from auditord.cli.record_filters import INSTANT
+from auditord.config.kinds import configured_transform
 from auditord.config.model import Configuration
 from auditord.config.store_url import is_postgresql, sqlite_path
-from auditord.config.transforming import configured_transform
 from auditord.errors import StateInUse
 from auditord.importing.comparing import Compared, Comparison, Finding, Stored
 from auditord.importing.conversion import Conversion
@@ -41,7 +39,7 @@ def import_command() -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What the options say.
+    """An import, as the options describe it.
 
     Args:
         configuration: of this host.
@@ -212,7 +210,7 @@ def _position_file(configuration: Configuration, wanted: _Wanted) -> PositionFil
 
 @asynccontextmanager
 async def _stored(configuration: Configuration) -> AsyncGenerator[Stored, None]:
-    """What asks the store; one in SQLite that nobody has made yet has nothing."""
+    """The store to compare with; one in SQLite that has not been made yet has nothing."""
     url = configuration.store.url
     if not is_postgresql(url) and not sqlite_path(url).exists():
         yield _Nothing()

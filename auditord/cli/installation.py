@@ -1,13 +1,22 @@
-"""What most commands begin with: the hook modules and the configuration that belongs to them."""
+"""The beginning of most commands: hook modules, their configuration, the clock and the event loop."""
 
 import os
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TypeVar, TypeVarTuple, Unpack
+
+import anyio
 
 from auditord.cli.frame import config_paths
 from auditord.config.documents import Document
 from auditord.config.loading import disabled_hooks, load_with_sources
 from auditord.config.model import Configuration
+from auditord.errors import ConfigurationError, plain_errors
 from auditord.hooks import Hooks, load_hooks
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +54,23 @@ def load_installed_hooks() -> Hooks:
         ConfigurationError: a file cannot be read, or ``hooks`` in it is wrong.
     """
     return load_hooks(disabled_hooks(config_paths(), os.environ))
+
+
+def readable_disabled_hooks() -> tuple[Sequence[str], list[str]]:
+    """``hooks.disabled`` and no fault; nothing, and the fault, where the configuration cannot be read."""
+    try:
+        return disabled_hooks(config_paths(), os.environ), []
+    except ConfigurationError as error:
+        return (), [str(error)]
+
+
+def utc_now() -> datetime:
+    """Read the clock, in UTC; commands read it here alone."""
+    return datetime.now(UTC)
+
+
+def run_async(work: Callable[[Unpack[Ts]], Awaitable[T]], *arguments: *Ts) -> T:
+    """Run something asynchronous to its end; one fault in a background task is raised as that fault."""
+    with plain_errors():
+        return anyio.run(work, *arguments, backend_options={"use_uvloop": True})
+    raise AssertionError("unreachable")

@@ -1,6 +1,7 @@
 """The manual page auditord(1), made of what the commands say about themselves: ``python -m auditord.cli.manual``.
 
-Commands that hook modules bring are in it, as far as they are installed.
+Commands that hook modules provide are in it, as far as they are installed. (click-man writes a page per command, none
+with files, environment and exit codes.)
 """
 
 import inspect

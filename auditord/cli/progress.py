@@ -1,4 +1,4 @@
-"""How far a long piece of work is: a bar on a terminal, a line now and then where there is none."""
+"""Progress of long work on standard error: a bar on a terminal; of imports, a line now and then where there is none."""
 
 import time
 from collections.abc import Callable
@@ -11,6 +11,13 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from auditord_hookspecs.terminal import escaped, say
 
 _BETWEEN_LINES: Final = 10.0
+
+
+def progress_bar() -> Progress:
+    """A bar that is gone at the end; nothing where there is no terminal."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 class ImportProgress:
@@ -50,7 +57,7 @@ class ImportProgress:
             self._say()
 
     def advanced(self, rows: int, fraction: float) -> None:
-        """So many rows more, and so much of all is done (0 to 1)."""
+        """Count rows, and note the fraction of all that is done (0 to 1)."""
         if self._first is None:
             self._first = fraction  # what an earlier attempt has done says nothing about this one's pace
         self._rows += rows

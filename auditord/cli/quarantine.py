@@ -9,10 +9,8 @@ import click
 import msgspec
 
 from auditord.cli.acting import actions
-from auditord.cli.asynchronous import run_async
-from auditord.cli.clock import utc_now
 from auditord.cli.daemon_client import daemon_at, url_option
-from auditord.cli.installation import load_installation
+from auditord.cli.installation import load_installation, run_async, utc_now
 from auditord.cli.tables import new_table, print_table
 from auditord.spool import Spool
 from auditord.web.api.acting import with_input

@@ -1,4 +1,4 @@
-"""Which records a command is about, and where it reads them."""
+"""The records that a command is about, and their source."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -7,9 +7,8 @@ from typing import Any
 
 import click
 
-from auditord.cli.clock import utc_now
 from auditord.cli.daemon_client import DaemonClient, daemon_at
-from auditord.cli.installation import load_installation
+from auditord.cli.installation import load_installation, utc_now
 from auditord.store import RecordStore
 from auditord.store.opening import open_store_for_reading
 from auditord.store.reading import StoredRecords
@@ -85,7 +84,7 @@ def condition(
     only_open: bool = False,
     **_: Any,  # Any: options that are no conditions
 ) -> Condition:
-    """What the options ask for, all of it together."""
+    """The condition of all options together."""
     bounds = (
         (TimeField.START, Comparison.GTE, started_since),
         (TimeField.START, Comparison.LT, started_before),

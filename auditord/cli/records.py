@@ -8,9 +8,9 @@ import click
 from click.core import ParameterSource
 
 from auditord.cli.amending import close_command, correct_command, delete_command, history_command
-from auditord.cli.asynchronous import run_async
 from auditord.cli.daemon_client import url_option
 from auditord.cli.exports import EXPORTS, Export, write_table, write_verbatim_csv
+from auditord.cli.installation import run_async
 from auditord.cli.record_filters import INSTANT, SPAN, condition, opened_source, opened_store
 from auditord.cli.tables import new_table, print_table
 from auditord.store import Difference

@@ -1,21 +1,29 @@
-"""``auditord run``: the daemon."""
+"""``auditord run``: the daemon, and the signals that end it."""
 
+import logging
 import resource
+import signal
 import sys
+from collections.abc import Awaitable, Callable
+from math import inf
 from typing import Final
 
 import anyio
 import click
+from anyio import CancelScope
 
 from auditord import logs
-from auditord.cli.clock import utc_now
-from auditord.cli.installation import Installation, load_installation
-from auditord.cli.signals import run_until_signalled
-from auditord.errors import plain_errors
+from auditord.cli.installation import load_installation, run_async, utc_now
 from auditord.supervisor import run
 from auditord.systemd import notifier
 
+_log: Final = logging.getLogger(__name__)
+
 _OPEN_FILES: Final = 65_536
+
+_ECHO: Final = 0.5
+"""Seconds in which the same signal is not taken for a second one: ``timeout`` and terminals send it to the process and
+to its group."""
 
 
 @click.command("run")
@@ -27,12 +35,21 @@ def run_command() -> None:
     way.
     """
     installation = load_installation()
-    logging = installation.configuration.logging
-    logs.set_up(logging.level, logging.format)
+    settings = installation.configuration.logging
+    logs.set_up(settings.level, settings.format)
     _allow_connections()
-    with plain_errors():
-        in_order = anyio.run(_run, installation, backend_options={"use_uvloop": True})
-    sys.exit(0 if in_order else 1)
+
+    async def work(stop: anyio.Event) -> None:
+        await run(
+            installation.configuration,
+            installation.hooks,
+            ready=lambda _: None,  # the supervisor logs it
+            now=utc_now,
+            stop=stop,
+            notifier=notifier(),
+        )
+
+    sys.exit(0 if run_async(run_until_signalled, work) else 1)
 
 
 def _allow_connections() -> None:
@@ -43,14 +60,31 @@ def _allow_connections() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-async def _run(installation: Installation) -> bool:
-    return await run_until_signalled(
-        lambda stop: run(
-            installation.configuration,
-            installation.hooks,
-            ready=lambda _: None,  # the supervisor logs it
-            now=utc_now,
-            stop=stop,
-            notifier=notifier(),
-        )
-    )
+async def run_until_signalled(work: Callable[[anyio.Event], Awaitable[None]]) -> bool:
+    """Run something that ends in order once the event that it is given is set; SIGTERM or SIGINT sets it.
+
+    Returns:
+        Whether it ended in order; False if a second signal has cancelled it.
+    """
+    stop = anyio.Event()
+    async with anyio.create_task_group() as group:
+        group.start_soon(_listen, stop, group.cancel_scope)
+        await work(stop)
+        group.cancel_scope.cancel()
+        return True
+    return False
+
+
+async def _listen(stop: anyio.Event, everything: CancelScope) -> None:
+    first = -inf
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for number in signals:
+            if anyio.current_time() - first < _ECHO:
+                continue
+            if stop.is_set():
+                _log.warning("%s again: ending at once; what is queued stays queued", number.name)
+                everything.cancel()
+                return
+            first = anyio.current_time()
+            _log.info("%s: ending in order; once more ends at once", number.name)
+            stop.set()

@@ -9,13 +9,11 @@ import click
 import msgspec
 from rich.table import Table
 
-from auditord.cli.asynchronous import run_async
-from auditord.cli.clock import utc_now
 from auditord.cli.daemon_client import DaemonClient, connected, daemon_at, url_option
-from auditord.cli.installation import load_installation
+from auditord.cli.installation import load_installation, run_async, utc_now
 from auditord.cli.tables import new_table, print_table
+from auditord.config.kinds import remarks
 from auditord.config.model import Configuration
-from auditord.config.remarks import remarks
 from auditord.errors import DaemonError
 from auditord.spool import LastRun, QueueStatistics, Spool
 from auditord.spool.spool import FILE as SPOOL_FILE

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
-from auditord.config.naming import suggestion
+from auditord.config.faults import suggestion
 from auditord_hookspecs import hookspec
 from auditord_hookspecs.hookspec import PROJECT
 
@@ -27,7 +27,7 @@ def implemented_hooks(module: object) -> Mapping[str, Function]:
 
 
 def is_event(spec: Function) -> bool:
-    """Whether a hook is an event (``async def``); all others are declarations."""
+    """Tell an event (``async def``); all other hooks are declarations."""
     return inspect.iscoroutinefunction(spec)
 
 

@@ -1,4 +1,4 @@
-"""Where hook modules come from: entry points of installed distributions, the built-in ones like any other."""
+"""Entry points of hook modules in installed distributions, the built-in ones like any other."""
 
 import logging
 import traceback
@@ -97,7 +97,7 @@ def installed_entries() -> Sequence[HookEntry]:
 
 
 def blame(error: BaseException) -> str:
-    """What was raised, and the innermost line of code that did."""
+    """The text of an error, with the innermost line of code that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {error}{where}"

@@ -41,7 +41,7 @@ class Hooks:
         return self.manager.hook
 
     def declarations(self, name: str, **arguments: object) -> Iterator[tuple[HookModule, Any]]:
-        """What the implementations of a declaration yield, each value with the module that it is from.
+        """The values that the implementations of a declaration yield, each with its module.
 
         Args:
             name: the hook, such as ``auditord_metrics``.

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import pluggy
 
-from auditord.config.naming import suggestion
+from auditord.config.faults import suggestion
 from auditord.errors import HookError
 from auditord.hooks.colours import implemented_hooks, violations
 from auditord.hooks.declared import KIND_HOOKS, KindCollection

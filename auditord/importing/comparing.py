@@ -25,7 +25,7 @@ from auditord_hookspecs.wire import decode_record, encode_record
 
 
 class Stored(Protocol):
-    """What a comparison asks of a :class:`auditord.store.RecordStore`."""
+    """The part of :class:`auditord.store.RecordStore` that a comparison needs."""
 
     async def documents(self, record_ids: Sequence[str]) -> Mapping[str, bytes]:
         """The wire texts of those of the records that the store has."""
@@ -37,7 +37,7 @@ class Stored(Protocol):
 
 
 class Finding(Enum):
-    """What a row of the source is in the store."""
+    """The state of a row of the source in the store."""
 
     SAME = "same"
     """There, with equal times and content; or closed there since."""
@@ -77,7 +77,7 @@ class Problem:
 
 @dataclass(slots=True)
 class Compared:
-    """What a comparison has found.
+    """The findings of a comparison.
 
     Args:
         counts: rows by finding.
@@ -89,12 +89,12 @@ class Compared:
 
     @property
     def rows(self) -> int:
-        """How many rows the source has."""
+        """The number of rows of the source."""
         return sum(self.counts.values())
 
     @property
     def problems(self) -> int:
-        """How many of them the store does not have as they are."""
+        """The number of those that the store does not have as they are."""
         return self.rows - self.counts[Finding.SAME]
 
 
@@ -198,7 +198,7 @@ _WORDS = {
 
 
 def _difference(record: Record, stored: Record) -> tuple[Finding, str]:
-    """What differs; meta in another order and scores written in another way do not."""
+    """The members that differ; meta in another order and scores written in another way do not."""
     return _WORDS[classify(_identity(stored), _identity(record), Duplicates.SAME_RUN)]
 
 

@@ -1,4 +1,4 @@
-"""What old records need before they are ours: names as they were meant, CPU times in seconds."""
+"""Changes of old records on their way in: names as they were meant, CPU times in seconds."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,7 +15,7 @@ KEPT_IN_MILLISECONDS: Final = "_milli"
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """How records are changed on their way.
+    """The changes of records on their way in.
 
     Args:
         unquoted: whether ids and values of meta are percent-decoded: AUDITOR's collectors before 0.7 encoded them.

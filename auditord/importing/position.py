@@ -1,4 +1,4 @@
-"""How far an import has come, in a file that survives a kill and a power cut.
+"""The position of an import, in a file that survives a kill and a power cut.
 
 The records are committed before the position is, so that what is read again after a kill is at most what is in the
 store already, where its id makes it the same record.
@@ -19,7 +19,7 @@ class BadPosition(AuditordError):
 
 
 class Progressed(msgspec.Struct, frozen=True):
-    """How far an import has come.
+    """The position of an import.
 
     Args:
         position: the source's own word for it; None at its beginning.
@@ -32,7 +32,7 @@ class Progressed(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class PositionFile:
-    """Where it is kept.
+    """The file of a position.
 
     Args:
         path: one file for each source, target and conversion.
@@ -47,7 +47,7 @@ class PositionFile:
         return cls(folder / f"{name}.json")
 
     def read(self) -> Progressed:
-        """What was written last; the beginning if nothing was.
+        """Read the position that was written last; the beginning if none was.
 
         Raises:
             BadPosition: somebody else has written it.

@@ -32,7 +32,7 @@ class _Peek(msgspec.Struct, gc=False):
 
 @dataclass(slots=True)
 class _Reached:
-    """How far a period has been read: the latest start time, and what has it."""
+    """The position in a period: the latest start time, and the rows that have it."""
 
     start: datetime
     there: set[str] = field(default_factory=set[str])
@@ -102,7 +102,7 @@ class RestSource:
                 return
 
     def _is_new(self, text: bytes, reached: _Reached) -> bool:
-        """Whether the row has not come before; moves what has been reached."""
+        """Tell a row that has not come before, and move on to it."""
         start, name = _peek(text, reached.start)
         if start < reached.start:
             raise SourceFailed(f"{self.name} does not sort by start_time: it is neither AUDITOR 0.6 nor later")

@@ -1,4 +1,4 @@
-"""Where records come from: one protocol, an implementation for each way to AUDITOR's data."""
+"""Sources of records: one protocol, an implementation for each way to AUDITOR's data."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -38,7 +38,7 @@ class Source(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is, for messages and to know it again; without secrets."""
+        """The name of the source, for messages and to know it again; without secrets."""
         ...
 
     def pages(self, position: str | None) -> AbstractAsyncContextManager[AsyncIterator[Page]]:

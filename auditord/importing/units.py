@@ -1,4 +1,4 @@
-"""Which CPU times look like milliseconds: AUDITOR's Slurm collectors wrote them before 0.11, and seconds since.
+"""CPU times that look like milliseconds: AUDITOR's Slurm collectors wrote them before 0.11, and seconds since.
 
 A job cannot use more CPU time than its wall time on all of its cores; one that seems to have used more than twice as
 much (threads, and rounding, explain less) was most likely not counted in seconds.
@@ -33,12 +33,12 @@ class MonthOfUnits:
 
     @property
     def looked_wrong(self) -> bool:
-        """Whether the month's amounts look like milliseconds as they came."""
+        """True if the month's amounts look like milliseconds as they came."""
         return self.before >= _OFTEN * self.records
 
     @property
     def looks_wrong(self) -> bool:
-        """Whether they still do after the conversion."""
+        """True if they still do after the conversion."""
         return self.after >= _OFTEN * self.records
 
 

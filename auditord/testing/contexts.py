@@ -34,7 +34,7 @@ from auditord_hookspecs import (
 
 @dataclass
 class FakeContext:
-    """What every fake context has.
+    """The part that every fake context has.
 
     Args:
         instance: the instance's name.
@@ -118,7 +118,7 @@ class FakeOutput:
 
     @property
     def stderr(self) -> bytes:
-        """What it printed on standard error."""
+        """The output on standard error."""
         return self.result.stderr
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -167,7 +167,7 @@ class FakeCollectorContext(FakeContext):
         return frozenset(key for key in keys if key in self.remembered and self.remembered[key] > self.moment)
 
     async def pending(self) -> Mapping[str, Any]:  # Any: JSON of the collector's own
-        """What earlier batches carried over."""
+        """The values that earlier batches have left."""
         return dict(self.carried)
 
     def report_progress(self, fraction: float) -> None:
@@ -249,7 +249,7 @@ class FakePluginContext(FakeContext):
         yield each()
 
     async def aggregate(self, query: AggregateQuery) -> Aggregates:
-        """What a store with the stored records answers."""
+        """The answer of a store with the stored records."""
         self.summed.append(query)
         return aggregate_records(self.stored, query)
 

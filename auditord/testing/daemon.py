@@ -66,7 +66,7 @@ class Reports:
 
 
 class TestDaemon:
-    """What a test sees of its daemon.
+    """A running daemon, as its test sees it.
 
     Args:
         urls: where it serves, in the order of ``api.listen``.

@@ -33,7 +33,7 @@ def plugin_context() -> "FakePluginContext":
 
 @pytest.fixture
 def command_context() -> "FakeCommandContext":
-    """What a command is lent, over a list of records."""
+    """A command's context, over a list of records."""
     from auditord.testing import FakeCommandContext  # noqa: PLC0415 see the module
 
     return FakeCommandContext()

@@ -1,6 +1,6 @@
-"""What the host lends to a command of a hook module; see :mod:`auditord_hookspecs.commands`."""
+"""Commands that hook modules provide, and their context; see :mod:`auditord_hookspecs.commands`."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import cached_property, partial
@@ -10,22 +10,68 @@ from typing import Any, TypeVar
 import click
 
 from auditord.cli.acting import log_to_terminal
-from auditord.cli.asynchronous import run_async
-from auditord.cli.clock import utc_now
 from auditord.cli.collect import Terminal
-from auditord.cli.installation import Installation, load_installation
+from auditord.cli.installation import (
+    Installation,
+    load_installation,
+    readable_disabled_hooks,
+    run_async,
+    utc_now,
+)
 from auditord.config.model import Configuration, kind_of
 from auditord.contexts.instances import InstanceContext, environment_of
 from auditord.contexts.plugins import StateStore, opened_plugin
 from auditord.contexts.sources import remote_source
-from auditord.errors import UnknownInstance
+from auditord.errors import HookError, UnknownInstance
+from auditord.hooks import Hooks, survey
+from auditord.hooks.entries import HookModule
+from auditord.hooks.hooks import declared_by, implementations
 from auditord.spool import Spool
 from auditord.spool.spool import FILE as SPOOL_FILE
 from auditord.store.opening import open_store_beside, open_store_for_reading
 from auditord.store.reading import StoredRecords
 from auditord_hookspecs import InstanceConfig, PluginContext
+from auditord_hookspecs.terminal import say
 
 T = TypeVar("T")
+
+_HOOK = "auditord_commands"
+
+
+def provided_commands(taken: Collection[str]) -> Mapping[str, click.Command]:
+    """The commands by name; a fault of a module goes to standard error, and costs no other module's commands.
+
+    Args:
+        taken: the names of the host's own commands.
+    """
+    disabled, _ = readable_disabled_hooks()  # a command says so as soon as it needs the configuration; --help does not
+    found = survey(disabled)
+    commands: dict[str, click.Command] = {}
+    faults = list(found.faults)
+    for module, command in _declared(found.hooks, faults):
+        if reason := _unusable(command, {*taken, *commands}):
+            faults.append(f"{module} {reason}")
+        else:
+            commands[command.name] = command
+    for fault in faults:
+        say(f"auditord: {fault}", err=True)
+    return commands
+
+
+def _declared(hooks: Hooks, faults: list[str]) -> Iterator[tuple[HookModule, Any]]:
+    for module, implementation in implementations(hooks.manager, hooks.modules, _HOOK):
+        try:
+            yield from ((module, command) for command in declared_by(module, implementation, {}))
+        except HookError as error:
+            faults.append(str(error))
+
+
+def _unusable(command: Any, taken: Collection[str]) -> str | None:  # Any: what a hook module yielded
+    if not isinstance(command, click.Command):
+        return f"declares {command!r} among its commands: yield click commands"
+    if not command.name:
+        return "declares a command without a name"
+    return f"brings the command '{command.name}', which is there already" if command.name in taken else None
 
 
 class HostCommandContext:

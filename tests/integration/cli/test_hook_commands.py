@@ -1,4 +1,4 @@
-"""Commands that hook modules bring: found, listed, and lent what they need, beside a daemon and without one."""
+"""Commands that hook modules provide: found, listed, and given what they need, beside a daemon and without one."""
 
 import json
 import re
@@ -15,7 +15,7 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 from click.testing import CliRunner, Result
 
-from auditord.cli import auditord, brought
+from auditord.cli import auditord, hook_commands
 from auditord.hooks import HookEntry, HookModule, installed_entries, loading
 from auditord.store.sqlite import SqliteRecordStore
 from auditord.testing import FakeCommandContext, FakePluginContext, make_record
@@ -198,7 +198,7 @@ def test_what_is_wrong_with_a_module_costs_nobody_else_s_commands(
     gone = HookEntry(HookModule("gone", "acme_gone", "acme", "1.2"), broken)
     monkeypatch.setattr(loading, "installed_entries", lambda: [entry(counting()), entry(bad), gone])
     with click.Context(auditord):
-        assert set(brought.brought_commands({"run"})) == {"count"}
+        assert set(hook_commands.provided_commands({"run"})) == {"count"}
     told = capsys.readouterr().err
     assert "out of paper" in told
     assert "no module named printer" in told
@@ -215,7 +215,7 @@ def test_commands_that_cannot_be_used_are_told(
     vars(bad).update(auditord_commands=auditord_commands)
     monkeypatch.setattr(loading, "installed_entries", lambda: [entry(bad)])
     with click.Context(auditord):
-        assert set(brought.brought_commands({"run"})) == {"fine"}
+        assert set(hook_commands.provided_commands({"run"})) == {"fine"}
     told = capsys.readouterr().err
     for text in ("'run', which is there already", "without a name", "yield click commands", "'fine', which is"):
         assert text in told
