@@ -1,4 +1,4 @@
-"""What callers of the API may do: roles, by name."""
+"""The rights of callers of the API: roles, by name."""
 
 from collections.abc import Mapping
 from typing import Annotated, Final
@@ -21,7 +21,7 @@ READY_MADE: Final[Mapping[str, Role]] = {
 
 
 class RoleSection(Section):
-    """What a role may do, and with which records."""
+    """The permissions of a role, and its records."""
 
     permissions: tuple[Permission, ...] = Field(
         min_length=1, description="Any of read, write, update, metrics, operate and administer."
@@ -53,7 +53,7 @@ class RoleSection(Section):
 
 
 class AccessSection(Section):
-    """Who may do what, once an authenticator is configured."""
+    """The rights of callers, once an authenticator is configured."""
 
     roles: Mapping[RoleName, RoleSection] = Field(
         default={},

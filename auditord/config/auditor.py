@@ -1,13 +1,13 @@
 """From the configuration file of AUDITOR's server (version 0.11) to ours."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from auditord.config.auditor_access import import_access
 from auditord.config.documents import is_list, is_section
 from auditord.config.listen import TcpListen
 from auditord_hookspecs import ImportedConfig
+from auditord_hookspecs.config_import import ConfigImport
 
 _SPECIFIC = frozenset({"application", "database", "metrics", "rbac_config", "archival_config", "environment"})
 _KNOWN = _SPECIFIC | {"log_level", "logging", "tls_config", "ignore_record_exists_error"}
@@ -27,71 +27,54 @@ _DROPPED = {
     "logging": "the daemon logs to standard error or the journal, which keep and rotate it",
     "archival_config": "old records stay in the store",
 }
-_METRIC_KEYS = {"meta_key_site": "site_key", "meta_key_group": "group_key", "meta_key_user": "user_key"}
-_METRIC_DEFAULTS = {"meta_key_site": "site", "meta_key_group": "group", "meta_key_user": "user"}
+_METRIC_KEYS = {"site": "site_key", "group": "group_key", "user": "user_key"}
+"""Our options by AUDITOR's default of its own, ``meta_key_site`` and so on."""
 
 
 def import_server_config(document: Mapping[str, Any]) -> ImportedConfig | None:
-    """Translate a server's file, or None if it is not one."""
+    """Translate a server's file; None if it is not one."""
     if not set(document) & _SPECIFIC or set(document) - _KNOWN:
         return None
-    result = _Import(document)
-    _import_addresses(result)
-    _import_metrics(result)
+    addresses = ConfigImport(document, "api")
+    _import_addresses(addresses)
+    metrics = ConfigImport(document, "metrics.database")
+    _import_metrics(metrics)
+    result = ConfigImport(document, "")
     _import_duplicates(result)
     _import_level(result)
-    access = import_access(result.given("tls_config"), result.given("rbac_config"))
-    result.sections |= access.sections
-    result.comments |= access.comments
-    result.dropped |= access.dropped
-    result.dropped |= {path: reason for path, reason in _DROPPED.items() if result.given(path) is not None}
-    return ImportedConfig(result.sections, result.comments, result.dropped)
+    for part in (addresses, metrics, import_access(document)):
+        result.include(part)
+    result.dropped |= {path: reason for path, reason in _DROPPED.items() if _given(document, path) is not None}
+    return result.result()
 
 
-@dataclass
-class _Import:
-    """The result as it grows."""
-
-    document: Mapping[str, Any]
-    sections: dict[str, Any] = field(default_factory=dict[str, Any])
-    comments: dict[str, str] = field(default_factory=dict[str, str])
-    dropped: dict[str, str] = field(default_factory=dict[str, str])
-
-    def given(self, path: str) -> Any:
-        """What AUDITOR's file says, or None."""
-        value: Any = self.document
-        for key in path.split("."):
-            value = value.get(key) if is_section(value) else None
-        return value
-
-    def put(self, path: str, value: Any, comment: str = "") -> None:
-        """Say an option of ours."""
-        self.sections[path] = value
-        if comment:
-            self.comments[path] = comment
+def _given(document: Any, path: str) -> Any:  # Any: AUDITOR's YAML
+    for key in path.split("."):
+        document = document.get(key) if is_section(document) else None
+    return document
 
 
-def _import_addresses(result: _Import) -> None:
-    if result.given("application") is None:
+def _import_addresses(result: ConfigImport) -> None:
+    document = result.document
+    if document.get("application") is None:
         return
-    if result.given("tls_config.use_tls") in {True, "true"}:
+    if _given(document, "tls_config.use_tls") in {True, "true"}:
         _import_tls(result)
         return
-    listen = _addresses(result.given("application.addr"), result.given("application.port") or 8000)
-    result.put("api.listen", [str(address) for address in listen])
+    listen = _addresses(_given(document, "application.addr"), _given(document, "application.port") or 8000)
+    result.put("listen", [str(address) for address in listen])
     if not all(address.is_loopback for address in listen):
-        result.put(
-            "api.allow_insecure", value=True, comment="reachable from other hosts, without TLS and without a login"
-        )
+        result.put("allow_insecure", value=True, comment="reachable from other hosts, without TLS and without a login")
 
 
-def _import_tls(result: _Import) -> None:
-    hosts = result.given("tls_config.https_addr") or result.given("application.addr")
+def _import_tls(result: ConfigImport) -> None:
+    tls_config = result.document["tls_config"]
+    hosts = tls_config.get("https_addr") or _given(result.document, "application.addr")
     options = {"certificate": "server_cert_path", "key": "server_key_path", "client_ca": "ca_cert_path"}
-    tls = {ours: result.given(f"tls_config.{theirs}") for ours, theirs in options.items()}
-    listen = _addresses(hosts, result.given("tls_config.https_port") or 8443)
+    tls = {ours: tls_config.get(theirs) for ours, theirs in options.items()}
+    listen = _addresses(hosts, tls_config.get("https_port") or 8443)
     remark = "with TLS alone: AUDITOR left its plain port open beside it, where nobody was asked for a certificate"
-    result.put("api.listen", [{"address": str(each), "tls": tls} for each in listen], remark)
+    result.put("listen", [{"address": str(each), "tls": tls} for each in listen], remark)
 
 
 def _addresses(hosts: Any, port: Any) -> list[TcpListen]:  # Any: as the file says it
@@ -100,34 +83,33 @@ def _addresses(hosts: Any, port: Any) -> list[TcpListen]:  # Any: as the file sa
     return [TcpListen(str(host).strip(), int(port)) for host in hosts]
 
 
-def _import_metrics(result: _Import) -> None:
-    database = result.given("metrics.database")
+def _import_metrics(result: ConfigImport) -> None:
+    database = _given(result.document, "metrics.database")
     if not is_section(database):
-        result.put("metrics.database.metrics", [], "AUDITOR has none without this section; leave it out for all four")
+        result.put("metrics", [], "AUDITOR has none without this section; leave it out for all four")
         return
-    path = "metrics.database"
-    result.put(f"{path}.interval", f"{database.get('frequency', 30)}s", "frequency")
-    result.put(f"{path}.metrics", list(database.get("metrics", ())))
-    for theirs, ours in _METRIC_KEYS.items():
-        comment = (
-            "" if theirs in database else f"AUDITOR's default, written out since ours is {_METRIC_DEFAULTS[theirs]}_id"
-        )
-        result.put(f"{path}.{ours}", database.get(theirs, _METRIC_DEFAULTS[theirs]), comment)
-    known = {"frequency", "metrics", *_METRIC_KEYS}
-    result.dropped |= {f"{path}.{key}": "AUDITOR does not know this option" for key in database if key not in known}
+    result.put("interval", f"{database.get('frequency', 30)}s", "frequency")
+    result.put("metrics", list(database.get("metrics", ())))
+    for default, ours in _METRIC_KEYS.items():
+        theirs = f"meta_key_{default}"
+        comment = "" if theirs in database else f"AUDITOR's default, written out since ours is {default}_id"
+        result.put(ours, database.get(theirs, default), comment)
+    taken = {"frequency", "metrics", *(f"meta_key_{default}" for default in _METRIC_KEYS)}
+    result.drop(database, taken, place="metrics.database.", other="AUDITOR does not know this option")
 
 
-def _import_duplicates(result: _Import) -> None:
-    if result.given("ignore_record_exists_error") in {True, "true"}:
+def _import_duplicates(result: ConfigImport) -> None:
+    if result.document.get("ignore_record_exists_error") in {True, "true"}:
+        meaning = "ignore"
         remark = "ignore_record_exists_error; the other records of a batch are kept here (AUDITOR dropped the batch)"
-        result.put("api.duplicates", "ignore", remark)
     else:
+        meaning = "same-run"
         remark = "the same record again is a success, another one is refused; AUDITOR refused both: refuse does so too"
-        result.put("api.duplicates", "same-run", remark)
+    result.sections["api.duplicates"], result.comments["api.duplicates"] = meaning, remark
 
 
-def _import_level(result: _Import) -> None:
-    level = str(result.given("log_level") or "info").lower()
+def _import_level(result: ConfigImport) -> None:
+    level = str(result.document.get("log_level") or "info").lower()
     if level not in LEVELS:
         result.dropped["log_level"] = f"'{level}' has no counterpart, so it is info"
-    result.put("logging.level", LEVELS.get(level, "info"), _LEVEL_REMARKS.get(level, ""))
+    result.put_level(LEVELS.get(level, "info"), _LEVEL_REMARKS.get(level, ""))

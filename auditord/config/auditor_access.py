@@ -1,10 +1,10 @@
-"""Who may do what at AUDITOR's server, from its ``rbac_config`` to our roles and client certificates."""
+"""Rights at AUDITOR's server, from its ``rbac_config`` to our roles and client certificates."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from auditord.config.documents import is_list, is_section
+from auditord_hookspecs.config_import import ConfigImport, Document
 
 RULES: Final = "authenticators.certificates"
 
@@ -17,24 +17,9 @@ _NO_RBAC: Final = "AUDITOR ignored it: neither enforce_rbac nor use_tls, without
 _WILDCARD: Final = "a name with * would let more in than this one: write the rule yourself, by subject"
 
 
-@dataclass
-class ImportedAccess:
-    """What ``rbac_config`` becomes.
-
-    Args:
-        sections: options by dotted path.
-        comments: remarks by the same paths.
-        dropped: AUDITOR's options without counterpart.
-    """
-
-    sections: dict[str, Any] = field(default_factory=dict[str, Any])
-    comments: dict[str, str] = field(default_factory=dict[str, str])
-    dropped: dict[str, str] = field(default_factory=dict[str, str])
-
-
-def import_access(tls: Any, rbac: Any) -> ImportedAccess:  # Any: sections of the file, or None
+def import_access(document: Document) -> ConfigImport:
     """The roles and rules that let in whom AUDITOR let in; nobody gets more than there."""
-    result = ImportedAccess()
+    result, tls, rbac = ConfigImport(document, RULES), document.get("tls_config"), document.get("rbac_config")
     secured = is_section(tls) and tls.get("use_tls") in _TRUE
     if not is_section(rbac) or rbac.get("enforce_rbac") not in _TRUE or not secured:
         _without_roles(result, rbac, secured=secured)
@@ -49,13 +34,12 @@ def import_access(tls: Any, rbac: Any) -> ImportedAccess:  # Any: sections of th
     return result
 
 
-def _without_roles(result: ImportedAccess, rbac: Any, *, secured: bool) -> None:
+def _without_roles(result: ConfigImport, rbac: Any, *, secured: bool) -> None:
     if is_section(rbac):
         result.dropped["rbac_config"] = _NO_RBAC
     if secured:
-        result.sections[f"{RULES}.kind"] = "certificates"
-        result.sections[f"{RULES}.rules"] = [{"subject": "*", "roles": ["reader", "writer", "monitor"]}]
-        result.comments[f"{RULES}.rules"] = _ANYBODY
+        result.put("kind", "certificates")
+        result.put("rules", [{"subject": "*", "roles": ["reader", "writer", "monitor"]}], _ANYBODY)
 
 
 def _names(rbac: Mapping[str, Any]) -> dict[str, list[str]]:
@@ -80,7 +64,7 @@ def _rows(rule: Mapping[str, Any]) -> Mapping[str, list[str]]:
     return {str(key): list(_listed(values)) for key, values in dict(rule["meta_info"]).items()}
 
 
-def _put_reader(result: ImportedAccess, names: dict[str, list[str]], rule: Mapping[str, Any], number: int) -> None:
+def _put_reader(result: ConfigImport, names: dict[str, list[str]], rule: Mapping[str, Any], number: int) -> None:
     """A role for one rule, in the place of the right to read everything."""
     roles = names.setdefault(str(rule["reader_cn"]), [])
     if "reader" in roles:
@@ -88,13 +72,13 @@ def _put_reader(result: ImportedAccess, names: dict[str, list[str]], rule: Mappi
     roles.append(_put_role(result, f"reader_{number}", _rows(rule)))
 
 
-def _put_role(result: ImportedAccess, name: str, rows: Mapping[str, list[str]]) -> str:
+def _put_role(result: ConfigImport, name: str, rows: Mapping[str, list[str]]) -> str:
     result.sections[f"access.roles.{name}"] = {"permissions": ["read"], "rows": dict(rows)}
     return name
 
 
-def _restrict_other_readers(result: ImportedAccess, names: Mapping[str, list[str]], rbac: Mapping[str, Any]) -> None:
-    """Whoever has no rule gets what AUDITOR's one set for all gave: values of every key that any rule names."""
+def _restrict_other_readers(result: ConfigImport, names: Mapping[str, list[str]], rbac: Mapping[str, Any]) -> None:
+    """Give readers without a rule what AUDITOR's one set for all gave: values of every key that any rule names."""
     others = [roles for roles in names.values() if "reader" in roles]
     rows: dict[str, list[str]] = {}
     for rule in _data_rules(rbac):
@@ -108,7 +92,7 @@ def _restrict_other_readers(result: ImportedAccess, names: Mapping[str, list[str
             roles[roles.index("reader")] = role
 
 
-def _put_rules(result: ImportedAccess, names: Mapping[str, Sequence[str]]) -> None:
+def _put_rules(result: ConfigImport, names: Mapping[str, Sequence[str]]) -> None:
     rules = [{"common_name": name, "roles": list(roles)} for name, roles in names.items() if "*" not in name]
     result.dropped |= {f"rbac_config, certificate '{name}'": _WILDCARD for name in names if "*" in name}
     if not rules:
@@ -116,5 +100,5 @@ def _put_rules(result: ImportedAccess, names: Mapping[str, Sequence[str]]) -> No
             "it names nobody; without a rule nobody gets in, so write authenticators yourself"
         )
         return
-    result.sections[f"{RULES}.kind"] = "certificates"
-    result.sections[f"{RULES}.rules"] = rules
+    result.put("kind", "certificates")
+    result.put("rules", rules)

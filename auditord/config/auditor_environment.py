@@ -38,7 +38,7 @@ _WITHOUT_COUNTERPART: Final = (
 
 
 def read_auditor_environment(environ: Mapping[str, str], below: Document) -> Document:
-    """What AUDITOR's variables say, as options of ours; each is told of in the log, with ours to write instead.
+    """AUDITOR's variables as options of ours; a line of the log names each, with ours to write instead.
 
     Args:
         environ: the environment.

@@ -1,14 +1,13 @@
-"""What no section can see alone: an open door, names that stand twice, collectors that would count each job twice."""
+"""Faults that no section can see alone: open access, names that stand twice, jobs that would be counted twice."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from auditord.config.documents import Document
 from auditord.config.exposure import exposures
-from auditord.config.faults import fault
+from auditord.config.faults import fault, suggestion
 from auditord.config.kinds import InstalledKinds
 from auditord.config.model import Configuration, kind_of, source_of
-from auditord.config.naming import suggestion
 from auditord_hookspecs import CollectorKind, InstanceConfig
 
 

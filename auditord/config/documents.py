@@ -9,18 +9,18 @@ Path: TypeAlias = tuple[str | int, ...]
 
 
 def is_section(value: Any) -> TypeGuard[dict[str, Any]]:  # Any: what YAML holds
-    """Whether a value is a mapping; keys are text in every source."""
+    """Tell a mapping; keys are text in every source."""
     return isinstance(value, dict)
 
 
 def is_list(value: Any) -> TypeGuard[list[Any]]:  # Any: what YAML holds
-    """Whether a value is a list."""
+    """Tell a list."""
     return isinstance(value, list)
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a value was written.
+    """The place of a value.
 
     Args:
         name: a file, an environment variable, or ``default``.
@@ -39,7 +39,7 @@ DEFAULT = Origin("default")
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What one source, or several merged ones, say.
+    """The values of one source, or of several merged ones, and their places.
 
     Args:
         values: mappings, lists and scalars, as the source has them.
@@ -50,7 +50,7 @@ class Document:
     origins: Mapping[Path, Origin] = field(default_factory=dict[Path, Origin])
 
     def origin(self, path: Path) -> Origin:
-        """Where a value was written; for one that nobody wrote, where its nearest enclosing section was."""
+        """The place of a value; of one that was not written, that of its nearest enclosing section."""
         while path and path not in self.origins:
             path = path[:-1]
         return self.origins.get(path, DEFAULT)

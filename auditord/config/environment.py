@@ -11,9 +11,9 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDic
 from pydantic_settings.exceptions import SettingsError
 
 from auditord.config.documents import Document, Origin, is_section
+from auditord.config.faults import suggestion
 from auditord.config.instances import InstanceModels
 from auditord.config.model import INSTANCE_SECTIONS, Configuration
-from auditord.config.naming import suggestion
 from auditord.errors import ConfigurationError
 
 PREFIX = "AUDITORD_"

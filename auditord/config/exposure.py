@@ -1,4 +1,4 @@
-"""Whether others than this host's own users could reach the API, and nothing would stop them."""
+"""Addresses that other hosts can reach although nothing would stop them."""
 
 import json
 from collections.abc import Iterator, Sequence

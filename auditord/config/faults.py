@@ -1,7 +1,8 @@
-"""Say what is wrong with a configuration in the words of who wrote it: where, which option, what is allowed."""
+"""Faults of a configuration in the words of its author: the place, the option, what is allowed."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, cast
 
 from pydantic import ValidationError
@@ -10,7 +11,6 @@ from pydantic_core import ErrorDetails
 from auditord.config.documents import DEFAULT, Document, Path, is_list, is_section
 from auditord.config.instances import InstanceModels, configuration_model
 from auditord.config.model import INSTANCE_NAME, INSTANCE_SECTIONS
-from auditord.config.naming import suggestion
 from auditord.config.schema import json_schema, options_at
 from auditord.errors import ConfigurationError
 
@@ -19,6 +19,13 @@ _QUOTED = frozenset(
     | {"less_than", "less_than_equal", "literal_error", "time_delta_parsing", "union_tag_invalid"}
 )
 """Faults whose value is quoted; the others might quote a secret."""
+
+
+def suggestion(name: str, allowed: Collection[str]) -> str:
+    """The end of a sentence that refuses a name: the likely one, and all that are allowed."""
+    likely = get_close_matches(name, allowed, n=1)
+    meant = f"; did you mean '{likely[0]}'?" if likely else ""
+    return f"{meant} (allowed: {', '.join(sorted(allowed))})" if allowed else meant
 
 
 def dotted(path: Path) -> str:
@@ -76,7 +83,7 @@ class _Teller:
         return tuple(path)
 
     def _is_tag(self, location: Path, depth: int) -> bool:
-        """Whether a part of the location is a kind: where there is a choice, it comes after the instance's name."""
+        """Tell a kind in the location: where there is a choice, it comes after the instance's name."""
         return depth == 2 and len(self.models.get(str(location[0]), {})) > 1  # noqa: PLR2004 section, name, kind
 
     def _kind(self, path: Path) -> str:

@@ -1,10 +1,20 @@
-"""The kinds that may be configured: what the installed hook modules declared."""
+"""The kinds that the installed hook modules declare, and their part in a configuration."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from auditord_hookspecs import AuthenticatorKind, CollectorKind, PluginKind, SenderKind, TransformKind
+from auditord.config.model import Configuration, kind_of
+from auditord_hookspecs import (
+    AuthenticatorKind,
+    CollectorKind,
+    InvalidRecord,
+    PluginKind,
+    Record,
+    SenderKind,
+    Transform,
+    TransformKind,
+)
 from auditord_hookspecs.kinds import AnyKind
 
 
@@ -27,3 +37,40 @@ class InstalledKinds:
             "authenticators": self.authenticators,
             "transforms": self.transforms,
         }
+
+
+def remarks(configuration: Configuration, kinds: InstalledKinds) -> list[str]:
+    """One line for each remark on an enabled collector, with its place in the configuration."""
+    return [
+        f"collectors.{name}: {remark}"
+        for name, config in configuration.collectors.items()
+        if config.enabled and (say := kinds.collectors[kind_of(config)].remarks) is not None
+        for remark in say(config)
+    ]
+
+
+def configured_transform(configuration: Configuration, kinds: InstalledKinds) -> Transform | None:
+    """All transforms in the order of the configuration, as one; None if there are none."""
+    sections = [each for each in configuration.transforms.values() if each.enabled]
+    transforms = [kinds.transforms[kind_of(section)].make(section) for section in sections]
+    return _chain(transforms) if transforms else None
+
+
+def _chain(transforms: Iterable[Transform]) -> Transform:
+    each_in_turn = tuple(transforms)
+
+    def transform(record: Record) -> Record:
+        changed = record
+        for each in each_in_turn:
+            changed = each(changed)
+        if (changed.record_id, changed.start_time, changed.stop_time) != (
+            record.record_id,
+            record.start_time,
+            record.stop_time,
+        ):
+            raise InvalidRecord(
+                f"a transform changed the id or the times of '{record.record_id}', which is not allowed"
+            )
+        return changed
+
+    return transform

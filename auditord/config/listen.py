@@ -1,4 +1,4 @@
-"""Where the API listens: addresses as the configuration writes them."""
+"""Addresses to listen on, as the configuration writes them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,12 +30,12 @@ class ListenTls(Section):
 
     @property
     def asks_everybody(self) -> bool:
-        """Whether nobody gets in without a certificate."""
+        """True if clients must show a certificate."""
         return self.client_ca is not None and self.client_certificate == "required"
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """What it reads."""
+        """The files that it reads."""
         return tuple(file for file in (self.certificate, self.key, self.client_ca) if file is not None)
 
 
@@ -58,7 +58,7 @@ class TcpListen:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this host can connect; a name may stand for any address, but for localhost."""
+        """True if only this host can connect; a name may stand for any address, but for localhost."""
         try:
             address = ip_address(self.host)
         except ValueError:

@@ -127,7 +127,7 @@ def _with_state_dir(values: Mapping[str, Any], environ: Mapping[str, str]) -> Ma
 
 
 def _with_socket(values: Mapping[str, Any], environ: Mapping[str, str]) -> Mapping[str, Any]:
-    """Where systemd made a ``RuntimeDirectory=``, the API listens there, too, unless somebody wrote a list."""
+    """Listen in systemd's ``RuntimeDirectory=``, too, unless a list was written."""
     api, folder = values.get("api", {}), environ.get("RUNTIME_DIRECTORY", "").split(":")[0]
     if not folder or not is_section(api) or "listen" in api:
         return values
@@ -162,7 +162,7 @@ def _files(paths: Sequence[Path] | None) -> list[Path]:
 
 
 def _fragments(path: Path) -> list[Path]:
-    """What lies beside a file in ``conf.d``; an editor's and a package manager's left-overs are not taken."""
+    """The files in ``conf.d`` beside a file; an editor's and a package manager's left-overs are not taken."""
     folder = path.parent / "conf.d"
     if not folder.is_dir():
         return []

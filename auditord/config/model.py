@@ -122,7 +122,7 @@ class ApiSection(Section):
 
 
 class StoreSection(Section):
-    """Where the records are kept. All but the URL is for PostgreSQL."""
+    """The record store. All but the URL is for PostgreSQL."""
 
     url: str = Field(
         min_length=1,
@@ -217,13 +217,13 @@ class DatabaseMetricsSection(Section):
 
 
 class MetricsSection(Section):
-    """What ``/metrics`` says beside the daemon's own figures."""
+    """The contents of ``/metrics`` beside the daemon's own metrics."""
 
     database: DatabaseMetricsSection = DatabaseMetricsSection()
 
 
 class HooksSection(Section):
-    """Which hook modules take part."""
+    """The hook modules that take part."""
 
     disabled: tuple[str, ...] = Field(
         default=(), description="Entry-point names or modules that are not loaded; the way out when one is broken."
@@ -231,7 +231,7 @@ class HooksSection(Section):
 
 
 class LoggingSection(Section):
-    """What the daemon writes to standard error or the journal."""
+    """The log on standard error or in the journal."""
 
     level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="The least level written.")
     format: Literal["text", "json", "journal"] = Field(
@@ -241,7 +241,7 @@ class LoggingSection(Section):
 
 
 class ShutdownSection(Section):
-    """How the daemon ends."""
+    """The end of the daemon."""
 
     grace: Duration = Field(
         default=timedelta(seconds=30),
@@ -300,13 +300,13 @@ def kind_of(instance: InstanceConfig) -> str:
 
 
 def source_of(sender: InstanceConfig) -> SenderSource:
-    """What a configured sender carries."""
+    """The source of what a configured sender sends."""
     source: SenderSource = getattr(sender, "from", "collectors")
     return source
 
 
 def default_state_dir(environ: Mapping[str, str], uid: int) -> Path:
-    """Where the daemon keeps its files if nobody says; systemd's ``StateDirectory=`` comes first.
+    """The default folder of the daemon's files; systemd's ``StateDirectory=`` comes first.
 
     Raises:
         KeyError: an ordinary user without ``HOME``.

@@ -55,7 +55,7 @@ def _block(path: Path, value: Any, remarks: Remarks) -> Iterator[str]:
 
 
 def _is_short(value: Any) -> bool:
-    """Whether a value stands on the line of its key."""
+    """Tell a value that stands on the line of its key."""
     if is_section(value):
         return not value
     return not is_list(value) or not any(isinstance(item, list | dict) for item in value)

@@ -38,7 +38,7 @@ class Shown:
 
 
 def show(configuration: Configuration, document: Document) -> Shown:
-    """What may be shown of a configuration; ``document`` says what was written where."""
+    """A configuration without secrets; ``document`` has the places of its values."""
     values: dict[str, Any] = without_secrets(configuration.model_dump(mode="json", by_alias=True, fallback=str))
     return Shown(values, {path: str(_source(document, path)) for path in _leaves((), values)})
 
@@ -52,7 +52,7 @@ def _leaves(path: Path, values: Any) -> Iterator[Path]:
 
 
 def _source(document: Document, path: Path) -> Any:
-    """Where a value was written; the section around it counts only if it was written as a whole."""
+    """The place of a value; the section around it counts only if it was written as a whole."""
     values: Any = document.values
     for key in path:
         if not is_section(values):

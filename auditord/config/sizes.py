@@ -1,4 +1,8 @@
-"""Sizes in bytes as the configuration writes them: ``64MiB``."""
+"""Sizes in bytes as the configuration writes them: ``64MiB``.
+
+(Not pydantic's ByteSize: it takes fractions, bits, and ``64mb`` in any case, shows ``64.0MiB``, and names no unit when
+it refuses one.)
+"""
 
 import re
 from typing import Annotated, Any

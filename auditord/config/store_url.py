@@ -5,7 +5,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 
 def is_postgresql(url: str) -> bool:
-    """Whether it is for libpq to understand."""
+    """Tell a URL for libpq."""
     return url.startswith(("postgresql://", "postgres://"))
 
 

@@ -1,7 +1,9 @@
 """Read YAML so that nothing that was written is lost or changed.
 
 Scalars follow the core schema of YAML 1.2: ``NO``, ``on``, ``1:30`` and ``2024-01-01`` are text; keys are always text.
-Every value keeps its line. A key that stands twice is refused, as are merge keys, tags and recursion.
+Every value keeps its line. A key that stands twice is refused, as are merge keys, tags and recursion, all of them in
+one answer. (Own rules over PyYAML's parser: ruamel.yaml makes dates of ``2024-01-01``, obeys merge keys, ends at the
+first fault, and would be a second YAML library beside the one of pydantic-settings.)
 """
 
 import re

@@ -61,7 +61,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """What goes to quarantine."""
+    """An entry of the quarantine that is to be written."""
 
     stage: Stage
     task: str
@@ -219,6 +219,6 @@ def _any_json(value: Any) -> bytes:  # Any: whatever could not be handled
 
 
 def provenance_columns(provenance: Provenance) -> tuple[int, str | None, str | None]:
-    """When it was received, principal and agent."""
+    """The columns of a provenance: time of receipt, principal and agent."""
     agent = None if provenance.agent is None else printable(provenance.agent)
     return to_micros(provenance.received_at), provenance.principal, agent

@@ -1,4 +1,4 @@
-"""What instances remember between runs: each function is one piece of work inside somebody's transaction."""
+"""The memory of instances between runs: each function is one piece of work inside its caller's transaction."""
 
 import json
 import sqlite3
@@ -64,7 +64,7 @@ def remember(connection: sqlite3.Connection, task: str, keys: Mapping[str, datet
 
 
 def seen(connection: sqlite3.Connection, task: str, keys: Iterable[str], now: datetime) -> frozenset[str]:
-    """Which of the keys are remembered."""
+    """The keys among these that are remembered."""
     rows = connection.execute(_SEEN, (task, to_micros(now), json.dumps(list(keys))))
     return frozenset(key for (key,) in rows)
 
@@ -103,7 +103,7 @@ def record_run(connection: sqlite3.Connection, report: RunReport) -> None:
 
 
 def last_runs(connection: sqlite3.Connection) -> dict[str, list[LastRun]]:
-    """How the last runs of every instance ended, the newest first."""
+    """The last runs of every instance, the newest first."""
     return {task: list(runs) for task, runs in groupby(_runs(connection), lambda run: run.task)}
 
 
@@ -128,6 +128,6 @@ def _runs(connection: sqlite3.Connection) -> list[LastRun]:
 
 
 def checkpoints_saved(connection: sqlite3.Connection) -> dict[str, datetime]:
-    """When each collector's checkpoint was saved last."""
+    """The time at which each collector's checkpoint was saved last."""
     rows = connection.execute("SELECT task, saved_at FROM checkpoint")
     return {task: from_micros(saved_at) for task, saved_at in rows}

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable
 
 
 class Occupancy:
-    """Which senders' queues may hold entries; wrong in one direction only: an occupied queue is never called empty.
+    """The senders whose queues may hold entries; wrong in one direction only: an occupied queue is never called empty.
 
     Whoever is about to queue something says so before; a queue is empty again when a write transaction has seen it
     empty and nobody has begun to queue anything since that was asked for. (Writes are done in the order in which they
@@ -23,7 +23,7 @@ class Occupancy:
         return sender in self._occupied
 
     def any(self, senders: Collection[str]) -> bool:
-        """Whether any of the queues may hold something."""
+        """Tell if any of the queues may hold something."""
         return not self._occupied.isdisjoint(senders)
 
     def queueing(self, senders: Iterable[str]) -> None:
@@ -33,7 +33,7 @@ class Occupancy:
             self._begun[sender] += 1
 
     def mark(self, sender: str) -> int:
-        """How often something was queued for the sender; to be taken before a write asks whether anything is left."""
+        """The count of what was queued for the sender; to be taken before a write looks for what is left."""
         return self._begun[sender]
 
     def empty(self, sender: str, mark: int) -> None:

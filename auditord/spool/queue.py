@@ -154,7 +154,7 @@ def _refused(connection: sqlite3.Connection, sender: str, entry_id: int, reason:
 
 
 def generation(connection: sqlite3.Connection) -> Generation:
-    """How far the spool has come with the record store."""
+    """The generation that spool and record store have reached together."""
     return Generation(*connection.execute("SELECT spool_id, number FROM generation").fetchone())
 
 
@@ -177,12 +177,12 @@ def hurry(connection: sqlite3.Connection, sender: str) -> None:
 
 
 def occupied(connection: sqlite3.Connection, sender: str) -> bool:
-    """Whether anything waits for a sender."""
+    """Tell if anything waits for a sender."""
     return connection.execute(_OCCUPIED, (sender,)).fetchone() is not None
 
 
 def waiting(connection: sqlite3.Connection, record_ids: Collection[str], senders: Sequence[str]) -> list[Row]:
-    """What waits for the senders about the records; for each of them in order."""
+    """The waiting rows of the records for the senders; for each of them in order."""
     wanted = json.dumps(list(record_ids))
     return [_row(columns) for sender in senders for columns in connection.execute(_WAITING, (sender, wanted))]
 
@@ -193,7 +193,7 @@ def senders(connection: sqlite3.Connection) -> list[str]:
 
 
 def next_due(connection: sqlite3.Connection, sender: str) -> datetime | None:
-    """When the first entry that has failed may be tried again; None if there is none."""
+    """The time at which the first entry that has failed may be tried again; None if there is none."""
     (due,) = connection.execute(_NEXT_DUE, (sender,)).fetchone()
     return None if due is None else from_micros(due)
 

@@ -168,11 +168,11 @@ class Spool:
         await self._database.write(lambda connection: taking_over.forget_taken(connection, numbers))
 
     def may_hold(self, senders: Collection[str]) -> bool:
-        """Whether anything may wait for one of the senders; asks no database."""
+        """Tell if anything may wait for one of the senders; asks no database."""
         return self._occupancy.any(senders)
 
     async def waiting(self, record_ids: Collection[str], senders: Sequence[str]) -> Mapping[str, Sequence[Entry]]:
-        """What waits for the senders about the records, by id, in order; what comes later must wait behind it."""
+        """The waiting entries of the records, by id, in order; what comes later must wait behind them."""
         rows = await self._database.read(lambda connection: queue.waiting(connection, record_ids, senders))
         found: dict[str, list[Entry]] = {}
         for row in rows:
@@ -231,28 +231,28 @@ class Spool:
         await self._database.write(lambda connection: queue.hurry(connection, sender))
 
     async def next_due(self, sender: str) -> datetime | None:
-        """When the first entry that has failed may be tried again; None if there is none."""
+        """The time at which the first entry that has failed may be tried again; None if there is none."""
         return await self._database.read(lambda connection: queue.next_due(connection, sender))
 
     # -- memory -----------------------------------------------------------------------------------------------------
 
     async def checkpoint(self, task: str) -> Any:  # Any: the JSON that the collector stored
-        """How far a collector has read, or None."""
+        """The checkpoint of a collector, or None."""
         return await self._database.read(lambda connection: memory.load(connection, task))
 
     async def seen(self, task: str, keys: Collection[str]) -> frozenset[str]:
-        """Which of the keys a collector asked to remember, and have not expired."""
+        """The keys among these that a collector asked to remember, and that have not expired."""
         now = self._now()
         return await self._database.read(lambda connection: memory.seen(connection, task, keys, now))
 
     async def pending(self, task: str) -> Mapping[str, Any]:  # Any: the JSON that the collector stored
-        """What a collector carries between runs, by key."""
+        """The values that a collector keeps between runs, by key."""
         return await self._database.read(lambda connection: memory.carried(connection, task))
 
     def memory(
         self, task: str, waiting: Callable[[], None] | None, occasion: Occasion | None = None
     ) -> AbstractAsyncContextManager[PluginMemory]:
-        """What a plugin keeps whose records are elsewhere; see :meth:`auditord.store.protocol.RecordStore.memory`."""
+        """The memory of a plugin of records elsewhere; see :meth:`auditord.store.protocol.RecordStore.memory`."""
         del occasion  # one daemon uses the file
         return sqlite_memory(self._database, task, waiting)
 
@@ -261,7 +261,7 @@ class Spool:
         await self._database.write(lambda connection: memory.record_run(connection, report))
 
     async def last_runs(self) -> Mapping[str, Sequence[LastRun]]:
-        """How the last runs of every instance that has run ended, the newest first."""
+        """The last runs of every instance that has run, the newest first."""
         return await self._database.read(memory.last_runs)
 
     # -- quarantine -------------------------------------------------------------------------------------------------
@@ -318,7 +318,7 @@ class Spool:
     # -- the record store -------------------------------------------------------------------------------------------
 
     async def generation(self) -> Generation:
-        """How far the spool has come with the record store."""
+        """The generation that spool and record store have reached together."""
         kept = await self._database.read(queue.generation)
         return kept if self._generation is None else replace(kept, number=self._generation)
 
@@ -341,7 +341,7 @@ class Spool:
         await self._database.give_room_back()
 
     async def statistics(self) -> SpoolStatistics:
-        """What the spool holds."""
+        """Count what the spool holds."""
         return await self._database.read(transactions.statistics)
 
 

@@ -1,4 +1,4 @@
-"""What the spool hands out."""
+"""Values that the spool gives."""
 
 import json
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ def from_micros(micros: int) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Enqueued:
-    """What became of a batch.
+    """The result of keeping a batch.
 
     Args:
         records: how many records were queued; those that wait in the queue already with equal content do not count.
@@ -49,7 +49,7 @@ class Queued:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """How far a spool and its record store have come together.
+    """The generation that a spool and its record store have reached together.
 
     Args:
         spool_id: by which the store knows the spool.
@@ -61,7 +61,7 @@ class Generation:
 
 
 class Stage(Enum):
-    """Where something went wrong, and so what a retry does."""
+    """The place at which something went wrong, which decides what a retry does."""
 
     JOB = "job"
     """A collector could not convert it: the raw input goes through the kind's ``convert`` again."""
@@ -115,7 +115,7 @@ class QuarantineEntry:
 
 @dataclass(frozen=True, slots=True)
 class LastRun:
-    """How a run of an instance ended, one of the last, and when one last went well."""
+    """The end of one of the last runs of an instance, and the time of the last good one."""
 
     task: str
     kind: str
@@ -143,7 +143,7 @@ class QueueStatistics:
 
 @dataclass(frozen=True, slots=True)
 class SpoolStatistics:
-    """What the spool holds, for metrics and status.
+    """The contents of the spool, counted for metrics and status.
 
     Args:
         queues: by sender.

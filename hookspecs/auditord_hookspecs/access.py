@@ -1,4 +1,4 @@
-"""Who may do what: the contract between those who recognise callers (authenticators) and the host that lets them in.
+"""Authentication: the contract between authenticators, which recognise callers, and the host, which lets them in.
 
 An authenticator says *who* somebody is, by a name and the names of roles. What a role may do is the host's
 configuration (``access.roles``), so that one place says who reads what, however people prove who they are.
@@ -51,7 +51,7 @@ class UnixPeer:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a request shows of whoever sent it.
+    """The credentials of a request.
 
     A token is said on purpose and so counts alone: where there is one, neither certificate nor peer is shown, and who
     sends a wrong token is refused whatever else would have let them in.
@@ -71,7 +71,7 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who somebody is.
+    """A recognised caller.
 
     Args:
         name: unique within the authenticator, and the same tomorrow.
@@ -95,7 +95,7 @@ called for every request, so it keeps what takes time; any other exception refus
 
 
 class AuthenticatorContext(Context, Protocol):
-    """What an authenticator is lent."""
+    """The context of an authenticator."""
 
     @property
     def state_dir(self) -> Path:

@@ -52,7 +52,7 @@ class ComponentAmount:
 
 @dataclass(frozen=True, slots=True)
 class ComponentPresent:
-    """Whether the record has a component of this name, as True or False.
+    """True for records that have a component of this name, else False.
 
     It keeps apart what is known from what is not: the cores of jobs whose CPU time is known from those of the others.
     """
@@ -93,7 +93,7 @@ class ComponentUsage:
 
 @dataclass(frozen=True, slots=True)
 class AggregateQuery:
-    """What to sum up of which records.
+    """A question for sums over records.
 
     Args:
         where: which records, besides the rules of the module.
@@ -166,7 +166,7 @@ class ScoreSums:
 
 @dataclass(frozen=True, slots=True)
 class UsageSums:
-    """What the components of one name come to.
+    """The sums of the components of one name.
 
     Args:
         sums: over all of them.

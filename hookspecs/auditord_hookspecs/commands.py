@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class CommandContext(Protocol):
-    """What a command gets; nothing is read or opened before it is asked for, so that ``--help`` always works."""
+    """The context of a command; nothing is read or opened before it is asked for, so that ``--help`` always works."""
 
     @property
     def state_dir(self) -> Path:

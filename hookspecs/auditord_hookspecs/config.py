@@ -1,4 +1,4 @@
-"""The building blocks of configuration models: strict sections and durations."""
+"""The building blocks of configuration models: strict sections and durations (pydantic itself reads ISO 8601 alone)."""
 
 import re
 from collections.abc import Mapping
@@ -99,7 +99,7 @@ class Section(BaseModel):
 
 
 class InstanceConfig(Section):
-    """What every instance of every kind understands; the host adds ``kind``."""
+    """The options of every instance of every kind; the host adds ``kind``."""
 
     enabled: bool = Field(default=True, description="False keeps the section and runs nothing.")
 

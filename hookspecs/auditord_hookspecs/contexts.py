@@ -1,4 +1,4 @@
-"""What the host lends to a running instance; hook modules see nothing else of it."""
+"""The contexts of running instances: all that hook modules see of the host."""
 
 import logging
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
@@ -17,14 +17,14 @@ from auditord_hookspecs.records import Record
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """What a child process printed before it ended with exit code 0."""
+    """The output of a child process that ended with exit code 0."""
 
     stdout: bytes
     stderr: bytes
 
 
 class CommandOutput(Protocol):
-    """What a child process prints, while it does; iterating raises CommandFailed where it ended badly."""
+    """The output of a child process, while it prints; iterating raises CommandFailed where it ended badly."""
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         """Pieces of standard output, some megabytes at most; it waits while nobody asks for more."""
@@ -50,7 +50,7 @@ class JobChoice:
 
 
 class Context(Protocol):
-    """What every kind of instance gets."""
+    """The part of the context that every kind of instance gets."""
 
     @property
     def instance(self) -> str:
@@ -127,7 +127,7 @@ class Context(Protocol):
 
 
 class CollectorContext(Context, Protocol):
-    """What a collector's run gets."""
+    """The context of a collector's run."""
 
     @property
     def checkpoint(self) -> Any:  # Any: the JSON that the collector itself stored
@@ -161,11 +161,11 @@ class CollectorContext(Context, Protocol):
         ...
 
     async def seen(self, keys: Collection[str]) -> frozenset[str]:
-        """Which of the keys an earlier batch of this instance asked to remember, and have not expired."""
+        """The keys among these that an earlier batch of this instance asked to remember, and that have not expired."""
         ...
 
     async def pending(self) -> Mapping[str, Any]:  # Any: the JSON that the collector itself stored
-        """What earlier batches of this instance carried over, by key."""
+        """The values that earlier batches of this instance have left (``Batch.pending``), by key."""
         ...
 
     def report_progress(self, fraction: float) -> None:
@@ -186,7 +186,7 @@ class Records(Protocol):
 
 
 class PluginContext(Context, Protocol):
-    """What a plugin's run gets."""
+    """The context of a plugin's run."""
 
     @property
     def records(self) -> Records:
@@ -216,7 +216,7 @@ class PluginContext(Context, Protocol):
 
     @property
     def state(self) -> Any:  # Any: the JSON that the plugin itself saved
-        """What the last ``save_state`` kept, or None."""
+        """The JSON that the last ``save_state`` kept, or None."""
         ...
 
     async def save_state(self, state: Any) -> None:
@@ -246,7 +246,7 @@ class Redactor(Protocol):
 
 
 class SenderContext(Context, Protocol):
-    """What a sender gets."""
+    """The context of a sender."""
 
     @property
     def store(self) -> "RecordSink":

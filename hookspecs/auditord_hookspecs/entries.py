@@ -1,4 +1,4 @@
-"""What the send-queue carries: changes to a destination, in order per record."""
+"""Entries of the send-queue: changes to a destination, in order per record."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,7 +10,7 @@ from auditord_hookspecs.roles import Role
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Who brought a record, and when; kept beside it, never in its wire text."""
+    """The origin of a record: sender and time; kept beside it, never in its wire text."""
 
     received_at: datetime
     principal: str | None = None

@@ -73,7 +73,7 @@ class Folder:
         return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
 
     def is_file(self, name: str) -> bool:
-        """Whether the name is that of a regular file, and of no link to one."""
+        """Tell a regular file, and no link to one."""
         try:
             return stat.S_ISREG(self.status(name).st_mode)
         except FileNotFoundError:
@@ -137,12 +137,12 @@ class SharedFolder(Folder):
             os.close(descriptor)
 
     def holds(self, path: Path) -> bool:
-        """Whether a path is this folder or lies in it."""
+        """Tell a path that is this folder or lies in it."""
         own = os.fstat(self.descriptor)
         return any(os.path.samestat(own, each.stat()) for each in (path, *path.parents) if each.exists())
 
     def may_change(self) -> bool:
-        """Whether names in it may be changed (but for files of others in a folder with the sticky bit)."""
+        """Tell if names in it may be changed (but for files of others in a folder with the sticky bit)."""
         return os.access(".", os.W_OK | os.X_OK, dir_fd=self.descriptor)
 
     def take_out(self, name: str, known: str) -> bool:
@@ -236,7 +236,7 @@ class PrivateFolder(Folder):
         return os.fdopen(os.open(name, _WRITE, 0o640, dir_fd=self.descriptor), "r+b")
 
     def exists(self, name: str) -> bool:
-        """Whether anything bears the name."""
+        """Tell if anything bears the name."""
         try:
             self.status(name)
         except FileNotFoundError:

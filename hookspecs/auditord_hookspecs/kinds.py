@@ -1,4 +1,4 @@
-"""What a hook module may bring: one frozen declaration per configurable kind.
+"""Declarations of hook modules: one frozen value per configurable kind.
 
 A *kind* is a type that a hook module declares; an *instance* is a kind plus its section of the configuration. The
 functions inside a declaration are called by the host, under a time limit and an error boundary of their own.
@@ -188,7 +188,7 @@ class SenderKind(Generic[C]):
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """How one run of an instance ended.
+    """The result of one run of an instance.
 
     Args:
         task: the instance's name.

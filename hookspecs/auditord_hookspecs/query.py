@@ -1,4 +1,4 @@
-"""What may be asked of a record store: frozen query values, which each store compiles to its own language.
+"""Questions to a record store: frozen query values, which each store compiles to its own language.
 
 A condition is data, so that a restriction (of a reader to one site, say) is and-ed to it, never spliced into text.
 """
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Comparison(Enum):
-    """How a value is compared; the values are the wire contract's operator names."""
+    """The comparison of a value; the values are the wire contract's operator names."""
 
     GT = "gt"
     GTE = "gte"
@@ -30,7 +30,7 @@ class TimeField(Enum):
 
 
 class SortField(Enum):
-    """What an answer may be ordered by; ``record_id`` breaks ties, open records sort after every stop time."""
+    """The order of an answer; ``record_id`` breaks ties, open records sort after every stop time."""
 
     START = "start_time"
     STOP = "stop_time"
@@ -117,7 +117,7 @@ class IsOpen:
 
 @dataclass(frozen=True, slots=True)
 class PlaceCompares:
-    """Where the record stands in the order of start times, ``record_id`` breaking ties: what goes on from a cursor.
+    """The place of the record in the order of start times, ``record_id`` breaking ties: what goes on from a cursor.
 
     A start time stays while somebody pages, a stop time does not. Ids compare by their bytes in UTF-8.
     """
@@ -188,7 +188,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class RecordQuery:
-    """Which records, in which order, at most how many (0 gives none)."""
+    """A choice of records, their order, and a limit (0 gives none)."""
 
     where: Condition = field(default_factory=AllOf)
     order: Order = field(default_factory=Order)

@@ -1,4 +1,4 @@
-"""What auditord accounts for: records, as values that cannot be invalid.
+"""Records, the units of accounting, as values that cannot be invalid.
 
 The rules are those of AUDITOR's wire contract (names of 1 to 256 extended grapheme clusters that are not blank, amounts
 that fit 63 bits, scores that are not negative) and three of our own that every store needs: no NUL character, at most
@@ -94,7 +94,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 
 class RecordUpdate(msgspec.Struct, frozen=True, gc=False):
-    """What closes a record: only the id and the stop time have an effect, the rest must merely be valid."""
+    """The closing of a record: only the id and the stop time have an effect, the rest must merely be valid."""
 
     record_id: Name
     components: tuple[Component, ...]

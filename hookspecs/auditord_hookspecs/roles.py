@@ -13,7 +13,7 @@ SITE_KEYS: Final = ("site_id", "site")
 
 
 class Permission(Enum):
-    """What a request needs; each route names one, only ``/health_check`` needs none."""
+    """The permission that a request needs; each route names one, only ``/health_check`` needs none."""
 
     READ = "read"
     """Records and sums of them."""
@@ -35,7 +35,7 @@ OF_RECORDS: Final = frozenset({Permission.READ, Permission.WRITE, Permission.UPD
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """What somebody may do. Limits apply to the permissions of this role alone.
+    """The rights of a caller. Limits apply to the permissions of this role alone.
 
     Args:
         permissions: what for.
@@ -61,11 +61,11 @@ class Role:
 
     @property
     def is_limited(self) -> bool:
-        """Whether it is for some records only."""
+        """True if it is for some records only."""
         return not (self.rows is None and self.sites is None and self.prefixes is None)
 
     def visible(self) -> Condition:
-        """What is true of the records that it shows."""
+        """The condition on the records that it shows."""
         return AllOf(tuple(MetaContainsAny(key, values) for key, values in (self.rows or {}).items()))
 
     def shows(self, record: Record) -> bool:
@@ -74,11 +74,11 @@ class Role:
         return all(not set(values).isdisjoint(meta.get(key, ())) for key, values in (self.rows or {}).items())
 
     def may_write(self, record: Record) -> bool:
-        """Whether a record of this id and these sites may be written; one that names no site may not if sites count."""
+        """Tell if a record of this id and these sites may be written; one that names no site may not if sites count."""
         return self.may_write_id(record.record_id) and (self.sites is None or _sites(record) <= set(self.sites))
 
     def may_write_id(self, record_id: str) -> bool:
-        """Whether a record of this id may be written, as far as the id tells."""
+        """Tell if a record of this id may be written, as far as the id tells."""
         return self.prefixes is None or record_id.startswith(self.prefixes)
 
 
@@ -105,11 +105,11 @@ class Principal:
         return tuple(role for role in self.roles if permission in role.permissions)
 
     def may(self, permission: Permission) -> bool:
-        """Whether any role has the permission."""
+        """Tell if any role has the permission."""
         return bool(self.having(permission))
 
     def visible(self) -> Condition | None:
-        """What is true of the records that may be read; None if all of them may."""
+        """The condition on the records that may be read; None if all of them may."""
         reading = self.having(Permission.READ)
         if any(role.rows is None for role in reading):
             return None

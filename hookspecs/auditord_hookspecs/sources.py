@@ -1,4 +1,4 @@
-"""Where a plugin's records are: here, or with an auditord or an AUDITOR elsewhere."""
+"""The source of a plugin's records: this daemon, or an auditord or an AUDITOR elsewhere."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -11,7 +11,7 @@ from auditord_hookspecs.config import Duration, RunConfig, Secret, Section
 
 
 class TlsFiles(Section):
-    """How an ``https`` server is trusted, and what it is shown."""
+    """The trust in an ``https`` server, and the certificate that it is shown."""
 
     ca: Path | None = Field(
         default=None, description="PEM file of the authorities that vouch for it; by default those of the system."
@@ -48,7 +48,7 @@ class RemoteSource(Section):
 
 
 class PluginConfig(RunConfig):
-    """What every plugin understands: plugins derive their models from this.
+    """The options of every plugin: plugins derive their models from this.
 
     The host opens the source, so ``context.records`` is always the right one; a plugin never looks at it.
     """

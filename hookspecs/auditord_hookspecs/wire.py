@@ -156,6 +156,6 @@ def encode_record(record: Record) -> bytes:
 
 
 def _is_whole_milliseconds(moment: datetime) -> bool:
-    """Whether the contract wants a fraction of three digits; every other time msgspec writes as it should, and fast."""
+    """Tell a time for which the contract wants a fraction of three digits; others msgspec writes well, and fast."""
     micros = moment.microsecond
     return micros != 0 and micros % 1000 == 0

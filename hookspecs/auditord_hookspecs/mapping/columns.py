@@ -1,4 +1,4 @@
-"""Which columns the rules need, so that a collector asks its source for these and no others."""
+"""The columns that rules need, so that a collector asks its source for these and no others."""
 
 from collections.abc import Iterable
 from itertools import chain

@@ -25,7 +25,7 @@ _PREFIXES = "KMGTPE"
 
 
 def is_missing(text: str) -> bool:
-    """Whether the text stands for "nothing known": empty, ``Unknown``, ``INVALID``, ``16?``, NO_VAL and the like."""
+    """Tell a text that stands for "nothing known": empty, ``Unknown``, ``INVALID``, ``16?``, NO_VAL and the like."""
     return text.strip() in _SENTINELS or _UNKNOWN_CODE.fullmatch(text.strip()) is not None
 
 

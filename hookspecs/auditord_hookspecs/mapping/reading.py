@@ -10,12 +10,12 @@ Row = Mapping[str, str]
 
 
 def holds(conditions: Sequence[Condition], row: Row) -> bool:
-    """Whether all conditions are met."""
+    """Tell if all conditions are met."""
     return all(condition.matches.search(row.get(condition.key, "")) is not None for condition in conditions)
 
 
 def read_text(rule: ValueRule, row: Row) -> str:
-    """What a rule finds in the row; empty if nothing.
+    """The text that a rule finds in the row; empty if nothing.
 
     Raises:
         InvalidRecord: a list of pairs cannot be read.
@@ -38,7 +38,7 @@ def cut_out(rule: ValueRule | ScoreRule | SiteRule, text: str) -> str:
 
 
 def describe_source(rule: ValueRule) -> str:
-    """Where a rule looks, for messages: ``AllocTRES[gres/gpu]``."""
+    """The place where a rule looks, for messages: ``AllocTRES[gres/gpu]``."""
     template = rule.template if isinstance(rule, MetaRule) else None
     return f"{rule.key or template}" + (f"[{rule.sub_key}]" if rule.sub_key else "")
 

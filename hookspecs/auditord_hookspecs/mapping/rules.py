@@ -29,7 +29,7 @@ Key = Annotated[str, Field(min_length=1)]
 
 
 class KeyType(Enum):
-    """How the text of a column is read (``key_type``). Empty and sentinel texts of the numeric types mean "missing"."""
+    """The type of a column's text (``key_type``). Empty and sentinel texts of the numeric types mean "missing"."""
 
     INTEGER = "Integer"
     """A number; a fraction is rounded half up."""
@@ -52,7 +52,7 @@ class KeyType(Enum):
 
     @property
     def numeric(self) -> bool:
-        """Whether the value is an amount."""
+        """True if the value is an amount."""
         return self in {KeyType.INTEGER, KeyType.INTEGER_MEGA, KeyType.SIZE, KeyType.TIME, KeyType.ENERGY}
 
 
@@ -98,7 +98,7 @@ NOT_CONFIGURED: Final = "NOT_CONFIGURED"
 
 
 def remarks_on_sites(sites: Iterable[SiteRule]) -> list[str]:
-    """What a kind with ``sites`` remarks (``CollectorKind.remarks``): that records would name no site of yours."""
+    """Remarks of a kind with ``sites`` (``CollectorKind.remarks``): records would name no site of yours."""
     if all(site.name != NOT_CONFIGURED for site in sites):
         return []
     return [f"sites is missing: every record is labelled {NOT_CONFIGURED}; say sites: [{{name: YOUR-SITE}}]"]
@@ -121,7 +121,7 @@ class ScoreRule(Section):
 
 
 class ValueRule(Section):
-    """Where a value comes from: the column ``key``; in it, ``sub_key`` of a list of pairs; in that, what ``matches``.
+    """The source of a value: the column ``key``; in it, ``sub_key`` of a list of pairs; in that, what ``matches``.
 
     Of ``matches`` the first group counts, or without groups all that was found; nothing found means missing.
     """

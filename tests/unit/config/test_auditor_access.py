@@ -8,6 +8,7 @@ from auditord.config.auditor_access import RULES, import_access
 from auditord.config.loading import load_text
 from auditord.config.printing import to_yaml
 from auditord.hooks import load_hooks
+from auditord_hookspecs.config_import import ConfigImport
 
 TLS: Final = {"use_tls": True}
 RBAC: Final[dict[str, Any]] = {
@@ -23,8 +24,12 @@ RBAC: Final[dict[str, Any]] = {
 }
 
 
+def imported_access(tls: Any, rbac: Any) -> ConfigImport:
+    return import_access({"tls_config": tls, "rbac_config": rbac})
+
+
 def rules(rbac: dict[str, Any]) -> dict[str, list[str]]:
-    return {each["common_name"]: each["roles"] for each in import_access(TLS, rbac).sections[f"{RULES}.rules"]}
+    return {each["common_name"]: each["roles"] for each in imported_access(TLS, rbac).sections[f"{RULES}.rules"]}
 
 
 def test_each_name_gets_the_roles_of_its_lists() -> None:
@@ -39,7 +44,7 @@ def test_each_name_gets_the_roles_of_its_lists() -> None:
 
 
 def test_a_rule_stands_in_the_place_of_reading_everything() -> None:
-    imported = import_access(TLS, RBAC)
+    imported = imported_access(TLS, RBAC)
     assert rules(RBAC)["cms"] == ["reader_1"]
     assert rules(RBAC)["atlas"] == ["reader_2"]
     assert imported.sections["access.roles.reader_1"]["rows"] == {"group_id": ["cms", "uscms"]}
@@ -47,7 +52,7 @@ def test_a_rule_stands_in_the_place_of_reading_everything() -> None:
 
 
 def test_readers_without_a_rule_stay_restricted() -> None:
-    imported = import_access(TLS, RBAC)
+    imported = imported_access(TLS, RBAC)
     assert rules(RBAC)["apel"] == ["reader_without_rule"]
     assert rules(RBAC)["both"] == ["writer", "reader_without_rule"]
     rows = imported.sections["access.roles.reader_without_rule"]["rows"]
@@ -57,26 +62,26 @@ def test_readers_without_a_rule_stay_restricted() -> None:
 
 @pytest.mark.parametrize("rbac", [None, {**RBAC, "enforce_rbac": False}])
 def test_without_roles_every_certificate_is_let_in(rbac: Any) -> None:
-    imported = import_access(TLS, rbac)
+    imported = imported_access(TLS, rbac)
     assert imported.sections[f"{RULES}.rules"] == [{"subject": "*", "roles": ["reader", "writer", "monitor"]}]
     assert ("rbac_config" in imported.dropped) is (rbac is not None)
 
 
 def test_without_tls_auditor_knew_nobody() -> None:
-    imported = import_access({"use_tls": False}, RBAC)
+    imported = imported_access({"use_tls": False}, RBAC)
     assert imported.sections == {}
     assert "rbac_config" in imported.dropped
 
 
 def test_a_name_with_an_asterisk_lets_in_nobody_else() -> None:
-    imported = import_access(TLS, {"enforce_rbac": True, "write_access_cn": ["*.example.org", "ce"]})
+    imported = imported_access(TLS, {"enforce_rbac": True, "write_access_cn": ["*.example.org", "ce"]})
     assert [each["common_name"] for each in imported.sections[f"{RULES}.rules"]] == ["ce"]
     assert any("*.example.org" in option for option in imported.dropped)
 
 
 def test_the_result_is_a_configuration() -> None:
     values: dict[str, Any] = {}
-    for path, value in import_access(TLS, RBAC).sections.items():
+    for path, value in imported_access(TLS, RBAC).sections.items():
         *sections, name = path.split(".")
         inner = values
         for section in sections:

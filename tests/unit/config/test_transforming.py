@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from auditord.config.kinds import InstalledKinds
-from auditord.config.transforming import configured_transform
+from auditord.config.kinds import InstalledKinds, configured_transform
 from auditord.testing import make_record
 from auditord_hookspecs import InstanceConfig, InvalidRecord, Record, Transform, TransformKind
 
