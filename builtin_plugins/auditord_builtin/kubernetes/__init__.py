@@ -1,4 +1,10 @@
-"""Collects the pods of Kubernetes clusters, under the ids, labels and components that AUDITOR uses."""
+"""Collects the pods of Kubernetes clusters, under the ids, labels and components that AUDITOR uses.
+
+``collecting`` is a run: ``following`` lists and watches namespaces (``connection`` to the API server, ``reading`` of
+its answers), ``tracking`` is the state between runs, ``prometheus`` asks for the metrics of pods that are over.
+``pods`` has a pod's JSON, ``runs`` the times of its containers, ``resources`` its amounts; ``classifying`` makes
+batches, ``conversion`` records. ``config`` has the options, ``importing`` reads AUDITOR's.
+"""
 
 from collections.abc import Iterable
 from datetime import timedelta

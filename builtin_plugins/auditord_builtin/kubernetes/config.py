@@ -3,13 +3,13 @@
 import re
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AwareDatetime, BeforeValidator, Field, field_validator, model_validator
+from pydantic import AwareDatetime, Field, field_validator, model_validator
 
 from auditord_hookspecs import Duration, RunConfig, Secret, Section
-from auditord_hookspecs.mapping import ComponentRule, KeyType, MetaRule, SiteRule
+from auditord_hookspecs.mapping import ComponentRule, KeyType, MetaRule, SiteRule, auditor_preset
 from auditord_hookspecs.sources import TlsFiles
 
 AUDITOR_COMPONENTS: Final = (
@@ -18,7 +18,7 @@ AUDITOR_COMPONENTS: Final = (
     ComponentRule(name="cpu", key="prometheus.cpu", optional=True),
     ComponentRule(name="memory", key="prometheus.memory", optional=True),
 )
-"""What AUDITOR's collector makes: core-seconds, bytes, CPU seconds, bytes."""
+"""The components of AUDITOR's collector: core-seconds, bytes, CPU seconds, bytes."""
 
 _DEFAULT_COMPONENTS: Final = (
     *AUDITOR_COMPONENTS,
@@ -34,20 +34,13 @@ _CPU_QUERY: Final = f"sum(max_over_time(pod_cpu_usage_seconds_total{{{_SERIES}}}
 _MEMORY_QUERY: Final = f"sum(max_over_time(pod_memory_working_set_bytes{{{_SERIES}}}[{{seconds}}s]))"
 
 
-def _preset(value: Any) -> Any:  # Any: whatever stood in the file
-    return AUDITOR_COMPONENTS if value == "auditor" else value
-
-
-Components = Annotated[
-    tuple[ComponentRule, ...],
-    BeforeValidator(_preset, json_schema_input_type=Literal["auditor"] | tuple[ComponentRule, ...]),
-]
+Components = Annotated[tuple[ComponentRule, ...], auditor_preset(AUDITOR_COMPONENTS)]
 NamespaceName = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
 PodEnd = Literal["Succeeded", "Failed", "Deleted"]
 
 
 class JobFilter(Section):
-    """Which pods make records."""
+    """The pods that make records."""
 
     namespace: tuple[NamespaceName, ...] = Field(
         default=(), description="The namespaces to collect; none: all (needs a ClusterRole)."
@@ -64,7 +57,7 @@ class JobFilter(Section):
 
 
 class Prometheus(Section):
-    """Where the CPU time and the peak memory of pods are known; records wait for them for a while."""
+    """A Prometheus with the CPU time and the peak memory of pods; records wait for them for a while."""
 
     url: str = Field(description="Where it is, with its path prefix if it has one: https://host:9090/prefix.")
     tls: TlsFiles = Field(default=TlsFiles(), description="For https.")

@@ -1,4 +1,4 @@
-"""The one door to kubernetes-asyncio: it finds the cluster and proves who we are; pods are read as they come, as bytes.
+"""All use of kubernetes-asyncio: it finds the cluster and authenticates; pods are read as they come, as bytes.
 
 The library is not needed before an instance runs: ``pip install 'auditord[kubernetes]'``.
 """
@@ -27,7 +27,7 @@ class Unreachable(AuditordError):
 
 
 class Expired(AuditordError):
-    """What was asked for is too long ago for the API server (410 Gone)."""
+    """The version or token is too old for the API server (410 Gone)."""
 
 
 class Cluster:
@@ -35,7 +35,7 @@ class Cluster:
 
     Args:
         api: the core API of kubernetes-asyncio.
-        config: what to select, and how long an answer may take.
+        config: the pods to select, and how long an answer may take.
     """
 
     def __init__(self, api: Any, config: KubernetesConfig) -> None:  # Any: the library has no types that help here
@@ -62,11 +62,11 @@ class Cluster:
                 async with self._answer(scope, **options) as answer:
                     return await answer.read()
         except _FAULTS as error:
-            raise Unreachable(f"{_named(scope)}: no list of pods: {describe(error)}") from error
+            raise Unreachable(f"{_named(scope)}: no list of pods: {_describe(error)}") from error
 
     @asynccontextmanager
     async def watched(self, scope: str, version: str, patience: timedelta) -> AsyncGenerator[AsyncIterator[bytes]]:
-        """What happens from a version on, as lines of JSON; they end when the server has had enough.
+        """The events from a version on, as lines of JSON; they end when the server has had enough.
 
         Raises:
             Expired: the version is too old.
@@ -79,7 +79,7 @@ class Cluster:
             async with self._answer(scope, **options, timeout_seconds=seconds) as answer:
                 yield _lines(answer)
         except _FAULTS as error:
-            raise Unreachable(f"{_named(scope)}: watching was cut: {describe(error)}") from error
+            raise Unreachable(f"{_named(scope)}: watching was cut: {_describe(error)}") from error
 
     async def uid_of(self, namespace: str, name: str) -> str | None:
         """The uid of the pod that has a name now, or None.
@@ -96,7 +96,7 @@ class Cluster:
                     await _check(namespace, answer)
                     return str((await answer.json())["metadata"]["uid"])
         except _FAULTS as error:
-            raise Unreachable(f"{_named(namespace)}: no answer about pod {name}: {describe(error)}") from error
+            raise Unreachable(f"{_named(namespace)}: no answer about pod {name}: {_describe(error)}") from error
 
     @asynccontextmanager
     async def _answer(self, scope: str, **options: Any) -> AsyncGenerator[aiohttp.ClientResponse]:
@@ -141,7 +141,7 @@ def _named(scope: str) -> str:
     return "all namespaces" if scope == ALL else f"namespace {scope}"
 
 
-def describe(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     """A fault of a connection in a few words; some have no text."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 

@@ -1,18 +1,19 @@
 """From a pod that is over to a record, or to the reason why there is none."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
 
 from auditord_builtin.kubernetes.config import KubernetesConfig
-from auditord_builtin.kubernetes.pods import Pod, as_json, restore_pod
-from auditord_builtin.kubernetes.rows import row_of
+from auditord_builtin.kubernetes.pods import Owner, Pod, restore_pod
+from auditord_builtin.kubernetes.resources import SIDES, Amounts, core_seconds, granted
 from auditord_builtin.kubernetes.runs import Runs, ended_at, known, runs_of
-from auditord_hookspecs import InvalidRecord, Quarantined, Record
-from auditord_hookspecs.mapping import build_components, build_meta, find_site
+from auditord_hookspecs import InvalidRecord, Produced, Quarantined, Record
+from auditord_hookspecs.mapping import Row, build_components, build_meta, find_site
+from auditord_hookspecs.outcomes import Converted, Skipped, retried
 from auditord_hookspecs.records import MAX_NAME_GRAPHEMES
 
 DELETED: Final = "Deleted"
@@ -30,35 +31,14 @@ class Finished(msgspec.Struct, frozen=True):
         runs: of its containers.
         stop: when it was over; None for one that still runs.
         status: its phase, or that it was deleted.
-        figures: what Prometheus knows of it, by column.
+        metrics: what Prometheus knows of it, by column; its name in JSON is that of the first versions.
     """
 
     pod: Pod
     runs: Runs
     stop: datetime | None
     status: str
-    figures: dict[str, str] = {}
-
-
-@dataclass(frozen=True, slots=True)
-class Skipped:
-    """A pod that makes no record on purpose."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Converted:
-    """A pod that makes a record.
-
-    Args:
-        record: what happened. The id holds the pod's uid, so the same id with another start time is a contradiction for
-            people to look at, and no other run to count.
-        left_out: labels that could not be kept, with the reason.
-    """
-
-    record: Record
-    left_out: Sequence[str]
+    metrics: dict[str, str] = msgspec.field(default_factory=dict[str, str], name="figures")
 
 
 def conclude(config: KubernetesConfig, pod: Pod, runs: Runs, seen: datetime) -> Finished | Skipped:
@@ -84,11 +64,11 @@ def convert_finished(config: KubernetesConfig, finished: Finished) -> Converted 
     try:
         return _converted(config, finished)
     except InvalidRecord as error:
-        return Quarantined(source_id(finished.pod), {"finished": as_json(finished)}, str(error))
+        return Quarantined(source_id(finished.pod), {"finished": msgspec.to_builtins(finished)}, str(error))
 
 
 def source_id(pod: Pod) -> str:
-    """What a pod is called in the quarantine."""
+    """The name of a pod in the quarantine."""
     return f"{pod.metadata.namespace}/{pod.metadata.name}/{pod.uid}"
 
 
@@ -96,7 +76,7 @@ def _converted(config: KubernetesConfig, finished: Finished) -> Converted:
     pod, start = finished.pod, known(finished.pod.status.start_time)
     if start is None:
         raise InvalidRecord("status.startTime is missing")
-    row = {**row_of(config, pod, finished.runs, start, finished.stop), "status": finished.status, **finished.figures}
+    row = {**_row_of(config, pod, finished.runs, start, finished.stop), "status": finished.status, **finished.metrics}
     labels = build_meta(config.meta, row, _OWN_LABELS)
     own = (pod.metadata.name, pod.metadata.namespace, finished.status, find_site(config.sites, row))
     record = Record(
@@ -106,6 +86,7 @@ def _converted(config: KubernetesConfig, finished: Finished) -> Converted:
         components=build_components(config.components, row),
         meta={**labels.meta, **{name: (text,) for name, text in zip(_OWN_LABELS, own, strict=True)}},
     )
+    # The id holds the pod's uid: with another start time it is a contradiction to look at, and no other run.
     return Converted(record, labels.left_out)
 
 
@@ -115,7 +96,7 @@ def record_id(prefix: str, pod: Pod) -> str:
     return f"{before}{pod.metadata.name[: max(0, MAX_NAME_GRAPHEMES - len(before) - len(after))]}{after}"
 
 
-def convert(config: KubernetesConfig, raw: Any) -> Record | None:  # Any: JSON from the quarantine
+def convert(config: KubernetesConfig, raw: Any) -> Record | Produced | None:  # Any: JSON from the quarantine
     """Try a quarantined pod again under today's configuration; None if it makes no record now.
 
     Raises:
@@ -124,10 +105,7 @@ def convert(config: KubernetesConfig, raw: Any) -> Record | None:  # Any: JSON f
     finished = _finished(raw) if "finished" in raw else _as_it_was(config, raw)
     if finished is None or (config.job_filter.status and finished.status not in config.job_filter.status):
         return None
-    classified = convert_finished(config, finished)
-    if isinstance(classified, Quarantined):
-        raise InvalidRecord(classified.reason)
-    return classified.record
+    return retried(convert_finished(config, finished))
 
 
 def _finished(raw: Mapping[str, Any]) -> Finished:  # Any: JSON from the quarantine
@@ -142,5 +120,64 @@ def _as_it_was(config: KubernetesConfig, raw: Mapping[str, Any]) -> Finished | N
     pod = restore_pod(raw.get("pod"))
     if not pod.terminal and not raw.get("gone"):
         return None
-    classified = conclude(config, pod, runs_of(pod, {}), datetime.fromisoformat(raw["seen"]))
-    return classified if isinstance(classified, Finished) else None
+    concluded = conclude(config, pod, runs_of(pod, {}), datetime.fromisoformat(raw["seen"]))
+    return concluded if isinstance(concluded, Finished) else None
+
+
+def _row_of(config: KubernetesConfig, pod: Pod, runs: Runs, start: datetime, stop: datetime | None) -> Row:
+    """Everything that is known of a pod, as texts: names, labels and amounts; times only if it has ended.
+
+    Raises:
+        InvalidRecord: a quantity cannot be read.
+    """
+    return {
+        **_names(pod),
+        **{f"label.{name}": text for name, text in (pod.metadata.labels or {}).items()},
+        **{f"annotation.{name}": text for name, text in (pod.metadata.annotations or {}).items()},
+        **{name: f"{amount:f}" for name, amount in _amounts(config, pod)},
+        **{name: f"{amount:f}" for name, amount in _times(pod, runs, start, stop)},
+    }
+
+
+def _names(pod: Pod) -> Mapping[str, str]:
+    owners = pod.metadata.owner_references or ()
+    owner = next((each for each in owners if each.controller), owners[0] if owners else Owner())
+    found = {
+        "podname": pod.metadata.name,
+        "namespace": pod.metadata.namespace,
+        "uid": pod.metadata.uid,
+        "reason": pod.status.reason,
+        "node": pod.spec.node_name,
+        "owner_kind": owner.kind,
+        "owner_name": owner.name,
+        "priority_class": pod.spec.priority_class_name,
+        "service_account": pod.spec.service_account_name,
+        "scheduler": pod.spec.scheduler_name,
+        "qos_class": pod.status.qos_class,
+        "restarts": str(sum(status.restart_count for status in pod.statuses)),
+    }
+    return {name: text for name, text in found.items() if text}
+
+
+def _amounts(config: KubernetesConfig, pod: Pod) -> Iterable[tuple[str, Decimal]]:
+    both = {side: granted(pod, side) for side in SIDES}
+    for side, amounts in both.items():
+        yield from ((f"{side}.{name}", amount) for name, amount in amounts.items())
+    gpus = _gpus(config, both["limits"], both["requests"])
+    if gpus:
+        yield "gpu", gpus
+
+
+def _gpus(config: KubernetesConfig, limits: Amounts, requests: Amounts) -> Decimal:
+    """Limits and requests of such resources are equal; the cluster fills in whichever is not there."""
+    names = {name for name in (*limits, *requests) if config.gpu_resources.search(name)}
+    return sum((max(limits.get(name, Decimal(0)), requests.get(name, Decimal(0))) for name in names), Decimal(0))
+
+
+def _times(pod: Pod, runs: Runs, start: datetime, stop: datetime | None) -> Iterable[tuple[str, Decimal]]:
+    if stop is None:
+        return
+    for side in SIDES:
+        amount = core_seconds(pod, side, runs, start, stop)
+        if amount is not None:
+            yield f"{side}.cpu.time", amount

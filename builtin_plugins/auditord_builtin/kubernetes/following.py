@@ -11,14 +11,15 @@ from datetime import UTC, datetime
 from typing import Final
 
 import anyio
+import msgspec
 from anyio import to_thread
 
-from auditord_builtin.kubernetes.checkpoint import Checkpoint, Position
 from auditord_builtin.kubernetes.classifying import Draft, read_pods
 from auditord_builtin.kubernetes.config import KubernetesConfig
 from auditord_builtin.kubernetes.connection import ALL, Cluster
-from auditord_builtin.kubernetes.ledger import Ledger, Running
+from auditord_builtin.kubernetes.pods import Pod
 from auditord_builtin.kubernetes.reading import After, Happening, Limits, Page, Stretch, follow, pages
+from auditord_builtin.kubernetes.tracking import Checkpoint, Position, RunningPod, TrackedPods
 from auditord_hookspecs import AuditordError, Batch, CollectorContext, Window
 
 _NO_END: Final = datetime.max.replace(tzinfo=UTC)
@@ -31,17 +32,19 @@ class Run:
     """One run over all scopes.
 
     Args:
-        config: what to read.
+        config: the options.
         context: the instance's.
-        cluster: where to read it.
-        ledger: what is known of pods.
+        cluster: an open connection.
+        tracked: the pods of the state.
     """
 
-    def __init__(self, config: KubernetesConfig, context: CollectorContext, cluster: Cluster, ledger: Ledger) -> None:
+    def __init__(
+        self, config: KubernetesConfig, context: CollectorContext, cluster: Cluster, tracked: TrackedPods
+    ) -> None:
         self._config = config
         self._context = context
         self._cluster = cluster
-        self._ledger = ledger
+        self._tracked = tracked
         self._before = Checkpoint.restored(context.checkpoint, config.earliest_datetime or context.now())
         self._checkpoint = self._before
         self._lists = Counter[str]()
@@ -53,8 +56,8 @@ class Run:
         Raises:
             AuditordError: a scope could not be read; the others were.
         """
-        if strangers := self._strangers():
-            yield Batch(skipped={"namespace is not collected any more": strangers}, pending=self._ledger.changes())
+        if others := self._forget_others():
+            yield Batch(skipped={"namespace is not collected any more": others}, pending=self._tracked.changes())
         deadline = anyio.current_time() + self._config.watch_for.total_seconds()
         active: Collection[str] = self._config.scopes
         while active:
@@ -75,13 +78,13 @@ class Run:
     def _version(self, scope: str) -> str | None:
         return self._checkpoint.version(scope, self._config.selector)
 
-    def _strangers(self) -> int:
+    def _forget_others(self) -> int:
         """Forget the pods of namespaces that are not collected any more."""
-        running = self._ledger.running.items()
-        strangers = [uid for uid, one in running if not any(_within(one, scope) for scope in self._config.scopes)]
-        for uid in strangers:
-            self._ledger.forget(uid)
-        return len(strangers)
+        running = self._tracked.running.items()
+        others = [uid for uid, one in running if not any(_within(one, scope) for scope in self._config.scopes)]
+        for uid in others:
+            self._tracked.forget(uid)
+        return len(others)
 
     async def _draft(
         self, happenings: Sequence[Happening], listed: datetime | None = None
@@ -89,19 +92,18 @@ class Run:
         """A batch of what happened, or of what there was when it was listed, and the uids that it is about."""
         # In a thread: hundreds of pods take a while, in which the daemon has requests to answer.
         read = await to_thread.run_sync(read_pods, happenings)
-        uids = {pod.uid for _, pod in read if pod is not None}
+        uids = {pod.uid for _, pod in read if isinstance(pod, Pod)}
         done = await self._context.seen(uids)
-        draft = Draft(self._config, self._ledger, done, self._context.now(), Window(self._checkpoint.since, _NO_END))
+        draft = Draft(self._config, self._tracked, done, self._context.now(), Window(self._checkpoint.since, _NO_END))
         await to_thread.run_sync(draft.take, read, listed)
         return draft, uids
 
     def _kept(self, draft: Draft, scope: str, position: Position | None) -> Batch:
-        if draft.remarks:  # one line and not one per pod: users write what labels are made of
-            self._context.log.warning("labels left out: %d, such as %s", len(draft.remarks), draft.remarks[0])
+        draft.outcomes.log_left_out(self._context.log)
         if position is None:
             return draft.batch()
-        self._checkpoint = self._checkpoint.only(self._config.scopes).moved(scope, position)
-        return draft.batch(self._checkpoint.to_json())
+        self._checkpoint = self._checkpoint.moved(scope, position, self._config.scopes)
+        return draft.batch(msgspec.to_builtins(self._checkpoint))
 
     # -- lists ------------------------------------------------------------------------------------------------------
 
@@ -125,18 +127,18 @@ class Run:
             present.clear()
         present.update(uids)
         if not page.last:  # the rest may never come, and so no checkpoint that says that these were there
-            self._ledger.keep_sightings(uids)
+            self._tracked.keep_sightings(uids)
             return self._kept(draft, scope, None)
         await self._close_vanished(scope, draft, present)
         return self._kept(draft, scope, Position(listed, page.version, self._config.selector))
 
     async def _close_vanished(self, scope: str, draft: Draft, present: Collection[str]) -> None:
         """Pods that ran when they were last seen and are not there now: nobody saw their end."""
-        gone = [one for uid, one in self._ledger.running.items() if uid not in present and _within(one, scope)]
+        gone = [one for uid, one in self._tracked.running.items() if uid not in present and _within(one, scope)]
         closed = 0
         for running in gone:
             if self._reselected(scope) and await self._is_there(running):
-                self._ledger.forget(running.pod.uid)
+                self._tracked.forget(running.pod.uid)
                 continue
             draft.close(running, self._known_until(running.pod.metadata.namespace))
             closed += 1
@@ -152,7 +154,7 @@ class Run:
         position = self._before.scopes.get(scope)
         return position is not None and position.selector != self._config.selector
 
-    async def _is_there(self, running: Running) -> bool:
+    async def _is_there(self, running: RunningPod) -> bool:
         """Whether a pod is only not selected any more."""
         metadata = running.pod.metadata
         return await self._cluster.uid_of(metadata.namespace, metadata.name) == metadata.uid
@@ -186,5 +188,5 @@ class Run:
         return self._kept(draft, scope, Position(at, version, self._config.selector))
 
 
-def _within(running: Running, scope: str) -> bool:
+def _within(running: RunningPod, scope: str) -> bool:
     return scope in {ALL, running.pod.metadata.namespace}

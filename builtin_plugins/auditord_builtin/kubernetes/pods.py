@@ -1,10 +1,9 @@
-"""What a pod's JSON says that matters to accounting; everything else is left behind when it is decoded.
+"""The members of a pod's JSON that matter to accounting; all others are left behind when it is decoded.
 
 The members are those of the core API v1 (https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/).
-What is decoded can be written as JSON again and be kept: it is some hundred bytes instead of ten thousand.
+Decoded pods can be written as JSON again and be kept: some hundred bytes instead of ten thousand.
 """
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -16,7 +15,7 @@ LEFT_BEHIND: Final = frozenset({"kubectl.kubernetes.io/last-applied-configuratio
 """Annotations that hold a copy of the pod."""
 
 KUBELET: Final = "kubelet"
-"""Who starts containers, and writes how they fare."""
+"""The program that starts containers, and writes how they fare."""
 
 _Texts = dict[str, str] | None
 
@@ -26,7 +25,7 @@ class _Member(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class Owner(_Member, frozen=True):
-    """Whoever made the pod."""
+    """The maker of the pod."""
 
     kind: str = ""
     name: str = ""
@@ -34,14 +33,14 @@ class Owner(_Member, frozen=True):
 
 
 class ManagedFields(_Member, frozen=True):
-    """When one program last wrote to the pod."""
+    """The last time at which one program wrote to the pod."""
 
     manager: str | None = None
     time: datetime | None = None
 
 
 class Metadata(_Member, frozen=True):
-    """What the pod is called, and what is attached to it."""
+    """The names of the pod, and what is attached to it."""
 
     name: str
     namespace: str
@@ -71,7 +70,7 @@ class Container(_Member, frozen=True):
 
 
 class Spec(_Member, frozen=True):
-    """What was ordered."""
+    """The pod as it was ordered."""
 
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] | None = None
@@ -92,14 +91,14 @@ class Span(_Member, frozen=True):
 
 
 class State(_Member, frozen=True):
-    """What a container is doing, or did before."""
+    """The present or a former state of a container."""
 
     running: Span | None = None
     terminated: Span | None = None
 
 
 class ContainerStatus(_Member, frozen=True):
-    """How a container fared."""
+    """The status of a container."""
 
     name: str
     state: State | None = None
@@ -109,7 +108,7 @@ class ContainerStatus(_Member, frozen=True):
 
     @property
     def waits(self) -> bool:
-        """Whether it is to run, or to run again; Kubernetes' default where nothing is said."""
+        """True if it is to run, or to run again; Kubernetes' default where nothing is said."""
         return self.state is None or (self.state.running is None and self.state.terminated is None)
 
 
@@ -122,7 +121,7 @@ class Condition(_Member, frozen=True):
 
 
 class Status(_Member, frozen=True):
-    """How the pod fares."""
+    """The status of the pod."""
 
     phase: str = "Unknown"
     reason: str | None = None
@@ -142,24 +141,24 @@ class Pod(_Member, frozen=True):
 
     @property
     def uid(self) -> str:
-        """What tells it from every other pod, also from later ones of its name."""
+        """Text that tells it from every other pod, also from later ones of its name."""
         return self.metadata.uid
 
     @property
     def noted_at(self) -> datetime | None:
-        """When somebody last wrote to it, as far as the API server noted it: then it was there."""
+        """The last time at which a program wrote to it, as far as the API server noted it: then it was there."""
         metadata = self.metadata
         times = [metadata.creation_timestamp, *(each.time for each in metadata.managed_fields or ())]
         return max((moment for moment in times if moment is not None), default=None)
 
     @property
     def terminal(self) -> bool:
-        """Whether it is over for good."""
+        """True if it is over for good."""
         return self.status.phase in {"Succeeded", "Failed"}
 
     @property
     def statuses(self) -> tuple[ContainerStatus, ...]:
-        """How all its containers fare."""
+        """The statuses of all its containers."""
         return (*(self.status.init_container_statuses or ()), *(self.status.container_statuses or ()))
 
 
@@ -190,11 +189,6 @@ def restore_pod(value: Any) -> Pod:  # Any: JSON of our own, or of the quarantin
         raise InvalidRecord(f"this is no pod: {error}") from error
 
 
-def as_json(value: Any) -> Any:  # Any: a value of this package, as JSON
-    """A value of this module as JSON can hold it."""
-    return msgspec.to_builtins(value)
-
-
 def _slim(pod: Pod) -> Pod:
     metadata = pod.metadata
     kept = {name: text for name, text in (metadata.annotations or {}).items() if name not in LEFT_BEHIND}
@@ -203,12 +197,7 @@ def _slim(pod: Pod) -> Pod:
 
 
 def _writers(metadata: Metadata) -> tuple[ManagedFields, ...]:
-    """The kubelet, and whoever wrote last."""
+    """The kubelet, and the last writer."""
     writers = metadata.managed_fields or ()
     latest = max((each.time for each in writers if each.time is not None), default=None)
     return tuple(each for each in writers if each.manager == KUBELET or (latest is not None and each.time == latest))
-
-
-def texts(members: Mapping[str, str] | None) -> Mapping[str, str]:
-    """Labels or annotations, which may not be there."""
-    return members or {}

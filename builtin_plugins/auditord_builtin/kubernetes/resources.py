@@ -1,12 +1,17 @@
-"""What a pod was granted: limits and requests of its containers, put together as Kubernetes' scheduler does."""
+"""The resources of a pod: limits and requests of its containers, put together as Kubernetes' scheduler does.
 
+The grammar of amounts (``500m``, ``1.5Gi``, ``2e3``) is that of ``resource.Quantity``
+(https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/): a signed decimal number with a
+binary suffix, a decimal suffix or a decimal exponent. ``1E`` is an exa, ``1E3`` a thousand.
+"""
+
+import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from decimal import Decimal
 from typing import Final, Literal
 
 from auditord_builtin.kubernetes.pods import Container, Pod, Resources
-from auditord_builtin.kubernetes.quantities import parse_quantity
 from auditord_builtin.kubernetes.runs import Runs, seconds_by_container
 from auditord_hookspecs import InvalidRecord
 
@@ -17,9 +22,32 @@ _CPU: Final = "cpu"
 
 Amounts = Mapping[str, Decimal]
 
+_QUANTITY: Final = re.compile(
+    r"(?P<number>[+-]?(?:[0-9]{1,30}(?:\.[0-9]{0,30})?|\.[0-9]{1,30}))"
+    r"(?:[eE](?P<exponent>[+-]?[0-9]{1,2})|(?P<suffix>[KMGTPE]i|[numkMGTPE])?)"
+)
+_SUFFIXES: Final = {
+    **{name: Decimal(1024) ** power for power, name in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), start=1)},
+    **{name: Decimal(1000) ** power for power, name in enumerate(("k", "M", "G", "T", "P", "E"), start=1)},
+    **{name: Decimal(1000) ** -power for power, name in enumerate(("m", "u", "n"), start=1)},
+}
+
+
+def parse_quantity(text: str) -> Decimal:
+    """The number that a quantity stands for.
+
+    Raises:
+        InvalidRecord: the text is no quantity.
+    """
+    match = _QUANTITY.fullmatch(text.strip())
+    if match is None:
+        raise InvalidRecord(f"{text[:60]!r} is no quantity such as 500m, 1.5Gi or 2e3")
+    scale = Decimal(10) ** int(match["exponent"] or 0) * _SUFFIXES.get(match["suffix"] or "", Decimal(1))
+    return Decimal(match["number"]) * scale
+
 
 def granted(pod: Pod, side: Side) -> Amounts:
-    """What the pod held, by resource, in cores, bytes and pieces.
+    """The amounts that the pod held, by resource, in cores, bytes and pieces.
 
     Containers run side by side and add up; init containers run one after the other before them, so the largest counts
     where it is larger; init containers that restart always (sidecars) run with all that follow them. A runtime's
@@ -72,8 +100,8 @@ class _Orders:
     def _amount(self, container: Container, name: str) -> Decimal:
         return self._by_name[container.name].get(name, _NONE)
 
-    def of_container(self, container: str) -> Amounts:
-        return self._by_name.get(container, {})
+    def cpus(self, container: str) -> Decimal:
+        return self._by_name.get(container, {}).get(_CPU, _NONE)
 
 
 def core_seconds(pod: Pod, side: Side, runs: Runs, start: datetime, stop: datetime) -> Decimal | None:
@@ -90,7 +118,7 @@ def core_seconds(pod: Pod, side: Side, runs: Runs, start: datetime, stop: dateti
     seconds = seconds_by_container(runs, stop) or dict.fromkeys(_unseen(pod), whole)
     if _CPU in orders.whole:
         return orders.whole[_CPU] * (whole if seconds else 0)
-    return sum((orders.of_container(name).get(_CPU, _NONE) * ran for name, ran in seconds.items()), _NONE)
+    return sum((orders.cpus(name) * ran for name, ran in seconds.items()), _NONE)
 
 
 def _unseen(pod: Pod) -> Iterable[str]:
@@ -114,12 +142,10 @@ def _read(where: str, resources: Resources | None, side: Side) -> Amounts:
 
 
 def _quantities(where: str, given: Mapping[str, str | int | float] | None) -> Amounts:
-    return dict(_each(where, given or {}))
-
-
-def _each(where: str, given: Mapping[str, str | int | float]) -> Iterable[tuple[str, Decimal]]:
-    for name, text in given.items():
+    found: dict[str, Decimal] = {}
+    for name, text in (given or {}).items():
         try:
-            yield name, parse_quantity(str(text))
+            found[name] = parse_quantity(str(text))
         except InvalidRecord as error:
             raise InvalidRecord(f"{where}.{name}: {error}") from error
+    return found

@@ -8,8 +8,8 @@ import pytest
 
 from auditord_builtin.kubernetes import KubernetesConfig
 from auditord_builtin.kubernetes.conversion import Finished, conclude, convert, convert_finished
-from auditord_builtin.kubernetes.ledger import Ledger
 from auditord_builtin.kubernetes.pods import restore_pod
+from auditord_builtin.kubernetes.tracking import TrackedPods
 from auditord_hookspecs import InvalidRecord, Quarantined, Record
 from tests.builtin.kubernetes.pod_maker import NOW, START, Pod, at, container, make_pod, over, ran, running
 
@@ -18,7 +18,7 @@ S = timedelta(seconds=1)
 
 def record_of(*versions: Pod, **options: Any) -> Record:
     """What a collector makes that has seen these versions of a pod, the last of them its end."""
-    config, ledger = KubernetesConfig.model_validate(options), Ledger({})
+    config, ledger = KubernetesConfig.model_validate(options), TrackedPods({})
     for version in versions[:-1]:
         ledger.remember(ledger.see(restore_pod(version), NOW))
     last = ledger.see(restore_pod(versions[-1]), NOW)
@@ -333,7 +333,7 @@ def test_what_cannot_be_converted_can_be_when_the_configuration_is_mended() -> N
     with pytest.raises(InvalidRecord, match="meta user_id"):
         convert(strict, bad.raw)
     record = convert(lax, bad.raw)
-    assert record is not None
+    assert isinstance(record, Record)
     assert (record.record_id, record.stop_time) == ("-grid-job1-uid-grid-job1", NOW)
     only_failed = KubernetesConfig.model_validate({"job_filter": {"status": ["Failed"]}})
     assert convert(only_failed, bad.raw) is None
