@@ -12,8 +12,9 @@ from typing import Final
 
 from auditord_builtin.htcondor import HTCondorConfig
 from auditord_builtin.htcondor.ads import JobAd
-from auditord_builtin.htcondor.conversion import Converted, convert_ad
+from auditord_builtin.htcondor.conversion import convert_ad
 from auditord_hookspecs import Record
+from auditord_hookspecs.outcomes import Converted
 
 PER_MONTH: Final = 1_700_000
 SITES: Final = ("PROVIDER-A", "PROVIDER-B", "PROVIDER-C")

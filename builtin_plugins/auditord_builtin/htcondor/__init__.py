@@ -1,4 +1,11 @@
-"""Collects the finished jobs of HTCondor and HTCondor-CE, under the ids, labels and components that AUDITOR uses."""
+"""Collects the finished jobs of HTCondor and HTCondor-CE, under the ids, labels and components that AUDITOR uses.
+
+``collecting`` is a run over schedds: ``reading`` asks for what is new and proves that nothing is missing, ``query``
+calls ``condor_history``, ``printed`` cuts its output into ads, ``isolating`` asks around ads that end it. ``files`` and
+``per_job`` read HTCondor's files instead. ``ads`` has the text of ads, ``evaluation`` their rows (by a child process),
+``identity`` their names; ``classifying`` makes batches, ``conversion`` records. ``config`` has the options,
+``importing`` reads AUDITOR's.
+"""
 
 from collections.abc import Iterable
 from datetime import timedelta

@@ -39,9 +39,9 @@ class Attribute:
 
     Args:
         name: as it is written; ClassAds know no case.
-        form: what the source is: a line of a history file, a literal of JSON, an expression as JSON has it.
+        form: of the source: a line of a history file, a literal of JSON, an expression as JSON has it.
         source: the line, the literal, the expression.
-        text: what a row holds of it, if it is a literal; empty for undefined and error.
+        text: its text in a row, if it is a literal; empty for undefined and error.
         refers: the expression in which other attributes may be named; empty for literals.
     """
 
@@ -78,7 +78,7 @@ def references(columns: Sequence[str]) -> list[str]:
 
 
 def is_name(column: str) -> bool:
-    """Whether a column is an attribute alone."""
+    """Tell whether a column is an attribute alone."""
     return _NAME.fullmatch(column) is not None
 
 

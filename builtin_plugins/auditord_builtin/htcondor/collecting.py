@@ -1,11 +1,10 @@
 """The collector's run: schedd by schedd, each with a position of its own, so that one that fails stops no other."""
 
 import re
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 from auditord_builtin.htcondor.ads import JobAd
-from auditord_builtin.htcondor.checkpoint import Checkpoint, Position
 from auditord_builtin.htcondor.classifying import classify, most_complete_first, wanted_again
 from auditord_builtin.htcondor.config import HTCondorConfig
 from auditord_builtin.htcondor.evaluation import Evaluator
@@ -13,7 +12,7 @@ from auditord_builtin.htcondor.files import collect_files
 from auditord_builtin.htcondor.isolating import run_query_around
 from auditord_builtin.htcondor.per_job import collect_folder
 from auditord_builtin.htcondor.query import Query, Source
-from auditord_builtin.htcondor.reading import Answer, read_all, read_new
+from auditord_builtin.htcondor.reading import Answer, Checkpoint, Position, read_all, read_new
 from auditord_hookspecs import AuditordError, Batch, CollectorContext, CommandFailed, JobChoice, Window
 
 _CHUNK: Final = 2_000
@@ -40,7 +39,7 @@ def _batches(source: Source) -> AsyncIterator[Batch]:
 
 async def _collect_schedds(source: Source) -> AsyncIterator[Batch]:
     config, context = source.config, source.context
-    checkpoint = Checkpoint.from_json(context.checkpoint)
+    checkpoint = Checkpoint.restored(context.checkpoint)
     failures: list[str] = []
     schedds = _chosen(config, context.job)
     for number, schedd in enumerate(schedds, start=1):
@@ -76,7 +75,7 @@ async def _collect_schedd(
     if position is None:  # the first run fixes the beginning, even if nothing can be read yet
         position = Position(config.earliest_datetime or context.now())
         checkpoint = checkpoint.with_schedd(schedd, position)
-        yield Batch(checkpoint=checkpoint.to_json()), checkpoint
+        yield checkpoint.batch(), checkpoint
     now = context.now()  # before the answer: what comes later is new to it
     answer = await read_new(source, schedd, position)
     if answer.replaced and not answer.doubt:
@@ -88,7 +87,7 @@ async def _collect_schedd(
     if answer.doubt:
         raise CommandFailed(answer.doubt)
     checkpoint = checkpoint.with_schedd(schedd, position.after(answer.names, now))
-    yield Batch(checkpoint=checkpoint.to_json()), checkpoint
+    yield checkpoint.batch(), checkpoint
 
 
 def _chosen(config: HTCondorConfig, job: JobChoice | None) -> Sequence[str]:
@@ -104,16 +103,13 @@ def _chosen(config: HTCondorConfig, job: JobChoice | None) -> Sequence[str]:
 
 
 async def _collect_job(source: Source, schedd: str, job_id: str) -> Batch:
-    config, context = source.config, source.context
     printed = await run_query_around(source, Query(schedd, job=job_id))
-    return await classify(
-        config, context, wanted_again(config, context, list(reversed(printed.ads))), printed.unreadable
-    )
+    return await classify(source, wanted_again(source, reversed(printed.ads)), printed.unreadable)
 
 
 async def _collect_again(source: Source, schedd: str, window: Window) -> AsyncIterator[Batch]:
     answer = await read_all(source, schedd, window.start)
-    async for batch in _classified(source, answer, wanted_again(source.config, source.context, answer.ads)):
+    async for batch in _classified(source, answer, wanted_again(source, answer.ads)):
         yield batch
     if answer.doubt:
         raise CommandFailed(answer.doubt)
@@ -121,13 +117,8 @@ async def _collect_again(source: Source, schedd: str, window: Window) -> AsyncIt
 
 async def _classified(source: Source, answer: Answer, ads: Sequence[JobAd]) -> AsyncIterator[Batch]:
     """Batches of the ads, the oldest first; none if there is nothing to say."""
-    config, context = source.config, source.context
     if answer.unreadable:
-        yield await classify(config, context, (), answer.unreadable)
-    for chunk in _chunks(most_complete_first(config, list(reversed(ads)))):
-        yield await classify(config, context, chunk)
-
-
-def _chunks(ads: Sequence[JobAd]) -> Iterator[Sequence[JobAd]]:
-    for start in range(0, len(ads), _CHUNK):
-        yield ads[start : start + _CHUNK]
+        yield await classify(source, (), answer.unreadable)
+    oldest_first = most_complete_first(source.config, list(reversed(ads)))
+    for start in range(0, len(oldest_first), _CHUNK):
+        yield await classify(source, oldest_first[start : start + _CHUNK])

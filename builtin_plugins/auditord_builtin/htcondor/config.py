@@ -2,12 +2,13 @@
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AwareDatetime, BeforeValidator, Field, field_validator, model_validator
+from pydantic import AwareDatetime, Field, field_validator, model_validator
 
 from auditord_hookspecs import Duration, RunConfig
-from auditord_hookspecs.mapping import ComponentRule, KeyType, MetaRule, SiteRule, columns
+from auditord_hookspecs.config import NonNegativeDuration, Words
+from auditord_hookspecs.mapping import ComponentRule, KeyType, MetaRule, SiteRule, auditor_preset, columns
 
 _BENCHMARKS = "MachineAttrApelSpecs0"
 
@@ -26,7 +27,7 @@ AUDITOR_COMPONENTS = tuple(
         {"name": "TotalCPU", "key": "RemoteUserCpu+RemoteSysCpu", "key_type": KeyType.TIME},
     )
 )
-"""What the template of AUDITOR's collector says: Memory in MiB, TotalCPU in whole seconds."""
+"""The components of the template of AUDITOR's collector: Memory in MiB, TotalCPU in whole seconds."""
 
 _DEFAULT_COMPONENTS = (*AUDITOR_COMPONENTS, ComponentRule(name="GPU", key="GPUsProvisioned", optional=True))
 
@@ -40,19 +41,7 @@ _DEFAULT_META = tuple(
 )
 
 
-def _preset(value: Any) -> Any:  # Any: whatever stood in the file
-    return AUDITOR_COMPONENTS if value == "auditor" else value
-
-
-def _words(value: Any) -> Any:  # Any: whatever stood in the file
-    return (value,) if isinstance(value, str) else value
-
-
-Components = Annotated[
-    tuple[ComponentRule, ...],
-    BeforeValidator(_preset, json_schema_input_type=Literal["auditor"] | tuple[ComponentRule, ...]),
-]
-Words = Annotated[tuple[str, ...], BeforeValidator(_words, json_schema_input_type=str | tuple[str, ...])]
+Components = Annotated[tuple[ComponentRule, ...], auditor_preset(AUDITOR_COMPONENTS)]
 Output = Literal["separated", "json", "jsonl"]
 
 
@@ -124,7 +113,7 @@ class HTCondorConfig(RunConfig):
     helper_max_history: int = Field(
         default=10_000, gt=1, description="The schedds' HISTORY_HELPER_MAX_HISTORY; shorter answers are whole."
     )
-    overlap: Duration = Field(
+    overlap: NonNegativeDuration = Field(
         default=timedelta(days=1),
         description="How long before a date the oldest jobs of a limited answer must have ended, so that it is whole.",
     )
@@ -134,13 +123,6 @@ class HTCondorConfig(RunConfig):
         """The attributes and expressions that the rules look at."""
         wanted = (*self.start_keys, *self.stop_keys, *self.user_keys, *self.group_keys)
         return list(dict.fromkeys((*wanted, *columns(self.sites, self.meta, self.components))))
-
-    @field_validator("overlap")
-    @classmethod
-    def _look_back(cls, period: timedelta) -> timedelta:
-        if period < timedelta(0):
-            raise ValueError("must not be negative")
-        return period
 
     @field_validator("schedd_names")
     @classmethod

@@ -2,19 +2,18 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
 from auditord_builtin.htcondor.ads import JobAd
 from auditord_builtin.htcondor.config import HTCondorConfig
-from auditord_builtin.htcondor.evaluation import Evaluator
+from auditord_builtin.htcondor.evaluation import Evaluator, read_ad
 from auditord_builtin.htcondor.identity import EXECUTED, FIRST_START, WALL_CLOCK, job_name
 from auditord_builtin.htcondor.query import CHOSEN, wanted_columns
-from auditord_builtin.htcondor.rows import read_ad
-from auditord_hookspecs import InvalidRecord, Quarantined, Record
+from auditord_hookspecs import InvalidRecord, Produced, Quarantined, Record, Window
 from auditord_hookspecs.mapping import Row, build_components, build_meta, build_owners, find_site, parse_number
+from auditord_hookspecs.outcomes import Converted, Outcome, Skipped, retried
 
 _ON_SUBMIT_HOST: Final = frozenset({"7", "12"})
 """Universes scheduler (DAGMan) and local: such a job runs beside the schedd and holds no slot."""
@@ -25,29 +24,8 @@ _EPOCH_START: Final = "JobCurrentStartDate"
 _EPOCH_STOP: Final = "EpochWriteDate"
 
 
-@dataclass(frozen=True, slots=True)
-class Skipped:
-    """A job that makes no record on purpose."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Converted:
-    """A job that makes a record.
-
-    Args:
-        record: what happened. It has no second id: a job is once in the history under its id, so the same id with
-            another start time is a contradiction for people to look at, and no other run to count.
-        left_out: labels that could not be kept, with the reason.
-    """
-
-    record: Record
-    left_out: Sequence[str]
-
-
 def ended_at(config: HTCondorConfig, row: Row) -> datetime | None:
-    """When the job ended: HTCondor says 0 or nothing where it does not know, and 1970 is never meant.
+    """The end of the job: HTCondor says 0 or nothing where it does not know, and 1970 is never meant.
 
     Raises:
         InvalidRecord: the end is no time.
@@ -56,12 +34,21 @@ def ended_at(config: HTCondorConfig, row: Row) -> datetime | None:
 
 
 def ended_before(config: HTCondorConfig, ad: JobAd, moment: datetime) -> bool:
-    """Whether the job was over before; not if its end is unknown or unreadable, or nobody would look."""
+    """Tell whether the job was over before; not if its end is unknown or unreadable: its conversion says so."""
     try:
         end = ended_at(config, ad.row)
     except InvalidRecord:
         return False
     return end is not None and end < moment
+
+
+def ended_within(config: HTCondorConfig, ad: JobAd, window: Window) -> bool:
+    """Tell whether the job ended within the window; also if its end is unknown or unreadable."""
+    try:
+        end = ended_at(config, ad.row)
+    except InvalidRecord:
+        return True
+    return end is None or window.start <= end < window.stop
 
 
 def _began_at(config: HTCondorConfig, row: Row) -> datetime | None:
@@ -83,7 +70,7 @@ def _instant(key: str, seconds: Decimal) -> datetime:
         raise InvalidRecord(f"{key}: {seconds} is no time") from error
 
 
-def convert_ad(config: HTCondorConfig, ad: JobAd) -> Converted | Skipped | Quarantined:
+def convert_ad(config: HTCondorConfig, ad: JobAd) -> Outcome:
     """Classify one ad; never raises for what it holds."""
     if ad.reason is not None:
         return Quarantined(job_name(ad, epochs=config.epochs), {"ad": ad.text}, ad.reason)
@@ -113,7 +100,7 @@ def _reason_to_skip(config: HTCondorConfig, row: Row) -> str | None:
 
 
 def _was_executed(row: Row) -> bool:
-    """Whether something ran: ``NumJobStarts`` stays 0 where the shadow or the node was lost before it could tell."""
+    """Tell whether something ran: ``NumJobStarts`` stays 0 where the shadow or the node was lost too early."""
     return EXECUTED in row or _wall_clock(row) > 0
 
 
@@ -138,6 +125,7 @@ def _converted(config: HTCondorConfig, row: Row) -> Converted:
         components=build_components(config.components, _with_plain_numbers(config, row)),
         meta={**labels.meta, **dict.fromkeys(config.site_labels, site), **owners.meta},
     )
+    # A job is once in the history: its id with another start time is a contradiction to look at, and no other run.
     return Converted(record, [*owners.left_out, *labels.left_out])
 
 
@@ -173,16 +161,13 @@ def _plain(text: str) -> str:
     return f"{Decimal(text):f}" if _SCIENTIFIC.fullmatch(text) else text
 
 
-def convert(config: HTCondorConfig, raw: Any) -> Record | None:  # Any: JSON from the quarantine
+def convert(config: HTCondorConfig, raw: Any) -> Record | Produced | None:  # Any: JSON from the quarantine
     """Try a quarantined job again under today's configuration; None if it makes no record now.
 
     Raises:
         InvalidRecord: what is still wrong.
     """
-    classified = convert_ad(config, _ad_from_raw(config, raw))
-    if isinstance(classified, Quarantined):
-        raise InvalidRecord(classified.reason)
-    return classified.record if isinstance(classified, Converted) else None
+    return retried(convert_ad(config, _ad_from_raw(config, raw)))
 
 
 def _ad_from_raw(config: HTCondorConfig, raw: Any) -> JobAd:  # Any: JSON from the quarantine

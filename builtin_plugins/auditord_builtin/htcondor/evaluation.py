@@ -1,8 +1,8 @@
-"""ClassAd expressions, evaluated by HTCondor's library in a child process: what users write may end it.
+"""From the text of an ad to the row of its columns; expressions are evaluated in a child process.
 
-Functions such as ``evalInEachContext`` recurse without end, deep chains of attributes take exponential time. So the
-library never runs in the daemon's own process: the child has limits of time and memory, is started when the first ad
-needs it and again when an ad has ended it, and that ad alone is refused.
+Users write them: functions such as ``evalInEachContext`` recurse without end, deep chains of attributes take
+exponential time. So HTCondor's library never runs in the daemon's own process: the child has limits of time and memory,
+is started when the first ad needs it and again when an ad has ended it, and that ad alone is refused.
 """
 
 import json
@@ -13,12 +13,14 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final, Self
 
+from auditord_builtin.htcondor.ads import Attribute, Attributes, JobAd, is_name, parse_ad, reached
 from auditord_hookspecs import AuditordError, InvalidRecord
+from auditord_hookspecs.mapping import Row
 
 CPU_SECONDS: Final = 2.0
 """For one ad; an honest one takes less than a millisecond."""
@@ -55,11 +57,6 @@ class Request:
     values: Mapping[str, Any] = field(default_factory=dict[str, Any])  # Any: JSON
     expressions: Mapping[str, str] = field(default_factory=dict[str, str])
 
-    def encoded(self) -> bytes:
-        """A line for the child."""
-        parts = {"columns": self.columns, "lines": self.lines, "values": self.values, "expressions": self.expressions}
-        return json.dumps(parts).encode() + b"\n"
-
 
 class Evaluator:
     """A child process that evaluates; use it as a context manager, from one thread at a time."""
@@ -84,7 +81,7 @@ class Evaluator:
             InvalidRecord: the ad cannot be evaluated, or ended the child.
             AuditordError: there is no child to be had.
         """
-        line, ended = request.encoded(), ""
+        line, ended = json.dumps(asdict(request)).encode() + b"\n", ""
         for _ in range(_ATTEMPTS):
             answer = self._ask(line)
             if "texts" in answer:
@@ -127,9 +124,11 @@ class Evaluator:
         child, self._child = self._child, None
         if child is None:
             return ""
-        if self._closed or not _ends(child):
+        try:
+            code = child.wait(0 if self._closed else _ENDS_WITHIN)
+        except subprocess.TimeoutExpired:
             child.kill()
-        code = child.wait()
+            code = child.wait()
         for pipe in _pipes(child):
             with suppress(OSError):  # what was not written any more
                 pipe.close()
@@ -151,16 +150,47 @@ def _answer(stdout: IO[bytes]) -> Mapping[str, Any]:  # Any: JSON
     return answer
 
 
-def _ends(child: "subprocess.Popen[bytes]") -> bool:
-    try:
-        child.wait(_ENDS_WITHIN)
-    except subprocess.TimeoutExpired:
-        return False
-    return True
-
-
 def _ending(code: int) -> str:
     if code == -signal.SIGPROF:
         return f"takes more than {CPU_SECONDS:g} s of CPU time"
     name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
     return f"ends HTCondor's library ({name})"
+
+
+def read_ad(evaluator: Evaluator, text: str, columns: Sequence[str]) -> JobAd:
+    """The ad with its row; refused, and kept whole, if it is none or cannot be evaluated.
+
+    Raises:
+        AuditordError: nothing can be evaluated at all.
+    """
+    known: Row = {}
+    try:
+        attributes = parse_ad(text)
+        known = literals(attributes, columns)
+        return JobAd({**known, **_evaluated(evaluator, attributes, columns)})
+    except InvalidRecord as error:
+        return JobAd(known, text, str(error))
+
+
+def literals(attributes: Attributes, columns: Sequence[str]) -> Row:
+    """The texts of the columns that are attributes and literals."""
+    found = {column: attributes[column.lower()].text for column in columns if column.lower() in attributes}
+    return {column: text for column, text in found.items() if text}
+
+
+def _evaluated(evaluator: Evaluator, attributes: Attributes, columns: Sequence[str]) -> Row:
+    wanted = [column for column in columns if not is_name(column) or _is_expression(attributes.get(column.lower()))]
+    if not wanted:
+        return {}
+    needed = [attributes[name] for name in reached(attributes, wanted) if name in attributes]
+    request = Request(
+        columns=wanted,
+        lines=[each.source for each in needed if each.form == "line"],
+        values={each.name: each.source for each in needed if each.form == "value" and each.source is not None},
+        expressions={each.name: each.source for each in needed if each.form == "expression"},
+    )
+    return {column: text for column, text in zip(wanted, evaluator.evaluate(request), strict=True) if text}
+
+
+def _is_expression(attribute: Attribute | None) -> bool:
+    return attribute is not None and attribute.text is None

@@ -7,18 +7,19 @@ and begins a new one. A file is known by its first ad, which never changes, so n
 import glob
 import hashlib
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from anyio import to_thread
+from msgspec.structs import replace
 
 from auditord_builtin.htcondor.ads import JobAd, split_ads
-from auditord_builtin.htcondor.checkpoint import Checkpoint
 from auditord_builtin.htcondor.classifying import classify, wanted_again
 from auditord_builtin.htcondor.conversion import ended_before
+from auditord_builtin.htcondor.evaluation import read_ad
 from auditord_builtin.htcondor.query import Source, wanted_columns
-from auditord_builtin.htcondor.rows import read_ad
+from auditord_builtin.htcondor.reading import Checkpoint
 from auditord_hookspecs import AuditordError, Batch, CollectorContext
 from auditord_hookspecs.folders import open_regular
 
@@ -62,11 +63,11 @@ async def collect_files(source: Source) -> AsyncIterator[Batch]:
         AuditordError: a file cannot be read.
     """
     config, context = source.config, source.context
-    checkpoint = Checkpoint.from_json(context.checkpoint)
-    again = context.window is not None or context.job is not None
+    checkpoint = Checkpoint.restored(context.checkpoint)
+    again = source.again
     if checkpoint.earliest is None and not again:
         checkpoint = replace(checkpoint, earliest=config.earliest_datetime or context.now())
-        yield Batch(checkpoint=checkpoint.to_json())
+        yield checkpoint.batch()
     found = [file for file in await to_thread.run_sync(_find, config.history_paths) if not _is_absent(context, file)]
     if not again:
         _warn_of_lost_files(context, checkpoint, found)
@@ -75,15 +76,15 @@ async def collect_files(source: Source) -> AsyncIterator[Batch]:
         while (piece := await to_thread.run_sync(_read, source, file.path, done, abandon_on_cancel=True)).size:
             done += piece.size
             checkpoint = replace(checkpoint, files={**checkpoint.files, file.name: done})
-            batch = await classify(config, context, _chosen(source, checkpoint, piece.ads))
-            yield batch if again else replace(batch, checkpoint=checkpoint.to_json())
+            batch = await classify(source, _chosen(source, checkpoint, piece.ads))
+            yield batch if again else checkpoint.batch(batch)
         context.report_progress(number / len(found))
     if not again:
-        yield Batch(checkpoint=_caught_up(checkpoint, found).to_json())
+        yield _caught_up(checkpoint, found).batch()
 
 
 def _is_absent(context: CollectorContext, file: HistoryFile) -> bool:
-    """Whether there is nothing to read: HTCondor makes the file for the first job that leaves the queue."""
+    """Tell whether there is nothing to read: HTCondor makes the file for the first job that leaves the queue."""
     if not file.name and not file.path.exists():
         context.log.warning("%s does not exist yet: no job has left the queue, or the path is wrong", file.path)
     return not file.name
@@ -112,8 +113,8 @@ def _caught_up(checkpoint: Checkpoint, found: Sequence[HistoryFile]) -> Checkpoi
 
 def _chosen(source: Source, checkpoint: Checkpoint, ads: Sequence[JobAd]) -> Sequence[JobAd]:
     """Ads that matter; whatever is appended after the first run does, also if the job had ended long before."""
-    if source.context.window is not None or source.context.job is not None:
-        return wanted_again(source.config, source.context, ads)
+    if source.again:
+        return wanted_again(source, ads)
     if checkpoint.caught_up or checkpoint.earliest is None:
         return ads
     earliest = checkpoint.earliest
@@ -165,7 +166,7 @@ def _read(source: Source, path: Path, start: int) -> Piece:
 
 
 def _whole_ads(text: bytes) -> int:
-    """How many bytes of the text are ads with the line that ends them; that line may itself be half written."""
+    """The number of bytes that are ads with the line that ends them; that line may itself be half written."""
     written = text.rfind(b"\n") + 1
     banner = text.rfind(_END, 0, written - 1)
     return text.find(b"\n", banner + 1) + 1 if banner >= 0 else 0

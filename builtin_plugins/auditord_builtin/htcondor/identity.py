@@ -18,7 +18,7 @@ ID_COLUMNS: Final = (
     *("GlobalJobId", "ClusterId", "ProcId", "JobStatus", "JobUniverse", "NumJobStarts", "NumShadowStarts"),
     *("EnteredCurrentStatus", EXECUTED, WALL_CLOCK, FIRST_START),
 )
-"""What every conversion needs besides the configured columns."""
+"""The columns that every conversion needs besides the configured ones."""
 
 _RUN: Final = " run "
 _AT: Final = " at "
@@ -63,6 +63,6 @@ def since(name: str, *, epochs: bool) -> str:
 
 
 def can_stop(name: str) -> bool:
-    """Whether :func:`since` can be said of this ad."""
+    """Tell whether :func:`since` can be said of this ad."""
     moment = name.rpartition(_AT)[2] if _AT in name else ""
     return not name.startswith("unnamed ") and name.isprintable() and (not moment or moment.isdecimal())

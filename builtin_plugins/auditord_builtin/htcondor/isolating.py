@@ -12,9 +12,9 @@ from itertools import chain
 from typing import Final
 
 from auditord_builtin.htcondor.ads import Attributes, JobAd, parse_ad, reached, references
+from auditord_builtin.htcondor.evaluation import literals
 from auditord_builtin.htcondor.printed import Printed
 from auditord_builtin.htcondor.query import Query, Source, run_query, separated, wanted_columns, whole_ads
-from auditord_builtin.htcondor.rows import literals
 from auditord_hookspecs import CommandFailed, InvalidRecord
 from auditord_hookspecs.mapping import Row
 
@@ -65,7 +65,7 @@ async def run_query_around(source: Source, query: Query) -> Printed:
 
 
 def _may_be_an_ads_fault(error: CommandFailed) -> bool:
-    """Whether it was ended by a signal, or by us since it took too long or printed too much."""
+    """Tell whether it was ended by a signal, or by us since it took too long or printed too much."""
     code = error.exit_code or 0
     return error.timed_out or error.printed_too_much or code < 0 or code in _CRASHES
 
@@ -95,7 +95,7 @@ def _is_harmless(attributes: Attributes, columns: Sequence[str]) -> bool:
 
 
 def _is_plain_list(expression: str, attributes: Attributes) -> bool:
-    """Whether it is a list or nested ad, such as benchmarks, without a call or a look at another attribute."""
+    """Tell whether it is a list or nested ad, such as benchmarks, without a call or a look at another attribute."""
     inner = references([expression])
     return expression[0] in "[{" and "(" not in expression and not any(name.lower() in attributes for name in inner)
 

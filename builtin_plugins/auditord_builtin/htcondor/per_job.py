@@ -17,8 +17,8 @@ from anyio import to_thread
 
 from auditord_builtin.htcondor.ads import JobAd
 from auditord_builtin.htcondor.classifying import classify, wanted_again
+from auditord_builtin.htcondor.evaluation import read_ad
 from auditord_builtin.htcondor.query import Source, wanted_columns
-from auditord_builtin.htcondor.rows import read_ad
 from auditord_hookspecs import AuditordError, Batch
 from auditord_hookspecs.folders import SharedFolder, UnsafePath
 
@@ -57,15 +57,15 @@ async def collect_folder(source: Source) -> AsyncIterator[Batch]:
 
 
 async def _collect(source: Source, folder: SharedFolder) -> AsyncIterator[Batch]:
-    config, context = source.config, source.context
+    context = source.context
     remaining = iter(await to_thread.run_sync(_list, folder))
     while chunk := list(islice(remaining, _CHUNK)):
         texts, refused = await to_thread.run_sync(_read, folder, chunk)
         files = await to_thread.run_sync(_parsed, source, texts, abandon_on_cancel=True)
         for unsafe in refused:
             context.log.error("%s", unsafe)
-        if context.window is not None or context.job is not None:
-            yield await classify(config, context, wanted_again(config, context, [file.ad for file in files]))
+        if source.again:
+            yield await classify(source, wanted_again(source, [file.ad for file in files]))
             continue
         known = await context.seen([file.key for file in files])
         if not context.dry_run:
@@ -74,7 +74,7 @@ async def _collect(source: Source, folder: SharedFolder) -> AsyncIterator[Batch]
 
 
 async def _classified(source: Source, files: Sequence[JobFile]) -> Batch:
-    batch = await classify(source.config, source.context, [file.ad for file in files])
+    batch = await classify(source, [file.ad for file in files])
     until = source.context.now() + _REMEMBERED
     return replace(batch, seen={**batch.seen, **dict.fromkeys((file.key for file in files), until)})
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from auditord_builtin.htcondor.ads import JobAd, split_json
-from auditord_builtin.htcondor.evaluation import Evaluator
-from auditord_builtin.htcondor.rows import read_ad
 from auditord_hookspecs import CommandFailed
 from auditord_hookspecs.mapping import Row
 
@@ -102,12 +100,3 @@ def _cut(text: str, between: set[str], output: bytes) -> list[str]:
 
 def _cut_off(output: bytes) -> CommandFailed:
     return CommandFailed(f"condor_history: the output is cut off or no JSON: it ends in {output[-80:]!r}")
-
-
-def parse_ads(evaluator: Evaluator, texts: Sequence[str], columns: Sequence[str]) -> Printed:
-    """The ads, each by itself: one that cannot be read is refused alone.
-
-    Raises:
-        AuditordError: an expression must be evaluated, and HTCondor's library is not installed.
-    """
-    return Printed([read_ad(evaluator, text, columns) for text in texts])

@@ -1,4 +1,4 @@
-"""The call of ``condor_history``: which jobs of which schedd."""
+"""The call of ``condor_history`` for jobs of a schedd."""
 
 import secrets
 from collections.abc import Sequence
@@ -9,9 +9,9 @@ from anyio import to_thread
 
 from auditord_builtin.htcondor.ads import parse_ad, reached, references
 from auditord_builtin.htcondor.config import HTCondorConfig
-from auditord_builtin.htcondor.evaluation import Evaluator
+from auditord_builtin.htcondor.evaluation import Evaluator, read_ad
 from auditord_builtin.htcondor.identity import ID_COLUMNS, since
-from auditord_builtin.htcondor.printed import Printed, cut_json, cut_json_lines, parse_ads, parse_separated
+from auditord_builtin.htcondor.printed import Printed, cut_json, cut_json_lines, parse_separated
 from auditord_hookspecs import CollectorContext, CommandFailed, CommandResult, InvalidRecord
 
 ENVIRONMENT: Final = {"TZ": "UTC"}
@@ -33,7 +33,7 @@ class Query:
     """One call; ads come newest first, in the order in which jobs left the queue.
 
     Args:
-        schedd: whom to ask; the empty text is the local history.
+        schedd: the one to ask; the empty text is the local history.
         stop_at: the name of the ad before which to stop.
         limit: how many ads at most.
         oldest_first: the other way round (older remote schedds ignore this).
@@ -51,11 +51,11 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """All that reading takes.
+    """The source of a run.
 
     Args:
         config: the instance's section.
-        context: what it is given.
+        context: of the run.
         evaluator: of expressions that condor_history does not evaluate itself.
     """
 
@@ -63,16 +63,16 @@ class Source:
     context: CollectorContext
     evaluator: Evaluator
 
+    @property
+    def again(self) -> bool:
+        """True if a period or a job is collected again."""
+        return self.context.window is not None or self.context.job is not None
+
 
 def wanted_columns(config: HTCondorConfig) -> list[str]:
     """The attributes and expressions to ask for, each once."""
     chosen = [CHOSEN.format(config.constraint)] if config.constraint else []
     return list(dict.fromkeys((*ID_COLUMNS, *config.columns, *chosen)))
-
-
-def new_word() -> str:
-    """A word that nobody can have written into a job, since nobody knew it: 64 random bits."""
-    return f"_{secrets.token_hex(8)}_"
 
 
 def build_argv(config: HTCondorConfig, query: Query, output: Sequence[str]) -> list[str]:
@@ -105,7 +105,11 @@ async def run_query(source: Source, query: Query) -> Printed:
         return await separated(source, query)
     texts = await _objects(source, query)
     columns = wanted_columns(source.config)
-    return await to_thread.run_sync(parse_ads, source.evaluator, texts, columns, abandon_on_cancel=True)
+
+    def read() -> Printed:
+        return Printed([read_ad(source.evaluator, text, columns) for text in texts])
+
+    return await to_thread.run_sync(read, abandon_on_cancel=True)
 
 
 async def separated(source: Source, query: Query) -> Printed:
@@ -114,7 +118,8 @@ async def separated(source: Source, query: Query) -> Printed:
     Raises:
         CommandFailed: as :func:`run_query`; some ads end the program.
     """
-    word, columns = new_word(), wanted_columns(source.config)
+    word = f"_{secrets.token_hex(8)}_"  # unknown to all who write into jobs
+    columns = wanted_columns(source.config)
     quoted = f'"{word}"'
     output = ["-af", quoted, *(part for column in columns for part in (column, quoted))]
     printed = await _run(source, query, output)
@@ -188,7 +193,7 @@ async def _run(source: Source, query: Query, output: Sequence[str]) -> bytes:
 
 
 def _has_no_file(config: HTCondorConfig, error: CommandFailed) -> bool:
-    """Whether condor_history says that the one file is not there, which HTCondor makes for the first job that ends."""
+    """Tell whether the one file is not there (yet): HTCondor makes it for the first job that ends."""
     text = str(error)
     return config.history_file is not None and "opening history file" in text and "No such file or directory" in text
 

@@ -1,4 +1,7 @@
-"""A schedd's answer, and whether it has a gap.
+"""The position in a schedd's history, its answer from there on, and whether that has a gap.
+
+A position is made of the names of the newest ads, and not of a job number or a time: history files grow at one end, in
+the order in which jobs leave the queue. So what lies before a known ad is new, and what lies behind it has been read.
 
 ``condor_history`` ends with exit code 0 also when the schedd has stopped at its ``HISTORY_HELPER_MAX_HISTORY``: the
 newest ads came, and nothing tells that older ones did not. So an answer must prove that it is whole:
@@ -9,17 +12,22 @@ newest ads came, and nothing tells that older ones did not. So an answer must pr
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from auditord_builtin.htcondor.ads import JobAd
-from auditord_builtin.htcondor.checkpoint import ANCHORS, Position
 from auditord_builtin.htcondor.config import HTCondorConfig
 from auditord_builtin.htcondor.conversion import ended_before
 from auditord_builtin.htcondor.identity import ad_name, can_stop, without_time
 from auditord_builtin.htcondor.isolating import run_query_around
 from auditord_builtin.htcondor.query import Query, Source
+from auditord_hookspecs import AuditordError, Batch
+
+ANCHORS: Final = 50
+"""The ads that are remembered. An answer that holds one of them has no gap; the last one is where it may stop."""
 
 _WITNESSES: Final = 100
 
@@ -28,6 +36,71 @@ _GAP: Final = (
     "(or scan_limit and helper_max_history here), or read its files with history_paths; what came was accounted for"
 )
 _EMPTY: Final = "its history is empty, and was not; if that is right, this is over when the next job leaves its queue"
+
+
+class Position(msgspec.Struct, frozen=True):
+    """How far one schedd's history has been read.
+
+    Args:
+        earliest: jobs that were over before, and were in the history at the first reading, are never looked at.
+        anchors: names of the newest ads, the newest first; versions before 0.2 wrote names of jobs.
+        until: when it was last read without a gap; None as long as nothing was.
+    """
+
+    earliest: datetime
+    anchors: tuple[str, ...] = ()
+    until: datetime | None = None
+
+    @property
+    def first(self) -> bool:
+        """True as long as nothing has been read."""
+        return self.until is None
+
+    def after(self, names: Sequence[str], now: datetime) -> "Position":
+        """All that was in the history has been read; these are the ads of the answer, the newest first.
+
+        A history without any ad is none yet: an answer that was cut before its first byte looks the same.
+        """
+        anchors = tuple(dict.fromkeys((*names, *self.anchors)))[:ANCHORS]
+        return Position(self.earliest, anchors, now if anchors else None)
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """The state between runs.
+
+    Args:
+        schedds: positions by the name of the schedd.
+        files: for history files, how many bytes of each were read, by its first ad's fingerprint.
+        earliest: for history files, what it is in a position.
+        caught_up: for history files, whether all that there was at first has been read.
+        current: for history files, the fingerprint of the one that was being written, by its path.
+    """
+
+    schedds: dict[str, Position]
+    files: dict[str, int] = {}
+    earliest: datetime | None = None
+    caught_up: bool = False
+    current: dict[str, str] = {}
+
+    @classmethod
+    def restored(cls, stored: Any) -> "Checkpoint":  # Any: JSON that another version may have written
+        """The stored one, or the first one.
+
+        Raises:
+            AuditordError: it is something else.
+        """
+        try:
+            return cls({}) if stored is None else msgspec.convert(stored, cls)
+        except msgspec.ValidationError as error:
+            raise AuditordError(f"the checkpoint {stored!r} is none of this version's: {error}") from error
+
+    def batch(self, batch: Batch | None = None) -> Batch:
+        """The batch with this checkpoint."""
+        return replace(batch or Batch(), checkpoint=msgspec.to_builtins(self))
+
+    def with_schedd(self, name: str, position: Position) -> "Checkpoint":
+        """The same with another position."""
+        return msgspec.structs.replace(self, schedds={**self.schedds, name: position})
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +123,7 @@ class Answer:
 
 
 async def read_new(source: Source, schedd: str, position: Position) -> Answer:
-    """All that has come into the history since the position."""
+    """Read what has come into the history since the position."""
     config = source.config
     only_newest = position.first and position.earliest >= source.context.now() - timedelta(seconds=1)
     query = Query(schedd, _stop(position), ANCHORS if only_newest else None)
@@ -80,7 +153,7 @@ def _stop(position: Position) -> str | None:
 
 
 async def read_all(source: Source, schedd: str, since: datetime) -> Answer:
-    """The whole history, as far as it matters for jobs that ended since then."""
+    """Read the whole history, as far as it matters for jobs that ended since then."""
     printed = await run_query_around(source, Query(schedd))
     whole = await _reaches(source, schedd, printed.ads, since)
     return Answer(printed.ads, printed.unreadable, names_of(source.config, printed.ads), None if whole else _GAP)
@@ -92,7 +165,7 @@ def names_of(config: HTCondorConfig, ads: Sequence[JobAd]) -> list[str]:
 
 
 def _reaching(config: HTCondorConfig, ads: Sequence[JobAd], earliest: datetime) -> int:
-    """How many ads, from the newest, are up to the last one that ended since then.
+    """The number of ads, from the newest up to the last one that ended since then.
 
     Not those alone that ended since then: a job may stay in the queue for days after its end, and come late.
     """
@@ -101,7 +174,7 @@ def _reaching(config: HTCondorConfig, ads: Sequence[JobAd], earliest: datetime) 
 
 
 async def _reaches(source: Source, schedd: str, ads: Sequence[JobAd], moment: datetime) -> bool:
-    """Whether the answer goes back to the moment, or to the beginning of the history."""
+    """Tell whether the answer goes back to the moment, or to the beginning of the history."""
     witnesses, before = ads[-_WITNESSES:], moment - source.config.overlap
     if len(witnesses) == _WITNESSES and all(ended_before(source.config, ad, before) for ad in witnesses):
         return True
@@ -109,7 +182,7 @@ async def _reaches(source: Source, schedd: str, ads: Sequence[JobAd], moment: da
 
 
 async def _is_everything(source: Source, schedd: str, ads: Sequence[JobAd]) -> bool:
-    """Whether the history holds no more than these ads.
+    """Tell whether the history holds no more than these ads.
 
     A schedd that does not understand "oldest first" answers with its newest ad; then only the number tells.
     """

@@ -1,7 +1,7 @@
 import pytest
 
-from auditord_builtin.htcondor.evaluation import Evaluator
-from auditord_builtin.htcondor.printed import cut_json, cut_json_lines, parse_ads, parse_separated
+from auditord_builtin.htcondor.evaluation import Evaluator, read_ad
+from auditord_builtin.htcondor.printed import cut_json, cut_json_lines, parse_separated
 from auditord_hookspecs import CommandFailed
 
 COLUMNS = ["GlobalJobId", "Note", "A+B"]
@@ -51,7 +51,7 @@ def test_an_attribute_is_known_in_any_case_and_a_literal_is_never_evaluated() ->
     output = b'[\n{\n  "GlobalJobId": "s1#1.0#5",\n  "Cmd": "/bin/true",\n  "X": null,\n  "B": true\n}\n]\n'
     columns = ["globaljobid", "Cmd", "X", "B", "Missing"]
     with Evaluator() as evaluator:
-        [ad] = parse_ads(evaluator, cut_json(output), columns).ads
+        [ad] = (read_ad(evaluator, text, columns) for text in cut_json(output))
     assert ad.row == {"globaljobid": "s1#1.0#5", "Cmd": "/bin/true", "B": "true"}
     assert not cut_json(b"[\n]\n")
     assert not cut_json_lines(b"")
@@ -60,7 +60,7 @@ def test_an_attribute_is_known_in_any_case_and_a_literal_is_never_evaluated() ->
 def test_an_ad_that_is_no_json_is_refused_alone() -> None:
     output = b'{"GlobalJobId": "s1#1.0#5","X": nan}\n{"GlobalJobId": "s1#2.0#6"}\n'
     with Evaluator() as evaluator:
-        broken, good = parse_ads(evaluator, cut_json_lines(output), ["GlobalJobId"]).ads
+        broken, good = (read_ad(evaluator, text, ["GlobalJobId"]) for text in cut_json_lines(output))
     assert broken.reason is not None
     assert "no ClassAd" in broken.reason
     assert good.row == {"GlobalJobId": "s1#2.0#6"}
@@ -69,6 +69,8 @@ def test_an_ad_that_is_no_json_is_refused_alone() -> None:
 def test_an_ad_that_is_nested_a_thousand_deep_is_refused_alone() -> None:
     deep = b'{"GlobalJobId": "s1#1.0#5","X": ' + b'{"a": ' * 100_000 + b"1" + b"}" * 100_000 + b"}\n"
     with Evaluator() as evaluator:
-        broken, good = parse_ads(evaluator, cut_json_lines(deep + b'{"GlobalJobId": "b"}\n'), ["GlobalJobId"]).ads
+        broken, good = (
+            read_ad(evaluator, text, ["GlobalJobId"]) for text in cut_json_lines(deep + b'{"GlobalJobId": "b"}\n')
+        )
     assert broken.reason is not None
     assert good.row == {"GlobalJobId": "b"}

@@ -12,11 +12,12 @@ pytest.importorskip("classad2", reason="pip install 'auditord[htcondor]'")
 from auditord.testing import FakeCollectorContext
 from auditord_builtin.htcondor import HTCONDOR, HTCondorConfig
 from auditord_builtin.htcondor.ads import JobAd
-from auditord_builtin.htcondor.conversion import Converted, Skipped, convert_ad
-from auditord_builtin.htcondor.evaluation import Evaluator
-from auditord_builtin.htcondor.printed import cut_json, cut_json_lines, parse_ads, parse_separated
+from auditord_builtin.htcondor.conversion import convert_ad
+from auditord_builtin.htcondor.evaluation import Evaluator, read_ad
+from auditord_builtin.htcondor.printed import cut_json, cut_json_lines, parse_separated
 from auditord_builtin.htcondor.query import wanted_columns
 from auditord_hookspecs import Batch, Record
+from auditord_hookspecs.outcomes import Converted, Skipped
 from tests.builtin.htcondor.history_player import Player, history_text, json_text, one_line, read_ads
 from tests.builtin.htcondor.recordings import (
     POISON,
@@ -68,7 +69,7 @@ TEXTS = {"ap1@example.org#12.3#1795331711": "undefined", "ap1@example.org#12.4#1
 @pytest.mark.parametrize(("name", "cut"), [("json_local_weird", cut_json), ("jsonl_local_weird", cut_json_lines)])
 def test_json_gives_the_figures_of_the_ledger(name: str, cut: Any) -> None:
     with Evaluator() as evaluator:
-        ads = parse_ads(evaluator, cut(recorded(f"{name}.out")), wanted_columns(CONFIG)).ads
+        ads = [read_ad(evaluator, text, wanted_columns(CONFIG)) for text in cut(recorded(f"{name}.out"))]
     truth = ledger("af_separated_remote_weird")
     assert len(ads) == len(truth)
     for ad in ads:
@@ -79,7 +80,10 @@ def test_json_gives_the_figures_of_the_ledger(name: str, cut: Any) -> None:
 
 def test_bytes_that_are_no_text_are_kept_as_replacements() -> None:
     with Evaluator() as evaluator:
-        ads = parse_ads(evaluator, cut_json_lines(recorded("jsonl_local_bytes.out")), wanted_columns(CONFIG)).ads
+        ads = [
+            read_ad(evaluator, text, wanted_columns(CONFIG))
+            for text in cut_json_lines(recorded("jsonl_local_bytes.out"))
+        ]
     assert [ad.row["VoName"] for ad in ads] == ["ctl\x01\x02x", "bad\ufffd\ufffdbytes"]
 
 
@@ -124,7 +128,7 @@ def check(batches: Sequence[Batch], truth: Mapping[str, Truth]) -> None:
 def test_the_ad_that_ends_the_library_is_kept_whole() -> None:
     [text] = recorded_ads(POISON)
     with Evaluator() as evaluator:
-        [ad] = parse_ads(evaluator, [text], wanted_columns(CONFIG)).ads
+        [ad] = (read_ad(evaluator, text, wanted_columns(CONFIG)) for text in [text])
     assert ad.text == text
     assert ad.reason is not None
     assert "SIGSEGV" in ad.reason
