@@ -19,8 +19,7 @@ from auditord.store import Duplicates, Provenance, RecordStore
 from auditord.store.opening import open_store
 from auditord.store.reading import StoredRecords
 from auditord.testing import FakePluginContext
-from auditord_builtin.waldur.history import History
-from auditord_builtin.waldur.loading import load_history
+from auditord_builtin.waldur.history import History, load_history
 from auditord_hookspecs import AggregateQuery, Aggregates, Component, Record, Records
 from tests.waldur_server import STAFF_TOKEN, FakeWaldur, fake_waldur
 from tests.waldur_settings import waldur_config

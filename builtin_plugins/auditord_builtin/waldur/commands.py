@@ -13,11 +13,11 @@ import click
 from auditord_builtin.waldur.comparing import Difference, compare_month
 from auditord_builtin.waldur.config import INTERVAL, WaldurConfig
 from auditord_builtin.waldur.explaining import Explanation, Share, explain
-from auditord_builtin.waldur.figure_sources import Source
-from auditord_builtin.waldur.figures import folded
 from auditord_builtin.waldur.months import BillingMonth
 from auditord_builtin.waldur.reporting import report_usage
-from auditord_builtin.waldur.sacct_figures import Tres, agent_query, exact_query
+from auditord_builtin.waldur.sacct_usage import Tres, agent_query, exact_query
+from auditord_builtin.waldur.usage import folded
+from auditord_builtin.waldur.usage_source import Source
 from auditord_hookspecs import AuditordError, CommandContext, PluginContext, pass_context
 from auditord_hookspecs.terminal import say, say_cells
 

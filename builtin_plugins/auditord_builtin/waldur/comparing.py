@@ -6,10 +6,10 @@ from datetime import datetime
 from decimal import Decimal
 
 from auditord_builtin.waldur.config import WaldurConfig
-from auditord_builtin.waldur.figures import AccountUsage, converted, month_figures
 from auditord_builtin.waldur.months import BillingMonth
 from auditord_builtin.waldur.plans import NOTHING
-from auditord_builtin.waldur.sacct_figures import SacctQuery, sacct_usage
+from auditord_builtin.waldur.sacct_usage import SacctQuery, sacct_usage
+from auditord_builtin.waldur.usage import AccountUsage, converted, month_usage
 from auditord_hookspecs import PluginContext
 
 
@@ -55,7 +55,7 @@ async def compare_month(
     Raises:
         CommandFailed: sacct failed.
     """
-    stored = await month_figures(config, context.records, month, as_of=as_of)
+    stored = await month_usage(config, context.records, month, as_of=as_of)
     accounted = converted(config, await sacct_usage(config, context, query))
     return list(differences(config, _only(stored, query.accounts), _only(accounted, query.accounts)))
 

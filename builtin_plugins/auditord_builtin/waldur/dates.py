@@ -13,7 +13,8 @@ from uuid import UUID
 
 import msgspec
 
-from auditord_builtin.waldur.client import DateIgnored, WaldurClient, WaldurError
+from auditord_builtin.waldur.client import WaldurClient
+from auditord_builtin.waldur.errors import DateIgnored, WaldurError
 from auditord_builtin.waldur.months import CLOCKS_APART
 from auditord_builtin.waldur.plans import NOTHING, ResourcePlan
 from auditord_builtin.waldur.state import ReportState

@@ -2,10 +2,11 @@
 
 import click
 
-from auditord_builtin.waldur.client import WaldurError, open_client
+from auditord_builtin.waldur.client import open_client
 from auditord_builtin.waldur.commands import KIND, choose_instance, choose_source
 from auditord_builtin.waldur.diagnosis import Verdict, diagnose
-from auditord_builtin.waldur.figure_sources import Source
+from auditord_builtin.waldur.errors import WaldurError
+from auditord_builtin.waldur.usage_source import Source
 from auditord_hookspecs import CommandContext, pass_context
 from auditord_hookspecs.terminal import say
 
@@ -28,9 +29,9 @@ def diagnose_command(context: CommandContext, instance: str | None, source: str)
     async def look() -> None:
         failed = 0
         async with context.instance(name, dry_run=True) as (config, plugin_context):
-            # Whoever asks is waiting: a server that is away shall be told now.
+            # A person waits for the answer: a server that is away is named at once.
             impatient = config.model_copy(update={"retry_for": config.retry_for * 0})
-            async with open_client(impatient, show=say) as client:
+            async with open_client(impatient, plugin_context.http, show=say) as client:
                 async for finding in diagnose(config, plugin_context, client, sacct=source == Source.SACCT.value):
                     failed += finding.verdict is Verdict.FAIL
                     say(str(finding))

@@ -11,8 +11,8 @@ from typing import Final
 
 from auditord_builtin.waldur.components import rounded
 from auditord_builtin.waldur.config import WaldurConfig
-from auditord_builtin.waldur.figures import AccountUsage, amount, folded, month_figures
 from auditord_builtin.waldur.months import BillingMonth
+from auditord_builtin.waldur.usage import AccountUsage, amount, folded, month_usage
 from auditord_hookspecs import AggregateQuery, AuditordError, MetaValue, Record, RecordQuery, Records, Window
 from auditord_hookspecs.query import (
     AllOf,
@@ -113,7 +113,7 @@ async def explain(
             explanation.add(share)
             tell(share)
     nobody = AccountUsage({}, {})
-    usage = (await month_figures(config, records, month, as_of=as_of)).get(folded(account), nobody)
+    usage = (await month_usage(config, records, month, as_of=as_of)).get(folded(account), nobody)
     figures = usage.total if user is None else usage.users.get(folded(user), {})
     if explanation.records and explanation.figures(config) != figures:
         raise NotExplained(

@@ -1,13 +1,33 @@
-"""The part of the past that is to be loaded into Waldur."""
+"""Loading the usage of months that are over into Waldur, whole months at a time; faults of a month stay with it.
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+Amounts are absolute, so loading again changes nothing: the same call mends what failed. The lines that are printed are
+those of the guide to Waldur's site agent, for people and scripts who know them.
+"""
+
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
+from decimal import Decimal
 
-from auditord_builtin.waldur.client import WaldurError
+import anyio
+
+from auditord_builtin.waldur.answers import Resource
+from auditord_builtin.waldur.client import WaldurClient, open_client
 from auditord_builtin.waldur.config import WaldurConfig
-from auditord_builtin.waldur.figure_sources import Source
-from auditord_builtin.waldur.months import BillingMonth
+from auditord_builtin.waldur.connection import Monotonic
+from auditord_builtin.waldur.errors import AccessDenied, DateIgnored, WaldurError
+from auditord_builtin.waldur.month_report import MonthReport
+from auditord_builtin.waldur.months import BillingMonth, moment_of
+from auditord_builtin.waldur.outcomes import MonthOutcome, ResourceOutcome
+from auditord_builtin.waldur.plans import PlannedMonth, Rules
+from auditord_builtin.waldur.state import ReportState
+from auditord_builtin.waldur.summary import NothingReported
+from auditord_builtin.waldur.usage import AccountUsage, folded
+from auditord_builtin.waldur.usage_source import Source, UsageSource
+from auditord_hookspecs import AuditordError, PluginContext
+
+Say = Callable[[str], None]
 
 
 class NotLoaded(WaldurError):
@@ -21,10 +41,10 @@ class History:
     Args:
         start: a day of the first month.
         end: a day of the last month.
-        source: where the figures come from.
+        source: the source of amounts.
         accounts: the only ones to load; empty: all.
         delay: a pause between months.
-        allow_decrease: figures may fall.
+        allow_decrease: amounts may fall.
         reconcile_stale: amounts of accounts and users without any usage become zero.
         users: amounts of users are loaded, too.
         staff_check: the token must be one of staff.
@@ -55,3 +75,204 @@ class History:
         while months[-1].first_day < last.first_day:
             months.append(months[-1].next())
         return months
+
+
+async def load_history(
+    config: WaldurConfig,
+    context: PluginContext,
+    wanted: History,
+    say: Say,
+    *,
+    sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+    monotonic: Monotonic = time.monotonic,
+) -> None:
+    """Load month after month; a fault in one does not keep the others out.
+
+    Args:
+        config: the offering; its token should be one of staff.
+        context: the records, or the way to sacct; for a dry run, requests that would write are only printed.
+        wanted: the months.
+        say: gets each line of progress.
+        sleep: waits for seconds, between months.
+        monotonic: seconds of a clock that is never set.
+
+    Raises:
+        NotLoaded: something is not in Waldur, as the lines say.
+        NothingReported: the offering has no resource.
+        AuditordError: nothing could be loaded at all.
+    """
+    months = wanted.months(config, context.now())
+    say("🚀 Starting historical usage loading")
+    show = say if context.dry_run else None
+    async with open_client(config, context.http, show=show, monotonic=monotonic) as client:
+        if wanted.staff_check:
+            await _check_staff(client, say)
+        say(f"📊 Will process {len(months)} months of data")
+        loading = _Loading(config, context, wanted, client, say)
+        await loading.begin()
+        for number, month in enumerate(months):
+            if number:
+                await sleep(wanted.delay.total_seconds())
+            say(f"📅 Processing month {number + 1}/{len(months)}: {month.name}")
+            await loading.load(month)
+            if loading.hopeless:  # the others are no better off
+                loading.failed |= {left.name: ["not tried, see above"] for left in months[number + 1 :]}
+                break
+    if context.dry_run:
+        say("This was a dry run: nothing was written")
+    if not loading.resources:
+        raise NothingReported("the offering has no resource that is to be loaded: is it the right one?")
+    _conclude(wanted, months, loading.failed, say)
+
+
+async def _check_staff(client: WaldurClient, say: Say) -> None:
+    # A provider's token may not bill months that are over: each of its requests would be refused.
+    if not (await client.me()).is_staff:
+        say("❌ Historical usage loading requires staff user privileges")
+        raise NotLoaded(
+            "the token is not one of staff: give one with --token-file or WALDUR_USER_TOKEN, or try all the same with"
+            " --no-staff-check"
+        )
+
+
+class _Loading:
+    """A loading on its way.
+
+    Attributes:
+        resources: those that are to be loaded.
+        failed: why months are not complete, by name.
+        hopeless: no other month can succeed.
+    """
+
+    def __init__(
+        self, config: WaldurConfig, context: PluginContext, wanted: History, client: WaldurClient, say: Say
+    ) -> None:
+        self._config, self._wanted, self._client, self._say = config, wanted, client, say
+        self._usage = UsageSource(config, context, wanted.source)
+        self._report = MonthReport(config, client, ReportState(context), self._usage.now)
+        self._chosen = frozenset(folded(account) for account in wanted.accounts)
+        self.resources: Sequence[Resource] = ()
+        self.failed: dict[str, list[str]] = {}
+        self.hopeless = False
+
+    async def begin(self) -> None:
+        """Ask for the offering, and find out whether the records are up to date.
+
+        Raises:
+            AuditordError: nothing can be loaded.
+        """
+        offered = await self._report.offered()
+        self.resources = [each for each in offered.resources if self._selects(each.backend_id)]
+        if unknown := self._chosen - {folded(each.backend_id) for each in offered.resources}:
+            raise NotLoaded(f"the offering has no resource {', '.join(sorted(unknown))}")
+        self._offered = replace(offered, resources=self.resources)
+        self._stale = await self._usage.staleness()
+
+    def _selects(self, account: str | None) -> bool:
+        name = folded(account)
+        return bool(name) and self._config.selects(name) and (not self._chosen or name in self._chosen)
+
+    async def load(self, month: BillingMonth) -> None:
+        """Load one month; its faults are in ``failed``."""
+        self._client.renew_budget()
+        problems = self.failed.setdefault(month.name, [])
+        try:
+            loaded = await self._load(month, problems)
+        except AuditordError as error:
+            self.hopeless = isinstance(error, DateIgnored) or (isinstance(error, AccessDenied) and error.for_all)
+            problems.append(str(error))
+            self._say(f"❌ Failed to process {month.name}: {error}")
+        else:
+            self._say_end(month, loaded, problems)
+
+    def _say_end(self, month: BillingMonth, loaded: int | None, problems: Sequence[str]) -> None:
+        if problems:
+            self._say(f"❌ {month.name} is not complete in Waldur")
+            return
+        del self.failed[month.name]
+        if loaded is not None:
+            self._say(f"✅ Completed processing {month.name} ({loaded} resources)")
+
+    async def _load(self, month: BillingMonth, problems: list[str]) -> int | None:
+        """Load a month: how many resources were right or written, None if there is nothing to load."""
+        if not self.resources:
+            self._say("ℹ️ No active resources found for offering, skipping month")  # noqa: RUF001 the guide's letter
+            return None
+        self._say(f"📋 Found {len(self.resources)} active resources to process")
+        await self._report.settle()
+        used = await self._usage.month(month)
+        usage = {account: each for account, each in used.items() if self._selects(account)}
+        if not usage and not self._wanted.reconcile_stale:
+            self._say(f"ℹ️ No usage data found for {month.name}")  # noqa: RUF001 the same
+            return None
+        self._say(f"📊 Processing usage data for {len(usage)} accounts")
+        planned = await self._planned(month, usage)
+        problems += self._say_held_back(planned)
+        outcome = await self._report.write(planned.plan)
+        problems += self._say_outcome(outcome)
+        return len(outcome.resources)
+
+    async def _planned(self, month: BillingMonth, usage: Mapping[str, AccountUsage]) -> PlannedMonth:
+        rules = await self._rules_of(month)
+        moment = moment_of(month, self._usage.now)
+        if moment is None:
+            raise NotLoaded("Waldur would take it for another month now: load it in some hours")
+        return await self._report.plan(self._offered, month, usage, moment, rules)
+
+    async def _rules_of(self, month: BillingMonth) -> Rules:
+        wanted = self._wanted
+        rules = Rules.of(self._config, self._stale)
+        reconcile = wanted.reconcile_stale and await self._usage.covers(month)
+        if reconcile != wanted.reconcile_stale:
+            self._say(f"⚠️ Records do not reach back to the beginning of {month.name}: nothing is reconciled")
+        decrease = rules.allow_decrease or wanted.allow_decrease
+        return replace(rules, allow_decrease=decrease, reconcile_stale=reconcile, users=wanted.users)
+
+    def _say_held_back(self, planned: PlannedMonth) -> Sequence[str]:
+        texts = [held.text for held in planned.held_back]
+        for text in texts:
+            self._say(f"⚠️ {text}")
+        if planned.accounts:
+            self._say(f"⚠️ No resource has the accounts {', '.join(planned.accounts)}: not loaded")
+        return texts
+
+    def _say_outcome(self, outcome: MonthOutcome) -> Sequence[str]:
+        """Print the outcome of each resource; returns what is not in Waldur.
+
+        Raises:
+            WaldurError: the month was stopped.
+        """
+        problems = [problem for each in outcome.resources for problem in self._say_resource(each)]
+        if outcome.stopped is not None:
+            raise outcome.stopped
+        return problems
+
+    def _say_resource(self, outcome: ResourceOutcome) -> Sequence[str]:
+        name = outcome.plan.backend_id
+        if outcome.totals and not self._client.dry_run:
+            self._say(f"📤 Submitted usage for resource {name}: {_shown(outcome.totals)}")
+        for component, amount in outcome.lost.items():
+            self._say(f"❌ {name}: nobody is billed for {component} {amount}: Waldur takes no usage of that month")
+        for problem in outcome.problems:
+            self._say(f"❌ {name}: {problem}")
+        return [f"{name}: {problem}" for problem in outcome.problems]
+
+
+def _shown(amounts: Mapping[str, Decimal]) -> str:
+    return "{" + ", ".join(f"'{component}': {amount}" for component, amount in amounts.items()) + "}"
+
+
+def _conclude(wanted: History, months: Sequence[BillingMonth], failed: Mapping[str, Sequence[str]], say: Say) -> None:
+    """Print how it ended.
+
+    Raises:
+        NotLoaded: not well.
+    """
+    if not failed:
+        say("🎉 Historical usage loading completed successfully!")
+        say(f"Processed {len(months)} months from {wanted.start} to {wanted.end}")
+        return
+    say(f"❌ Historical usage loading failed for {len(failed)} of {len(months)} months:")
+    for name, reasons in failed.items():
+        say(f"   {name}: {reasons[0]}" + (f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""))
+    raise NotLoaded(f"{', '.join(failed)} not complete in Waldur; the same call again loads what is missing")

@@ -10,9 +10,8 @@ from pydantic import SecretStr
 
 from auditord_builtin.waldur.commands import KIND, choose_source
 from auditord_builtin.waldur.config import WaldurConfig
-from auditord_builtin.waldur.figure_sources import Source
-from auditord_builtin.waldur.history import History
-from auditord_builtin.waldur.loading import load_history
+from auditord_builtin.waldur.history import History, load_history
+from auditord_builtin.waldur.usage_source import Source
 from auditord_hookspecs import AuditordError, CommandContext, pass_context
 from auditord_hookspecs.config import parse_duration
 from auditord_hookspecs.terminal import say

@@ -8,12 +8,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from auditord_builtin.waldur.client import Resource
+from auditord_builtin.waldur.answers import Resource
 from auditord_builtin.waldur.config import WaldurConfig
-from auditord_builtin.waldur.falls import falls
-from auditord_builtin.waldur.figures import AccountUsage, folded
 from auditord_builtin.waldur.months import BillingMonth
 from auditord_builtin.waldur.plans import (
     NOTHING,
@@ -23,13 +21,19 @@ from auditord_builtin.waldur.plans import (
     Offered,
     PlannedMonth,
     Reported,
+    ReportedAmounts,
     ResourcePlan,
     Rules,
+    Totals,
+    Users,
 )
-from auditord_builtin.waldur.reported_amounts import ReportedAmounts, Users
+from auditord_builtin.waldur.usage import AccountUsage, folded
 
 Amounts: TypeAlias = Mapping[str, Decimal]
 """By component."""
+
+NAMED: Final = 5
+"""The number of users that an explanation names."""
 
 
 def plan_month(
@@ -201,3 +205,32 @@ def _by_account(config: WaldurConfig, resources: Iterable[Resource]) -> Mapping[
         if (account := folded(resource.backend_id)) and config.selects(account):
             accounts[account].append(resource)
     return accounts
+
+
+def falls(
+    totals: Mapping[str, Decimal], there: Totals, users: Mapping[str, Mapping[str, Decimal]], users_there: Users
+) -> Iterator[tuple[str, str]]:
+    """Each component that would fall, in total or for a user, and the explanation.
+
+    Args:
+        totals: what is right, by component.
+        there: what Waldur has.
+        users: what is right of each user, by the case-folded name.
+        users_there: what Waldur has of users that may not fall.
+    """
+    for name, amount in totals.items():
+        before = max(there.get(name, ()), default=NOTHING)
+        fallen = [
+            f"{each.name} from {each.amounts[name]} to {users[user][name]}"
+            for user, each in users_there.items()
+            if users[user][name] < each.amounts.get(name, NOTHING)
+        ]
+        if amount < before or fallen:
+            yield name, f"{name} would go from {before} to {amount}{_named(fallen)}"
+
+
+def _named(fallen: Sequence[str]) -> str:
+    if not fallen:
+        return ""
+    others = [f"{len(fallen) - NAMED} more users"] if len(fallen) > NAMED else []
+    return f" ({', '.join([*fallen[:NAMED], *others])})"

@@ -6,8 +6,9 @@ from decimal import Decimal
 from typing import ClassVar, Final
 
 from auditord_builtin.waldur import metrics
-from auditord_builtin.waldur.client import Offering, WaldurError
+from auditord_builtin.waldur.answers import Offering
 from auditord_builtin.waldur.config import WaldurConfig
+from auditord_builtin.waldur.errors import WaldurError
 from auditord_builtin.waldur.months import BillingMonth
 from auditord_builtin.waldur.outcomes import MonthOutcome
 from auditord_builtin.waldur.plans import PlannedMonth

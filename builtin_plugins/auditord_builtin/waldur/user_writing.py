@@ -6,11 +6,12 @@ from decimal import Decimal
 from typing import TypeAlias
 from uuid import UUID
 
-from auditord_builtin.waldur.client import ComponentUsage, ComponentUserUsage, Refused, WaldurClient
-from auditord_builtin.waldur.client.payloads import MAX_USERNAME, UserUsage, user_usage
-from auditord_builtin.waldur.isolation import Isolation
-from auditord_builtin.waldur.outcomes import ResourceProgress
+from auditord_builtin.waldur.answers import ComponentUsage, ComponentUserUsage
+from auditord_builtin.waldur.client import WaldurClient
+from auditord_builtin.waldur.errors import Refused
+from auditord_builtin.waldur.outcomes import Isolation, ResourceOutcome
 from auditord_builtin.waldur.plans import MonthPlan
+from auditord_builtin.waldur.requests import MAX_USERNAME, UserUsage, user_usage
 
 Rows: TypeAlias = Mapping[tuple[UUID, str], Sequence[ComponentUsage]]
 """Totals by resource and component: more than one after a change of plan."""
@@ -31,7 +32,7 @@ class UserWriting:
         self._client, self._plan, self._rows = client, plan, rows
         self._there: UserRows = {}
 
-    async def write(self, resources: Sequence[ResourceProgress], isolation: Isolation) -> None:
+    async def write(self, resources: Sequence[ResourceOutcome], isolation: Isolation) -> None:
         """Write the amounts that differ, of resources whose totals are there."""
         able = [each for each in resources if each.plan.users and each.tried and not each.problems]
         if not able or isolation.stopped is not None:
@@ -41,7 +42,7 @@ class UserWriting:
         self._there = {(row.row, row.username): row for row in found}
         await isolation.each(iter(able), self._users)
 
-    async def _users(self, resource: ResourceProgress) -> bool:
+    async def _users(self, resource: ResourceOutcome) -> bool:
         before = resource.users
         for component, amounts in _by_component_then_user(resource.plan.users).items():
             row = self._row(resource, component)
@@ -54,7 +55,7 @@ class UserWriting:
         return resource.users > before
 
     async def _users_below(
-        self, resource: ResourceProgress, component: str, row: UUID | str, usages: Sequence[UserUsage]
+        self, resource: ResourceOutcome, component: str, row: UUID | str, usages: Sequence[UserUsage]
     ) -> None:
         try:
             reasons = await self._client.set_user_usages(row, usages)
@@ -65,7 +66,7 @@ class UserWriting:
         resource.users += len(usages) - len(reasons)
         resource.problems += [f"user {name}: {reason}" for name, reason in reasons.items()]
 
-    def _row(self, resource: ResourceProgress, component: str) -> UUID | str | None:
+    def _row(self, resource: ResourceOutcome, component: str) -> UUID | str | None:
         rows = self._rows.get((resource.plan.uuid, component), ())
         if len(rows) == 1:
             return rows[0].uuid
@@ -81,7 +82,7 @@ class UserWriting:
         return found is None or found.usage != amount or (found.user is None and name in self._plan.links)
 
 
-def _acceptable(resource: ResourceProgress, amounts: Mapping[str, Decimal]) -> Iterator[tuple[str, Decimal]]:
+def _acceptable(resource: ResourceOutcome, amounts: Mapping[str, Decimal]) -> Iterator[tuple[str, Decimal]]:
     for name, amount in amounts.items():
         if 0 < len(name) <= MAX_USERNAME:
             yield name, amount

@@ -9,15 +9,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from uuid import UUID
 
-from auditord_builtin.waldur.client import ComponentUsage, DateIgnored, Refused, WaldurClient, WaldurError
+from auditord_builtin.waldur.answers import ComponentUsage
+from auditord_builtin.waldur.client import WaldurClient
 from auditord_builtin.waldur.dates import Amounts, DateCheck
-from auditord_builtin.waldur.isolation import Isolation
-from auditord_builtin.waldur.outcomes import MonthOutcome, ResourceProgress
+from auditord_builtin.waldur.errors import DateIgnored, Refused, WaldurError
+from auditord_builtin.waldur.outcomes import Isolation, MonthOutcome, ResourceOutcome
 from auditord_builtin.waldur.plans import MonthPlan
 from auditord_builtin.waldur.user_writing import Rows, UserWriting
 
 
-async def report_month(client: WaldurClient, plan: MonthPlan, dates: DateCheck) -> MonthOutcome:
+async def write_month(client: WaldurClient, plan: MonthPlan, dates: DateCheck) -> MonthOutcome:
     """Write what differs from what is there; with a client for a dry run, only show it. Faults are in the outcome.
 
     Args:
@@ -26,14 +27,14 @@ async def report_month(client: WaldurClient, plan: MonthPlan, dates: DateCheck) 
         dates: verifies the first amount of a month that is over.
     """
     isolation = Isolation(client.concurrency)
-    resources = [ResourceProgress(each) for each in plan.resources]
+    resources = [ResourceOutcome(each) for each in plan.resources]
     writing = _TotalWriting(client, plan, dates, isolation)
     try:
         rows = await writing.write(resources)
         await UserWriting(client, plan, rows).write(resources, isolation)
     except WaldurError as error:
         isolation.stopped = isolation.stopped or error
-    return MonthOutcome(plan, tuple(each.outcome() for each in resources if each.tried), isolation.stopped)
+    return MonthOutcome(plan, tuple(each for each in resources if each.tried), isolation.stopped)
 
 
 class _TotalWriting:
@@ -43,21 +44,21 @@ class _TotalWriting:
         self._client, self._plan, self._dates, self._isolation = client, plan, dates, isolation
         self._rows: Rows = {}
 
-    async def write(self, resources: Sequence[ResourceProgress]) -> Rows:
+    async def write(self, resources: Sequence[ResourceOutcome]) -> Rows:
         """Write the totals that differ; returns those that are there afterwards."""
         self._rows = _by_component(await self._read_rows() if self._plan.rows is None else self._plan.rows)
         waiting = iter(resources)
         if self._plan.closed and not self._client.dry_run:
             await self._first_of_a_closed_month(waiting)
         await self._isolation.each(waiting, self._total)
-        if any(each.written for each in resources) and not self._client.dry_run:
+        if any(each.totals for each in resources) and not self._client.dry_run:
             return _by_component(await self._read_rows())
         return self._rows
 
     async def _read_rows(self) -> Sequence[ComponentUsage]:
         return await self._client.component_usages(self._plan.month)
 
-    async def _first_of_a_closed_month(self, waiting: Iterator[ResourceProgress]) -> None:
+    async def _first_of_a_closed_month(self, waiting: Iterator[ResourceOutcome]) -> None:
         """Go on until one has been written, and see that it is where it belongs before the others follow.
 
         Raises:
@@ -67,18 +68,18 @@ class _TotalWriting:
             await self._isolation.one(resource, self._first_total)
             if self._isolation.stopped is not None:
                 return
-            if resource.written:
+            if resource.totals:
                 await self._verify(resource)
                 return
 
-    async def _verify(self, resource: ResourceProgress) -> None:
+    async def _verify(self, resource: ResourceOutcome) -> None:
         try:
             await self._dates.settle(answered=True)
         except DateIgnored:
-            resource.written = {}
+            resource.totals = {}
             raise
 
-    async def _first_total(self, resource: ResourceProgress) -> bool:
+    async def _first_total(self, resource: ResourceOutcome) -> bool:
         if not (amounts := self._amounts(resource)):
             return False
         await self._dates.announce(resource.plan, self._plan.month, amounts)
@@ -89,25 +90,25 @@ class _TotalWriting:
             raise
         return True
 
-    async def _total(self, resource: ResourceProgress) -> bool:
+    async def _total(self, resource: ResourceOutcome) -> bool:
         if amounts := self._amounts(resource):
             await self._set(resource, amounts)
         return bool(amounts)
 
-    async def _set(self, resource: ResourceProgress, amounts: Amounts) -> None:
+    async def _set(self, resource: ResourceOutcome, amounts: Amounts) -> None:
         try:
             await self._client.set_usage(resource.plan.uuid, self._plan.moment, amounts)
         except Refused as error:
             if error.about_a_closed_month:
                 resource.lost = amounts
             raise
-        resource.written = amounts
+        resource.totals = amounts
 
-    def _amounts(self, resource: ResourceProgress) -> Amounts:
+    def _amounts(self, resource: ResourceOutcome) -> Amounts:
         """The totals that are not there."""
         return {name: amount for name, amount in resource.plan.totals.items() if self._differs(resource, name, amount)}
 
-    def _differs(self, resource: ResourceProgress, component: str, amount: Decimal) -> bool:
+    def _differs(self, resource: ResourceOutcome, component: str, amount: Decimal) -> bool:
         return [row.usage for row in self._rows.get((resource.plan.uuid, component), ())] != [amount]
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from auditord.testing import FakePluginContext, make_record
 from auditord_builtin.waldur.components import rounded
-from auditord_builtin.waldur.figures import AccountUsage, amount, converted, month_figures, raw_usage
 from auditord_builtin.waldur.months import BillingMonth
+from auditord_builtin.waldur.usage import AccountUsage, amount, converted, month_usage, raw_usage
 from auditord_hookspecs import Record, Window
 from tests.waldur_settings import waldur_config
 
@@ -55,7 +55,7 @@ WORKED_USAGE: Final = AccountUsage(
 
 @pytest.mark.anyio
 async def test_the_worked_example() -> None:
-    figures = await month_figures(waldur_config(), FakePluginContext(stored=WORKED), JANUARY, as_of=LATER)
+    figures = await month_usage(waldur_config(), FakePluginContext(stored=WORKED), JANUARY, as_of=LATER)
     assert figures == {"physics": WORKED_USAGE}
 
 
@@ -67,7 +67,7 @@ async def test_accounts_and_users_are_one_whatever_the_case() -> None:
         job(3, account=" PHYSICS", user="Alice "),
     ]
     config = waldur_config(backend_components=CORE_HOURS)
-    figures = await month_figures(config, FakePluginContext(stored=records), JANUARY, as_of=LATER)
+    figures = await month_usage(config, FakePluginContext(stored=records), JANUARY, as_of=LATER)
     assert figures == {"physics": AccountUsage({"cpu": Decimal(3)}, {"alice": {"cpu": Decimal(3)}})}
 
 
@@ -76,7 +76,7 @@ async def test_who_is_not_named_counts_in_the_total_alone() -> None:
     records = [job(1), job(2, user=""), make_record("nobody", start=NEW_YEAR, site_id="cluster")]
     config = waldur_config(backend_components=CORE_HOURS)
     context = FakePluginContext(stored=records)
-    figures = await month_figures(config, context, JANUARY, as_of=LATER)
+    figures = await month_usage(config, context, JANUARY, as_of=LATER)
     assert figures == {"physics": AccountUsage({"cpu": Decimal(2)}, {"alice": {"cpu": Decimal(1)}})}
     raw = await raw_usage(config, context, JANUARY.window, as_of=LATER)
     assert raw[None][None]["cpu"] == 60, "a record without account is known to be one"
@@ -88,10 +88,10 @@ async def test_only_chosen_accounts_and_sites_count() -> None:
     older = make_record("older", start=NEW_YEAR, account="HPC_a", user_id="alice", site="cluster")
     records = [job(1, account="hpc_a"), job(2, account="test"), elsewhere, older]
     config = waldur_config(account_prefixes=["hpc_"], sites=["cluster"], backend_components=CORE_HOURS)
-    figures = await month_figures(config, FakePluginContext(stored=records), JANUARY, as_of=LATER)
+    figures = await month_usage(config, FakePluginContext(stored=records), JANUARY, as_of=LATER)
     assert {account: usage.total["cpu"] for account, usage in figures.items()} == {"hpc_a": Decimal(2)}
     only_new = waldur_config(site_meta="site_id", sites=["cluster"], backend_components=CORE_HOURS)
-    figures = await month_figures(only_new, FakePluginContext(stored=records), JANUARY, as_of=LATER)
+    figures = await month_usage(only_new, FakePluginContext(stored=records), JANUARY, as_of=LATER)
     assert set(figures) == {"hpc_a", "test"}
     assert figures["hpc_a"].total["cpu"] == 1
 
@@ -104,9 +104,7 @@ async def test_a_job_over_the_end_of_a_month_is_split_there(zone: str) -> None:
     boundary = january.window.stop
     record = job(start=boundary - timedelta(seconds=90), runtime=timedelta(seconds=100))
     before, after = [
-        (await month_figures(config, FakePluginContext(stored=[record]), month, as_of=LATER + 30 * 24 * HOUR))[
-            "physics"
-        ]
+        (await month_usage(config, FakePluginContext(stored=[record]), month, as_of=LATER + 30 * 24 * HOUR))["physics"]
         for month in (january, january.next())
     ]
     assert (before.total["cpu"], after.total["cpu"]) == (Decimal(90), Decimal(10)), (
@@ -119,10 +117,10 @@ async def test_a_running_job_counts_up_to_now_and_in_closed_months_whole() -> No
     running = job(start=NEW_YEAR + 30 * 24 * HOUR, runtime=None)
     config, context = waldur_config(backend_components=CORE_HOURS), FakePluginContext(stored=[running])
     now = datetime(2024, 2, 1, 5, tzinfo=UTC)
-    january = await month_figures(config, context, JANUARY, as_of=now)
-    february = await month_figures(config, context, JANUARY.next(), as_of=now)
+    january = await month_usage(config, context, JANUARY, as_of=now)
+    february = await month_usage(config, context, JANUARY.next(), as_of=now)
     assert (january["physics"].total["cpu"], february["physics"].total["cpu"]) == (Decimal(24), Decimal(5))
-    assert await month_figures(config, context, JANUARY.next().next(), as_of=now) == {}, "a month to come"
+    assert await month_usage(config, context, JANUARY.next().next(), as_of=now) == {}, "a month to come"
 
 
 @pytest.mark.anyio
@@ -134,10 +132,10 @@ async def test_gpus_of_all_types_and_of_one() -> None:
         backend_components={"gres/gpu": {"unit_factor": 60}, "gres/gpu:a100": {"unit_factor": 60}},
         recorded_as={"gres/gpu": {"component": ["GPU_a100", "GPU_h100"]}, "gres/gpu:a100": {"component": ["GPU_a100"]}},
     )
-    figures = await month_figures(config, FakePluginContext(stored=[typed]), JANUARY, as_of=LATER)
+    figures = await month_usage(config, FakePluginContext(stored=[typed]), JANUARY, as_of=LATER)
     assert figures["physics"].total == {"gres/gpu": 3, "gres/gpu:a100": 2}
     plain = waldur_config(backend_components={"gres/gpu": {"unit_factor": 60}})
-    figures = await month_figures(plain, FakePluginContext(stored=[job(gpus=4)]), JANUARY, as_of=LATER)
+    figures = await month_usage(plain, FakePluginContext(stored=[job(gpus=4)]), JANUARY, as_of=LATER)
     assert figures["physics"].total == {"gres/gpu": 4}
 
 
@@ -148,7 +146,7 @@ async def test_memory_in_other_units() -> None:
         recorded_as={"mem": {"component": ["Memory"], "scale": "1/1048576"}},
     )
     record = job(memory=4096 * 2**20, runtime=24 * HOUR)
-    figures = await month_figures(config, FakePluginContext(stored=[record]), JANUARY, as_of=LATER)
+    figures = await month_usage(config, FakePluginContext(stored=[record]), JANUARY, as_of=LATER)
     assert figures["physics"].total == {"mem": Decimal(96)}
 
 
@@ -161,14 +159,14 @@ async def test_a_component_of_several_resources_leaves_the_others_their_factors(
         }
     )
     record = job(cores=8, gpus=1, memory=4096, runtime=24 * HOUR)
-    figures = await month_figures(config, FakePluginContext(stored=[record]), JANUARY, as_of=LATER)
+    figures = await month_usage(config, FakePluginContext(stored=[record]), JANUARY, as_of=LATER)
     assert figures["physics"].total == {"credits": 8 * 24 + 240, "mem": Decimal(96)}
 
 
 @pytest.mark.anyio
 async def test_each_figure_is_rounded_once_and_half_up() -> None:
     users = [job(n, user=f"user{n}", runtime=timedelta(minutes=299)) for n in range(3)]
-    figures = await month_figures(waldur_config(), FakePluginContext(stored=users), JANUARY, as_of=LATER)
+    figures = await month_usage(waldur_config(), FakePluginContext(stored=users), JANUARY, as_of=LATER)
     assert [usage["cpu"] for usage in figures["physics"].users.values()] == [0, 0, 0]
     assert figures["physics"].total["cpu"] == Decimal("0.01"), "897 minutes, and not three times nothing"
     assert rounded(Fraction(1, 200)) == Decimal("0.01")

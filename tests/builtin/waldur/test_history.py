@@ -10,10 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from auditord.testing import FakeCommandContext, FakePluginContext, make_record
-from auditord_builtin.waldur.client import Clock
-from auditord_builtin.waldur.history import History
+from auditord_builtin.waldur.history import History, load_history
 from auditord_builtin.waldur.history_command import load_history_command
-from auditord_builtin.waldur.loading import load_history
 from auditord_builtin.waldur.summary import NothingReported
 from auditord_hookspecs import CommandFailed, Record
 from tests.waldur_server import STAFF_TOKEN, TOKEN, FakeWaldur, Fault, fake_waldur, throttled
@@ -386,7 +384,7 @@ async def test_the_pause_is_between_months(site: Site) -> None:
 
     config = waldur_config(waldur_api_url=site.waldur.url, waldur_api_token=STAFF_TOKEN, **site.options)
     wanted = History(date(2025, 12, 1), date(2026, 3, 1), delay=timedelta(seconds=7))
-    await load_history(config, site.context, wanted, lambda _: None, clock=Clock(sleep=sleep))
+    await load_history(config, site.context, wanted, lambda _: None, sleep=sleep)
     assert slept == [7, 7, 7]
 
 
@@ -394,16 +392,17 @@ async def test_the_pause_is_between_months(site: Site) -> None:
 async def test_each_month_has_as_much_time_for_retries_as_the_first(site: Site) -> None:
     passed = 0.0
 
-    async def sleep(seconds: float) -> None:
+    def monotonic() -> float:
         nonlocal passed
-        passed += seconds
+        passed += 1
+        return passed
 
-    site.waldur.fail("GET /api/marketplace-component-user-usages/", *[throttled(400), None] * 4)
-    access = {"waldur_api_url": site.waldur.url, "waldur_api_token": STAFF_TOKEN, "retry_for": "10m"}
-    wanted = History(date(2025, 12, 1), date(2026, 3, 1))
-    clock = Clock(sleep=sleep, monotonic=lambda: passed)
-    await load_history(waldur_config(**access, **site.options), site.context, wanted, lambda _: None, clock=clock)
-    assert passed == 4 * 400
+    site.waldur.fail("GET /api/marketplace-component-user-usages/", *[throttled(15), None] * 4)
+    access = {"waldur_api_url": site.waldur.url, "waldur_api_token": STAFF_TOKEN, "retry_for": "20s"}
+    wanted, config = History(date(2025, 12, 1), date(2026, 3, 1)), waldur_config(**access, **site.options)
+    await load_history(config, site.context, wanted, lambda _: None, monotonic=monotonic)
+    assert passed > 20
+    assert sum("component-user-usages" in asked for asked in site.waldur.asked("GET")) == 8
 
 
 @pytest.mark.parametrize("arguments", [("--delay", "5"), ("--delay", "PT5S"), ("--start-date", "yesterday")])

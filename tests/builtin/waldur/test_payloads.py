@@ -31,9 +31,8 @@ from waldur_api_client.models.provider_offering_details_field_enum import Provid
 from waldur_api_client.models.resource_field_enum import ResourceFieldEnum
 from waldur_api_client.models.resource_state import ResourceState
 
-from auditord_builtin.waldur.client import requests
-from auditord_builtin.waldur.client.payloads import UserUsages, resource_usage, user_usage
-from auditord_builtin.waldur.client.requests import Request
+from auditord_builtin.waldur import requests
+from auditord_builtin.waldur.requests import Request, UserUsages, resource_usage, user_usage
 from tests.waldur_server import OFFERING, uuid_of
 
 MARCH: Final = date(2026, 3, 1)

@@ -11,9 +11,9 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from auditord.testing import FakePluginContext
-from auditord_builtin.waldur.figures import AccountUsage
 from auditord_builtin.waldur.months import BillingMonth
-from auditord_builtin.waldur.sacct_figures import agent_query, exact_query, resource_minutes, sacct_month_figures
+from auditord_builtin.waldur.sacct_usage import agent_query, exact_query, resource_minutes, sacct_month_usage
+from auditord_builtin.waldur.usage import AccountUsage
 from auditord_hookspecs import CommandFailed, InvalidRecord
 from tests.waldur_settings import waldur_config
 
@@ -33,7 +33,7 @@ async def test_the_worked_example() -> None:
         "physics|billing=8,cpu=8,mem=4096M,node=1|1-00:00:00|alice",
         "physics|billing=64,cpu=64,mem=131072M,node=1|100:00:00|bob",
     )
-    figures = await sacct_month_figures(waldur_config(), context, JANUARY, as_of=LATER)
+    figures = await sacct_month_usage(waldur_config(), context, JANUARY, as_of=LATER)
     assert figures == {
         "physics": AccountUsage(
             total={"cpu": Decimal("6.59"), "mem": Decimal("12896.00")},
@@ -106,14 +106,14 @@ async def test_accounts_and_users_in_any_case_and_jobs_of_nobody() -> None:
     context = printing(
         "hpc_a|cpu=1|01:00:00|alice", "HPC_A|cpu=1|01:00:00|Alice", "hpc_a|cpu=1|01:00:00|", "b|cpu=1|01:00:00|c"
     )
-    figures = await sacct_month_figures(config, context, JANUARY, as_of=LATER)
+    figures = await sacct_month_usage(config, context, JANUARY, as_of=LATER)
     assert figures == {"hpc_a": AccountUsage({"cpu": Decimal(3)}, {"alice": {"cpu": Decimal(2)}})}
 
 
 @pytest.mark.anyio
 async def test_a_job_of_unknown_length_is_left_out_and_told_of(caplog: pytest.LogCaptureFixture) -> None:
     context = printing("a|cpu=1|INVALID|alice", "a|cpu=60000|00:01:00|alice")
-    figures = await sacct_month_figures(waldur_config(), context, JANUARY, as_of=LATER)
+    figures = await sacct_month_usage(waldur_config(), context, JANUARY, as_of=LATER)
     assert figures["a"].total["cpu"] == 1
     assert "does not know how long 1 jobs ran" in caplog.text
 
@@ -122,13 +122,13 @@ async def test_a_job_of_unknown_length_is_left_out_and_told_of(caplog: pytest.Lo
 @pytest.mark.parametrize("line", ["sacct: error: x", "a|cpu=1|00:01:00", "a|cpu=x|00:01:00|u", "a|cpu=1|soon|u"])
 async def test_what_nobody_asked_for_is_an_error(line: str) -> None:
     with pytest.raises(CommandFailed, match="sacct: "):
-        await sacct_month_figures(waldur_config(), printing(line), JANUARY, as_of=LATER)
+        await sacct_month_usage(waldur_config(), printing(line), JANUARY, as_of=LATER)
 
 
 @pytest.mark.anyio
 async def test_a_program_that_fails_is_an_error() -> None:
     with pytest.raises(CommandFailed):
-        await sacct_month_figures(waldur_config(), FakePluginContext(), JANUARY, as_of=LATER)
+        await sacct_month_usage(waldur_config(), FakePluginContext(), JANUARY, as_of=LATER)
 
 
 @pytest.mark.parametrize(

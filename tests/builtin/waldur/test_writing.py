@@ -9,13 +9,14 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from auditord.testing import FakePluginContext
-from auditord_builtin.waldur.client import AccessDenied, Clock, DateIgnored, Unreachable, open_client
+from auditord_builtin.waldur.client import open_client
 from auditord_builtin.waldur.dates import DateCheck
+from auditord_builtin.waldur.errors import AccessDenied, DateIgnored, Unreachable
 from auditord_builtin.waldur.months import BillingMonth, moment_of
 from auditord_builtin.waldur.outcomes import MonthOutcome
 from auditord_builtin.waldur.plans import MonthPlan, ResourcePlan
 from auditord_builtin.waldur.state import ReportState
-from auditord_builtin.waldur.writing import report_month
+from auditord_builtin.waldur.writing import write_month
 from tests.waldur_server import (
     BROKEN,
     CUT,
@@ -59,10 +60,6 @@ def plan(names: Sequence[str] = NAMES, *, closed: bool = False, amount: str = "6
     return MonthPlan(FEBRUARY if closed else MARCH, NOON if closed else NOW, closed, each)
 
 
-async def nobody_waits(seconds: float) -> None:
-    del seconds
-
-
 async def report(
     waldur: FakeWaldur,
     wanted: MonthPlan,
@@ -73,8 +70,8 @@ async def report(
     access = {"waldur_api_url": waldur.url, "waldur_api_token": token}
     config = waldur_config(**access, concurrent_requests=concurrent_requests)
     show = None if shown is None else shown.append
-    async with open_client(config, show=show, clock=Clock(sleep=nobody_waits, monotonic=lambda: 0.0)) as client:
-        return await report_month(client, wanted, DateCheck(client, ReportState(FakePluginContext()), NOW))
+    async with open_client(config, FakePluginContext().http, show=show, monotonic=lambda: 0.0) as client:
+        return await write_month(client, wanted, DateCheck(client, ReportState(FakePluginContext()), NOW))
 
 
 def amounts(waldur: FakeWaldur, month: str = "2026-03") -> tuple[set[str], int, int]:
@@ -185,9 +182,9 @@ async def test_users_below_a_total_of_which_there_are_two_are_not_guessed() -> N
         waldur.rows.append(replace(waldur.rows[0], uuid=uuid_of("second")))
         waldur.requests.clear()
         outcome = await report(waldur, plan(["r0"]))
-        assert outcome.resources[0].problems == (
-            "cpu: Waldur has several totals of this month, so its users were not reported",
-        )
+        assert outcome.resources[0].problems == [
+            "cpu: Waldur has several totals of this month, so its users were not reported"
+        ]
 
 
 # -- faults -----------------------------------------------------------------------------------------------------------
@@ -254,7 +251,7 @@ async def test_what_need_not_be_written_is_no_sign_that_waldur_is_there() -> Non
         waldur.requests.clear()
         outcome = await report(waldur, plan(names), concurrent_requests=1)
         assert isinstance(outcome.stopped, Unreachable)
-        assert sum(each.problems != () for each in outcome.resources) == 3
+        assert sum(bool(each.problems) for each in outcome.resources) == 3
 
 
 async def test_half_an_answer_is_no_list_of_totals() -> None:

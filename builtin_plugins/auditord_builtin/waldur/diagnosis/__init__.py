@@ -5,18 +5,13 @@ Nothing is written anywhere.
 
 from collections.abc import AsyncIterator
 
-from auditord_builtin.waldur.client import (
-    AccessDenied,
-    InvalidAnswer,
-    Unreachable,
-    User,
-    WaldurClient,
-    WaldurError,
-)
+from auditord_builtin.waldur.answers import User
+from auditord_builtin.waldur.client import WaldurClient
 from auditord_builtin.waldur.config import WaldurConfig
 from auditord_builtin.waldur.diagnosis import offering as held_against
 from auditord_builtin.waldur.diagnosis import sources
 from auditord_builtin.waldur.diagnosis.findings import Finding, Verdict, fail, note, ok
+from auditord_builtin.waldur.errors import AccessDenied, InvalidAnswer, Unreachable, WaldurError
 from auditord_hookspecs import PluginContext
 
 __all__ = ["Finding", "Verdict", "diagnose"]

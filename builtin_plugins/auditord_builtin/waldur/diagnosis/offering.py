@@ -4,11 +4,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Final, TypeAlias
 
-from auditord_builtin.waldur.client import Offering, OfferingUser, Resource, User
+from auditord_builtin.waldur.answers import Offering, OfferingUser, Resource, User
 from auditord_builtin.waldur.config import WaldurConfig
 from auditord_builtin.waldur.diagnosis.findings import Finding, fail, listed, note, ok
-from auditord_builtin.waldur.figures import folded
 from auditord_builtin.waldur.months import CLOCKS_APART
+from auditord_builtin.waldur.usage import folded
 
 NOTICED: Final = timedelta(seconds=30)
 """Clocks that are further apart are worth a line."""

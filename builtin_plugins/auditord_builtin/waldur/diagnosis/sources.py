@@ -7,10 +7,10 @@ from typing import Final
 from auditord_builtin.waldur.config import WaldurConfig
 from auditord_builtin.waldur.diagnosis.findings import Finding, fail, listed, note, ok
 from auditord_builtin.waldur.diagnosis.offering import Used
-from auditord_builtin.waldur.figures import AccountUsage, month_figures
-from auditord_builtin.waldur.freshness import covered_since, staleness
 from auditord_builtin.waldur.months import BillingMonth, reported_months
-from auditord_builtin.waldur.sacct_figures import exact_query, sacct_month_figures, sacct_usage
+from auditord_builtin.waldur.sacct_usage import exact_query, sacct_month_usage, sacct_usage
+from auditord_builtin.waldur.usage import AccountUsage, month_usage
+from auditord_builtin.waldur.usage_source import covered_since, staleness
 from auditord_hookspecs import (
     AggregateQuery,
     AuditordError,
@@ -43,8 +43,8 @@ async def _figures(
     config: WaldurConfig, context: PluginContext, month: BillingMonth, *, sacct: bool
 ) -> Mapping[str, AccountUsage]:
     if sacct:
-        return await sacct_month_figures(config, context, month, as_of=context.now())
-    return await month_figures(config, context.records, month, as_of=context.now())
+        return await sacct_month_usage(config, context, month, as_of=context.now())
+    return await month_usage(config, context.records, month, as_of=context.now())
 
 
 async def store(config: WaldurConfig, context: PluginContext) -> AsyncIterator[Finding]:

@@ -1,7 +1,8 @@
-"""Waldur's API as typed methods."""
+"""Waldur's API as typed methods: the requests that reporting needs, and no others."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from email.utils import parsedate_to_datetime
@@ -9,11 +10,8 @@ from http import HTTPStatus
 from typing import Final, TypeVar
 from uuid import UUID
 
-import aiohttp
-
-from auditord_builtin.waldur.client import requests
-from auditord_builtin.waldur.client.access import Access
-from auditord_builtin.waldur.client.answers import (
+from auditord_builtin.waldur import requests
+from auditord_builtin.waldur.answers import (
     ComponentUsage,
     ComponentUserUsage,
     Offering,
@@ -23,12 +21,12 @@ from auditord_builtin.waldur.client.answers import (
     Version,
     decode,
 )
-from auditord_builtin.waldur.client.errors import InvalidAnswer, Refused
-from auditord_builtin.waldur.client.lists import read_list
-from auditord_builtin.waldur.client.pacing import Pacing
-from auditord_builtin.waldur.client.payloads import UserUsage, UserUsages, resource_usage
-from auditord_builtin.waldur.client.requests import Request
-from auditord_builtin.waldur.client.transport import Answer, Transport
+from auditord_builtin.waldur.config import WaldurConfig
+from auditord_builtin.waldur.connection import Connection, Monotonic, Observe, http_options
+from auditord_builtin.waldur.errors import InvalidAnswer, Refused
+from auditord_builtin.waldur.lists import read_list
+from auditord_builtin.waldur.requests import Request, UserUsage, UserUsages, resource_usage
+from auditord_hookspecs.http import HttpClient, HttpOptions
 
 T = TypeVar("T")
 
@@ -36,67 +34,66 @@ NO_SUCH_ADDRESS: Final = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_
 """The answers of servers that do not know the address for many users."""
 
 Show = Callable[[str], None]
+OpenHttp = Callable[[HttpOptions], AbstractAsyncContextManager[HttpClient]]
+
+
+def _unobserved(status: int | None) -> None:
+    del status
+
+
+@asynccontextmanager
+async def open_client(
+    config: WaldurConfig,
+    open_http: OpenHttp,
+    *,
+    show: Show | None = None,
+    observe: Observe = _unobserved,
+    monotonic: Monotonic = time.monotonic,
+) -> AsyncGenerator["WaldurClient", None]:
+    """Open a client for the offering of an instance. Nothing is asked before the first method is called.
+
+    Args:
+        config: the address, the offering, the credentials.
+        open_http: ``context.http``.
+        show: makes a dry run: gets the text of each request that would write.
+        observe: gets the status of every attempt, None if there was no answer.
+        monotonic: seconds of a clock that is never set.
+
+    Raises:
+        AuditordError: the file of authorities cannot be used.
+    """
+    async with open_http(http_options(config, observe)) as http:
+        yield WaldurClient(config, Connection(config, http, monotonic), show)
 
 
 class WaldurClient:
-    """One offering at one Waldur. Make it with :func:`auditord_builtin.waldur.client.open_client`.
+    """One offering at one Waldur. Make it with :func:`open_client`.
 
     Every method raises :class:`WaldurError`: AccessDenied, Refused, ServerFailed, Unreachable, InvalidAnswer.
 
     Args:
-        base: the server's address, without ``/api/``.
-        offering: which offering.
-        session: connections.
-        proxy: the URL of a proxy on the way.
-        access: who we are.
-        transport: makes attempts.
-        pacing: the budget of retries.
-        concurrency: how many requests may be under way at once.
+        config: the offering.
+        connection: to its Waldur.
         show: set for a dry run: gets each request that would write, which is not made then.
     """
 
-    def __init__(
-        self,
-        *,
-        base: str,
-        offering: UUID,
-        session: aiohttp.ClientSession,
-        proxy: str | None,
-        access: Access,
-        transport: Transport,
-        pacing: Pacing,
-        concurrency: int,
-        show: Show | None,
-    ) -> None:
-        self._base = base
-        self._offering = offering
-        self._session = session
-        self._proxy = proxy
-        self._access = access
-        self._transport = transport
-        self._pacing = pacing
-        self._concurrency = concurrency
+    def __init__(self, config: WaldurConfig, connection: Connection, show: Show | None) -> None:
+        self._offering = config.waldur_offering_uuid
+        self._connection = connection
         self._show = show
         self._bulk = True
-
-    @property
-    def concurrency(self) -> int:
-        """The number of requests that may be under way at once."""
-        return self._concurrency
+        self.concurrency = config.concurrent_requests
+        self.renew_budget = connection.renew_budget
 
     @property
     def dry_run(self) -> bool:
-        """True: what would be written is only shown."""
+        """True: writes are only shown."""
         return self._show is not None
-
-    def renew_budget(self) -> None:
-        """Give the retries of the next month as much time as those of the first had."""
-        self._pacing.renew()
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
     async def me(self) -> User:
-        """Whose token it is."""
+        """The user of the token."""
         return await self._read(requests.ME, User)
 
     async def version(self) -> Version:
@@ -134,7 +131,7 @@ class WaldurClient:
 
     async def clock_ahead(self, now: Callable[[], datetime]) -> timedelta | None:
         """The time that the server's clock is ahead of ours, to a second; None if it does not say what time it has."""
-        answer = await self._exchange(requests.VERSION)
+        answer = await self._connection.exchange(requests.VERSION)
         ours = now()
         with suppress(TypeError, ValueError):
             return parsedate_to_datetime(answer.headers.get("Date", "")) - ours
@@ -143,7 +140,7 @@ class WaldurClient:
     async def has_bulk(self) -> bool:
         """True if the server knows the address for many users; found out without writing."""
         try:
-            await self._exchange(requests.bulk_probe())
+            await self._connection.exchange(requests.BULK_PROBE)
         except Refused as error:
             return error.status not in NO_SUCH_ADDRESS
         return True
@@ -215,34 +212,15 @@ class WaldurClient:
         if self._show is not None:
             self._show(f"{request} {(request.body or b'').decode()}")
             return
-        answer = await self._exchange(request)
+        answer = await self._connection.exchange(request)
         if answer.status != HTTPStatus.CREATED:
             raise InvalidAnswer(f"{request} was answered {answer.status} and not 201: is it Waldur? {answer.text}")
 
     async def _read(self, request: Request, kind: type[T]) -> T:
-        return decode((await self._exchange(request)).body, kind, request)
+        return decode((await self._connection.exchange(request)).body, kind, request)
 
     async def _list(self, request: Request, kind: type[T], key: Callable[[T], object]) -> Sequence[T]:
-        return await read_list(self._exchange, request, kind, key)
-
-    async def _exchange(self, request: Request) -> Answer:
-        authorization = await self._access.authorization(self._transport.exchange)
-
-        json_body = {} if request.body is None else {"Content-Type": "application/json"}
-
-        async def attempt() -> Answer:
-            async with self._session.request(
-                request.method,
-                f"{self._base}{request.path}",
-                params=list(request.parameters),
-                data=request.body,
-                headers={"Authorization": authorization, **json_body},
-                allow_redirects=False,
-                proxy=self._proxy,
-            ) as response:
-                return await Answer.of(response)
-
-        return await self._transport.exchange(str(request), attempt)
+        return await read_list(self._connection.exchange, request, kind, key)
 
 
 def _months(periods: Iterable[date | None]) -> str:

@@ -7,8 +7,8 @@ from fractions import Fraction
 from typing import Final, Literal, TypeAlias
 
 from auditord_builtin.waldur.config import WaldurConfig
-from auditord_builtin.waldur.figures import AccountUsage, Entry, Minutes, RawUsage, added_up, converted
 from auditord_builtin.waldur.months import BillingMonth
+from auditord_builtin.waldur.usage import AccountUsage, Entry, Minutes, RawUsage, added_up, converted
 from auditord_hookspecs import CommandFailed, CommandResult, Context, InvalidRecord, Window
 from auditord_hookspecs.mapping import quantities
 
@@ -73,10 +73,10 @@ def agent_query(config: WaldurConfig, month: BillingMonth) -> SacctQuery:
     return SacctQuery(start, stop, config.timezone, "ReqTRES", all_runs=False)
 
 
-async def sacct_month_figures(
+async def sacct_month_usage(
     config: WaldurConfig, context: Context, month: BillingMonth, *, as_of: datetime
 ) -> Mapping[str, AccountUsage]:
-    """The usage of every account that has any, by the case-folded account, as ``figures.month_figures`` gives it.
+    """The usage of every account that has any, by the case-folded account, as ``figures.month_usage`` gives it.
 
     Time in which a job was suspended does not count here, since sacct leaves it out.
 

@@ -8,11 +8,10 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
-from auditord_builtin.waldur.client import requests
-from auditord_builtin.waldur.client.answers import decode
-from auditord_builtin.waldur.client.errors import InvalidAnswer
-from auditord_builtin.waldur.client.requests import Request
-from auditord_builtin.waldur.client.transport import Answer
+from auditord_builtin.waldur.answers import decode
+from auditord_builtin.waldur.errors import InvalidAnswer
+from auditord_builtin.waldur.requests import Request
+from auditord_hookspecs.http import HttpAnswer
 
 T = TypeVar("T")
 
@@ -21,11 +20,11 @@ COUNT: Final = "X-Result-Count"
 READINGS: Final = 3
 """A list that changes meanwhile is read so often."""
 
-Ask = Callable[[Request], Awaitable[Answer]]
+Ask = Callable[[Request], Awaitable[HttpAnswer]]
 
 
 async def read_list(ask: Ask, request: Request, kind: type[T], key: Callable[[T], object]) -> list[T]:
-    """All rows of a list.
+    """Read all rows of a list.
 
     Args:
         ask: makes a request.
@@ -40,18 +39,19 @@ async def read_list(ask: Ask, request: Request, kind: type[T], key: Callable[[T]
     for _ in range(READINGS):
         rows, counts = await _read_pages(ask, request, kind)
         if len(counts) == 1 and len({key(row) for row in rows}) == len(rows):
-            _check_length(request, len(rows), *counts)
+            if len(rows) < (count := counts.pop()):
+                raise InvalidAnswer(f"{request}: the list ended after {len(rows)} of {count} rows")
             return rows
     raise InvalidAnswer(f"{request}: the list changed each of {READINGS} times that it was read")
 
 
 async def _read_pages(ask: Ask, request: Request, kind: type[T]) -> tuple[list[T], set[int]]:
-    """The rows, and every length that was told meanwhile."""
+    """The rows, and every length that an answer gave meanwhile."""
     rows: list[T] = []
     counts: set[int] = set()
     number: int | None = 1
     while number is not None:
-        asked = requests.page(request, number)
+        asked = request.page(number)
         answer = await ask(asked)
         page = decode(answer.body, list[kind], asked)  # type: ignore[valid-type] # a type in a variable
         rows += page
@@ -61,12 +61,7 @@ async def _read_pages(ask: Ask, request: Request, kind: type[T]) -> tuple[list[T
     return rows, counts
 
 
-def _check_length(request: Request, rows: int, count: int) -> None:
-    if rows < count:
-        raise InvalidAnswer(f"{request}: the list ended after {rows} of {count} rows")
-
-
-def _count(answer: Answer, request: Request) -> int:
+def _count(answer: HttpAnswer, request: Request) -> int:
     text = answer.headers.get(COUNT, "")
     if not text.isascii() or not text.isdigit():
         raise InvalidAnswer(
@@ -75,15 +70,15 @@ def _count(answer: Answer, request: Request) -> int:
     return int(text)
 
 
-def _next_page(answer: Answer, number: int, request: Request) -> int | None:
+def _next_page(answer: HttpAnswer, number: int, request: Request) -> int | None:
     """The number of the next page. Nothing else of its URL counts: behind proxies it often names another host.
 
     Raises:
         InvalidAnswer: pages that do not count up would never end.
     """
-    if answer.next_page is None:
+    if (page := answer.links.get("next")) is None:
         return None
-    following = parse_qs(urlsplit(answer.next_page).query).get("page", [""])[-1]
+    following = parse_qs(urlsplit(page).query).get("page", [""])[-1]
     if not following.isascii() or not following.isdigit() or int(following) <= number:
-        raise InvalidAnswer(f"{request}: after page {number} comes {answer.next_page!r}")
+        raise InvalidAnswer(f"{request}: after page {number} comes {page!r}")
     return int(following)

@@ -1,4 +1,4 @@
-"""Waldur's answers, as far as we look at them; members that we do not know are passed over, as its own client does."""
+"""Waldur's answers, as far as we need them; unknown members are passed over, as its own client does."""
 
 from datetime import date
 from decimal import Decimal
@@ -7,7 +7,7 @@ from uuid import UUID
 
 import msgspec
 
-from auditord_builtin.waldur.client.errors import InvalidAnswer
+from auditord_builtin.waldur.errors import InvalidAnswer
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ class Permission(msgspec.Struct, frozen=True):
 
 
 class User(msgspec.Struct, frozen=True):
-    """Whose token it is."""
+    """The user of a token."""
 
     uuid: UUID
     username: str = ""

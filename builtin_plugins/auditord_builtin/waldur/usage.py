@@ -40,7 +40,7 @@ class AccountUsage:
     users: Mapping[str, Mapping[str, Decimal]]
 
 
-async def month_figures(
+async def month_usage(
     config: WaldurConfig, records: Records, month: BillingMonth, *, as_of: datetime
 ) -> Mapping[str, AccountUsage]:
     """The usage of every account that has any, by the case-folded account.
