@@ -19,7 +19,6 @@ class RunRequest:
     """One run of a collector or a plugin on demand.
 
     Args:
-        instance: which collector or plugin.
         window: the period that a collector collects again; None goes on from the checkpoint.
         replace: overwrite what is stored of the same runs, to correct a mistake in a collector's configuration.
         dry_run: show what a collector would keep, or a plugin would do; keep and do nothing.
@@ -77,12 +76,7 @@ class Retried:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """The remark that is kept with a change of records.
-
-    Args:
-        reason: why, in words.
-        by: the name of whoever wants it.
-    """
+    """The remark that is kept with a change of records: its reason, and the name of its author."""
 
     reason: str
     by: str
@@ -90,12 +84,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """The stop of an open record.
-
-    Args:
-        record_id: whose record it is.
-        stop: when it stopped, or how long after its start.
-    """
+    """The stop of an open record: an instant, or the time after its start."""
 
     record_id: str
     stop: datetime | timedelta
@@ -106,10 +95,8 @@ class Outcome:
     """The result of a request to change a record.
 
     Args:
-        record_id: whose record it is.
-        outcome: ``done``; ``same`` (it was like that already); ``changed`` (refused: it is not as it was when somebody
-            looked at it); ``missing`` (refused: there is no such record); ``refused`` (it would make no sense).
-        detail: why it was refused, where there is more to say.
+        outcome: ``done``; ``same`` (it was like that already); ``changed`` (refused: it was changed after the operator
+            had looked at it); ``missing`` (refused: there is no such record); ``refused`` (it would make no sense).
     """
 
     record_id: str

@@ -18,14 +18,10 @@ class TaskHealth:
     """The state of an instance.
 
     Args:
-        task: the instance's name.
-        kind: its kind's name.
         section: ``collectors``, ``plugins`` or ``senders``.
         running: a run is going on (of a sender: always).
-        last_started: when the last run began.
         last_success: when something last went well.
         last_error: what went wrong in the last run; None if it went well.
-        failures: failures in a row.
         next_run: the clock's next tick.
     """
 

@@ -57,13 +57,7 @@ def set_up(level: str, form: Literal["text", "json", "journal"], stream: TextIO 
 
 
 class FloodFilter(logging.Filter):
-    """Leaves out lines of an instance or a library that writes very many; never those of auditord itself.
-
-    Args:
-        clock: seconds from anywhere.
-        most: lines of one source in ``seconds``.
-        seconds: how long is counted.
-    """
+    """Leaves out lines of an instance or a library that writes very many; never those of auditord itself."""
 
     def __init__(self, clock: Callable[[], float] = monotonic, most: int = 1_000, seconds: float = 10.0) -> None:
         super().__init__()
@@ -90,11 +84,7 @@ class FloodFilter(logging.Filter):
 
 
 class OncePerMinute(logging.Filter):
-    """Lets one line per minute and cause pass of those that say that a database is away: an outage is one event.
-
-    Args:
-        clock: seconds that only go forward.
-    """
+    """Lets one line per minute and cause pass of those that say that a database is away: an outage is one event."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         super().__init__()

@@ -16,11 +16,7 @@ _TASK: Final = ("task", "kind")
 
 
 class TaskMetrics:
-    """Counters of what happens beside the runs themselves, by instance.
-
-    Args:
-        registry: where they are shown.
-    """
+    """Counters of what happens beside the runs themselves, by instance."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         def counter(name: str, text: str) -> Counter:
@@ -65,12 +61,7 @@ def _as_whole_number(sample: re.Match[bytes]) -> bytes:
 
 
 class DatabaseMetrics(Collector):
-    """AUDITOR's gauges about the records, and ours, as of the last look: reading them asks no database.
-
-    Args:
-        total: whether ``num_records_database`` is shown.
-        keys: the gauges by value.
-    """
+    """AUDITOR's gauges about the records, and ours, as of the last look: reading them asks no database."""
 
     def __init__(self, *, total: bool, keys: tuple[CountedKey, ...]) -> None:
         self.keys: Final = keys

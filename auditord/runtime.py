@@ -35,14 +35,7 @@ SECTIONS: Final[tuple[Section, Section]] = ("collectors", "plugins")
 
 
 class Runtime:
-    """The parts that act on the storage: the way in, instances, senders, clock, health and metrics.
-
-    Args:
-        configuration: all of it.
-        hooks: the loaded hook modules.
-        storage: open.
-        now: the present instant.
-    """
+    """The parts that act on the storage: the way in, instances, senders, clock, health and metrics."""
 
     def __init__(
         self, configuration: Configuration, hooks: Hooks, storage: Storage, now: Callable[[], datetime]

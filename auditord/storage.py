@@ -27,15 +27,7 @@ _BETWEEN_LOOKS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Record store and spool, and the senders between them.
-
-    Args:
-        spool: the daemon's own memory.
-        store: the records.
-        pairing: of the two.
-        transform: the change that every record meets before it is kept.
-        senders: by name, each with its kind.
-    """
+    """Record store and spool, their pairing, and the senders between them, each with its kind."""
 
     spool: Spool
     store: RecordStore

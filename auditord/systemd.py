@@ -22,12 +22,7 @@ _EXTEND_BY: Final = timedelta(seconds=60)
 
 
 class Notifier:
-    """Sends states to the socket that systemd named in ``NOTIFY_SOCKET``.
-
-    Args:
-        environ: the process's environment.
-        pid: the process's id; a watchdog that is meant for another process is not fed.
-    """
+    """Sends states to the socket that systemd named in ``NOTIFY_SOCKET``."""
 
     def __init__(self, environ: Mapping[str, str], pid: int) -> None:
         address = environ.get("NOTIFY_SOCKET", "")

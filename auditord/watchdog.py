@@ -66,11 +66,7 @@ async def _beat(watchdog: "Watchdog") -> None:
 
 
 class Owners:
-    """Tells whose code a thread is in.
-
-    Args:
-        modules: the hook modules.
-    """
+    """Tells whose code a thread is in."""
 
     def __init__(self, modules: Sequence[HookModule]) -> None:
         names = {module.module.partition(":")[0]: module for module in modules}
@@ -93,9 +89,7 @@ class Watchdog:
     """The work of the thread.
 
     Args:
-        owners: tells whose code is at work.
         running: the names of the instances that run.
-        loop_thread: the thread of the event loop.
         patience: seconds for which the loop may not turn.
     """
 

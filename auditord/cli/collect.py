@@ -117,11 +117,7 @@ class Terminal:
 
 
 class Watcher(Terminal):
-    """Shows a run: a progress bar on the terminal, and what a dry run found on standard output.
-
-    Args:
-        instance: the collector's name.
-    """
+    """Shows a run: a progress bar on the terminal, and what a dry run found on standard output."""
 
     def __init__(self, instance: str) -> None:
         self.bar = progress_bar()

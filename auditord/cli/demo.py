@@ -35,13 +35,7 @@ PORT: Final = 8_000
 
 @dataclass(frozen=True, slots=True)
 class Demo:
-    """A daemon to look at.
-
-    Args:
-        file: its configuration.
-        configuration: the same, loaded.
-        hooks: the hook modules of this installation.
-    """
+    """A daemon to look at."""
 
     file: Path
     configuration: Configuration

@@ -15,8 +15,6 @@ class Edits:
     """Changes of a record.
 
     Args:
-        start_time: when it started.
-        stop_time: when it stopped.
         meta: ``KEY=VALUE``, several of one key make a list; ``KEY=`` takes the key away.
         components: ``NAME=AMOUNT``; scores stay.
     """

@@ -25,7 +25,6 @@ class Registered:
 
     Args:
         name: what the user types; the module has the command under this name, with ``_command`` after it.
-        module: where it is.
         help: what ``auditord --help`` says about it, so that listing the commands imports none.
     """
 
@@ -35,14 +34,7 @@ class Registered:
 
 
 class Commands(click.Group):
-    """The group of all commands; each gets ``--config``, so that it may stand before or after the command's name.
-
-    Args:
-        args: click's own.
-        registered: the host's commands.
-        provided: the module that finds those of hook modules, imported only when they are asked for.
-        kwargs: click's own.
-    """
+    """The group of all commands; each gets ``--config``, so that it may stand before or after the command's name."""
 
     def __init__(
         self,

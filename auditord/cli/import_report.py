@@ -21,7 +21,6 @@ class Findings:
     """Shows the first problems, keeps all of them in a file if there is one, and counts.
 
     Args:
-        file: open for writing, or None.
         missing_is_news: whether it is a problem that the store lacks a record; not in a dry run.
     """
 
@@ -68,14 +67,7 @@ class Findings:
 
 
 def print_report(compared: Compared, stored: int | None, findings: Findings, *, dry_run: bool) -> None:
-    """Print what has been found.
-
-    Args:
-        compared: the comparison.
-        stored: how many records the store has now, if something was imported.
-        findings: the problems.
-        dry_run: whether the words are about what would be.
-    """
+    """Print what has been found."""
     say(f"{compared.rows:,} rows in the source")
     for finding, words in (_WOULD if dry_run else _IS).items():
         if compared.counts[finding] or finding is Finding.SAME:

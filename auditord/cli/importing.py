@@ -42,9 +42,6 @@ class _Wanted:
     """An import, as the options describe it.
 
     Args:
-        configuration: of this host.
-        source: where the records are.
-        conversion: what is done to them.
         cores: components that say how many cores a job had.
         replacing: whether what is stored with other content is overwritten.
         restart: whether a position that an earlier attempt has left is forgotten.

@@ -21,13 +21,7 @@ Ts = TypeVarTuple("Ts")
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """This host's hook modules and configuration.
-
-    Args:
-        hooks: every module that is not disabled.
-        configuration: checked against the kinds of the modules.
-        document: where each value of the configuration was written.
-    """
+    """This host's hook modules and configuration."""
 
     hooks: Hooks
     configuration: Configuration

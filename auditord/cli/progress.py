@@ -21,13 +21,7 @@ def progress_bar() -> Progress:
 
 
 class ImportProgress:
-    """Shows rows, rate and remaining time on standard error; to be entered with ``with``.
-
-    Args:
-        doing: what is done, in one word.
-        clock: seconds from anywhere.
-        console: where a bar is shown.
-    """
+    """Shows rows, rate and remaining time on standard error; to be entered with ``with``."""
 
     def __init__(self, doing: str, clock: Callable[[], float] = time.monotonic, console: Console | None = None) -> None:
         console = console or Console(stderr=True)

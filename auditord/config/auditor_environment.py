@@ -40,10 +40,6 @@ _WITHOUT_COUNTERPART: Final = (
 def read_auditor_environment(environ: Mapping[str, str], below: Document) -> Document:
     """AUDITOR's variables as options of ours; a line of the log names each, with ours to write instead.
 
-    Args:
-        environ: the environment.
-        below: what the files say.
-
     Raises:
         ConfigurationError: a value is none that AUDITOR would have taken.
     """

@@ -39,12 +39,7 @@ DEFAULT = Origin("default")
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The values of one source, or of several merged ones, and their places.
-
-    Args:
-        values: mappings, lists and scalars, as the source has them.
-        origins: where each value stands, by its path.
-    """
+    """The values of one source, or of several merged ones, and the place of each by its path."""
 
     values: Mapping[str, Any] = field(default_factory=dict[str, Any])
     origins: Mapping[Path, Origin] = field(default_factory=dict[Path, Origin])

@@ -44,11 +44,9 @@ class TcpListen:
     """A TCP address.
 
     Args:
-        host: an IP address without brackets, or a name.
         port: 0 lets the system choose.
         optional: skip this address where the host lacks its family. Only the default list has such addresses: what an
             operator wrote must work, or the daemon does not start.
-        tls: how it is secured; None: not at all.
     """
 
     host: str
@@ -72,12 +70,7 @@ class TcpListen:
 
 @dataclass(frozen=True, slots=True)
 class UnixListen:
-    """A unix socket.
-
-    Args:
-        path: absolute.
-        mode: who may connect.
-    """
+    """A unix socket."""
 
     path: Path
     mode: int = 0o660

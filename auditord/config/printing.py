@@ -17,12 +17,7 @@ _INDENT = "  "
 
 @dataclass(frozen=True, slots=True)
 class Remarks:
-    """Comments by the path of the value that they belong to.
-
-    Args:
-        above: on lines of their own.
-        beside: after the value.
-    """
+    """Comments by the path of the value that they belong to."""
 
     above: Mapping[Path, str] = field(default_factory=dict[Path, str])
     beside: Mapping[Path, str] = field(default_factory=dict[Path, str])

@@ -15,7 +15,6 @@ class ReferencedSecret(SecretStr):
     """A secret that is kept elsewhere, where it may be rotated.
 
     Args:
-        value: as it was read.
         read: reads it again; raises ValueError if it cannot.
     """
 

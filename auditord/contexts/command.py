@@ -129,12 +129,7 @@ async def _spawn(child: "Child", command: Sequence[str], environment: Mapping[st
 
 
 class Child(asyncio.SubprocessProtocol):
-    """A child process and its output; implements :class:`auditord_hookspecs.CommandOutput`.
-
-    Args:
-        argv: for messages.
-        max_output: bytes of standard output after which it is killed.
-    """
+    """A child process and its output; implements :class:`auditord_hookspecs.CommandOutput`."""
 
     def __init__(self, argv: Sequence[str], max_output: int) -> None:
         self.patience: timedelta | None = None

@@ -87,9 +87,6 @@ class InstanceContext(CommandRunner):
     """The part of the context that every instance gets.
 
     Args:
-        instance: the instance's name.
-        kind: the kind's name.
-        now: the present instant.
         environment: variables that its child processes get besides, as configured.
     """
 
@@ -115,7 +112,6 @@ class SpoolCollectorContext(InstanceContext):
     """A collector's context over the spool.
 
     Args:
-        spool: its memory.
         checkpoint: how far it has read, as loaded before the run.
         window: the period to collect again, if that is asked for.
         job: the one job to collect again, if that is asked for.
@@ -149,8 +145,6 @@ class StorePluginContext(InstanceContext):
     """A plugin's context.
 
     Args:
-        memory: keeps its state.
-        records: those that it works on.
         state: JSON that it kept, as loaded before the run.
         own_records: the redactor of the records, if they are this daemon's own.
         dry_run: whether effects are only shown; state is not saved then.

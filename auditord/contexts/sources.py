@@ -13,11 +13,7 @@ from auditord_hookspecs.sources import RemoteSource
 
 
 class RemoteRecords:
-    """Implements :class:`auditord_hookspecs.Records` on a server elsewhere; whatever is cut or refused raises.
-
-    Args:
-        client: open.
-    """
+    """Implements :class:`auditord_hookspecs.Records` on a server elsewhere; whatever is cut or refused raises."""
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
@@ -50,11 +46,7 @@ def remote_source(config: InstanceConfig) -> RemoteSource | None:
 
 @asynccontextmanager
 async def opened_records(config: InstanceConfig, local: Records | None) -> AsyncGenerator[Records, None]:
-    """The records that a plugin works on.
-
-    Args:
-        config: the plugin's options.
-        local: this daemon's records; only needed if it works on them.
+    """The records that a plugin works on; ``local``, this daemon's, are only needed if it works on them.
 
     Raises:
         ClientError: a TLS file cannot be used.

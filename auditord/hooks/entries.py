@@ -24,15 +24,7 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class HookModule:
-    """A hook module that takes part.
-
-    Args:
-        name: of the entry point.
-        module: what the entry point loads.
-        distribution: who installed it.
-        version: of the distribution.
-        hooks: the hooks that it implements.
-    """
+    """A hook module that takes part."""
 
     name: str
     module: str

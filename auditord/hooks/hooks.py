@@ -26,7 +26,6 @@ class Hooks:
     Args:
         manager: has every module registered under the name of its module.
         modules: the modules, in the order in which they are called.
-        kinds: what they let the configuration name.
         event_timeout: how long one implementation may take over one event.
     """
 
@@ -42,10 +41,6 @@ class Hooks:
 
     def declarations(self, name: str, **arguments: object) -> Iterator[tuple[HookModule, Any]]:
         """The values that the implementations of a declaration yield, each with its module.
-
-        Args:
-            name: the hook, such as ``auditord_metrics``.
-            arguments: the hook's arguments.
 
         Raises:
             HookError: an implementation raised, or returned nothing to iterate; the text names its module.
@@ -68,12 +63,7 @@ class Hooks:
         return None
 
     async def call_event(self, name: str, **arguments: object) -> None:
-        """Tell every implementation of an event, at the same time; a fault or delay of one is logged and stays its own.
-
-        Args:
-            name: the hook, such as ``auditord_run_finished``.
-            arguments: the hook's arguments.
-        """
+        """Call all implementations of an event at the same time; a fault or delay of one is logged, and its own."""
         async with anyio.create_task_group() as group:
             for module, implementation in implementations(self.manager, self.modules, name):
                 group.start_soon(self._tell, module, implementation, arguments)

@@ -22,7 +22,6 @@ class Survey:
     """Everything there is to say about the installed hook modules.
 
     Args:
-        hooks: the modules that can be used.
         disabled: those that the configuration leaves out; they were not imported.
         faults: why the others cannot be used; one sentence each.
     """

@@ -61,9 +61,7 @@ class Problem:
     """A row of the source that the store does not have as it is.
 
     Args:
-        finding: what it is.
         where: the row in the source.
-        reason: in words.
         source: the row's text; of a record, its wire text after the conversion.
         stored: the wire text in the store, if there is one.
     """
@@ -77,12 +75,7 @@ class Problem:
 
 @dataclass(slots=True)
 class Compared:
-    """The findings of a comparison.
-
-    Args:
-        counts: rows by finding.
-        units: what the records say about units.
-    """
+    """The findings of a comparison."""
 
     units: Units
     counts: dict[Finding, int] = field(default_factory=lambda: dict.fromkeys(Finding, 0))
@@ -103,8 +96,6 @@ class Comparison:
     """Holds records against a store.
 
     Args:
-        store: what the records are held against.
-        conversion: as in the first reading.
         cores: components that say how many cores a job had, see :class:`Units`.
     """
 

@@ -46,13 +46,7 @@ class Conversion:
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """A row that is a record.
-
-    Args:
-        place: of the row in its page.
-        before: as it came.
-        after: as it goes on.
-    """
+    """A row that is a record."""
 
     place: int
     before: Record
@@ -61,13 +55,7 @@ class Converted:
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """A row that is none.
-
-    Args:
-        where: for people who look it up.
-        reason: what is wrong.
-        text: what came.
-    """
+    """A row that is none."""
 
     where: str
     reason: str

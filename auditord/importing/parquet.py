@@ -25,10 +25,7 @@ _END: Final = object()
 
 
 class ParquetSource:
-    """Implements :class:`auditord.importing.source.Source` on files, one after another.
-
-    Args:
-        paths: files, or folders with files ``*.parquet``.
+    """Implements :class:`auditord.importing.source.Source` on files, or folders of ``*.parquet``, one after another.
 
     Raises:
         SourceFailed: pyarrow is missing, or there is no such file.

@@ -32,11 +32,7 @@ class Progressed(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class PositionFile:
-    """The file of a position.
-
-    Args:
-        path: one file for each source, target and conversion.
-    """
+    """The file of a position."""
 
     path: Path
 

@@ -35,11 +35,7 @@ ORDER BY id
 
 
 class PostgresSource:
-    """Implements :class:`auditord.importing.source.Source`.
-
-    Args:
-        section: the database's URL, and how to get in.
-    """
+    """Implements :class:`auditord.importing.source.Source`."""
 
     def __init__(self, section: StoreSection) -> None:
         self._address = address_of(section)

@@ -39,12 +39,7 @@ class _Reached:
 
 
 class RestSource:
-    """Implements :class:`auditord.importing.source.Source`.
-
-    Args:
-        url: where the server is, for messages.
-        connect: makes a client for it.
-    """
+    """Implements :class:`auditord.importing.source.Source`."""
 
     def __init__(self, url: str, connect: Callable[[], AsyncClient]) -> None:
         self._connect = connect

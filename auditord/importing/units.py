@@ -43,11 +43,7 @@ class MonthOfUnits:
 
 
 class Units:
-    """Adds up what records say about the units of their components.
-
-    Args:
-        cores: names of the component that says how many cores a job had; the first one that it has counts.
-    """
+    """Adds up what records say about the units of their components."""
 
     def __init__(self, cores: Sequence[str]) -> None:
         self._cores = cores

@@ -26,8 +26,6 @@ class Writer:
 
     Args:
         store: the target; nothing of what is imported may be carried on by senders, so it is one without an outbox.
-        provenance: kept beside each record.
-        conversion: what is done to records before.
         refused: told why the store refuses a record for good.
         replacing: whether records that are stored with other content (of the same start) are corrected, and what they
             were is kept in their history; whether those come back that somebody deleted.

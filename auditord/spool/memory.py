@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any, Final
@@ -57,7 +57,7 @@ def load(connection: sqlite3.Connection, task: str) -> Any:  # Any: the JSON tha
 
 
 def remember(connection: sqlite3.Connection, task: str, keys: Mapping[str, datetime], now: datetime) -> None:
-    """Remember keys, each until its instant; forget those of anybody whose time is over."""
+    """Remember keys, each until its instant; forget all whose time is over."""
     rows = [(task, key, to_micros(expires)) for key, expires in keys.items()]
     connection.executemany(_REMEMBER, rows)
     connection.execute("DELETE FROM seen WHERE expires_at <= ?", (to_micros(now),))
@@ -69,62 +69,40 @@ def seen(connection: sqlite3.Connection, task: str, keys: Iterable[str], now: da
     return frozenset(key for (key,) in rows)
 
 
-def carry(connection: sqlite3.Connection, task: str, values: Mapping[str, bytes | None]) -> None:
-    """Set or (None) forget values that a collector carries between runs."""
+def keep_pending(connection: sqlite3.Connection, task: str, values: Mapping[str, bytes | None]) -> None:
+    """Set or (None) forget values that a collector keeps between runs."""
     gone = [(task, key) for key, value in values.items() if value is None]
     connection.executemany("DELETE FROM pending WHERE task = ? AND key = ?", gone)
     kept = [(task, key, value) for key, value in values.items() if value is not None]
     connection.executemany("INSERT OR REPLACE INTO pending VALUES (?, ?, ?)", kept)
 
 
-def carried(connection: sqlite3.Connection, task: str) -> dict[str, Any]:  # Any: the JSON that the collector stored
-    """Everything that a collector carries, by key."""
+def pending(connection: sqlite3.Connection, task: str) -> dict[str, Any]:  # Any: the JSON that the collector stored
+    """The values that a collector keeps, by key."""
     rows = connection.execute("SELECT key, value FROM pending WHERE task = ?", (task,))
     return {key: json.loads(value) for key, value in rows}
 
 
 def record_run(connection: sqlite3.Connection, report: RunReport) -> None:
     """Keep how a run ended, and forget the oldest of its instance."""
-    ended = report.started + report.duration
-    connection.execute(
-        _RUN,
-        (
-            report.task,
-            to_micros(report.started),
-            report.duration // timedelta(microseconds=1),
-            report.error,
-            report.records,
-            report.quarantined,
-            json.dumps(report.skipped).encode(),
-        ),
-    )
+    ended, duration = report.started + report.duration, report.duration // timedelta(microseconds=1)
+    counts = (report.records, report.quarantined, json.dumps(report.skipped).encode())
+    connection.execute(_RUN, (report.task, to_micros(report.started), duration, report.error, *counts))
     connection.execute(_FORGET, (report.task, RUNS_KEPT))
     connection.execute(_INSTANCE, (report.task, report.kind, report.error, to_micros(ended)))
 
 
 def last_runs(connection: sqlite3.Connection) -> dict[str, list[LastRun]]:
     """The last runs of every instance, the newest first."""
-    return {task: list(runs) for task, runs in groupby(_runs(connection), lambda run: run.task)}
+    found = map(_run, connection.execute(_RUNS))
+    return {task: list(runs) for task, runs in groupby(found, lambda run: run.task)}
 
 
-def _runs(connection: sqlite3.Connection) -> list[LastRun]:
-    return [
-        LastRun(
-            task=task,
-            kind=kind,
-            started=from_micros(started),
-            duration=timedelta(microseconds=duration),
-            error=error,
-            records=records,
-            quarantined=quarantined,
-            skipped=json.loads(skipped),
-            last_success=None if success is None else from_micros(success),
-            failures=failures,
-        )
-        for task, kind, started, duration, error, records, quarantined, skipped, success, failures in (
-            connection.execute(_RUNS)
-        )
-    ]
+def _run(row: Sequence[Any]) -> LastRun:  # Any: SQLite's column types
+    task, kind, started, duration, error, records, quarantined, skipped, success, failures = row
+    when = (from_micros(started), timedelta(microseconds=duration))
+    last_success = None if success is None else from_micros(success)
+    return LastRun(task, kind, *when, error, records, quarantined, json.loads(skipped), last_success, failures)
 
 
 def checkpoints_saved(connection: sqlite3.Connection) -> dict[str, datetime]:

@@ -10,9 +10,6 @@ class Occupancy:
     Whoever is about to queue something says so before; a queue is empty again when a write transaction has seen it
     empty and nobody has begun to queue anything since that was asked for. (Writes are done in the order in which they
     are asked for.)
-
-    Args:
-        senders: whose queues hold entries at the start.
     """
 
     def __init__(self, senders: Iterable[str] = ()) -> None:

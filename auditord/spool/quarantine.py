@@ -65,8 +65,8 @@ def _row(thing: SetAside, now: int) -> tuple[Any, ...]:  # Any: SQLite's column 
 def _variant(thing: SetAside) -> bytes:
     if thing.stage not in {Stage.RECORD, Stage.ENTRY}:
         return b""  # a source's own id tells its jobs apart, and a body's id is its digest
-    told = f"{thing.operation}\0{thing.alternate_id}\0".encode()
-    return hashlib.blake2b(told + thing.raw, digest_size=16).digest()
+    key = f"{thing.operation}\0{thing.alternate_id}\0".encode()
+    return hashlib.blake2b(key + thing.raw, digest_size=16).digest()
 
 
 def settle_jobs(connection: sqlite3.Connection, task: str, source_ids: Collection[str]) -> None:
@@ -119,38 +119,12 @@ def discard(connection: sqlite3.Connection, ids: Sequence[int]) -> int:
 
 
 def _entry(row: Sequence[Any]) -> QuarantineEntry:  # Any: SQLite's column types
-    (
-        number,
-        stage,
-        task,
-        source_id,
-        raw,
-        reason,
-        at,
-        occurrences,
-        operation,
-        alternate,
-        received,
-        who,
-        agent,
-        route,
-        limits,
-    ) = row
-    provenance = None if received is None else Provenance(from_micros(received), who, agent)
+    number, stage, task, source_id, raw, reason, at, occurrences, operation, alternate_id, *origin, route, limits = row
+    received_at, principal, agent = origin
+    provenance = None if received_at is None else Provenance(from_micros(received_at), principal, agent)
+    seen = (from_micros(at), occurrences)
     return QuarantineEntry(
-        quarantine_id=number,
-        stage=Stage(stage),
-        task=task,
-        source_id=source_id,
-        raw=raw,
-        reason=reason,
-        quarantined_at=from_micros(at),
-        occurrences=occurrences,
-        operation=operation,
-        alternate_id=alternate,
-        provenance=provenance,
-        route=route,
-        limits=limits,
+        number, Stage(stage), task, source_id, raw, reason, *seen, operation, alternate_id, provenance, route, limits
     )
 
 

@@ -45,7 +45,7 @@ _REFUSE: Final = """
 """
 
 # Counted in an index, since the table itself is as large as the records in it.
-_FIGURES: Final = """
+_STATISTICS: Final = """
     SELECT depth.sender, depth.entries, oldest.received_at, oldest.attempts
     FROM (SELECT sender, count(*) AS entries, min(entry_id) AS oldest FROM queue GROUP BY sender) AS depth
     JOIN queue AS oldest ON oldest.entry_id = depth.oldest
@@ -140,17 +140,8 @@ def _refused(connection: sqlite3.Connection, sender: str, entry_id: int, reason:
     if found is None:
         raise LookupError(f"the queue of {sender} holds no entry {entry_id}")
     row = _row(found)
-    return SetAside(
-        Stage.ENTRY,
-        sender,
-        row.record_id,
-        row.body,
-        reason,
-        row.operation,
-        row.alternate_id,
-        row.provenance,
-        limits=row.limits,
-    )
+    what = (row.operation, row.alternate_id, row.provenance)
+    return SetAside(Stage.ENTRY, sender, row.record_id, row.body, reason, *what, limits=row.limits)
 
 
 def generation(connection: sqlite3.Connection) -> Generation:
@@ -200,5 +191,5 @@ def next_due(connection: sqlite3.Connection, sender: str) -> datetime | None:
 
 def statistics(connection: sqlite3.Connection) -> dict[str, QueueStatistics]:
     """Depth and age of every queue that is not empty."""
-    rows = connection.execute(_FIGURES)
+    rows = connection.execute(_STATISTICS)
     return {sender: QueueStatistics(count, from_micros(oldest), attempts) for sender, count, oldest, attempts in rows}

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, TypeVarTuple, Unpack
 
 import anyio
 import anyio.to_thread
@@ -15,7 +15,7 @@ import anyio.to_thread
 from auditord.database import Database
 from auditord.database.memory import PluginMemory, sqlite_memory
 from auditord.database.turns import Occasion
-from auditord.spool import memory, quarantine, queue, taking_over, transactions
+from auditord.spool import memory, quarantine, queue, transactions
 from auditord.spool.encoding import (
     Operation,
     SetAside,
@@ -29,6 +29,7 @@ from auditord.spool.values import Enqueued, Generation, LastRun, QuarantineEntry
 from auditord_hookspecs import Batch, Entry, InvalidRecord, Provenance, RunReport, Transform
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 FILE: Final = "spool.db"
 MIGRATIONS: Final = "auditord.spool"
@@ -43,8 +44,6 @@ class Spool:
     nothing of what it was to do has happened. Use :meth:`opened` or :meth:`opened_read_only`.
 
     Args:
-        database: the open file.
-        now: the present instant.
         max_bodies: how many refused bodies are kept.
         max_body_bytes: how many bytes of them.
         transform: what every record meets before it is kept.
@@ -139,9 +138,7 @@ class Spool:
         """
         now = self._now()
         prepared = await anyio.to_thread.run_sync(prepare, task, batch, now, operation, self._transform)
-        queued = await self._queue(
-            lambda connection: transactions.keep(connection, task, prepared, destinations, now), destinations
-        )
+        queued = await self._queue(destinations, transactions.keep, task, prepared, destinations, now)
         return Enqueued(queued, len(prepared.set_aside), prepared.oversized)
 
     async def accept(self, entries: Sequence[Entry], provenance: Provenance, destinations: Sequence[str]) -> None:
@@ -152,7 +149,7 @@ class Spool:
         """
         named, now = [replace(entry, provenance=provenance) for entry in entries], self._now()
         rows = await anyio.to_thread.run_sync(lambda: [entry_row(entry, now) for entry in named])
-        await self._queue(lambda connection: queue.put(connection, rows, destinations), destinations)
+        await self._queue(destinations, queue.put, rows, destinations)
 
     async def take_over(self, entries: Mapping[int, Entry], destinations: Sequence[str]) -> None:
         """Queue entries of the record store's outbox, by number, in order; what was taken over before is left out.
@@ -161,11 +158,11 @@ class Spool:
         """
         now = self._now()
         rows = {number: entry_row(entry, now) for number, entry in entries.items()}
-        await self._queue(lambda connection: taking_over.take_over(connection, rows, destinations), destinations)
+        await self._queue(destinations, transactions.take_over, rows, destinations)
 
     async def forget_taken(self, numbers: Collection[int]) -> None:
         """Forget the numbers of entries that were taken over and are not in the outbox any more."""
-        await self._database.write(lambda connection: taking_over.forget_taken(connection, numbers))
+        await self._write(transactions.forget_taken, numbers)
 
     def may_hold(self, senders: Collection[str]) -> bool:
         """Tell if anything may wait for one of the senders; asks no database."""
@@ -173,27 +170,32 @@ class Spool:
 
     async def waiting(self, record_ids: Collection[str], senders: Sequence[str]) -> Mapping[str, Sequence[Entry]]:
         """The waiting entries of the records, by id, in order; what comes later must wait behind them."""
-        rows = await self._database.read(lambda connection: queue.waiting(connection, record_ids, senders))
+        rows = await self._read(queue.waiting, record_ids, senders)
         found: dict[str, list[Entry]] = {}
         for row in rows:
             with suppress(InvalidRecord):  # set aside when it is claimed
                 found.setdefault(row.record_id, []).append(decode_entry(row))
         return found
 
-    async def _queue(self, work: Callable[[sqlite3.Connection], T], destinations: Sequence[str]) -> T:
+    async def _queue(
+        self, destinations: Sequence[str], work: Callable[[sqlite3.Connection, Unpack[Ts]], T], *args: *Ts
+    ) -> T:
         self._occupancy.queueing(destinations)
-        done = await self._database.write(work)
-        self._wake(destinations)
+        done = await self._write(work, *args)
+        for sender in destinations:
+            if sender in self._listeners:
+                self._listeners[sender]()
         return done
+
+    async def _write(self, work: Callable[[sqlite3.Connection, Unpack[Ts]], T], *args: *Ts) -> T:
+        return await self._database.write(lambda connection: work(connection, *args))
+
+    async def _read(self, work: Callable[[sqlite3.Connection, Unpack[Ts]], T], *args: *Ts) -> T:
+        return await self._database.read(lambda connection: work(connection, *args))
 
     def on_queued(self, sender: str, wake: Callable[[], None]) -> None:
         """Have a sender woken whenever something is queued for it."""
         self._listeners[sender] = wake
-
-    def _wake(self, senders: Sequence[str]) -> None:
-        for sender in senders:
-            if sender in self._listeners:
-                self._listeners[sender]()
 
     # -- out --------------------------------------------------------------------------------------------------------
 
@@ -203,7 +205,7 @@ class Spool:
         They stay until they are settled, so one loop at a time may send for a sender.
         """
         now = self._now()
-        rows = await self._database.read(lambda connection: queue.claim(connection, sender, limit, now))
+        rows = await self._read(queue.claim, sender, limit, now)
         if not rows and sender in self._occupancy:
             await self.settle(sender, [], {})
         entries, unreadable = queue.decoded(rows)
@@ -224,30 +226,30 @@ class Spool:
 
     async def postpone(self, until: Mapping[int, datetime]) -> None:
         """Count a failed attempt of each entry, which is not to be tried before the given instant."""
-        await self._database.write(lambda connection: queue.postpone(connection, until))
+        await self._write(queue.postpone, until)
 
     async def hurry(self, sender: str) -> None:
         """Let a sender try everything that waits for another attempt, now."""
-        await self._database.write(lambda connection: queue.hurry(connection, sender))
+        await self._write(queue.hurry, sender)
 
     async def next_due(self, sender: str) -> datetime | None:
         """The time at which the first entry that has failed may be tried again; None if there is none."""
-        return await self._database.read(lambda connection: queue.next_due(connection, sender))
+        return await self._read(queue.next_due, sender)
 
     # -- memory -----------------------------------------------------------------------------------------------------
 
     async def checkpoint(self, task: str) -> Any:  # Any: the JSON that the collector stored
         """The checkpoint of a collector, or None."""
-        return await self._database.read(lambda connection: memory.load(connection, task))
+        return await self._read(memory.load, task)
 
     async def seen(self, task: str, keys: Collection[str]) -> frozenset[str]:
         """The keys among these that a collector asked to remember, and that have not expired."""
         now = self._now()
-        return await self._database.read(lambda connection: memory.seen(connection, task, keys, now))
+        return await self._read(memory.seen, task, keys, now)
 
     async def pending(self, task: str) -> Mapping[str, Any]:  # Any: the JSON that the collector stored
         """The values that a collector keeps between runs, by key."""
-        return await self._database.read(lambda connection: memory.carried(connection, task))
+        return await self._read(memory.pending, task)
 
     def memory(
         self, task: str, waiting: Callable[[], None] | None, occasion: Occasion | None = None
@@ -258,7 +260,7 @@ class Spool:
 
     async def record_run(self, report: RunReport) -> None:
         """Keep how a run ended, beside the last few of its instance."""
-        await self._database.write(lambda connection: memory.record_run(connection, report))
+        await self._write(memory.record_run, report)
 
     async def last_runs(self) -> Mapping[str, Sequence[LastRun]]:
         """The last runs of every instance that has run, the newest first."""
@@ -273,27 +275,27 @@ class Spool:
             Stage.BODY, "api", digest, body, printable(reason), provenance=provenance, route=printable(route)
         )
         limits, now = (self._max_bodies, self._max_body_bytes), self._now()
-        await self._database.write(lambda connection: quarantine.keep_body(connection, thing, now, *limits))
+        await self._write(quarantine.keep_body, thing, now, *limits)
 
     async def quarantine_list(
         self, task: str | None = None, *, after: int = 0, limit: int = 1_000
     ) -> Sequence[QuarantineEntry]:
         """Entries in the order of their numbers; the last number is the next call's ``after``."""
-        return await self._database.read(lambda connection: quarantine.listed(connection, task, after, limit))
+        return await self._read(quarantine.listed, task, after, limit)
 
     async def quarantine_summaries(
         self, task: str | None = None, *, after: int = 0, limit: int = 1_000
     ) -> Sequence[QuarantineEntry]:
         """The same without the raw input, which may be large: ``raw`` is empty."""
-        return await self._database.read(lambda connection: quarantine.summaries(connection, task, after, limit))
+        return await self._read(quarantine.summaries, task, after, limit)
 
     async def quarantine_get(self, quarantine_id: int) -> QuarantineEntry | None:
         """One entry."""
-        return await self._database.read(lambda connection: quarantine.get(connection, quarantine_id))
+        return await self._read(quarantine.get, quarantine_id)
 
     async def quarantine_discard(self, ids: Sequence[int]) -> int:
         """Forget entries; returns how many there were."""
-        return await self._database.write(lambda connection: quarantine.discard(connection, ids))
+        return await self._write(quarantine.discard, ids)
 
     async def quarantine_release(
         self, quarantine_id: int, entries: Sequence[Entry], destinations: Sequence[str], *, transformed: bool
@@ -311,9 +313,7 @@ class Spool:
         """
         now, transform = self._now(), None if transformed else self._transform
         rows = [entry_row(entry, now, transform) for entry in entries]
-        await self._queue(
-            lambda connection: transactions.release(connection, quarantine_id, rows, destinations), destinations
-        )
+        await self._queue(destinations, transactions.release, quarantine_id, rows, destinations)
 
     # -- the record store -------------------------------------------------------------------------------------------
 
@@ -328,7 +328,7 @@ class Spool:
 
     async def keep_generation(self) -> None:
         """Keep the generation now."""
-        await self._database.write(lambda connection: queue.set_generation(connection, self._generation))
+        await self._write(queue.set_generation, self._generation)
 
     # -- health -----------------------------------------------------------------------------------------------------
 

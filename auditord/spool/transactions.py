@@ -1,7 +1,7 @@
 """Pieces of work that touch several tables of the spool in one transaction."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
 from auditord.spool import memory, quarantine, queue
@@ -17,7 +17,7 @@ def keep(
     quarantine.settle_jobs(connection, task, prepared.settled)
     quarantine.set_aside(connection, prepared.set_aside, now)
     memory.remember(connection, task, prepared.seen, now)
-    memory.carry(connection, task, prepared.pending)
+    memory.keep_pending(connection, task, prepared.pending)
     if prepared.checkpoint is not None:
         memory.save(connection, task, prepared.checkpoint, now)
     return queued
@@ -29,6 +29,21 @@ def release(
     """Queue what became of an entry of the quarantine, and forget the entry."""
     queue.put(connection, rows, destinations)
     quarantine.discard(connection, [quarantine_id])
+
+
+def take_over(connection: sqlite3.Connection, rows: Mapping[int, Row], destinations: Sequence[str]) -> None:
+    """Queue the rows of the store's outbox, by their numbers there, that have not been queued yet.
+
+    The outbox is in another database: a number that was taken over is kept until :func:`forget_taken`.
+    """
+    mark = "INSERT OR IGNORE INTO taken_over VALUES (?, ?)"
+    fresh = [row for number, row in rows.items() if connection.execute(mark, (number, row.record_id)).rowcount > 0]
+    queue.put(connection, fresh, destinations)
+
+
+def forget_taken(connection: sqlite3.Connection, numbers: Collection[int]) -> None:
+    """Forget numbers that are not in the outbox any more."""
+    connection.executemany("DELETE FROM taken_over WHERE number = ?", [(number,) for number in numbers])
 
 
 def statistics(connection: sqlite3.Connection) -> SpoolStatistics:

@@ -83,12 +83,9 @@ class QuarantineEntry:
         task: the collector; of an entry the sender; of a body ``api``.
         source_id: what the source calls the job; of an entry the record id; of a body a digest.
         raw: JSON, or the body as it was posted.
-        reason: for the operator.
         quarantined_at: the latest occurrence.
-        occurrences: how often the same thing came.
         operation: of an entry: ``insert``, ``close`` or ``replace``.
         alternate_id: of a record or an entry.
-        provenance: who brought it, where known.
         route: of a body: where it was posted.
         limits: of an entry: what is still to be checked of its client's roles, as JSON.
     """
@@ -143,15 +140,7 @@ class QueueStatistics:
 
 @dataclass(frozen=True, slots=True)
 class SpoolStatistics:
-    """The contents of the spool, counted for metrics and status.
-
-    Args:
-        queues: by sender.
-        quarantined: entries by (stage, task).
-        checkpoints: when each collector's checkpoint was saved.
-        refused_bodies: bodies ever refused and kept.
-        dropped_bodies: of these, how many had to go since there were too many.
-    """
+    """The contents of the spool, counted for metrics and status; quarantine by stage and task."""
 
     queues: Mapping[str, QueueStatistics] = field(default_factory=dict[str, QueueStatistics])
     quarantined: Mapping[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])

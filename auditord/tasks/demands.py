@@ -17,15 +17,7 @@ TIMEOUT: Final = timedelta(days=7)
 
 
 class OnDemand:
-    """Implements :class:`auditord.actions.Actions`.
-
-    Args:
-        instances: those that may run.
-        listeners: by section, for runs that are like those of the clock.
-        records: changes single records.
-        retries: empties the quarantine.
-        spool: has the quarantine.
-    """
+    """Implements :class:`auditord.actions.Actions`; the listeners are for runs that are like those of the clock."""
 
     def __init__(
         self,

@@ -32,13 +32,6 @@ _TOLERANCE: Final = 0.1
 class Instances:
     """The collectors and plugins of a configuration.
 
-    Args:
-        configuration: names them, and says how they work.
-        kinds: those that are installed.
-        storage: keeps what they make and know.
-        metrics: count them.
-        now: the present instant.
-
     Attributes:
         collectors: kind and section of each by name, enabled or not.
         plugins: the same.
@@ -165,13 +158,7 @@ class Instances:
 
 
 async def collect(batches: AsyncIterator[Batch], keep: Callable[[Batch], Awaitable[Enqueued]], tally: Tally) -> None:
-    """Take a collector's batches; the next one is asked for only after the last one has been kept.
-
-    Args:
-        batches: what the collector makes.
-        keep: makes a batch durable (or shows it); what it raises ends the run.
-        tally: counts the run.
-    """
+    """Take a collector's batches; the next one is asked for only after the last one has been kept."""
     try:
         async for batch in batches:
             kept = await keep(batch)

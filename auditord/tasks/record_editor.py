@@ -40,9 +40,6 @@ class RecordEditor:
     """Implements :class:`auditord.actions.RecordActions` on a record store.
 
     Args:
-        store: has the records.
-        now: the present instant.
-        transform: the change that every record meets before it is kept.
         waiting: gives those of some ids that have changes which are still on their way into the store.
     """
 

@@ -19,10 +19,7 @@ class RunReporter:
     """Passes on the starts and ends of runs.
 
     Args:
-        health: gets them first.
-        spool: keeps the last runs for commands.
         announce: the event of the hooks.
-        now: the present instant.
         write: says how a run ended where nothing else does, :func:`log_run` for instance.
     """
 

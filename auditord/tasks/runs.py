@@ -30,8 +30,6 @@ class Runnable:
     """An instance of a collector or a plugin, ready to run.
 
     Args:
-        task: the instance's name.
-        kind: the kind's name.
         execute: does the work once and counts it.
         timeout: after this long a run is cancelled; None for one that never ends.
     """

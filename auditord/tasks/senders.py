@@ -49,13 +49,6 @@ class SendLoop:
     fail is alone in the end, waits for itself, and lets the others pass.
 
     Args:
-        task: the instance's name.
-        kind: what it is.
-        config: its section of the configuration.
-        context: what it works with.
-        spool: has the queue.
-        listener: receives the results.
-        now: the present instant.
         random: a number from 0 to 1.
     """
 

@@ -24,9 +24,6 @@ class FakeCommandContext:
     Args:
         plugins: kind and configuration by instance.
         plugin_context: what every plugin is lent; its instance and dry run are set when one is opened.
-        opened: the instances that were opened, in order.
-        state_dir: a folder for files.
-        known_roles: the names of all roles.
     """
 
     plugins: dict[str, tuple[str, InstanceConfig]] = field(default_factory=dict[str, tuple[str, InstanceConfig]])

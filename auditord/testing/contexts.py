@@ -108,11 +108,7 @@ class FakeContext:
 
 @dataclass(frozen=True)
 class FakeOutput:
-    """A child's output that is all there already.
-
-    Args:
-        result: what it printed.
-    """
+    """A child's output that is all there already."""
 
     result: CommandResult
 
@@ -138,8 +134,6 @@ class FakeCollectorContext(FakeContext):
         checkpoint: what the collector finds.
         window: set to re-collect a period.
         job: set to re-collect one job.
-        dry_run: whether the batches are only to be shown.
-        kept: the batches that were kept.
         remembered: seen keys with their expiry.
         carried: pending values by key.
         folder: a folder of the test's, for collectors that keep files of their own.
@@ -196,8 +190,6 @@ class FakePluginContext(FakeContext):
             Aggregates are those that a store with these records gives.
         asked: the queries that were asked.
         summed: the aggregates that were asked for.
-        dry_run: whether effects are only to be shown.
-        state: what the plugin finds and saves.
         shown: the texts that it showed.
         redacted: what was taken out: the records' ids, and the keys.
     """

@@ -66,13 +66,7 @@ class Reports:
 
 
 class TestDaemon:
-    """A running daemon, as its test sees it.
-
-    Args:
-        urls: where it serves, in the order of ``api.listen``.
-        state_dir: where its files are.
-        reports: of finished runs.
-    """
+    """A running daemon, as its test sees it."""
 
     __test__ = False  # or pytest takes it for a class of tests
 

@@ -10,16 +10,7 @@ from auditord_hookspecs.http import HttpAnswer, HttpOptions, HttpStatusError, Pa
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """A request that an instance made.
-
-    Args:
-        method: of HTTP.
-        url: without ``params``.
-        params: added to its query.
-        headers: those of the options and of this request.
-        body: what was sent.
-        form: fields that were sent instead of a body.
-    """
+    """A request that an instance made."""
 
     method: str
     url: str
@@ -37,13 +28,7 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class FakeHttpClient:
-    """Implements :class:`auditord_hookspecs.HttpClient` without a network and without retries.
-
-    Args:
-        server: answers a request, or raises.
-        requested: every request is added to it.
-        options: those that the instance gave.
-    """
+    """Implements :class:`auditord_hookspecs.HttpClient` without a network and without retries."""
 
     server: Callable[[HttpRequest], HttpAnswer]
     requested: list[HttpRequest]
@@ -87,12 +72,7 @@ class FakeHttpClient:
 
 @dataclass(frozen=True, slots=True)
 class FakeHttpStream:
-    """Implements :class:`auditord_hookspecs.HttpStream`.
-
-    Args:
-        headers: of the answer.
-        body: all of it.
-    """
+    """Implements :class:`auditord_hookspecs.HttpStream`."""
 
     headers: Mapping[str, str]
     body: bytes
