@@ -23,8 +23,9 @@ from auditord.web.elements import ArrayElements, Elements, LineElements, NoArray
 from auditord.web.query_string import InvalidQuery
 from auditord.web.record_query import read_query
 from auditord.web.targets import read_target
+from auditord_builtin.access import open_jwt
 from auditord_builtin.access.jwks import KeysUnavailable, public_keys
-from auditord_builtin.access.jwt_config import JwtConfig, open_jwt
+from auditord_builtin.access.jwt_config import JwtConfig
 from auditord_hookspecs import AccessRefused, Authenticate, Credentials, Identity, InvalidRecord, Record
 from auditord_hookspecs.wire import decode_record, decode_records, decode_update, encode_record
 from tests.access_callers import STORED

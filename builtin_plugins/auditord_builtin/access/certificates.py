@@ -1,12 +1,10 @@
 """Authenticator ``certificates``: the certificate with which a client opened its TLS connection."""
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, nullcontext
 
 from pydantic import Field, model_validator
 
-from auditord_builtin.access.patterns import fits
-from auditord_builtin.access.rules import Pattern, Rule, identified, named_roles
+from auditord_builtin.access.rules import Pattern, Rule, fits, identified, named_roles
 from auditord_hookspecs import (
     Authenticate,
     AuthenticatorContext,
@@ -36,12 +34,11 @@ class CertificateRule(Rule):
         return self
 
     def fits(self, certificate: Certificate) -> bool:
-        """Whether it is about this certificate."""
-        subjects = (certificate.subject, certificate.grid_subject)
+        """True if it is about this certificate."""
         return (
-            _any_fits(self.common_name, certificate.common_names)
-            and _any_fits(self.subject, subjects)
-            and _any_fits(self.alternative_name, certificate.alternative_names)
+            fits(self.common_name, *certificate.common_names)
+            and fits(self.subject, certificate.subject, certificate.grid_subject)
+            and fits(self.alternative_name, *certificate.alternative_names)
         )
 
 
@@ -51,15 +48,10 @@ class CertificatesConfig(InstanceConfig):
     rules: tuple[CertificateRule, ...] = Field(min_length=1, description="Whose certificate gets which roles.")
 
 
-def _any_fits(pattern: str | None, texts: tuple[str, ...]) -> bool:
-    return pattern is None or any(fits(pattern, text) for text in texts)
-
-
-@asynccontextmanager
-async def open_certificates(
+def open_certificates(
     config: CertificatesConfig, context: AuthenticatorContext
-) -> AsyncGenerator[Authenticate, None]:
-    """Nothing is opened: TLS has proved that the certificate is the client's and whose authority signed it."""
+) -> AbstractAsyncContextManager[Authenticate]:
+    """Nothing is opened: TLS has proved that the certificate is the client's and which authority signed it."""
     del context
 
     async def authenticate(credentials: Credentials) -> Identity | None:
@@ -68,7 +60,7 @@ async def open_certificates(
             return None
         return identified(certificate.subject, [rule for rule in config.rules if rule.fits(certificate)])
 
-    yield authenticate
+    return nullcontext(authenticate)
 
 
 KIND = AuthenticatorKind(

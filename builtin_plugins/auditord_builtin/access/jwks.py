@@ -2,18 +2,18 @@
 
 import asyncio
 import logging
-import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-import aiohttp
 import jwt
 import msgspec
 
 from auditord_builtin.access.jwt_config import JwtConfig, checked_url
 from auditord_hookspecs import AccessRefused
+from auditord_hookspecs.http import HttpClient, HttpError, HttpOptions
+from auditord_hookspecs.sources import TlsFiles
 
 BETWEEN_FETCHES: Final = timedelta(minutes=1)
 """Tokens with keys that nobody knows cost the issuer a request at most so often."""
@@ -21,8 +21,6 @@ BETWEEN_FETCHES: Final = timedelta(minutes=1)
 KEPT: Final = timedelta(days=1)
 """While an issuer is away its keys are trusted for so long; a key that it has taken back no longer."""
 
-_MOST_BYTES: Final = 1 << 20
-_TIMEOUT: Final = aiohttp.ClientTimeout(total=10)
 _PUBLIC: Final = frozenset({"RSA", "EC", "OKP"})
 
 Fetch: TypeAlias = Callable[[], Awaitable[Any]]  # Any: JSON
@@ -50,7 +48,7 @@ class KeyRing:
         fetch: gets its key set; may raise :class:`KeysUnavailable`.
         refresh: how old the keys may get before they are fetched again.
         now: the present instant.
-        log: hears of an issuer that is away.
+        log: for warnings about an issuer that is away.
     """
 
     def __init__(
@@ -91,7 +89,7 @@ class KeyRing:
         return self._fetched is None or self._now() - self._fetched >= age
 
     async def _renew(self) -> None:
-        """Fetch the keys, unless that was tried just now; whoever knows keys does not wait for a slow issuer."""
+        """Fetch the keys, unless that was tried just now; where keys are known nobody waits for a slow issuer."""
         if self._keys and self._fetching.locked():
             return
         async with self._fetching:
@@ -120,40 +118,39 @@ def public_keys(document: Any) -> Mapping[str | None, Described]:  # Any: JSON
     return {each.get("kid"): each for each in usable if isinstance(each.get("kid"), str | None)}
 
 
-def fetching(config: JwtConfig, session: aiohttp.ClientSession) -> Fetch:
-    """How the keys of an issuer are fetched."""
-    if config.jwks is not None and config.jwks.startswith("file:"):
-        path = Path(config.jwks.removeprefix("file:"))
-
-        async def read() -> Any:  # Any: JSON
-            return _read(path)
-
-        return read
-
-    async def fetch() -> Any:  # Any: JSON
-        try:
-            return await _get(session, config.jwks or await _discovered(session, config.issuer))
-        except ValueError as error:
-            raise KeysUnavailable(f"{config.issuer}: {error}") from error
-
-    return fetch
+def http_options(config: JwtConfig) -> HttpOptions:
+    """The options of connections to the issuer's server: a request waits for the answer, so there is one attempt."""
+    return HttpOptions(tls=TlsFiles(ca=config.ca), timeout=timedelta(seconds=10), max_answer=1 << 20, attempts=1)
 
 
-async def _discovered(session: aiohttp.ClientSession, issuer: str) -> str:
-    """Where the issuer's own description says that its keys are.
+async def key_set(config: JwtConfig, http: HttpClient) -> Any:  # Any: JSON
+    """Fetch the key set of an issuer.
 
     Raises:
-        KeysUnavailable: it is another issuer's.
-        ValueError: it names no place that can be trusted.
+        KeysUnavailable: it cannot be had.
     """
-    found = await _get(session, issuer.rstrip("/") + "/.well-known/openid-configuration")
+    if config.jwks is not None and config.jwks.startswith("file:"):
+        return _read(Path(config.jwks.removeprefix("file:")))
+    return await _get(http, config.jwks or await _discovered(http, config.issuer))
+
+
+async def _discovered(http: HttpClient, issuer: str) -> str:
+    """The address of the keys in the issuer's own description.
+
+    Raises:
+        KeysUnavailable: the description is another issuer's, or names no address that can be trusted.
+    """
+    found = await _get(http, issuer.rstrip("/") + "/.well-known/openid-configuration")
     try:
         document = msgspec.convert(found, type=_Discovery)
     except msgspec.ValidationError as error:
         raise KeysUnavailable(f"the discovery document of {issuer} is none: {error}") from error
     if document.issuer != issuer:
         raise KeysUnavailable(f"the discovery document of {issuer} is another issuer's: compare the option issuer")
-    return checked_url(document.jwks_uri)
+    try:
+        return checked_url(document.jwks_uri)
+    except ValueError as error:
+        raise KeysUnavailable(f"{issuer}: {error}") from error
 
 
 def _read(path: Path) -> Any:  # Any: JSON
@@ -163,29 +160,14 @@ def _read(path: Path) -> Any:  # Any: JSON
         raise KeysUnavailable(f"{path}: {error}") from error
 
 
-async def _get(session: aiohttp.ClientSession, url: str) -> Any:  # Any: JSON
+async def _get(http: HttpClient, url: str) -> Any:  # Any: JSON
     try:
-        async with session.get(url, allow_redirects=False, timeout=_TIMEOUT) as answer:
-            if answer.status != 200:  # noqa: PLR2004 OK
-                raise KeysUnavailable(f"{url} answers {answer.status}")
-            return msgspec.json.decode(await _body(answer))
-    except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError) as error:
-        raise KeysUnavailable(f"{url}: {str(error) or 'no answer in time'}") from error
-
-
-async def _body(answer: aiohttp.ClientResponse) -> bytes:
-    body = b""
-    async for piece in answer.content.iter_any():
-        body += piece
-        if len(body) > _MOST_BYTES:
-            raise KeysUnavailable(f"{answer.url} answers more than {_MOST_BYTES} bytes")
-    return body
-
-
-def tls_of(config: JwtConfig) -> ssl.SSLContext:
-    """How the issuer's server is checked.
-
-    Raises:
-        OSError: the file with the authorities cannot be read, or holds none.
-    """
-    return ssl.create_default_context(cafile=config.ca)
+        answer = await http.request("GET", url)
+    except HttpError as error:
+        raise KeysUnavailable(str(error)) from error
+    if answer.status != 200:  # noqa: PLR2004 OK
+        raise KeysUnavailable(f"{url} answers {answer.status}")
+    try:
+        return msgspec.json.decode(answer.body)
+    except msgspec.DecodeError as error:
+        raise KeysUnavailable(f"{url}: {error}") from error

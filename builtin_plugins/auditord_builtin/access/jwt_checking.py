@@ -1,17 +1,15 @@
-"""Check access tokens: PyJWT does the work, this says what is asked of it."""
+"""The check of access tokens, which PyJWT makes; needs auditord[jwt]."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
-import aiohttp
 import jwt
 
-from auditord_builtin.access.jwks import KeyRing, fetching, tls_of
-from auditord_builtin.access.jwt_config import JwtConfig, JwtRule
-from auditord_builtin.access.patterns import fits
-from auditord_builtin.access.rules import identified
-from auditord_hookspecs import AccessRefused, Authenticate, AuthenticatorContext, Credentials, Identity
+from auditord_builtin.access.jwks import KeyRing, http_options, key_set
+from auditord_builtin.access.jwt_config import JwtConfig
+from auditord_builtin.access.rules import fits, identified
+from auditord_hookspecs import AccessRefused, AuditordError, Authenticate, AuthenticatorContext, Credentials, Identity
 
 Claims = Mapping[str, Any]  # Any: JSON
 
@@ -24,13 +22,17 @@ _UNCHECKED: Final[dict[str, Any]] = {"verify_signature": False}
 
 @asynccontextmanager
 async def checking(config: JwtConfig, context: AuthenticatorContext) -> AsyncGenerator[Authenticate, None]:
-    """What recognises the tokens of an issuer.
+    """Recognise the tokens of an issuer.
 
     Raises:
-        OSError: the file with the authorities cannot be read.
+        ValueError: the file with the authorities cannot be read.
     """
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls_of(config))) as session:
-        keys = KeyRing(fetching(config, session), config.refresh, context.now, context.log)
+    async with AsyncExitStack() as stack:
+        try:
+            http = await stack.enter_async_context(context.http(http_options(config)))
+        except AuditordError as error:
+            raise ValueError(str(error)) from error
+        keys = KeyRing(lambda: key_set(config, http), config.refresh, context.now, context.log)
 
         async def authenticate(credentials: Credentials) -> Identity | None:
             if credentials.token is None or not _is_from(config.issuer, credentials.token):
@@ -41,7 +43,7 @@ async def checking(config: JwtConfig, context: AuthenticatorContext) -> AsyncGen
 
 
 def _is_from(issuer: str, token: str) -> bool:
-    """Whether a token says of itself that it is from this issuer; nothing is proved yet."""
+    """True if a token says of itself that it is from this issuer; nothing is proved yet."""
     try:
         return bool(jwt.decode(token, options=_UNCHECKED).get("iss") == issuer)  # type: ignore[arg-type]
     except _UNREADABLE:
@@ -49,10 +51,10 @@ def _is_from(issuer: str, token: str) -> bool:
 
 
 async def _checked(config: JwtConfig, keys: KeyRing, token: str) -> Claims:
-    """What a token says, if it may be believed.
+    """The claims of a token, verified.
 
     Raises:
-        AccessRefused: it may not.
+        AccessRefused: it is not to be believed.
     """
     try:
         header = jwt.get_unverified_header(token)
@@ -76,13 +78,8 @@ async def _checked(config: JwtConfig, keys: KeyRing, token: str) -> Claims:
 
 def _identity(config: JwtConfig, claims: Claims) -> Identity | None:
     subject, groups = str(claims["sub"]), _groups(config, claims)
-    return identified(subject, [rule for rule in config.rules if _fits(rule, subject, groups)])
-
-
-def _fits(rule: JwtRule, subject: str, groups: Sequence[str]) -> bool:
-    return (rule.subject is None or fits(rule.subject, subject)) and (
-        rule.group is None or any(fits(rule.group, group) for group in groups)
-    )
+    fitting = [rule for rule in config.rules if fits(rule.subject, subject) and fits(rule.group, *groups)]
+    return identified(subject, fitting)
 
 
 def _groups(config: JwtConfig, claims: Claims) -> Sequence[str]:

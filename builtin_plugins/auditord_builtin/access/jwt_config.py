@@ -1,7 +1,5 @@
-"""Authenticator ``jwt``: access tokens of an OpenID Connect issuer, such as EGI Check-in or an INDIGO IAM."""
+"""Options of the authenticator ``jwt``: an OpenID Connect issuer, such as EGI Check-in or an INDIGO IAM."""
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -9,15 +7,15 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from auditord_builtin.access.rules import Pattern, Rule, named_roles
-from auditord_hookspecs import Authenticate, AuthenticatorContext, AuthenticatorKind, Duration, InstanceConfig
+from auditord_builtin.access.rules import Pattern, Rule
+from auditord_hookspecs import Duration, InstanceConfig
 
 Algorithm: TypeAlias = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 """Signatures with a key pair. There is no ``none``, and nothing with a shared key: an issuer's public key, taken for a
 shared one, would open everything to everybody."""
 
 GROUP_CLAIMS = ("eduperson_entitlement", "entitlements", "groups", "wlcg.groups")
-"""Where EGI Check-in (the first two) and INDIGO IAM say the groups of a user."""
+"""The claims in which EGI Check-in (the first two) and INDIGO IAM list the groups of a user."""
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -86,21 +84,3 @@ def checked_url(url: str) -> str:
     if parts.hostname and (parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)):
         return url
     raise ValueError("write https://…: whoever can change the keys on their way opens everything")
-
-
-@asynccontextmanager
-async def open_jwt(config: JwtConfig, context: AuthenticatorContext) -> AsyncGenerator[Authenticate, None]:
-    """Open the issuer; its keys are fetched when the first token comes, so that the daemon starts without it.
-
-    Raises:
-        ValueError: PyJWT is not installed.
-    """
-    try:
-        from auditord_builtin.access.jwt_checking import checking  # noqa: PLC0415 an extra
-    except ImportError as error:
-        raise ValueError(f"it needs pip install 'auditord[jwt]' ({error})") from error
-    async with checking(config, context) as authenticate:
-        yield authenticate
-
-
-KIND = AuthenticatorKind(name="jwt", config=JwtConfig, open=open_jwt, roles=lambda config: named_roles(config.rules))

@@ -1,7 +1,6 @@
 """Authenticator ``networks``: where a connection comes from, for clients that can prove nothing else."""
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from ipaddress import IPv4Network, IPv6Network, ip_address
 
 from pydantic import Field
@@ -29,8 +28,7 @@ class NetworksConfig(InstanceConfig):
     rules: tuple[NetworkRule, ...] = Field(min_length=1, description="Which network gets which roles.")
 
 
-@asynccontextmanager
-async def open_networks(config: NetworksConfig, context: AuthenticatorContext) -> AsyncGenerator[Authenticate, None]:
+def open_networks(config: NetworksConfig, context: AuthenticatorContext) -> AbstractAsyncContextManager[Authenticate]:
     """Nothing is opened. The address is that of the connection; no header can change it."""
     del context
 
@@ -40,7 +38,7 @@ async def open_networks(config: NetworksConfig, context: AuthenticatorContext) -
         address = ip_address(credentials.address)
         return identified(str(address), [rule for rule in config.rules if address in rule.network])
 
-    yield authenticate
+    return nullcontext(authenticate)
 
 
 KIND = AuthenticatorKind(

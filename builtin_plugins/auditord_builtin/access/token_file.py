@@ -1,8 +1,8 @@
-"""Where tokens are kept: a small file in the state folder, which the daemon reads and ``auditord token`` replaces.
+"""The file of tokens in the state folder, which the daemon reads and ``auditord token`` replaces.
 
 The file holds no token: of each, a hash is enough to recognise it. Tokens are 256 random bits, which nobody guesses, so
-that one round of SHA-256 will do where passwords would need a slow hash. The file is replaced as a whole, and who reads
-it looks first whether it has been: a revoked token is refused from the next request on.
+that one round of SHA-256 will do where passwords would need a slow hash. The file is replaced as a whole, and read
+again once it has been: a revoked token is refused from the next request on.
 """
 
 import fcntl
@@ -22,19 +22,19 @@ from auditord_hookspecs import AuditordError
 
 FILE: Final = "tokens.json"
 PREFIX: Final = "auditord_"
-"""What every token begins with, so that scanners for leaked secrets find it."""
+"""The beginning of every token, by which scanners for leaked secrets find it."""
 
 
 class StoredToken(msgspec.Struct, frozen=True):
-    """What is known of a token.
+    """A token without its secret.
 
     Args:
         token_id: public; stands in the token itself.
-        name: whose it is; several may have one name, so that an old token can be followed by a new one.
+        name: of its owner; several may have one name, so that an old token can be followed by a new one.
         digest: SHA-256 of the secret part, in hexadecimal digits.
-        roles: what for.
-        created: when.
-        expires: from when on it is refused; None for never.
+        roles: of its owner.
+        created: the instant when it was made.
+        expires: the instant from which on it is refused; None for never.
     """
 
     token_id: str
@@ -45,7 +45,7 @@ class StoredToken(msgspec.Struct, frozen=True):
     expires: datetime | None = None
 
     def opens_with(self, secret: str) -> bool:
-        """Whether the secret part is right; takes equally long whatever it is."""
+        """True if the secret part is right; takes equally long whatever it is."""
         return hmac.compare_digest(self.digest, _digest(secret))
 
 
@@ -59,7 +59,7 @@ class TokenFileUnusable(AuditordError):
 
 
 def new_token(name: str, roles: Sequence[str], created: datetime, expires: datetime | None) -> tuple[StoredToken, str]:
-    """A token: what is kept of it, and its text, which is told once."""
+    """A new token, and its text, which is shown once."""
     token_id, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
     return StoredToken(token_id, name, _digest(secret), tuple(roles), created, expires), f"{PREFIX}{token_id}_{secret}"
 
@@ -107,7 +107,7 @@ class TokenFile:
         return self._tokens
 
     def change(self, change: Callable[[Mapping[str, StoredToken]], Sequence[StoredToken]]) -> None:
-        """Replace the tokens by what is made of them; whoever else does so at the same time waits.
+        """Replace the tokens by what ``change`` makes of them; others who do so at the same time wait.
 
         Raises:
             TokenFileUnusable: the file cannot be read or written; it is as it was.
@@ -143,7 +143,7 @@ def _alone(path: Path) -> Generator[None, None, None]:
 
 
 def _give_to_owner(descriptor: int, folder: Path) -> None:
-    """What root makes belongs to whoever owns the folder: the daemon must read it."""
+    """Files of root get the owner of the folder: the daemon must read them."""
     if os.geteuid() == 0:
         owner = folder.stat()
         os.fchown(descriptor, owner.st_uid, owner.st_gid)

@@ -1,7 +1,6 @@
 """Authenticator ``tokens``: bearer tokens that ``auditord token create`` made."""
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, nullcontext
 
 from auditord_builtin.access.token_file import TokenFile, take_apart
 from auditord_hookspecs import (
@@ -19,8 +18,7 @@ class TokensConfig(InstanceConfig):
     """Tokens of ``auditord token create``; each says itself which roles it has."""
 
 
-@asynccontextmanager
-async def open_tokens(config: TokensConfig, context: AuthenticatorContext) -> AsyncGenerator[Authenticate, None]:
+def open_tokens(config: TokensConfig, context: AuthenticatorContext) -> AbstractAsyncContextManager[Authenticate]:
     """The file is looked at for every request, so that a revoked token is refused at once."""
     del config
     file = TokenFile(context.state_dir)
@@ -37,7 +35,7 @@ async def open_tokens(config: TokensConfig, context: AuthenticatorContext) -> As
             raise AccessRefused(f"token {token_id} of {stored.name} has expired")
         return Identity(stored.name, stored.roles)
 
-    yield authenticate
+    return nullcontext(authenticate)
 
 
 KIND = AuthenticatorKind(name="tokens", config=TokensConfig, open=open_tokens, roles=lambda _: ())

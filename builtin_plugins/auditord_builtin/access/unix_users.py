@@ -2,8 +2,7 @@
 
 import grp
 import pwd
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, nullcontext
 
 from pydantic import Field, model_validator
 
@@ -63,8 +62,9 @@ def _gid(name: str) -> int:
         raise ValueError(f"this host has no group '{name}'") from error
 
 
-@asynccontextmanager
-async def open_unix_users(config: UnixUsersConfig, context: AuthenticatorContext) -> AsyncGenerator[Authenticate, None]:
+def open_unix_users(
+    config: UnixUsersConfig, context: AuthenticatorContext
+) -> AbstractAsyncContextManager[Authenticate]:
     """Look the names up once; asking the system for each request could take seconds where names come over the network.
 
     Raises:
@@ -82,7 +82,7 @@ async def open_unix_users(config: UnixUsersConfig, context: AuthenticatorContext
         fitting = [rule for rule in config.rules if _is_meant(rule, peer, users, groups)]
         return identified(names.get(peer.uid, str(peer.uid)), fitting)
 
-    yield authenticate
+    return nullcontext(authenticate)
 
 
 KIND = AuthenticatorKind(

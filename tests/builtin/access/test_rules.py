@@ -11,7 +11,7 @@ import pytest
 
 from auditord.web.access.opening import HostAuthenticatorContext
 from auditord_builtin.access import certificates, networks, unix_users
-from auditord_builtin.access.patterns import fits
+from auditord_builtin.access.rules import fits
 from auditord_hookspecs import Authenticate, AuthenticatorKind, Certificate, Credentials, Identity, UnixPeer
 
 pytestmark = pytest.mark.anyio
