@@ -1,4 +1,10 @@
-"""Plugin ``utilisation``: what sites, groups and users used, as a CSV file and as mails, once a month or week."""
+"""Plugin ``utilisation``: the usage of sites, groups and users, as a CSV file and as mails, once a month or week.
+
+``running`` is a run over the ``periods`` that are due, ``state`` what it remembers. ``question`` asks the store for
+sums (``usage``; ``energy`` estimates what was not measured), ``report`` makes rows and notes of them, ``tables`` and
+``page`` the texts. ``delivery`` sends them, ``mail`` speaks SMTP. ``commands`` is ``auditord report``, ``config`` has
+the options, ``importing`` reads AUDITOR's.
+"""
 
 from collections.abc import Iterable
 from datetime import timedelta
@@ -9,9 +15,9 @@ from prometheus_client.registry import Collector
 
 from auditord_builtin.utilisation.commands import KIND, report_group
 from auditord_builtin.utilisation.config import UtilisationConfig
+from auditord_builtin.utilisation.delivery import MAILS
 from auditord_builtin.utilisation.importing import import_config
-from auditord_builtin.utilisation.metrics import MAILS, REPORTED
-from auditord_builtin.utilisation.running import run_utilisation
+from auditord_builtin.utilisation.running import REPORTED, run_utilisation
 from auditord_hookspecs import Daemon, PluginKind, hookimpl
 
 UTILISATION = PluginKind(
@@ -38,6 +44,6 @@ def auditord_commands() -> Iterable[click.Command]:
 
 @hookimpl
 def auditord_metrics(daemon: Daemon) -> Iterable[Collector]:
-    """What came of the mails, and how far reports have gone."""
+    """The outcomes of mails, and the end of the last reported period."""
     del daemon
     return (MAILS, REPORTED)

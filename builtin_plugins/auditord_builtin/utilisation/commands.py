@@ -1,7 +1,6 @@
-"""``auditord report utilisation``: the figures of any month or week, at once."""
+"""``auditord report utilisation``: the report on any month or week, at once."""
 
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from typing import Final
 
 import click
@@ -92,7 +91,7 @@ def utilisation_command(
 async def _report(
     config: UtilisationConfig, context: PluginContext, period: Period | None, sites: tuple[str, ...]
 ) -> Report:
-    now: datetime = context.now()
+    now = context.now()
     wanted = last_complete(config.period, now) if period is None else period
     chosen = config.model_copy(update={"sites": sites}) if sites else config
     usages = await ask(chosen, context.records, wanted)

@@ -46,14 +46,14 @@ class Level(Enum):
 
 
 class TimeUnit(Enum):
-    """In what CPU times are counted."""
+    """The unit of CPU times."""
 
     SECONDS = "s"
     MILLISECONDS = "ms"
 
 
 class SizeUnit(Enum):
-    """In what memory is counted."""
+    """The unit of memory."""
 
     BYTES = "B"
     KIB = "KiB"
@@ -62,12 +62,12 @@ class SizeUnit(Enum):
 
     @property
     def bytes(self) -> int:
-        """How many bytes it has."""
+        """Its number of bytes."""
         return 1 << 10 * list(SizeUnit).index(self)
 
 
 class Components(Section):
-    """What the components are called."""
+    """The names of the components."""
 
     cores: str = Field(default="Cores", description="Cores of a job.")
     cpu_time: str | None = Field(default="TotalCPU", description="CPU time, user and system, of all cores.")
@@ -81,7 +81,7 @@ class Components(Section):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All that are to be summed up."""
+        """All that are summed up."""
         named = (self.cores, self.cpu_time, self.gpus, self.memory, self.memory_peak, self.energy)
         return tuple([name for name in named if name is not None])
 
@@ -93,7 +93,7 @@ class Components(Section):
 
 
 class NameRule(Section):
-    """How a group is called in the report."""
+    """A rule for the name of a group in the report."""
 
     matches: re.Pattern[str] = Field(description="A regular expression that is searched for in the group's name.")
     name: str = Field(description="What it is called then; {1} is what the first parentheses found.")
@@ -107,7 +107,7 @@ class NameRule(Section):
 
 
 class SiteEnergy(Section):
-    """What is different at a site."""
+    """The differences of a site."""
 
     watt_per_core: Amount | None = None
     pue: Decimal | None = Field(default=None, ge=1, allow_inf_nan=False)
@@ -124,7 +124,7 @@ class GridIntensity(Section):
 
 
 class Energy(Section):
-    """How energy and CO2 are told where nobody measured them."""
+    """Estimates of energy and CO2 where they were not measured."""
 
     watt_per_core: Amount | None = Field(
         default=None, description="Of jobs whose energy was not measured; without it theirs is not told."
@@ -140,7 +140,7 @@ class Energy(Section):
 
 
 class Csv(Section):
-    """Where the figures are written to."""
+    """The CSV file."""
 
     folder: Path = Field(description="Must be there.")
     name: str = Field(default="{instance}-{period}.csv", description="{instance} and {period} are put in.")
@@ -173,7 +173,7 @@ class Server(Section):
 
     @property
     def port_number(self) -> int:
-        """Where it listens."""
+        """The port, by security if it is not given."""
         return self.port or _PORTS[self.security]
 
     @model_validator(mode="after")
@@ -204,7 +204,7 @@ class UserMail(Section):
 
 
 class Mail(Section):
-    """Who gets reports, and how."""
+    """Mails with reports."""
 
     server: Server = Server()
     sender: Address

@@ -90,7 +90,7 @@ def _per_kwh(text: str, number: int) -> Fraction:
 
 @dataclass(frozen=True, slots=True)
 class Estimator:
-    """What jobs drew, and what the grid emitted for it.
+    """Estimates the energy of jobs, and the CO2 that the grid emitted for it.
 
     Args:
         options: the constants.
@@ -101,7 +101,7 @@ class Estimator:
     intensity: Intensity | None = None
 
     def energy(self, site: str | None, core_time: int, joules: int | None) -> Fraction | None:
-        """KWh of some jobs, with what the building adds; None if nobody knows.
+        """KWh of some jobs, with what the building adds; None if that is not known.
 
         Args:
             site: where they ran.
@@ -116,7 +116,7 @@ class Estimator:
         return None if watt is None else Fraction(watt) * core_time / JOULES_PER_KWH * pue
 
     def co2(self, site: str | None, kwh: Fraction, days: tuple[date, date] | None) -> Fraction | None:
-        """Kg for some energy; None if nobody knows.
+        """Kg for some energy; None if that is not known.
 
         Args:
             site: where it was drawn; a constant of its own goes before the grid's values.

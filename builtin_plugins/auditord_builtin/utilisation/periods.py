@@ -12,7 +12,7 @@ _WEEK: Final = re.compile(r"(\d{4})-W(\d{2})", re.ASCII)
 
 
 class PeriodKind(Enum):
-    """How long a report looks back."""
+    """The length of a report's period."""
 
     WEEK = "week"
     MONTH = "month"
@@ -67,12 +67,12 @@ def last_complete(kind: PeriodKind, now: datetime) -> Period:
 
 
 def due(kind: PeriodKind, reported_until: datetime | None, now: datetime) -> Iterator[Period]:
-    """What is over and not reported, the oldest first.
+    """The periods that are over and not reported, the oldest first.
 
     Args:
         kind: months or weeks.
-        reported_until: what stopped before has been reported; without it only the latest period is due.
-        now: what is over by then counts. A period that has been reported in part, when weeks became months, does not.
+        reported_until: all that stopped before has been reported; without it only the latest period is due.
+        now: periods that are over by then count; one that was reported in part, when weeks became months, does not.
     """
     latest = last_complete(kind, now)
     if reported_until is None:

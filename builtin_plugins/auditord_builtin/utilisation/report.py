@@ -1,4 +1,4 @@
-"""A report: rows of figures, and what a reader must know about them."""
+"""A report: rows of totals, and notes that a reader must know."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -8,11 +8,11 @@ from typing import Final
 
 import anyio.to_thread
 
-from auditord_builtin.utilisation.asking import Question, Usages, Who
 from auditord_builtin.utilisation.config import Level, UtilisationConfig
 from auditord_builtin.utilisation.energy import Estimator, read_intensity
-from auditord_builtin.utilisation.figures import Figures, Usage, figures_of
 from auditord_builtin.utilisation.periods import Period
+from auditord_builtin.utilisation.question import Question, Usages, Who
+from auditord_builtin.utilisation.usage import Totals, Usage, totals_of
 from auditord_hookspecs import Records
 
 TOTALS: Final[Mapping[Level | None, Level]] = {Level.GROUP_TOTAL: Level.GROUP, Level.USER_TOTAL: Level.USER}
@@ -24,32 +24,32 @@ TOO_EFFICIENT: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The figures of some jobs.
+    """The totals of some jobs.
 
     Args:
-        level: what the row is about; None for all jobs of the report.
+        level: of the row; None for all jobs of the report.
         who: the site, group and user as far as the level tells them apart.
-        figures: of the jobs.
+        totals: of the jobs.
     """
 
     level: Level | None
     who: Who
-    figures: Figures
+    totals: Totals
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was used in a period.
+    """A report on a period.
 
     Args:
-        title: what it is called.
+        title: of the report.
         period: the month or week.
         benchmark: the score that ``khs23h`` is about.
         complete: whether the period was over.
         total: all of it.
         rows: the sites, then groups, then users, then totals of groups and of users over all sites, each as far as
             they were asked for; those with most core hours first.
-        notes: what a reader must know.
+        notes: for the reader.
     """
 
     title: str
@@ -77,7 +77,7 @@ class Report:
 
 
 async def ask(config: UtilisationConfig, records: Records, period: Period) -> Usages:
-    """What was used in a period, by site, group and user.
+    """Ask the store for the usage of a period, by site, group and user.
 
     Raises:
         BadIntensity: the file of the grid's CO2 cannot be used.
@@ -101,7 +101,7 @@ async def silent_sites(usages: Usages, config: UtilisationConfig, records: Recor
 
 
 def note_on_silence(sites: Sequence[str]) -> str:
-    """What a reader must know of them."""
+    """The note on such sites."""
     return f"No later job is known of {', '.join(sites)}: perhaps not all of these are."
 
 
@@ -115,7 +115,7 @@ def report_on(
     notes: Sequence[str] = (),
 ) -> Report:
     """The report on a period; ``title`` if it is not the configured one, ``notes`` before its own."""
-    total = figures_of(sum(usages.values(), Usage()))
+    total = totals_of(sum(usages.values(), Usage()))
     return Report(
         title=title or config.title,
         period=period,
@@ -140,15 +140,15 @@ def _rows(usages: Usages, level: Level) -> Sequence[Row]:
     sums: defaultdict[Who, Usage] = defaultdict(Usage)
     for who, usage in usages.items():
         sums[_WHO[level](who)] += usage
-    rows = [Row(level, who, figures_of(usage)) for who, usage in sums.items()]
-    return sorted(rows, key=lambda row: (-row.figures.core_hours, _in_order(row.who)))
+    rows = [Row(level, who, totals_of(usage)) for who, usage in sums.items()]
+    return sorted(rows, key=lambda row: (-row.totals.core_hours, _in_order(row.who)))
 
 
 def _in_order(who: Who) -> list[str]:
     return [part or "" for part in (who.site, who.group, who.user)]
 
 
-def _savings(total: Figures) -> Iterator[str]:
+def _savings(total: Totals) -> Iterator[str]:
     if total.idle_core_hours and total.cpu_hours is not None:
         held = total.core_hours - total.untimed_core_hours
         yield f"Possible savings: {_count(total.idle_core_hours)} of {_count(held)} core hours were held and not used."
@@ -157,7 +157,7 @@ def _savings(total: Figures) -> Iterator[str]:
         yield f"Possible savings: {_count(total.idle_memory)} of {asked} GiB hours of memory were never used."
 
 
-def _notes(usages: Usages, total: Figures, benchmark: str) -> Iterator[str]:
+def _notes(usages: Usages, total: Totals, benchmark: str) -> Iterator[str]:
     left_out = {
         f"have no {benchmark} score and are not in the benchmark hours": total.unscored_core_hours,
         "belong to jobs without CPU time and are not in the CPU efficiency": total.untimed_core_hours,

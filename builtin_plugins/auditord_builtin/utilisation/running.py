@@ -1,21 +1,32 @@
-"""A run: what is due is written and mailed, in this order; what a killed run left is gone on with."""
+"""A run: reports that are due are written and mailed, in this order; the next one goes on after a killed run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import anyio.to_thread
+from prometheus_client import Gauge
 
-from auditord_builtin.utilisation.books import Books, Shelf
 from auditord_builtin.utilisation.config import Csv, UserMail, UtilisationConfig
-from auditord_builtin.utilisation.delivering import Delivery, Outcome, Parcel
-from auditord_builtin.utilisation.files import write_whole
-from auditord_builtin.utilisation.metrics import REPORTED
+from auditord_builtin.utilisation.delivery import Addressed, Delivery, Undelivered, reports_to_users
 from auditord_builtin.utilisation.periods import Period
 from auditord_builtin.utilisation.report import Report, ask, note_on_silence, report_on, silent_sites
+from auditord_builtin.utilisation.state import ReportedState, Series
 from auditord_builtin.utilisation.tables import as_csv
-from auditord_builtin.utilisation.users import parcels_to_users
 from auditord_hookspecs import AuditordError, PluginContext
+from auditord_hookspecs.folders import SharedFolder
+
+REPORTED: Final = Gauge(
+    "auditord_utilisation_reported_until_timestamp_seconds",
+    "What stopped before this has been reported.",
+    ("task",),
+    registry=None,
+)
+
+
+class Unwritable(AuditordError):
+    """The CSV file cannot be written."""
 
 
 class NotDelivered(AuditordError):
@@ -26,12 +37,12 @@ async def run_utilisation(config: UtilisationConfig, context: PluginContext) -> 
     """Report what is due: all files first, so that a mail server that is away costs none, then the mails.
 
     Raises:
-        AuditordError: a file could not be written, or somebody did not get a mail; the next run goes on.
+        AuditordError: a file could not be written, or a recipient did not get a mail; the next run goes on.
     """
     if config.csv is None and config.mail is None:
         context.log.info("neither csv nor mail is configured: there is nothing to do by the clock")
         return
-    work = _Work(config, context, Books(context))
+    work = _Work(config, context, ReportedState(context))
     reports = await work.write()
     faults = [fault for report in reports for fault in await work.mail(report)]
     if config.mail is not None and config.mail.users is not None:
@@ -40,8 +51,21 @@ async def run_utilisation(config: UtilisationConfig, context: PluginContext) -> 
         raise NotDelivered("; ".join(faults))
 
 
+def write_whole(path: Path, text: str) -> None:
+    """Write a file under another name, durably, then rename it.
+
+    Raises:
+        Unwritable: the disk is full, the folder is missing, …; what was there before stays.
+    """
+    try:
+        with SharedFolder.opened(path.parent) as folder:
+            folder.write_whole(path.name, text.encode())
+    except OSError as error:
+        raise Unwritable(f"{path} cannot be written: {error.strerror}; is csv.folder right?") from error
+
+
 def csv_path(options: Csv, instance: str, period: Period) -> Path:
-    """Where the figures of a period are written to."""
+    """The file with the report on a period."""
     return options.folder / options.name.replace("{instance}", instance).replace("{period}", period.name)
 
 
@@ -50,14 +74,14 @@ class _Work:
     """One run.
 
     Args:
-        config: what to do.
+        config: the options.
         context: of the plugin.
-        books: what has been done.
+        state: what has been done.
     """
 
     config: UtilisationConfig
     context: PluginContext
-    books: Books
+    state: ReportedState
 
     async def write(self) -> Sequence[Report]:
         """Make the reports that are due and write their files."""
@@ -65,8 +89,8 @@ class _Work:
         if self.config.csv is None and (mail is None or not mail.recipients):
             return []
         reports: list[Report] = []
-        for period in self.books.pending(Shelf.REPORTS, self.config.period, self.config.settle):
-            if self.books.is_waiting(Shelf.REPORTS, period):
+        for period in self.state.pending(Series.REPORTS, self.config.period, self.config.settle):
+            if self.state.is_waiting(Series.REPORTS, period):
                 continue
             usages = await ask(self.config, self.context.records, period)
             silent = await silent_sites(usages, self.config, self.context.records, period)
@@ -78,10 +102,10 @@ class _Work:
         return reports
 
     async def mail(self, report: Report) -> Sequence[str]:
-        """Send a report to its recipients; returns who got none."""
+        """Send a report to its recipients; returns those who got none."""
         recipients = () if self.config.mail is None else self.config.mail.recipients
-        parcels = [Parcel(recipient, recipient, report) for recipient in recipients]
-        outcome = await self._deliver(Shelf.REPORTS, report.period, parcels)
+        reports = [Addressed(recipient, recipient, report) for recipient in recipients]
+        outcome = await self._deliver(Series.REPORTS, report.period, reports)
         if not outcome.busy and not self.context.dry_run:
             REPORTED.labels(self.context.instance).set(report.period.stop.timestamp())
         return [*outcome.refused, *outcome.busy]
@@ -92,22 +116,22 @@ class _Work:
         A user whom the server refuses is no fault: people leave.
         """
         faults: list[str] = []
-        for period in self.books.pending(Shelf.USERS, options.period, self.config.settle)[-1:]:
-            await self.books.forget_before(Shelf.USERS, period)
-            if not self.books.is_waiting(Shelf.USERS, period):
+        for period in self.state.pending(Series.USERS, options.period, self.config.settle)[-1:]:
+            await self.state.forget_before(Series.USERS, period)
+            if not self.state.is_waiting(Series.USERS, period):
                 usages = await ask(self.config, self.context.records, period)
                 silent = await silent_sites(usages, self.config, self.context.records, period)
                 if silent and self._may_wait(period, silent):
                     return faults
-                parcels = parcels_to_users(usages, self.config, options, period, self.context.log)
-                outcome = await self._deliver(Shelf.USERS, period, parcels)
+                reports = reports_to_users(usages, self.config, options, period, self.context.log)
+                outcome = await self._deliver(Series.USERS, period, reports)
                 faults += outcome.busy
                 for reason in outcome.refused:
                     self.context.log.warning("%s", reason)
         return faults
 
     def _may_wait(self, period: Period, silent: Sequence[str]) -> bool:
-        """Whether a report is held back, since records of some sites may be missing."""
+        """Tell whether a report is held back, since records of some sites may be missing."""
         until = period.stop + self.config.settle + self.config.wait_for_sites
         if self.context.now() >= until:
             return False
@@ -116,7 +140,7 @@ class _Work:
         return True
 
     async def _write(self, report: Report) -> None:
-        if self.config.csv is None or self.books.is_written(Shelf.REPORTS, report.period):
+        if self.config.csv is None or self.state.is_written(Series.REPORTS, report.period):
             return
         path = csv_path(self.config.csv, self.context.instance, report.period)
         if self.context.dry_run:
@@ -124,13 +148,13 @@ class _Work:
             return
         text = as_csv(report, escape_formulas=self.config.csv.escape_formulas)
         await anyio.to_thread.run_sync(write_whole, path, text)
-        await self.books.note_written(Shelf.REPORTS, report.period)
+        await self.state.note_written(Series.REPORTS, report.period)
         self.context.log.info("wrote %s", path)
 
-    async def _deliver(self, shelf: Shelf, period: Period, parcels: Sequence[Parcel]) -> Outcome:
-        outcome = Outcome()
+    async def _deliver(self, series: Series, period: Period, reports: Sequence[Addressed]) -> Undelivered:
+        outcome = Undelivered()
         if self.config.mail is not None:
-            outcome = await Delivery(self.config.mail, self.context, self.books).deliver(shelf, period, parcels)
+            outcome = await Delivery(self.config.mail, self.context, self.state).deliver(series, period, reports)
         if not outcome.busy and not self.context.dry_run:
-            await self.books.note_done(shelf, period, [parcel.key for parcel in parcels])
+            await self.state.note_done(series, period, [each.key for each in reports])
         return outcome

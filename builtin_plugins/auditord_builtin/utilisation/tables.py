@@ -12,10 +12,10 @@ from decimal import ROUND_HALF_UP, Context, Decimal
 from fractions import Fraction
 from typing import Any, Final
 
-from auditord_builtin.utilisation.asking import Who
 from auditord_builtin.utilisation.config import Level
-from auditord_builtin.utilisation.figures import Figures
+from auditord_builtin.utilisation.question import Who
 from auditord_builtin.utilisation.report import TOTALS, Report, Row
+from auditord_builtin.utilisation.usage import Totals
 from auditord_hookspecs.spreadsheets import no_formula
 
 UNKNOWN: Final = "-"
@@ -30,23 +30,22 @@ _ROUNDING: Final = Context(prec=60, rounding=ROUND_HALF_UP)
 
 
 def as_csv(report: Report, *, escape_formulas: bool = True) -> str:
-    """Every row with every figure; empty is unknown.
+    """Every row with every total; empty is unknown.
 
     Args:
-        report: the figures.
+        report: the totals.
         escape_formulas: whether names that a spreadsheet would take for formulas get an apostrophe.
     """
-    shown = no_formula if escape_formulas else _as_it_is
+
+    def shown(name: str | None) -> str | None:
+        return no_formula(name) if escape_formulas else name
+
     text = io.StringIO(newline="")
     writer = csv.writer(text)
-    writer.writerow(["period", "level", "site", "group", "user", *map(column, fields(Figures))])
+    writer.writerow(["period", "level", "site", "group", "user", *map(column, fields(Totals))])
     for row in (report.total, *report.rows):
-        writer.writerow([report.period.name, *map(shown, _whose(row)), *map(_exact, _values(row.figures))])
+        writer.writerow([report.period.name, *map(shown, _whose(row)), *map(_exact, _values(row.totals))])
     return text.getvalue()
-
-
-def _as_it_is(name: str | None) -> str | None:
-    return name
 
 
 def as_json(report: Report) -> str:
@@ -65,11 +64,11 @@ def as_json(report: Report) -> str:
 
 
 def as_text(report: Report, most_rows: int | None = None) -> str:
-    """A table of the most telling figures, under a heading."""
-    table = [_HEADER, [label(report.total), *cells(report.total.figures)]]
+    """A table of the most important totals, under a heading."""
+    table = [_HEADER, [label(report.total), *cells(report.total.totals)]]
     for rows in sections(report):
         shown = rows[:most_rows]
-        table += [[label(row), *cells(row.figures)] for row in shown]
+        table += [[label(row), *cells(row.totals)] for row in shown]
         table += [[f"{_INDENT[rows[0].level]}{and_more(rows, shown)}"]] if len(shown) < len(rows) else []
     lines = [heading(report), "", *_aligned(table)]
     return "\n".join([*lines, *[f"\n* {note}" for note in report.notes]]) + "\n"
@@ -84,7 +83,7 @@ def _aligned(table: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def heading(report: Report) -> str:
-    """What the report is about, in one line."""
+    """The report's title, in one line."""
     return f"{report.title} {report.period.name}" + ("" if report.complete else " (not over yet)")
 
 
@@ -101,41 +100,31 @@ def and_more(rows: Sequence[Row], shown: Sequence[Row]) -> str:
 
 
 _HEADER: Final = [
-    "",
-    "jobs",
-    "core h",
-    "kHS23h",
-    "CPU",
-    "memory",
-    "GPU h",
-    "idle core h",
-    "idle GiB h",
-    "kWh",
-    "CO2 kg",
+    *("", "jobs", "core h", "kHS23h", "CPU", "memory", "GPU h", "idle core h", "idle GiB h", "kWh", "CO2 kg"),
 ]
 
 
-def cells(figures: Figures) -> Sequence[str]:
-    """The figures of :func:`as_text`, as people read them."""
+def cells(totals: Totals) -> Sequence[str]:
+    """The totals of :func:`as_text`, as people read them."""
     return [
-        f"{figures.jobs:,}",
-        number(figures.core_hours),
-        number(figures.khs23h, 3),
-        percent(figures.cpu_efficiency),
-        percent(figures.memory_efficiency),
-        number(figures.gpu_hours),
-        number(figures.idle_core_hours),
-        number(figures.idle_memory),
-        number(figures.energy),
-        number(figures.co2),
+        f"{totals.jobs:,}",
+        number(totals.core_hours),
+        number(totals.khs23h, 3),
+        percent(totals.cpu_efficiency),
+        percent(totals.memory_efficiency),
+        number(totals.gpu_hours),
+        number(totals.idle_core_hours),
+        number(totals.idle_memory),
+        number(totals.energy),
+        number(totals.co2),
     ]
 
 
-def number(figure: Fraction | None, places: int = 1) -> str:
-    """A figure for people, rounded half up."""
-    if figure is None:
+def number(value: Fraction | None, places: int = 1) -> str:
+    """A number for people, rounded half up."""
+    if value is None:
         return UNKNOWN
-    rounded = _ROUNDING.divide(Decimal(figure.numerator), Decimal(figure.denominator))
+    rounded = _ROUNDING.divide(Decimal(value.numerator), Decimal(value.denominator))
     return f"{rounded.quantize(Decimal(1).scaleb(-places), context=_ROUNDING):,}"
 
 
@@ -183,7 +172,7 @@ def printable(name: str) -> str:
 
 
 def column(field: Any) -> str:  # Any: dataclasses' Field, whose type says nothing here
-    """What a figure is called in CSV and JSON."""
+    """The name of a total in CSV and JSON."""
     name: str = field.name
     return _NAMES.get(name, name)
 
@@ -192,8 +181,8 @@ def _whose(row: Row) -> Sequence[str | None]:
     return ["total" if row.level is None else row.level.value, row.who.site, row.who.group, row.who.user]
 
 
-def _values(figures: Figures) -> Sequence[Fraction | int | None]:
-    return [getattr(figures, field.name) for field in fields(Figures)]
+def _values(totals: Totals) -> Sequence[Fraction | int | None]:
+    return [getattr(totals, field.name) for field in fields(Totals)]
 
 
 def _exact(value: Fraction | int | None) -> float | int | None:
@@ -203,5 +192,5 @@ def _exact(value: Fraction | int | None) -> float | int | None:
 
 def _document(row: Row) -> dict[str, Any]:  # Any: JSON
     level, site, group, user = _whose(row)
-    figures = {column(field): _exact(getattr(row.figures, field.name)) for field in fields(Figures)}
-    return {"level": level, "site": site, "group": group, "user": user, **figures}
+    values = zip(map(column, fields(Totals)), map(_exact, _values(row.totals)), strict=True)
+    return {"level": level, "site": site, "group": group, "user": user, **dict(values)}

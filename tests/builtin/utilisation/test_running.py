@@ -14,9 +14,8 @@ from prometheus_client import CollectorRegistry
 from auditord.testing import FakePluginContext
 from auditord_builtin.utilisation import UTILISATION, auditord_metrics
 from auditord_builtin.utilisation.config import UtilisationConfig
-from auditord_builtin.utilisation.files import Unwritable
-from auditord_builtin.utilisation.posting import MailFault
-from auditord_builtin.utilisation.running import NotDelivered
+from auditord_builtin.utilisation.mail import MailFault
+from auditord_builtin.utilisation.running import NotDelivered, Unwritable
 from tests.host_certificates import Authority
 from tests.mail_server import Mailbox, mail_server
 from tests.utilisation_jobs import JANUARY, job, mixed_jobs

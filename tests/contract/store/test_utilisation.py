@@ -11,11 +11,11 @@ import pytest
 from auditord.store import Duplicates, Provenance, RecordStore
 from auditord.store.reading import StoredRecords
 from auditord.testing.aggregates import aggregate_records
-from auditord_builtin.utilisation.asking import Question, Usages, Who
 from auditord_builtin.utilisation.config import UtilisationConfig
 from auditord_builtin.utilisation.energy import Estimator, Intensity
-from auditord_builtin.utilisation.figures import Figures, figures_of
 from auditord_builtin.utilisation.periods import parse_period
+from auditord_builtin.utilisation.question import Question, Usages, Who
+from auditord_builtin.utilisation.usage import Totals, totals_of
 from auditord_hookspecs import Record
 from tests.utilisation_jobs import JANUARY, auditors_jobs, mixed_jobs
 
@@ -48,7 +48,7 @@ async def test_the_figures_of_auditors_plugin(store: RecordStore) -> None:
         "energy": {"watt_per_core": 1, "co2_per_kwh": 0.363, "sites": {"A": {"watt_per_core": 4.6}}},
     }
     found = await usages(store, auditors_jobs(), options)
-    figures = {who.group: figures_of(usage) for who, usage in found.items()}
+    figures = {who.group: totals_of(usage) for who, usage in found.items()}
     assert {group: auditors(each) for group, each in figures.items()} == {
         "production": pytest.approx(
             (3.268167111111111, 1.0164648183365028, 177.61777777777777, 0.8170417777777778, 0.2965861653333333),
@@ -65,7 +65,7 @@ def floats(*figures: Fraction | None) -> list[float | None]:
     return [None if figure is None else float(figure) for figure in figures]
 
 
-def auditors(figures: Figures) -> tuple[float, ...]:
+def auditors(figures: Totals) -> tuple[float, ...]:
     shown = (figures.khs23h, figures.cpu_efficiency, figures.core_hours, figures.energy, figures.co2)
     return tuple([float(each) for each in shown if each is not None])
 
@@ -96,24 +96,24 @@ async def test_days_of_the_grid_are_kept_apart_by_every_store(store: RecordStore
 async def test_what_is_known_of_some_jobs_is_kept_apart(store: RecordStore) -> None:
     options: dict[str, Any] = {"energy": {"watt_per_core": 100, "pue": "1.5"}}
     found = await usages(store, mixed_jobs(), options)
-    dan = figures_of(found[Who("B", "chemistry", "dan")])
+    dan = totals_of(found[Who("B", "chemistry", "dan")])
     assert floats(dan.memory_requested, dan.memory_used, dan.memory_efficiency) == [4, 1, 0.25]
     assert floats(dan.energy, dan.measured_core_hours) == [3, 2]  # 2 kWh measured, and not 0.2 kWh estimated
-    cat = figures_of(found[Who("B", "chemistry", "cat")])
+    cat = totals_of(found[Who("B", "chemistry", "cat")])
     assert floats(cat.cpu_efficiency, cat.untimed_core_hours, cat.gpu_hours, cat.energy) == [0.25, 8, 4, 1.5]
-    peak_alone = figures_of(found[Who("B", None, "dan")])
+    peak_alone = totals_of(found[Who("B", None, "dan")])
     assert peak_alone.memory_efficiency is None
-    coreless = figures_of(found[Who("B", "physics", None)])
+    coreless = totals_of(found[Who("B", "physics", None)])
     assert floats(coreless.cpu_efficiency, coreless.core_hours) == [None, 0]
 
 
 async def test_efficiency_is_weighted(store: RecordStore) -> None:
     found = await usages(store, mixed_jobs(), {"levels": ["site"]})
     physics = found[Who("A", "physics", "ann")] + found[Who("A", "physics", "bob")]
-    assert figures_of(physics).cpu_efficiency == Fraction(1, 10_001)  # the mean of days would be one half
+    assert totals_of(physics).cpu_efficiency == Fraction(1, 10_001)  # the mean of days would be one half
 
 
 async def test_a_month_is_of_utc_and_half_open(store: RecordStore) -> None:
     found = await usages(store, mixed_jobs(), {})
     assert sum(usage.jobs for usage in found.values()) == len(mixed_jobs()) - 3
-    assert Decimal(float(sum(figures_of(usage).core_hours for usage in found.values()))) < 11_000
+    assert Decimal(float(sum(totals_of(usage).core_hours for usage in found.values()))) < 11_000

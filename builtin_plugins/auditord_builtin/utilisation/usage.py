@@ -1,6 +1,6 @@
-"""What jobs used, as exact sums that can be added, and the figures that are made of them.
+"""The usage of jobs as exact sums that can be added, and the totals that are made of them.
 
-Nothing known is not zero: a figure is None if nothing is known of it, and what is left out of a figure is counted
+Nothing known is not zero: a total is None if nothing is known of it, and what is left out of a total is counted
 beside it. Ratios are of sums (a job of a thousand core hours weighs a thousand times as much as a job of one), and only
 of the jobs whose both sides are known.
 """
@@ -60,8 +60,8 @@ _SUMS: Final = attrgetter(*[each.name for each in fields(Usage)])
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
-    """What a report says of some jobs; None stands for what nobody knows.
+class Totals:
+    """The totals of some jobs in a report; None stands for what is not known.
 
     Args:
         jobs: how many ended.
@@ -104,11 +104,11 @@ class Figures:
     measured_core_hours: Fraction
 
 
-def figures_of(usage: Usage) -> Figures:
-    """The figures of some jobs."""
+def totals_of(usage: Usage) -> Totals:
+    """The totals of some jobs."""
     timed, remembered = usage.timed_core_time > 0, usage.memory_time > 0
     asked, used = _gib_hours(usage.memory_time), _gib_hours(usage.memory_used_time)
-    return Figures(
+    return Totals(
         jobs=usage.jobs,
         core_hours=_hours(usage.core_time),
         khs23h=_known(_hours(usage.benchmark_time) / 1_000, usage.core_time, usage.unscored_core_time),
@@ -130,8 +130,8 @@ def figures_of(usage: Usage) -> Figures:
     )
 
 
-def _known(figure: Fraction, core_time: int, left_out: int) -> Fraction | None:
-    return None if figure == 0 and core_time > 0 and left_out == core_time else figure
+def _known(total: Fraction, core_time: int, left_out: int) -> Fraction | None:
+    return None if total == 0 and core_time > 0 and left_out == core_time else total
 
 
 def _hours(seconds: Fraction | int) -> Fraction:

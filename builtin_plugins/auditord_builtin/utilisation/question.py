@@ -15,8 +15,8 @@ from typing import Final, TypeAlias
 
 from auditord_builtin.utilisation.config import NameRule, TimeUnit, UtilisationConfig
 from auditord_builtin.utilisation.energy import Estimator
-from auditord_builtin.utilisation.figures import Usage
 from auditord_builtin.utilisation.periods import Period
+from auditord_builtin.utilisation.usage import Usage
 from auditord_hookspecs import (
     AggregateQuery,
     Aggregates,
@@ -37,7 +37,7 @@ _MILLISECONDS: Final = 1_000
 
 @dataclass(frozen=True, slots=True, order=True)
 class Who:
-    """Whose jobs: None where a record does not say."""
+    """The owner of jobs: None where a record does not say."""
 
     site: str | None
     group: str | None
@@ -49,10 +49,10 @@ Usages: TypeAlias = Mapping[Who, Usage]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a report asks, and how it reads the answer.
+    """The question of a report, and its reading of the answer.
 
     Args:
-        config: what things are called.
+        config: the names of keys and components.
         estimator: of energy and CO2.
     """
 
@@ -60,7 +60,7 @@ class Question:
     estimator: Estimator
 
     def query(self, period: Period) -> AggregateQuery:
-        """What to ask the store for."""
+        """The query to the store."""
         config = self.config
         where = AllOf(
             (
@@ -73,7 +73,7 @@ class Question:
         return AggregateQuery(where, by, tuple(map(self._usage, config.components.names)))
 
     def query_later(self, period: Period) -> AggregateQuery:
-        """Which sites have jobs that ended after a period."""
+        """The query for the sites that have jobs that ended after a period."""
         return AggregateQuery(
             TimeCompares(TimeField.STOP, Comparison.GTE, period.stop), (MetaValue(*self.config.site_keys),)
         )
@@ -89,7 +89,7 @@ class Question:
 
     @property
     def _apart(self) -> Sequence[str]:
-        """The components of which it matters whether a job has them."""
+        """The components that a job has or has not, which is kept apart."""
         names = self.config.components
         pair = (names.memory, names.memory_peak) if names.memory and names.memory_peak else ()
         known = [name for name in (names.cpu_time, *pair, names.energy) if name is not None]
@@ -148,18 +148,14 @@ class Question:
 
 
 def renamed(group: str | None, rules: Sequence[NameRule]) -> str | None:
-    """What the report calls a group: by the first rule that matches, else by its own name."""
+    """The name of a group in the report: by the first rule that matches, else its own."""
     for rule in rules if group is not None else ():
         if (match := rule.matches.search(group or "")) is not None:
-            found = match.groups(default="")
-            return _expanded(rule.name, found)
+            name = rule.name
+            for number, text in enumerate(match.groups(default=""), 1):
+                name = name.replace(f"{{{number}}}", text)
+            return name
     return group
-
-
-def _expanded(name: str, found: Sequence[str]) -> str:
-    for number, text in enumerate(found, 1):
-        name = name.replace(f"{{{number}}}", text)
-    return name
 
 
 def _cores(cores: UsageSums, benchmark: str) -> Usage:

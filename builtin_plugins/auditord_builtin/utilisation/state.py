@@ -1,0 +1,137 @@
+"""The plugin's state: which reports have been written, and who got them. Each step is durable before the next effect.
+
+A mail is noted right after the server took it. If the daemon is killed in between, it is sent once more, with the same
+Message-ID.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Any, Final
+
+import msgspec
+
+from auditord_builtin.utilisation.periods import Period, PeriodKind, due, parse_period
+from auditord_hookspecs import PluginContext
+
+MOST_TRIES: Final = 5
+"""How often a mail is sent to a recipient whom the server refuses."""
+BETWEEN_TRIES: Final = timedelta(days=1)
+
+
+class Series(Enum):
+    """The two series of reports, each with a state of its own."""
+
+    REPORTS = "reports"
+    USERS = "users"
+
+
+class _Refusal(msgspec.Struct):
+    tries: int
+    at: datetime
+    reason: str
+
+
+class _Progress(msgspec.Struct):
+    """The progress of the report on one period."""
+
+    written: bool = False
+    served: list[str] = []
+    refused: dict[str, _Refusal] = {}
+
+
+class _Reported(msgspec.Struct):
+    """The state of a series: what stopped before ``reported_until`` is done, but for the open periods."""
+
+    reported_until: datetime | None = None
+    open: dict[str, _Progress] = {}
+
+
+class ReportedState:
+    """The state, as it grows in a run.
+
+    Args:
+        context: of the plugin.
+    """
+
+    def __init__(self, context: PluginContext) -> None:
+        self._context = context
+        stored: Mapping[str, Any] = context.state or {}  # Any: JSON of our own
+        self._series = {series: msgspec.convert(stored.get(series.value, {}), _Reported) for series in Series}
+
+    def pending(self, series: Series, kind: PeriodKind, settle: timedelta) -> Sequence[Period]:
+        """The periods to report, or to send again to some recipient, the oldest first."""
+        reported = self._series[series]
+        found = {name: parse_period(name) for name in reported.open}
+        found |= {period.name: period for period in due(kind, reported.reported_until, self._context.now() - settle)}
+        return sorted(found.values(), key=lambda period: (period.stop, period.start))
+
+    def is_waiting(self, series: Series, period: Period) -> bool:
+        """True if it has been reported, and refused recipients are not to be tried again yet."""
+        until = self._series[series].reported_until
+        retry = any(map(self._is_due, self._progress(series, period).refused.values()))
+        return until is not None and period.stop <= until and not retry
+
+    def is_written(self, series: Series, period: Period) -> bool:
+        """True if its file has been written."""
+        return self._progress(series, period).written
+
+    def owed(self, series: Series, period: Period, recipients: Collection[str]) -> Sequence[str]:
+        """The recipients that are to get a mail now."""
+        progress = self._progress(series, period)
+        waiting = {each for each, refusal in progress.refused.items() if not self._is_due(refusal)}
+        return [each for each in recipients if each not in {*progress.served, *waiting}]
+
+    async def note_written(self, series: Series, period: Period) -> None:
+        """Its file has been written."""
+        self._opened(series, period).written = True
+        await self._save()
+
+    async def note_sent(self, series: Series, period: Period, recipient: str) -> None:
+        """A server took the mail."""
+        progress = self._opened(series, period)
+        progress.served.append(recipient)
+        progress.refused.pop(recipient, None)
+        await self._save()
+
+    async def note_refused(self, series: Series, period: Period, recipient: str, reason: str) -> int:
+        """The server refused the recipient; returns how often it did by now."""
+        progress = self._opened(series, period)
+        tries = progress.refused[recipient].tries + 1 if recipient in progress.refused else 1
+        progress.refused[recipient] = _Refusal(tries, self._context.now(), reason)
+        if tries >= MOST_TRIES:
+            progress.served.append(recipient)  # nothing is owed any more
+            del progress.refused[recipient]
+        await self._save()
+        return tries
+
+    async def note_done(self, series: Series, period: Period, recipients: Collection[str]) -> None:
+        """Every recipient has been served or refused; refused ones stay open."""
+        reported = self._series[series]
+        if reported.reported_until is None or reported.reported_until < period.stop:
+            reported.reported_until = period.stop
+        progress = reported.open.get(period.name)
+        if progress is not None and progress.refused.keys().isdisjoint(recipients):
+            del reported.open[period.name]
+        await self._save()
+
+    async def forget_before(self, series: Series, period: Period) -> None:
+        """Forget what is still open from earlier on."""
+        reported = self._series[series]
+        kept = {name: each for name, each in reported.open.items() if parse_period(name).start >= period.start}
+        if kept.keys() != reported.open.keys():
+            reported.open = kept
+            await self._save()
+
+    def _is_due(self, refusal: _Refusal) -> bool:
+        return self._context.now() >= refusal.at + BETWEEN_TRIES
+
+    def _progress(self, series: Series, period: Period) -> _Progress:
+        return self._series[series].open.get(period.name) or _Progress()
+
+    def _opened(self, series: Series, period: Period) -> _Progress:
+        return self._series[series].open.setdefault(period.name, _Progress())
+
+    async def _save(self) -> None:
+        state = {series.value: msgspec.to_builtins(reported) for series, reported in self._series.items()}
+        await self._context.save_state(state)
