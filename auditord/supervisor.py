@@ -26,9 +26,8 @@ from auditord.systemd import Notifier
 from auditord.tasks.gauges import count_records, look_at_spool, record_gauges
 from auditord.tasks.reports import log_run
 from auditord.watchdog import watched_process
-from auditord.web import serve
-from auditord.web.access import Gate, opened_gate
-from auditord.web.api.inside import Inside
+from auditord.web import daemon_operations, serve
+from auditord.web.access import Authorisation, open_authorisation
 from auditord.web.control import FILE as CONTROL_FILE
 
 _log: Final = logging.getLogger(__name__)
@@ -72,8 +71,8 @@ async def run(
                 actions = await _start_work(runtime, working)
                 await _observe(runtime, working, notifier)
                 async with (
-                    opened_gate(configuration, hooks, now) as gate,
-                    _serving(runtime, actions, gate) as urls,
+                    open_authorisation(configuration, hooks, now) as authorisation,
+                    _serving(runtime, actions, authorisation) as urls,
                     runtime.clock.running(),
                 ):
                     _announce(urls, ready, notifier)
@@ -126,22 +125,22 @@ async def _observe(runtime: Runtime, working: TaskGroup, notifier: Notifier) -> 
     working.start_soon(notifier.feed_watchdog, runtime.health.alive)
 
 
-def _serving(runtime: Runtime, actions: Actions, gate: Gate | None) -> AbstractAsyncContextManager[Sequence[str]]:
+def _serving(
+    runtime: Runtime, actions: Actions, authorisation: Authorisation | None
+) -> AbstractAsyncContextManager[Sequence[str]]:
     """Answer requests: on every address of ``api.listen`` if the API is enabled, on the control socket always."""
-    configuration, storage = runtime.configuration, runtime.storage
+    configuration = runtime.configuration
     disabled: dict[str, object] = {} if configuration.api.enabled else {"listen": ()}
-    control, not_enabled = configuration.state_dir / CONTROL_FILE, _not_enabled(configuration)
+    not_enabled = _not_enabled(configuration)
     return serve(
         configuration.api.model_copy(update={"max_long_reads": _long_reads(configuration)} | disabled),
-        ingest=runtime.ingest,
-        store=storage.store,
-        spool=storage.spool,
-        destinations=storage.local_senders,
+        runtime.ingest,
         registry=runtime.registry,
         now=runtime.now,
         grace=configuration.shutdown.grace,
-        inside=Inside(control, runtime.health, storage.spool, actions, not_enabled),
-        gate=gate,
+        authorisation=authorisation,
+        control=configuration.state_dir / CONTROL_FILE,
+        operations=daemon_operations(actions, runtime.health, runtime.storage.spool, runtime.ingest, not_enabled),
     )
 
 

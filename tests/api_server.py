@@ -22,7 +22,7 @@ from auditord.spool import Spool
 from auditord.store import Provenance, RecordStore, Verdict
 from auditord.store.opening import open_store
 from auditord.web import serve
-from auditord.web.access import Gate
+from auditord.web.access import Authorisation
 from auditord_hookspecs import AggregateQuery, Aggregates, Entry, Record, RecordQuery, RecordUpdate
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -203,7 +203,7 @@ async def api_server(
     duplicates: Duplicates = Duplicates.SAME_RUN,
     max_body: int = 1 << 20,
     destinations: Sequence[str] = ("local",),
-    gate: Gate | None = None,
+    authorisation: Authorisation | None = None,
     store_url: str | None = None,
     now: Callable[[], datetime] = lambda: NOW,
     listen: object = "127.0.0.1:0",
@@ -222,19 +222,16 @@ async def api_server(
         Spool.opened(folder, now) as spool,
         serve(
             section,
-            ingest=Ingest(
+            Ingest(
                 faulty(store, faults),
                 spooling(spool, faults),
                 destinations,
                 queue_updates=section.updates_while_away == "queue",
             ),
-            store=faulty(store, faults),
-            spool=spooling(spool, faults),
-            destinations=destinations,
             registry=registry,
             now=now,
             grace=timedelta(seconds=5),
-            gate=gate,
+            authorisation=authorisation,
         ) as (url,),
         aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(ssl=client_tls)) as session,
     ):

@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode
 
-import aiohttp
 import click
 import msgspec
-from yarl import URL
 
 from auditord.actions import Closing, Note, Observer, Outcome, Retried, RunRequest
-from auditord.cli.queries import encode_for_api
+from auditord.client.http import open_client
+from auditord.client.query_string import encode_for_api
 from auditord.errors import DaemonError
-from auditord.web.api.changing import (
+from auditord.web.api.changes import (
     ClosingsWanted,
     ClosingWanted,
     CorrectionWanted,
@@ -28,14 +27,28 @@ from auditord.web.api.problems import Problem
 from auditord.web.api.shapes import QuarantinedInput, QuarantineEntry, QuarantinePage
 from auditord.web.api.status_shapes import HealthReport, Instances
 from auditord_hookspecs import Batch, Produced, Quarantined, Record, RecordQuery, RunReport
+from auditord_hookspecs.http import (
+    HttpAnswer,
+    HttpClient,
+    HttpError,
+    HttpOptions,
+    HttpStatusError,
+    HttpStream,
+    NoHttpAnswer,
+)
 from auditord_hookspecs.wire import decode_record, format_time
 
 T = TypeVar("T")
 
-SILENCE_SECONDS: Final = 60
-"""A daemon that says nothing for so long during a run is stuck: it speaks twice a second."""
-
+_OPTIONS: Final = HttpOptions(
+    silence=timedelta(seconds=60),  # a daemon that says nothing for so long during a run is stuck
+    timeout=timedelta(days=1),
+    max_answer=1 << 30,
+    attempts=1,
+)
+_LOCAL: Final = "http://auditord"
 _UNIX: Final = "unix:"
+_NO_ANSWER: Final = "the daemon does not answer, or its answer was cut off"
 _AT_ONCE: Final = 500
 
 url_option: Final = click.option(
@@ -58,24 +71,26 @@ class DaemonClient:
     """Asks a daemon. Every method raises :class:`DaemonError` if it does not answer, or refuses.
 
     Args:
-        session: connected to it.
+        client: opened for it.
+        url: of the daemon, without a path.
     """
 
-    def __init__(self, session: aiohttp.ClientSession) -> None:
-        self._session = session
+    def __init__(self, client: HttpClient, url: str) -> None:
+        self._client = client
+        self._url = url
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
     async def health(self) -> HealthReport:
-        """How it fares; also if it says that it fares badly."""
+        """The health report, whatever it says."""
         return await self._get("/api/v1/health", HealthReport, 503)
 
     async def instances(self) -> Instances:
-        """How each instance fares."""
+        """The state of each instance."""
         return await self._get("/api/v1/instances", Instances)
 
     async def quarantine(self, task: str | None) -> AsyncGenerator[QuarantineEntry, None]:
-        """What could not be handled, of one task or of all."""
+        """The entries of the quarantine, of one task or of all."""
         path: str | None = "/api/v1/quarantine?" + urlencode(
             {"limit": 1_000, **({} if task is None else {"task": task})}
         )
@@ -93,30 +108,29 @@ class DaemonClient:
     async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Record], None]:
         """The matching records; an answer that is cut raises."""
         if query.limit == 0:  # a page of nothing is no question to the API
-            yield _nothing()
+            yield _records(_nothing())
             return
-        path = f"/api/v1/records?format=ndjson&{encode_for_api(query)}"
-        with _reached():
-            async with self._session.get(URL(path, encoded=True)) as answer:
-                await _check(answer)
-                async with aclosing(_records(answer)) as records:
-                    yield records
+        with _daemon_errors():
+            target = f"{self._url}/api/v1/records?format=ndjson&{encode_for_api(query)}"
+            async with self._client.stream("GET", target) as answer, aclosing(_records(_lines(answer))) as records:
+                yield records
+
+    async def history(self, record_id: str) -> Sequence[FormerVersion]:
+        """The former versions of a record."""
+        return (await self._get(f"/api/v1/records/{quote(record_id, safe='')}/versions", History)).versions
 
     async def _get(self, path: str, shape: type[T], *also: int) -> T:
-        with _reached():
-            async with self._session.get(URL(path, encoded=True)) as answer:
-                if answer.status not in also:
-                    await _check(answer)
-                return _decoded(await answer.read(), shape)
+        with _daemon_errors():
+            answer = await self._client.request("GET", self._url + path)
+            return _decoded(answer.body if answer.status in also else _checked(answer).body, shape)
 
     # -- acting -------------------------------------------------------------------------------------------------------
 
     async def run(self, request: RunRequest, observer: Observer) -> RunReport:
         """Have an instance run, and watch."""
-        path = f"/api/v1/instances/{quote(request.instance, safe='')}/runs"
-        with _reached():
-            async with self._session.post(URL(path, encoded=True), json=_body(request)) as answer:
-                await _check(answer)
+        target = f"{self._url}/api/v1/instances/{quote(request.instance, safe='')}/runs"
+        with _daemon_errors():
+            async with self._client.stream("POST", target, body=msgspec.json.encode(_body(request))) as answer:
                 async for text in _lines(answer):
                     line = _decoded(text, _Line)
                     if line.report is not None:
@@ -125,39 +139,21 @@ class DaemonClient:
         raise DaemonError("the daemon ended in the middle of the run; what was collected until then is kept")
 
     @property
-    def records(self) -> "DaemonRecords":
-        """What may be done to single records."""
-        return DaemonRecords(self._session)
+    def records(self) -> "DaemonClient":
+        """The actions on single records."""
+        return self
 
     async def retry(self, ids: Sequence[int]) -> Retried:
         """Have entries of the quarantine retried."""
-        return msgspec.json.decode(await self._post("retry", ids), type=Retried, strict=False)
+        return msgspec.json.decode(await self._post("quarantine/retry", {"ids": list(ids)}), type=Retried, strict=False)
 
     async def discard(self, ids: Sequence[int]) -> int:
         """Have entries of the quarantine discarded."""
-        return _decoded(await self._post("discard", ids), dict[str, int])["discarded"]
-
-    async def _post(self, action: str, ids: Sequence[int]) -> bytes:
-        with _reached():
-            async with self._session.post(f"/api/v1/quarantine/{action}", json={"ids": list(ids)}) as answer:
-                await _check(answer)
-                return await answer.read()
-
-
-class DaemonRecords:
-    """Has a daemon change single records, and tell what they were.
-
-    Args:
-        session: connected to it.
-    """
-
-    def __init__(self, session: aiohttp.ClientSession) -> None:
-        self._session = session
+        return _decoded(await self._post("quarantine/discard", {"ids": list(ids)}), dict[str, int])["discarded"]
 
     async def correct(self, record: Record, seen: Record | None, note: Note) -> Outcome:
         """Have a record put in the place of the stored one."""
-        wish = CorrectionWanted(record, note.reason, note.by, seen)
-        (outcome,) = await self._wish("corrections", wish)
+        (outcome,) = await self._change("corrections", CorrectionWanted(record, note.reason, note.by, seen))
         return outcome
 
     async def close(self, closings: Sequence[Closing], note: Note) -> Sequence[Outcome]:
@@ -165,43 +161,38 @@ class DaemonRecords:
         outcomes: list[Outcome] = []
         for first in range(0, len(closings), _AT_ONCE):
             some = [_closing(each) for each in closings[first : first + _AT_ONCE]]
-            outcomes += await self._wish("closings", ClosingsWanted(some, note.reason, note.by))
+            outcomes += await self._change("closings", ClosingsWanted(some, note.reason, note.by))
         return outcomes
 
     async def delete(self, ids: Sequence[str], note: Note) -> Sequence[Outcome]:
         """Have records deleted."""
         outcomes: list[Outcome] = []
         for first in range(0, len(ids), _AT_ONCE):
-            wish = DeletionsWanted(list(ids[first : first + _AT_ONCE]), note.reason, note.by)
-            outcomes += await self._wish("deletions", wish)
+            some = list(ids[first : first + _AT_ONCE])
+            outcomes += await self._change("deletions", DeletionsWanted(some, note.reason, note.by))
         return outcomes
 
-    async def history(self, record_id: str) -> Sequence[FormerVersion]:
-        """What a record was before."""
-        path = f"/api/v1/records/{quote(record_id, safe='')}/versions"
-        with _reached():
-            async with self._session.get(URL(path, encoded=True)) as answer:
-                await _check(answer)
-                return _decoded(await answer.read(), History).versions
+    async def _change(self, path: str, change: object) -> Sequence[Outcome]:
+        return _decoded(await self._post(path, change), Outcomes).outcomes
 
-    async def _wish(self, path: str, wish: CorrectionWanted | ClosingsWanted | DeletionsWanted) -> Sequence[Outcome]:
-        with _reached():
-            async with self._session.post(f"/api/v1/{path}", data=msgspec.json.encode(wish)) as answer:
-                await _check(answer)
-                return _decoded(await answer.read(), Outcomes).outcomes
+    async def _post(self, path: str, body: object) -> bytes:
+        with _daemon_errors():
+            target = f"{self._url}/api/v1/{path}"
+            return _checked(await self._client.request("POST", target, body=msgspec.json.encode(body))).body
 
 
 @asynccontextmanager
 async def connected(path: Path) -> AsyncGenerator[DaemonClient | None, None]:
     """A client of the daemon that answers on this socket; None if none does."""
-    async with _session(f"{_UNIX}{path}") as session:
+    async with open_client(_OPTIONS, str(path)) as client:
         try:
-            async with session.get("/"):
-                pass
-        except aiohttp.ClientConnectorError:
+            await client.request("GET", _LOCAL)
+        except NoHttpAnswer as error:
+            if error.sent:
+                raise DaemonError(f"{_NO_ANSWER}: {error}") from error
             yield None
             return
-        yield DaemonClient(session)
+        yield DaemonClient(client, _LOCAL)
 
 
 @asynccontextmanager
@@ -211,28 +202,21 @@ async def daemon_at(url: str) -> AsyncGenerator[DaemonClient, None]:
     Raises:
         UsageError: it is no such URL.
     """
-    async with _session(url) as session:
-        yield DaemonClient(session)
-
-
-def _session(url: str) -> aiohttp.ClientSession:
-    timeout = aiohttp.ClientTimeout(total=None, sock_connect=SILENCE_SECONDS, sock_read=SILENCE_SECONDS)
-    if url.startswith(_UNIX):
-        connector = aiohttp.UnixConnector(path=url.removeprefix(_UNIX))
-        return aiohttp.ClientSession("http://auditord", connector=connector, timeout=timeout)
-    if not url.startswith(("http://", "https://")):
+    if not url.startswith((_UNIX, "http://", "https://")):
         raise click.UsageError(f"--url: '{url}' is neither http://host:port nor https://host nor unix:/path")
-    return aiohttp.ClientSession(url.rstrip("/"), timeout=timeout)
+    local = url.startswith(_UNIX)
+    async with open_client(_OPTIONS, url.removeprefix(_UNIX) if local else None) as client:
+        yield DaemonClient(client, _LOCAL if local else url.rstrip("/"))
 
 
 @contextmanager
-def _reached() -> Generator[None, None, None]:
+def _daemon_errors() -> Generator[None, None, None]:
     try:
         yield
-    except (aiohttp.ClientError, TimeoutError) as error:
-        raise DaemonError(
-            f"the daemon does not answer, or its answer was cut off: {str(error) or 'time is up'}"
-        ) from error
+    except HttpStatusError as error:
+        _checked(error.answer)
+    except HttpError as error:
+        raise DaemonError(f"{_NO_ANSWER}: {error}") from error
 
 
 def _closing(closing: Closing) -> ClosingWanted:
@@ -250,13 +234,13 @@ def _body(request: RunRequest) -> dict[str, Any]:  # Any: texts and switches
     return body
 
 
-async def _check(answer: aiohttp.ClientResponse) -> None:
+def _checked(answer: HttpAnswer) -> HttpAnswer:
     if answer.ok:
-        return
+        return answer
     try:
-        problem = msgspec.json.decode(await answer.read(), type=Problem)
+        problem = msgspec.json.decode(answer.body, type=Problem)
     except msgspec.DecodeError as error:
-        raise DaemonError(f"{answer.url} answers {answer.status}: that is no auditord with an API") from error
+        raise DaemonError(f"{answer.request} is answered {answer.status}: that is no auditord with an API") from error
     raise DaemonError(problem.detail if problem.remedy is None else f"{problem.detail}: {problem.remedy}")
 
 
@@ -267,20 +251,19 @@ def _decoded(text: bytes, shape: type[T]) -> T:
         raise DaemonError(f"the daemon's answer cannot be read, is it of another version? {error}") from error
 
 
-async def _records(answer: aiohttp.ClientResponse) -> AsyncGenerator[Record, None]:
-    async for line in _lines(answer):
+async def _records(lines: AsyncIterator[bytes]) -> AsyncGenerator[Record, None]:
+    async for line in lines:
         yield decode_record(line)
 
 
-async def _nothing() -> AsyncIterator[Record]:
-    records: Sequence[Record] = ()
-    for record in records:
-        yield record
+async def _nothing() -> AsyncGenerator[bytes, None]:
+    for line in list[bytes]():
+        yield line
 
 
-async def _lines(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+async def _lines(answer: HttpStream) -> AsyncGenerator[bytes, None]:
     rest = b""
-    async for chunk in answer.content.iter_any():
+    async for chunk in answer:
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
             yield line

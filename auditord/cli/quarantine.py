@@ -13,8 +13,7 @@ from auditord.cli.daemon_client import daemon_at, url_option
 from auditord.cli.installation import load_installation, run_async, utc_now
 from auditord.cli.tables import new_table, print_table
 from auditord.spool import Spool
-from auditord.web.api.acting import with_input
-from auditord.web.api.browsing import summary
+from auditord.web.api.quarantine import summary, with_input
 from auditord.web.api.shapes import QuarantinedInput, QuarantineEntry
 from auditord_hookspecs import AuditordError
 from auditord_hookspecs.terminal import say, write

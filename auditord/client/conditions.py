@@ -42,7 +42,7 @@ def flattened(condition: Condition) -> Iterator[Condition]:
 
 
 def matches(record: Record, condition: Condition) -> bool:  # noqa: C901,PLR0911 one branch for each type of node
-    """Whether a condition is true of a record."""
+    """True if a condition holds for a record."""
     match condition:
         case AllOf(conditions):
             return all(matches(record, each) for each in conditions)

@@ -49,7 +49,7 @@ def tls_context(files: TlsPaths) -> ssl.SSLContext:
         ClientError: a file cannot be read or used.
     """
     try:
-        folder = files.ca is not None and files.ca.is_dir()
+        folder = files.ca is not None and Path(files.ca).is_dir()
         context = ssl.create_default_context(cafile=None if folder else files.ca, capath=files.ca if folder else None)
         if files.certificate is not None:
             context.load_cert_chain(files.certificate, files.key, password=_no_password)

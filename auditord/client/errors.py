@@ -1,4 +1,4 @@
-"""What may go wrong between a client and a server; every error says which server and what happened."""
+"""The errors of clients; every text names the server and what happened."""
 
 from auditord_hookspecs import AuditordError
 

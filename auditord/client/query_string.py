@@ -6,10 +6,12 @@ first component only, and only at amounts below 2³¹.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Final, TypeAlias, TypeVar
 from urllib.parse import quote, quote_plus
 
+from auditord.client.conditions import flattened
 from auditord.client.errors import UnsupportedQuery
 from auditord_hookspecs import RecordQuery
 from auditord_hookspecs.query import (
@@ -44,7 +46,8 @@ def encode_query(query: RecordQuery) -> str:
     Raises:
         UnsupportedQuery: the grammar has no words for a condition.
     """
-    conditions = list(_flattened(query.where))
+    conditions = list(flattened(query.where))
+    _refuse_unsupported(conditions)
     pairs = [*_ids(conditions), *_times(conditions), *_runtimes(conditions), *_metas(conditions)]
     pairs += [*_components(conditions), *_order(query.order)]
     if query.limit is not None:
@@ -52,8 +55,25 @@ def encode_query(query: RecordQuery) -> str:
     return "&".join(f"{key}={quote_plus(value)}" for key, value in pairs)
 
 
+def encode_for_api(query: RecordQuery) -> str:
+    """The query string of ``GET /api/v1/records``, always with its order: the API's default is another one.
+
+    Raises:
+        UnsupportedQuery: there are no words for a condition.
+    """
+    conditions = list(flattened(query.where))
+    others = tuple(each for each in conditions if not isinstance(each, IsOpen))
+    direction = "desc" if query.order.descending else "asc"
+    pieces = [
+        encode_query(replace(query, where=AllOf(others), order=Order())),
+        f"sort_by[{direction}]={query.order.field.value}",
+        *(["open=true"] if len(others) < len(conditions) else []),
+    ]
+    return "&".join(filter(None, pieces))
+
+
 def has_words(condition: Condition) -> bool:
-    """Whether the grammar can say a condition."""
+    """True if the grammar can say a condition."""
     return not isinstance(condition, IsOpen | MetaContainsAny | MetaAbsent | PlaceCompares | AnyOf)
 
 
@@ -62,21 +82,18 @@ def record_path(record_id: str) -> str:
     return f"/record/{quote(record_id, safe='')}"
 
 
-def _flattened(condition: Condition) -> Iterator[Condition]:
-    if isinstance(condition, AllOf):
-        for inner in condition.conditions:
-            yield from _flattened(inner)
-    elif isinstance(condition, IsOpen):
-        raise UnsupportedQuery(
-            "the wire contract cannot ask for open records alone: leave the condition out and keep records without stop"
-        )
-    elif isinstance(condition, MetaContainsAny | MetaAbsent | PlaceCompares | AnyOf):
-        raise UnsupportedQuery(
-            "the wire contract has no words for one of several values or conditions, an absent key, or a cursor: "
-            "ask for more, choose"
-        )
-    else:
-        yield condition
+def _refuse_unsupported(conditions: Iterable[Condition]) -> None:
+    for condition in conditions:
+        if isinstance(condition, IsOpen):
+            raise UnsupportedQuery(
+                "the wire contract cannot ask for open records alone: leave the condition out and keep records without "
+                "stop"
+            )
+        if not has_words(condition):
+            raise UnsupportedQuery(
+                "the wire contract has no words for one of several values or conditions, an absent key, or a cursor: "
+                "ask for more, choose"
+            )
 
 
 def _ids(conditions: Iterable[Condition]) -> Iterator[Pair]:

@@ -126,7 +126,7 @@ class _Usage:
 
 
 def _ticks(start: datetime, stop: datetime, query: AggregateQuery) -> int | None:
-    """How long a record counts; None if it lies outside of the window."""
+    """The ticks of a record that count; None if it lies outside of the window."""
     if query.window is None:
         return (stop - start) // _SECOND  # neither is negative here, so this truncates as the contract does
     window = query.window

@@ -31,7 +31,7 @@ _SILENT_TURNS: Final = 50
 _TURN: Final = 0.01
 _SHOWN_COMMAND: Final = 200
 _PIECE: Final = 2**20
-"""Bytes that wait to be taken before the child has to wait, give or take what one read brings."""
+"""Bytes of a piece, and that wait to be taken before the child has to wait."""
 
 
 class CommandRunner:
@@ -195,10 +195,10 @@ class Child(asyncio.SubprocessProtocol):
         return self._take()
 
     def _take(self) -> bytes:
-        piece = bytes(self._waiting)
+        piece = bytes(self._waiting[:_PIECE])  # uvloop may go on reading for a while after it was told to pause
         self._taken += len(piece)
-        self._waiting.clear()
-        if (pipe := self._pipe()) is not None:
+        del self._waiting[:_PIECE]
+        if len(self._waiting) < _PIECE and (pipe := self._pipe()) is not None:
             pipe.resume_reading()
         return piece
 

@@ -41,6 +41,14 @@ class PendingChanges(Protocol):
         """Queue entries durably, all of them or nothing."""
         ...
 
+    async def keep_refused_body(self, body: bytes, reason: str, provenance: Provenance, route: str) -> object:
+        """Keep a POST body that is answered 400, since the released clients take that for success."""
+        ...
+
+    async def check(self) -> object:
+        """Return if something could be kept now."""
+        ...
+
 
 class Ingest:
     """Accepts records and updates of clients; they are durable, in the store or in the spool, when a method returns.
@@ -64,9 +72,9 @@ class Ingest:
         queue_updates: bool = True,
         transform: Transform | None = None,
     ) -> None:
-        self._store = store
-        self._spool = spool
-        self._destinations = destinations
+        self.store = store
+        self.spool = spool
+        self.destinations = destinations
         self._queue_updates = queue_updates
         self._transform = transform
         self._claims = Claims()
@@ -115,9 +123,9 @@ class Ingest:
         ids, away = (record.record_id,), None
         await self._claims.take(ids)
         try:
-            if not self._spool.may_hold(self._destinations):
+            if not self.spool.may_hold(self.destinations):
                 try:
-                    return await self._store.add(changed, provenance, duplicates)
+                    return await self.store.add(changed, provenance, duplicates)
                 except StoreUnavailable as error:
                     away = error
             submission = Submission({0: changed}, None, provenance, duplicates, atomic=True)
@@ -179,10 +187,10 @@ class Ingest:
     async def _add(self, records: Sequence[Record], submission: Submission) -> Sequence[Outcome]:
         provenance, duplicates = submission.provenance, submission.duplicates
         if not submission.atomic:
-            return await add_each(self._store, records, provenance, duplicates)
+            return await add_each(self.store, records, provenance, duplicates)
         if len(records) == 1:
-            return (await self._store.add(records[0], provenance, duplicates),)
-        return await self._store.add_all(records, provenance, duplicates, atomic=True) if records else ()
+            return (await self.store.add(records[0], provenance, duplicates),)
+        return await self.store.add_all(records, provenance, duplicates, atomic=True) if records else ()
 
     # -- updates --------------------------------------------------------------------------------------------------
 
@@ -212,7 +220,7 @@ class Ingest:
                 return Stopped.HIDDEN
         if waiting:
             return None
-        return Stopped.DONE if await self._store.stop(update, provenance) else Stopped.MISSING
+        return Stopped.DONE if await self.store.stop(update, provenance) else Stopped.MISSING
 
     @staticmethod
     def _may_be_theirs(update: RecordUpdate, roles: Roles, provenance: Provenance, waiting: _Waiting) -> bool:
@@ -222,17 +230,17 @@ class Ingest:
     # -- both -----------------------------------------------------------------------------------------------------
 
     async def _waiting(self, ids: Collection[str]) -> _Waiting:
-        if not self._spool.may_hold(self._destinations):
+        if not self.spool.may_hold(self.destinations):
             return {}
-        return await self._spool.waiting(ids, self._destinations)
+        return await self.spool.waiting(ids, self.destinations)
 
     async def _projected(self, ids: Collection[str], waiting: _Waiting, provenance: Provenance) -> ChangePlan:
-        stored = await self._store.documents(list(ids)) if ids else dict[str, bytes]()
+        stored = await self.store.documents(list(ids)) if ids else dict[str, bytes]()
         return projected(stored, waiting, provenance)
 
     async def _queue(self, entries: Sequence[Entry], provenance: Provenance) -> None:
         if entries:
-            await self._spool.accept(entries, provenance, self._destinations)
+            await self.spool.accept(entries, provenance, self.destinations)
             self.spooled += len(entries)
 
 

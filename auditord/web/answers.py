@@ -76,7 +76,7 @@ class Answer(web.StreamResponse):
 
     @property
     def keep_alive(self) -> bool | None:
-        """Whether another request may follow on this connection."""
+        """True if another request may follow on this connection."""
         return not self._closes
 
     @property
@@ -98,7 +98,7 @@ class Answer(web.StreamResponse):
 
 
 class Unsent(web.StreamResponse):
-    """What a handler's caller gets when the connection was aborted: nothing goes out."""
+    """The answer on a connection that was aborted: nothing is sent."""
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:  # noqa: ARG002 aiohttp's signature
         """Tell aiohttp that nobody is there."""

@@ -37,7 +37,7 @@ _RAW_DEFLATE: Final = -zlib.MAX_WBITS
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What the memory that a request holds is worth to others.
+    """The demand of others for the memory that a request holds.
 
     Args:
         exists: whether others wait for it now.
@@ -118,7 +118,7 @@ class _Pace:
         self._left = PAUSE_SECONDS
 
     async def read_any(self) -> bytes:
-        """What is there, or comes next.
+        """Read what is there, or comes next.
 
         Raises:
             TimeoutError: it has come too slowly for too long.
@@ -189,18 +189,18 @@ def unpacked(request: web.BaseRequest, body: bytes, limit: int) -> bytes:
 
 
 def is_packed(request: web.BaseRequest) -> bool:
-    """Whether the body has a ``Content-Encoding``."""
+    """True if the body has a ``Content-Encoding``."""
     return "Content-Encoding" in request.headers
 
 
 def is_json(content_type: str) -> bool:
-    """Whether the type is ``…/json`` or ``…/…+json``, with or without parameters."""
+    """True for ``…/json`` and ``…/…+json``, with or without parameters."""
     main, slash, subtype = content_type.partition(";")[0].strip().lower().partition("/")
     return bool(main and slash) and (subtype == "json" or (subtype.endswith("+json") and subtype != "+json"))
 
 
 class _Unpacking:
-    """What is not packed, with the same methods as :class:`_Inflating`."""
+    """Hands on what is not packed, with the same methods as :class:`_Inflating`."""
 
     def feed(self, packed: bytes) -> Iterable[bytes]:
         """The same."""
@@ -222,7 +222,7 @@ def _unpacking(request: web.BaseRequest, limit: int) -> _Unpacking:
 
 
 class _Inflater(Protocol):
-    """What :func:`zlib.decompressobj` makes."""
+    """The result of :func:`zlib.decompressobj`."""
 
     @property
     def eof(self) -> bool: ...
@@ -249,7 +249,7 @@ class _Inflating(_Unpacking):
         self._begun: _Inflater | None = None
 
     def feed(self, packed: bytes) -> Iterator[bytes]:
-        """What becomes of it, in pieces."""
+        """Unpack a piece into pieces."""
         if not packed:
             return
         if self._begun is not None and self._begun.eof:

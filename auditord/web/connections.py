@@ -5,14 +5,17 @@ nor how long an answer may stay unread, nor how many connections there are.
 """
 
 import asyncio
+import logging
+import resource
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from aiohttp import StreamReader, web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from auditord.web.answers import UNSENT, plain_text
-from auditord.web.crowd import Crowd
 
 HEAD_SECONDS: Final = 30.0
 """How long the head of a request may take from its first byte to its last one."""
@@ -37,12 +40,95 @@ _READ_AT_ONCE: Final = 65_536
 """Bytes of a body that are read before somebody asks for them; aiohttp takes up to twice as many."""
 
 
-class ImpatientServer(web.Server):
+RESERVE: Final = 384
+"""Descriptors that clients do not get: files, databases, programs, senders, the control socket, and what is accepted
+before the first of too many is closed."""
+
+_MANY: Final = 1_000_000
+
+
+class Member(Protocol):
+    """A connection."""
+
+    @property
+    def address(self) -> str:
+        """The client's address; empty for a unix socket."""
+        ...
+
+    @property
+    def may_go(self) -> bool:
+        """True if the client is awaited, not the server."""
+        ...
+
+    def give_up(self) -> None:
+        """Close it at once."""
+        ...
+
+
+class ConnectionLimit:
+    """Connections that share a limit; no address has more than half of them.
+
+    Args:
+        most: so many connections.
+        closed: called whenever one is closed for another.
+    """
+
+    def __init__(self, most: int = _MANY, closed: Callable[[], None] = lambda: None) -> None:
+        self._most = most
+        self._closed = closed
+        self._members: dict[str, OrderedDict[Member, None]] = {}
+        """By address, the one whose last bytes came or went longest ago first."""
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def enter(self, member: Member) -> None:
+        """Count a new connection, and close one where there are too many."""
+        neighbours = self._members.setdefault(member.address, OrderedDict())
+        neighbours[member] = None
+        self._count += 1
+        if len(neighbours) > max(1, self._most // 2):
+            self._close_one_of(neighbours)
+        elif self._count > self._most:
+            self._close_one_of(max(self._members.values(), key=len))
+
+    def moved(self, member: Member) -> None:
+        """Note that bytes of a connection came or went."""
+        neighbours = self._members.get(member.address)
+        if neighbours is not None and member in neighbours:
+            neighbours.move_to_end(member)
+
+    def leave(self, member: Member) -> None:
+        """Forget a connection; one that is not known does no harm."""
+        neighbours = self._members.get(member.address)
+        if neighbours is None or member not in neighbours:
+            return
+        del neighbours[member]
+        self._count -= 1
+        if not neighbours:
+            del self._members[member.address]
+
+    def _close_one_of(self, members: "OrderedDict[Member, None]") -> None:
+        newest = next(reversed(members))
+        unwanted = next((each for each in members if each.may_go), newest)
+        self.leave(unwanted)
+        self._closed()
+        unwanted.give_up()
+
+
+def limit_of_connections(wanted: int) -> int:
+    """Connections that the process may keep, of those that the configuration wants."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return wanted if soft == resource.RLIM_INFINITY else min(wanted, max(soft - RESERVE, soft // 2))
+
+
+class LimitedServer(web.Server):
     """aiohttp's server with limits for its connections.
 
     Args:
         handler: answers requests.
-        crowd: all connections that share a limit.
+        limit: all connections that share a limit.
         stalled: called whenever a client is cut off that does not read its answer.
         head_seconds: how long a head may take.
         silent_seconds: how long a new connection may stay silent.
@@ -53,7 +139,7 @@ class ImpatientServer(web.Server):
     def __init__(
         self,
         handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
-        crowd: Crowd | None = None,
+        limit: ConnectionLimit | None = None,
         *,
         stalled: Callable[[], None] = lambda: None,
         head_seconds: float = HEAD_SECONDS,
@@ -62,27 +148,27 @@ class ImpatientServer(web.Server):
         **options: Any,  # Any: as aiohttp has them
     ) -> None:
         super().__init__(handler, **options)
-        self.crowd = Crowd() if crowd is None else crowd
+        self.limit = ConnectionLimit() if limit is None else limit
         self.stalled = stalled
         self._seconds = (head_seconds, silent_seconds, stall_seconds)
         self._options = options
 
     def __call__(self) -> web.RequestHandler:
         """The protocol of a new connection."""
-        return ImpatientConnection(self, self._seconds, **self._options)
+        return LimitedConnection(self, self._seconds, **self._options)
 
 
-class ImpatientConnection(web.RequestHandler):
+class LimitedConnection(web.RequestHandler):
     """aiohttp's connection with timers that run while a head is awaited and while an answer stays unread.
 
     It looks at a few of aiohttp's own attributes, and a test says so should they ever be gone.
     """
 
     __slots__ = (
-        "_crowd",
         "_head_bytes",
         "_head_seconds",
         "_head_timer",
+        "_limit",
         "_own_loop",
         "_payload",
         "_silent",
@@ -95,13 +181,13 @@ class ImpatientConnection(web.RequestHandler):
     )
 
     def __init__(
-        self, server: ImpatientServer, seconds: tuple[float, float, float], **options: Any
+        self, server: LimitedServer, seconds: tuple[float, float, float], **options: Any
     ) -> None:  # Any: aiohttp's
         loop = asyncio.get_running_loop()
         super().__init__(server, loop=loop, read_bufsize=_READ_AT_ONCE, **options)
         self._max_msg_queue_size, self._msg_queue_resume_size = _PIPELINED, _PIPELINED // 2
         self._own_loop = loop
-        self._crowd, self._stalled = server.crowd, server.stalled
+        self._limit, self._stalled = server.limit, server.stalled
         self._head_seconds, self._silent_seconds, self._stall_seconds = seconds
         self._head_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
@@ -112,7 +198,7 @@ class ImpatientConnection(web.RequestHandler):
 
     @property
     def may_go(self) -> bool:
-        """Whether the client is awaited: for a request, for more of a body, or to read its answer."""
+        """True if the client is awaited: for a request, for more of a body, or to read its answer."""
         if self._current_request is None:
             return not self._messages
         return self.writing_paused or not self._current_request.content.is_eof()
@@ -123,14 +209,14 @@ class ImpatientConnection(web.RequestHandler):
         self._head_timer = self._own_loop.call_later(self._silent_seconds, self.give_up)
         peer: tuple[object, ...] | str | None = transport.get_extra_info("peername")
         self.address = str(peer[0]) if isinstance(peer, tuple) else ""
-        self._crowd.enter(self)
+        self._limit.enter(self)
 
     def data_received(self, data: bytes) -> None:
         """Stop the timer behind a head, and start it where one has only begun."""
         before = self._request_count
         super().data_received(data)
         if data:
-            self._crowd.moved(self)
+            self._limit.moved(self)
         if self._request_count != before:
             self._payload, self._head_bytes = self._messages[-1][1], 0
         elif self._payload is None or self._payload.is_eof():
@@ -150,14 +236,14 @@ class ImpatientConnection(web.RequestHandler):
     def resume_writing(self) -> None:
         """Watch no longer."""
         super().resume_writing()
-        self._crowd.moved(self)
+        self._limit.moved(self)
         self._stop_stall_timer()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Stop the timers."""
         self._stop_head_timer()
         self._stop_stall_timer()
-        self._crowd.leave(self)
+        self._limit.leave(self)
         super().connection_lost(exc)
 
     def handle_error(
@@ -208,3 +294,24 @@ class ImpatientConnection(web.RequestHandler):
         if self._stall_timer is not None:
             self._stall_timer.cancel()
             self._stall_timer = None
+
+
+_LONGEST: Final = 200
+
+
+class OneLine(logging.Filter):
+    """Makes a line of level INFO of aiohttp's traceback about a request that it could not parse."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Shorten such a line; every other one is left alone."""
+        error = record.exc_info[1] if record.exc_info else None
+        if not isinstance(error, HttpProcessingError):
+            return True
+        said = " ".join(error.message.split())[:_LONGEST]
+        record.msg, record.args = f"{record.getMessage()}: it is no HTTP: %s", (said,)
+        record.exc_info, record.levelno, record.levelname = None, logging.INFO, logging.getLevelName(logging.INFO)
+        return logging.getLogger(record.name).isEnabledFor(logging.INFO)
+
+
+server_log: Final = logging.getLogger(__name__)
+server_log.addFilter(OneLine())

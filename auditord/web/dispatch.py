@@ -7,20 +7,19 @@ nothing where there is none.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from http import HTTPMethod
 from time import perf_counter
-from typing import Final, TypeAlias
+from typing import Final, Generic, TypeAlias, TypeVar
+from urllib.parse import unquote_to_bytes
 
 from aiohttp import HttpVersion11, web
 
 from auditord.web.answers import NOT_FOUND, UNSENT, Answer
-from auditord.web.figures import AbortReason, HttpFigures, RouteFigures
-from auditord.web.paths import Paths
-from auditord.web.targets import read_target
+from auditord.web.metrics import AbortReason, HttpMetrics, RouteMetrics
 from auditord_hookspecs import AuditordError, Permission
 
 log = logging.getLogger(__name__)
@@ -49,7 +48,7 @@ class Abort(AuditordError):
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Who answers what.
+    """The handler of a method and a path.
 
     Args:
         method: of the request.
@@ -71,7 +70,7 @@ class Endpoint:
     """A route and its figures."""
 
     handler: Handler
-    figures: RouteFigures
+    figures: RouteMetrics
 
 
 def refuse_bare(_path: str, methods: Collection[str]) -> Answer:
@@ -92,7 +91,7 @@ class Dispatcher:
     def __init__(
         self,
         routes: Iterable[Route],
-        figures: HttpFigures,
+        figures: HttpMetrics,
         refuse: Refuse = refuse_bare,
         unmatched: Handler | None = None,
     ) -> None:
@@ -190,7 +189,7 @@ class Dispatcher:
 
 
 def _count(
-    figures: RouteFigures, request: web.BaseRequest, response: web.StreamResponse | None, seconds: float
+    figures: RouteMetrics, request: web.BaseRequest, response: web.StreamResponse | None, seconds: float
 ) -> None:
     received = request.content_length or 0
     if response is not None and response is not UNSENT:
@@ -201,7 +200,7 @@ def _count(
 
 
 def _may_stay(request: web.BaseRequest) -> bool:
-    """Whether the client counts on the connection staying open (HTTP/1.0 would need a header that no answer has)."""
+    """True if the client counts on the connection staying open (HTTP/1.0 would need a header that no answer has)."""
     return request.keep_alive and request.version == HttpVersion11
 
 
@@ -212,3 +211,80 @@ def _abort(request: web.BaseRequest) -> None:
 
 def _peer(request: web.BaseRequest) -> str:
     return request.remote or "a unix socket"
+
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Paths(Generic[T]):
+    """A tree of paths: the endpoints at one of them by method, and everything beneath it.
+
+    Args:
+        methods: what answers here, by method.
+        named: what lies beneath, by the next segment.
+        unnamed: what lies beneath where the next segment may be anything; what is named goes first.
+    """
+
+    methods: MutableMapping[str, T] = field(default_factory=dict[str, T])
+    named: "MutableMapping[str, Paths[T]]" = field(default_factory=dict[str, "Paths[T]"])
+    unnamed: "Paths[T] | None" = None
+
+    def at(self, segments: Sequence[str]) -> "Paths[T]":
+        """The place of a path, made if it is not there; ``{name}`` is a segment that may be anything."""
+        if not segments:
+            return self
+        first, *rest = segments
+        if not first.startswith("{"):
+            return self.named.setdefault(first, Paths[T]()).at(rest)
+        self.unnamed = self.unnamed or Paths[T]()
+        return self.unnamed.at(rest)
+
+    def find(self, segments: Sequence[str]) -> MutableMapping[str, T]:
+        """Find the endpoints of a path by method; nothing if there is no such path."""
+        if not segments:
+            return self.methods
+        first, *rest = segments
+        for below in (self.named.get(first), self.unnamed):
+            if below is not None and (found := below.find(rest)):
+                return found
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A path and a query string, both still percent-encoded.
+
+    Args:
+        path: begins with a slash, without doubled or trailing ones (a base URL that ends in one makes ``//record``).
+        query: what stands behind the first question mark.
+    """
+
+    path: str
+    query: str
+
+    @property
+    def segments(self) -> list[str]:
+        """The texts between the slashes, still percent-encoded."""
+        return self.path.split("/")[1:]
+
+    @property
+    def last_segment(self) -> str:
+        """The last segment, decoded; see :meth:`segment`."""
+        return self.segment(-1)
+
+    def segment(self, position: int) -> str:
+        """The segment at a position, percent-decoded exactly once; ``+`` is a plus sign.
+
+        Raises:
+            UnicodeDecodeError: it is not UTF-8.
+        """
+        return unquote_to_bytes(self.segments[position].encode("utf-8", "surrogateescape")).decode()
+
+
+def read_target(raw: str) -> Target:
+    """Split the request target of a request line, in origin form or (as sent to proxies) absolute form."""
+    path, _, query = raw.partition("?")
+    if not path.startswith("/"):
+        path = "/" + path.partition("://")[2].partition("/")[2]
+    return Target("/" + "/".join(filter(None, path.split("/"))), query)

@@ -1,4 +1,4 @@
-"""Whether a browser may be behind a request that its user never meant.
+"""Checks of ``Host`` and ``Origin``, against requests of browsers that their users never meant.
 
 A page of anywhere can make its visitor's browser send requests to the visitor's own network. Its name may be made to
 stand for an address there, and the browser then shows the answers to the page. So names are known here, and what a
@@ -87,7 +87,7 @@ def _stands_for_itself(name: str) -> bool:
 
 
 def _is_out_of_reach(request: web.BaseRequest) -> bool:
-    """Whether no name led a browser here: by TLS a certificate names us, and unix sockets have no names."""
+    """True if no name led a browser here: by TLS a certificate names us, and unix sockets have no names."""
     transport = request.transport
     if transport is None or not request.raw_path.startswith("/"):  # a browser asks its proxy like that, never a server
         return True

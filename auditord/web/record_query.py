@@ -1,20 +1,21 @@
-"""The other half of ``GET /records?…``: decoded parameters become a frozen :class:`RecordQuery`.
+"""The lexical half of ``GET /records?…``: a raw query string becomes decoded paths with their values.
 
-The parameters and their rules are AUDITOR's, with three deviations on purpose: an operator that contradicts another one
-of the same field (``gt`` with ``gte``, ``lt`` with ``lte``) is refused where AUDITOR drops the whole filter in silence,
-``equals`` works on times, and ``meta[key][c]=value`` needs no index.
+The grammar is the one AUDITOR's server reads: ``name[key][key]=value`` joined by ``&``, form-encoded, with literal
+brackets as structure and encoded ones as part of a key. Two harmless extensions: where a key has no literal bracket at
+all, encoded brackets are structure (most HTTP libraries encode them), and a key that begins with a digit is a key.
 """
 
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Final, TypeAlias, TypeVar
+from urllib.parse import unquote_to_bytes
 
-from auditord.web.query_string import InvalidQuery, Parameter, parse_query_string
-from auditord_hookspecs import InvalidRecord, RecordQuery
+from auditord_hookspecs import AuditordError, InvalidRecord, RecordQuery
 from auditord_hookspecs.query import (
     AllOf,
     Comparison,
@@ -33,6 +34,71 @@ from auditord_hookspecs.query import (
 from auditord_hookspecs.records import MAX_AMOUNT, check_name
 from auditord_hookspecs.wire import parse_time
 
+_structured = re.compile(r"([^\[\]]*)((?:\[[^\[\]]*\])*)")
+_encoded_open = re.compile("%5b", re.IGNORECASE)
+_encoded_close = re.compile("%5d", re.IGNORECASE)
+
+
+class InvalidQuery(AuditordError, ValueError):
+    """The query string breaks the grammar or asks for something unknown; the text names the parameter.
+
+    Args:
+        text: what is wrong and what is allowed.
+        parameter: the name before the brackets, where one parameter is at fault.
+    """
+
+    def __init__(self, text: str, parameter: str | None = None) -> None:
+        super().__init__(text)
+        self.parameter = parameter
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One piece of a query string.
+
+    Args:
+        path: the name, then what stood in each pair of brackets, decoded; an empty text for ``[]``.
+        value: what stood behind the first ``=``, decoded; empty where there is none.
+    """
+
+    path: tuple[str, ...]
+    value: str
+
+
+def parse_query_string(raw: str) -> Iterator[Parameter]:
+    """The pieces of a raw (still encoded) query string in their order; empty pieces are skipped.
+
+    Raises:
+        InvalidQuery: brackets that do not pair, or bytes that are not UTF-8.
+    """
+    for piece in raw.split("&"):
+        if piece:
+            key, _, value = piece.partition("=")
+            yield Parameter(tuple(_path(key)), _decode(value))
+
+
+def _path(key: str) -> Iterator[str]:
+    if "[" not in key:
+        key = _encoded_close.sub("]", _encoded_open.sub("[", key))
+    match = _structured.fullmatch(key)
+    if match is None:
+        raise InvalidQuery(f"the brackets in '{key[:60]}' do not pair; encode brackets that belong to a key")
+    name, brackets = match.groups()
+    yield _decode(name)
+    for inner in brackets[1:-1].split("][") if brackets else ():
+        if inner and not inner[0].isascii():
+            raise InvalidQuery(f"percent-encode the key behind the bracket in '{name[:60]}['")
+        yield _decode(inner)
+
+
+def _decode(text: str) -> str:
+    encoded = text.replace("+", " ").encode("utf-8", "surrogateescape")
+    try:
+        return unquote_to_bytes(encoded).decode()
+    except UnicodeDecodeError as error:
+        raise InvalidQuery(f"'{text[:60]!a}' is not UTF-8 once decoded") from error
+
+
 T = TypeVar("T")
 Given: TypeAlias = Sequence[Parameter]
 """What was given for one name; each path holds only what is left behind that name."""
@@ -48,7 +114,7 @@ _list_index = re.compile(r"0*(\d{1,19})", re.ASCII)
 
 
 def read_query(raw: str) -> RecordQuery:
-    """What a raw query string asks for; the empty one asks for every record.
+    """Read a raw query string; the empty one asks for every record.
 
     Raises:
         InvalidQuery: the string breaks the grammar, names an unknown parameter or holds a value out of range.
@@ -195,7 +261,7 @@ def _metas(name: str, given: Given) -> Iterator[Condition]:
 
 
 def by_key(name: str, given: Given) -> Iterator[tuple[str, Given]]:
-    """What was given below each key, such as ``[c][0]=value`` below ``meta[site]``."""
+    """The parameters below each key, such as ``[c][0]=value`` below ``meta[site]``."""
     if is_absent(given):
         return
     if not all(parameter.path for parameter in given):
@@ -223,7 +289,7 @@ def values(name: str, given: Given) -> Iterator[str]:
 
 
 def _index(name: str, parameter: Parameter) -> int:
-    """Where an element stands; ``[]`` and no brackets at all leave the order as it is."""
+    """The index of an element; ``[]`` and no brackets at all leave the order as it is."""
     if parameter.path in {(), ("",)}:
         return -1
     match = _list_index.fullmatch(parameter.path[0])

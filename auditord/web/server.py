@@ -13,40 +13,36 @@ from typing import Final
 from anyio import CancelScope
 from prometheus_client import CollectorRegistry
 
+from auditord.actions import Actions
 from auditord.config.listen import TcpListen, UnixListen
 from auditord.config.model import ApiSection
+from auditord.health import Health, TaskHealth
 from auditord.ingest import Ingest
-from auditord.store import RecordStore
-from auditord.web.accepting import accepting
-from auditord.web.access import Gate
-from auditord.web.access.expiry import while_valid
-from auditord.web.access.rows import seen_by_all
-from auditord.web.api.adding import AddingDesk
-from auditord.web.api.amending import AmendingDesk
+from auditord.spool import Spool
+from auditord.web.access import Authorisation
+from auditord.web.access.authorisation import while_valid
+from auditord.web.access.principals import seen_by_all
+from auditord.web.api.adding import AddHandler
+from auditord.web.api.amending import ChangeHandlers
 from auditord.web.api.document import PATH as DOCUMENT_PATH
 from auditord.web.api.document import answering
-from auditord.web.api.inside import Inside
 from auditord.web.api.operation import Operation, all_routes, open_routes
 from auditord.web.api.problems import refuse
-from auditord.web.api.records import RecordsDesk
-from auditord.web.api.status import StatusDesk
-from auditord.web.api.sums import SumsDesk
-from auditord.web.api.table import amending_operations, inside_operations, record_operations
-from auditord.web.connections import ImpatientServer
+from auditord.web.api.quarantine import QuarantineHandlers
+from auditord.web.api.records import RecordHandlers
+from auditord.web.api.runs import RunHandler
+from auditord.web.api.status import StatusHandlers
+from auditord.web.api.sums import SumsHandler
+from auditord.web.connections import ConnectionLimit, LimitedServer, limit_of_connections, server_log
 from auditord.web.control import for_the_owner
-from auditord.web.crowd import Crowd, limit_of_connections
 from auditord.web.dispatch import Dispatcher, Route
-from auditord.web.figures import AbortReason, HttpFigures
 from auditord.web.hosts import guarded, known_names
-from auditord.web.listeners import bound_sockets
-from auditord.web.operations import Operations
-from auditord.web.rationing import Pace, Uploads, rationed
-from auditord.web.reading import Reading
-from auditord.web.rubbish import server_log
-from auditord.web.sending import LongAnswers
-from auditord.web.shares import Shares
-from auditord.web.spooling import RequestSpool
-from auditord.web.writing import Writing
+from auditord.web.limits import RateLimit, Shares, Uploads, limited
+from auditord.web.listeners import accepting, bound_sockets
+from auditord.web.metrics import AbortReason, HttpMetrics
+from auditord.web.monitoring import MonitoringHandlers
+from auditord.web.streams import StreamedAnswers
+from auditord.web.wire import ReadHandlers, WriteHandlers
 from auditord_hookspecs import Permission
 
 log = logging.getLogger(__name__)
@@ -72,16 +68,14 @@ _CONTROL_CONNECTIONS: Final = 64
 @asynccontextmanager
 async def serve(
     api: ApiSection,
-    *,
     ingest: Ingest,
-    store: RecordStore,
-    spool: RequestSpool,
-    destinations: Sequence[str],
+    *,
     registry: CollectorRegistry,
     now: Callable[[], datetime],
     grace: timedelta,
-    inside: Inside | None = None,
-    gate: Gate | None = None,
+    authorisation: Authorisation | None = None,
+    control: Path | None = None,
+    operations: Sequence[Operation] = (),
 ) -> AsyncGenerator[Sequence[str], None]:
     """Serve AUDITOR's contract and our own API on every address of ``api.listen``; yields the URLs once they work.
 
@@ -89,91 +83,45 @@ async def serve(
 
     Args:
         api: the configuration.
-        ingest: where clients' records go.
-        store: where records are.
-        spool: where bodies go that were refused.
-        destinations: the senders that forward what the spool took from the API; without one, it takes nothing.
-        registry: gets the HTTP figures, and is what ``/metrics`` shows.
+        ingest: takes clients' records; its store is read.
+        registry: gets the metrics of HTTP, and is what ``/metrics`` shows.
         now: the clock.
-        grace: how long running requests may take once the context is left.
-        inside: of a whole daemon: what else is shown and done.
-        gate: asks who calls; without one, records are read and written by all, and only the control socket acts.
+        grace: the time that running requests have once the context is left.
+        authorisation: of callers; without it, records are read and written by all, and only the control socket acts.
+        control: the path of the control socket of a whole daemon.
+        operations: further calls of the API, about the daemon itself.
 
     Raises:
         ConfigurationError: an address cannot be had.
     """
-    figures = HttpFigures(lambda: ingest.spooled)
-    writing = Writing(ingest, spool, api.duplicates, api.max_body, now, figures)
-    adding = AddingDesk(ingest, api.duplicates, api.max_body, now, figures)
-    records = seen_by_all(store)
-    folder = None if inside is None else inside.control.parent
-    answers = LongAnswers(Shares(api.max_long_reads), Shares(api.max_unread), folder)
-    operations = [*record_operations(RecordsDesk(records, answers), adding, SumsDesk(records, answers.places))]
-    if inside is not None:
-        operations += inside_operations(inside, StatusDesk(inside, store, destinations))
-        operations += amending_operations(AmendingDesk(inside, store))
-    plain = [
-        *wire_routes(writing, Reading(records, answers), Operations(store, spool, destinations, registry)),
-        Route("GET", DOCUMENT_PATH, answering(operations), Permission.READ),
-    ]
-    ration = _ration(api)
-    registry.register(figures)
+    metrics = HttpMetrics(lambda: ingest.spooled)
+    answers = StreamedAnswers(Shares(api.max_long_reads), Shares(api.max_unread), control and control.parent)
+    described = [*_record_operations(api, ingest, answers, now, metrics), *operations]
+    writing = WriteHandlers(ingest, api.duplicates, api.max_body, now, metrics)
+    reading, monitoring = ReadHandlers(seen_by_all(ingest.store), answers), MonitoringHandlers(ingest, registry)
+    document = Route("GET", DOCUMENT_PATH, answering(described), Permission.READ)
+    plain = [*_wire_routes(writing, reading, monitoring), document]
+    registry.register(metrics)
     try:
         async with AsyncExitStack() as stack:
-            if inside is not None:
-                owned = [*plain, *all_routes(operations)]
-                await stack.enter_async_context(_controlled(owned, figures, api, inside.control))
-            control = None if inside is None else inside.control
-            dispatcher = _dispatcher(plain, operations, figures, gate, control, ration=ration)
-            crowd = Crowd(limit_of_connections(api.max_connections), partial(figures.count_abort, "too_many"))
+            if control is not None:
+                await stack.enter_async_context(_controlled([*plain, *all_routes(described)], metrics, api, control))
+            share = _sharing(api)
+            if authorisation is None:
+                routes = [*map(share, plain), *map(share, open_routes(described, control))]
+                dispatcher = Dispatcher(routes, metrics, refuse)
+            else:
+                routes = authorisation.guarded([share(route) for route in (*plain, *all_routes(described))])
+                dispatcher = Dispatcher(routes, metrics, refuse, unmatched=authorisation.unmatched)
+            limit = ConnectionLimit(limit_of_connections(api.max_connections), partial(metrics.count_abort, "too_many"))
             yield await stack.enter_async_context(
-                listening(dispatcher, api, grace, crowd, figures.count_abort, now=now)
+                listening(dispatcher, api, grace, limit, metrics.count_abort, now=now)
             )
     finally:
-        registry.unregister(figures)
+        registry.unregister(metrics)
 
 
-def _dispatcher(
-    plain: Sequence[Route],
-    operations: Sequence[Operation],
-    figures: HttpFigures,
-    gate: Gate | None,
-    control: Path | None,
-    *,
-    ration: Callable[[Route], Route],
-) -> Dispatcher:
-    """Who answers on the addresses that the configuration names."""
-    if gate is None:
-        return Dispatcher([*map(ration, plain), *map(ration, open_routes(operations, control))], figures, refuse)
-    routes = gate.guarded([ration(route) for route in (*plain, *all_routes(operations))])
-    return Dispatcher(routes, figures, refuse, unmatched=gate.unmatched)
-
-
-def _ration(api: ApiSection) -> Callable[[Route], Route]:
-    """Each principal's share; whoever may not come in has none."""
-    uploads = Uploads(Shares(api.max_uploads), api.max_body)
-    pace = None if api.requests_per_second is None else Pace(api.requests_per_second, monotonic)
-
-    def ration(route: Route) -> Route:
-        if route.permission is None or (pace is None and route.method == "GET"):
-            return route
-        weight = _HELD_WHOLE if route.path == "/records" else 1
-        return replace(route, handler=rationed(route.handler, uploads, pace, weight))
-
-    return ration
-
-
-def _controlled(
-    routes: Iterable[Route], figures: HttpFigures, api: ApiSection, path: Path
-) -> AbstractAsyncContextManager[Sequence[str]]:
-    """The control socket; whoever is cut off there finds what was done until then."""
-    owned = [replace(route, handler=for_the_owner(route)) for route in routes]
-    alone = api.model_copy(update={"listen": (UnixListen(path, mode=0o600),)})
-    crowd = Crowd(_CONTROL_CONNECTIONS, partial(figures.count_abort, "too_many"))
-    return listening(Dispatcher(owned, figures, refuse), alone, _CONTROL_GRACE, crowd, figures.count_abort)
-
-
-def wire_routes(writing: Writing, reading: Reading, operations: Operations) -> tuple[Route, ...]:
+def _wire_routes(writing: WriteHandlers, reading: ReadHandlers, monitoring: MonitoringHandlers) -> Sequence[Route]:
     """AUDITOR's routes."""
     return (
         Route("POST", "/record", writing.add_one, Permission.WRITE),
@@ -181,9 +129,65 @@ def wire_routes(writing: Writing, reading: Reading, operations: Operations) -> t
         Route("POST", "/records", writing.add_many, Permission.WRITE),
         Route("GET", "/record/{record_id}", reading.get_one, Permission.READ),
         Route("GET", "/records", reading.get_many, Permission.READ),
-        Route("GET", "/health_check", operations.health, None),
-        Route("GET", "/metrics", operations.metrics, Permission.METRICS),
+        Route("GET", "/health_check", monitoring.health, None),
+        Route("GET", "/metrics", monitoring.metrics, Permission.METRICS),
     )
+
+
+def _record_operations(
+    api: ApiSection, ingest: Ingest, answers: StreamedAnswers, now: Callable[[], datetime], metrics: HttpMetrics
+) -> Sequence[Operation]:
+    """The calls of the API that are about records."""
+    records = seen_by_all(ingest.store)
+    return [
+        *RecordHandlers(records, answers).operations(),
+        *AddHandler(ingest, api.duplicates, api.max_body, now, metrics).operations(),
+        *SumsHandler(records, answers.places).operations(),
+    ]
+
+
+def daemon_operations(
+    actions: Actions, health: Health, spool: Spool, ingest: Ingest, not_enabled: Sequence[TaskHealth]
+) -> Sequence[Operation]:
+    """The calls of the API that are about the daemon itself, and those that change single records.
+
+    Args:
+        actions: what may be asked for.
+        health: of the instances.
+        spool: queues, last runs and quarantine.
+        ingest: writes to the store, or to the spool.
+        not_enabled: the instances of the configuration that do not take part.
+    """
+    return [
+        *StatusHandlers(health, spool, ingest, not_enabled).operations(),
+        *RunHandler(actions).operations(),
+        *QuarantineHandlers(spool, actions).operations(),
+        *ChangeHandlers(actions.records, ingest.store).operations(),
+    ]
+
+
+def _sharing(api: ApiSection) -> Callable[[Route], Route]:
+    """Limit each principal to its share, on routes that need a permission."""
+    uploads = Uploads(Shares(api.max_uploads), api.max_body)
+    rate = None if api.requests_per_second is None else RateLimit(api.requests_per_second, monotonic)
+
+    def share(route: Route) -> Route:
+        if route.permission is None or (rate is None and route.method == "GET"):
+            return route
+        weight = _HELD_WHOLE if route.path == "/records" else 1
+        return replace(route, handler=limited(route.handler, uploads, rate, weight))
+
+    return share
+
+
+def _controlled(
+    routes: Iterable[Route], metrics: HttpMetrics, api: ApiSection, path: Path
+) -> AbstractAsyncContextManager[Sequence[str]]:
+    """The control socket; a client that is cut off there finds what was done until then."""
+    owned = [replace(route, handler=for_the_owner(route)) for route in routes]
+    alone = api.model_copy(update={"listen": (UnixListen(path, mode=0o600),)})
+    limit = ConnectionLimit(_CONTROL_CONNECTIONS, partial(metrics.count_abort, "too_many"))
+    return listening(Dispatcher(owned, metrics, refuse), alone, _CONTROL_GRACE, limit, metrics.count_abort)
 
 
 @asynccontextmanager
@@ -191,7 +195,7 @@ async def listening(
     dispatcher: Dispatcher,
     api: ApiSection,
     grace: timedelta,
-    crowd: Crowd | None = None,
+    limit: ConnectionLimit | None = None,
     count: Callable[[AbortReason], None] = lambda _: None,
     *,
     now: Callable[[], datetime] | None = None,
@@ -202,9 +206,9 @@ async def listening(
     """
     asked_for = any(isinstance(each, TcpListen) and each.tls and each.tls.client_ca for each in api.listen)
     handler = while_valid(dispatcher.handle, now) if asked_for and now is not None else dispatcher.handle
-    server = ImpatientServer(
+    server = LimitedServer(
         guarded(handler, known_names(api.listen, api.hosts)),
-        crowd,
+        limit,
         stalled=partial(count, "stalled"),
         access_log=None,
         logger=server_log,

@@ -18,7 +18,7 @@ Fingerprint: TypeAlias = Sequence[tuple[int, int, int] | None]
 
 
 def server_context(tls: ListenTls) -> ssl.SSLContext:
-    """What connections to a listener are secured with; the files are read now.
+    """The TLS context of a listener; the files are read now.
 
     Raises:
         ConfigurationError: a file cannot be read or used; the text names it.
@@ -33,7 +33,7 @@ def server_context(tls: ListenTls) -> ssl.SSLContext:
 
 
 def fingerprint(tls: ListenTls) -> Fingerprint:
-    """What the files are now."""
+    """The fingerprint of the files as they are."""
     return [_of_file(path) for path in tls.files]
 
 

@@ -26,7 +26,7 @@ from auditord.web import serve
 from auditord.web.answers import STORED
 from auditord.web.bodies import read_body
 from auditord.web.dispatch import Dispatcher, Route
-from auditord.web.figures import HttpFigures
+from auditord.web.metrics import HttpMetrics
 from auditord.web.server import listening
 from auditord_hookspecs.wire import decode_record
 
@@ -73,15 +73,12 @@ async def main(folder: Path, url: str) -> None:
         spool = await stack.enter_async_context(Spool.opened(folder, now))
         full = serve(
             API,
-            ingest=Ingest(store, spool, ("local",)),
-            store=store,
-            spool=spool,
-            destinations=("local",),
+            Ingest(store, spool, ("local",)),
             registry=CollectorRegistry(),
             now=now,
             grace=GRACE,
         )
-        dispatcher = Dispatcher((Route("POST", "/record", lean, None),), HttpFigures())
+        dispatcher = Dispatcher((Route("POST", "/record", lean, None),), HttpMetrics())
         urls = {
             "record": (await stack.enter_async_context(full))[0],
             "lean": (await stack.enter_async_context(listening(dispatcher, API, GRACE)))[0],

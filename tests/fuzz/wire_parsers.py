@@ -15,14 +15,13 @@ from hypothesis import strategies as st
 from jwt import api_jws
 from jwt.algorithms import ECAlgorithm
 
-from auditord.web.access.opening import HostAuthenticatorContext
+from auditord.web.access.authorisation import HostAuthenticatorContext
 from auditord.web.answers import json_error
 from auditord.web.api.listing import read_listing
-from auditord.web.api.sums_query import read_sums_query
+from auditord.web.api.sums import read_sums_query
+from auditord.web.dispatch import read_target
 from auditord.web.elements import ArrayElements, Elements, LineElements, NoArray, TooLong
-from auditord.web.query_string import InvalidQuery
-from auditord.web.record_query import read_query
-from auditord.web.targets import read_target
+from auditord.web.record_query import InvalidQuery, read_query
 from auditord_builtin.access import open_jwt
 from auditord_builtin.access.jwks import KeysUnavailable, public_keys
 from auditord_builtin.access.jwt_config import JwtConfig

@@ -84,7 +84,7 @@ async def outcomes_of(works: Iterable[Awaitable[int]]) -> list[int | BaseExcepti
     return list(await asyncio.gather(*works, return_exceptions=True))
 
 
-class Gate:
+class Authorisation:
     """Work that holds the writer until it is told to go on."""
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ async def test_work_that_waits_shares_a_commit(database: Database) -> None:
         commits += statement == "COMMIT"
 
     await database.write(lambda connection: connection.set_trace_callback(count))
-    gate = Gate()
+    gate = Authorisation()
     held = database.submit(gate)
     await gate.reached()
     waiting = [database.submit(insert(f"{number:03}")) for number in range(100)]
@@ -128,7 +128,7 @@ async def test_work_that_waits_shares_a_commit(database: Database) -> None:
 
 @pytest.mark.anyio
 async def test_work_that_fails_is_undone_alone(database: Database) -> None:
-    gate = Gate()
+    gate = Authorisation()
     held = database.submit(gate)
     await gate.reached()
 
@@ -148,7 +148,7 @@ async def test_work_that_fails_is_undone_alone(database: Database) -> None:
 
 @pytest.mark.anyio
 async def test_a_caller_that_is_cancelled_takes_nothing_back(database: Database) -> None:
-    gate = Gate()
+    gate = Authorisation()
     held = database.submit(gate)
     await gate.reached()
     leaving = asyncio.create_task(database.write(insert("left")))
@@ -189,7 +189,7 @@ async def test_a_full_disk_stores_nothing_and_passes(path: Path) -> None:
 @pytest.mark.anyio
 async def test_all_who_share_a_lost_transaction_are_told(path: Path) -> None:
     async with opened(path, max_page_count=16) as database:
-        gate = Gate()
+        gate = Authorisation()
         held = database.submit(gate)
         await gate.reached()
         waiting = [database.submit(insert(f"{number:03}" + "x" * 1000)) for number in range(100)]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from auditord.web.crowd import RESERVE, Crowd, limit_of_connections
+from auditord.web.connections import RESERVE, ConnectionLimit, limit_of_connections
 
 
 @dataclass(eq=False)
@@ -20,7 +20,7 @@ class Connection:
         self.closed.append(True)
 
 
-def entered(crowd: Crowd, *connections: Connection) -> list[bool]:
+def entered(crowd: ConnectionLimit, *connections: Connection) -> list[bool]:
     """Which of them are closed once all have entered."""
     for each in connections:
         crowd.enter(each)
@@ -30,7 +30,7 @@ def entered(crowd: Crowd, *connections: Connection) -> list[bool]:
 def test_the_longest_idle_one_goes() -> None:
     first, second = Connection("a"), Connection("a")
     counted = list[int]()
-    crowd = Crowd(4, lambda: counted.append(1))
+    crowd = ConnectionLimit(4, lambda: counted.append(1))
     assert entered(crowd, first, second) == [False, False]
     crowd.moved(first)
     assert entered(crowd, Connection("a")) == [False]
@@ -40,27 +40,27 @@ def test_the_longest_idle_one_goes() -> None:
 
 
 def test_no_address_has_more_than_half() -> None:
-    crowd = Crowd(4)
+    crowd = ConnectionLimit(4)
     assert entered(crowd, *(Connection("a") for _ in range(3))) == [True, False, False]
     assert entered(crowd, Connection("b"), Connection("c")) == [False, False]
 
 
 def test_where_the_server_is_at_work_nobody_goes_but_the_newcomer() -> None:
-    crowd = Crowd(4)
+    crowd = ConnectionLimit(4)
     busy = [Connection("a", may_go=False), Connection("a", may_go=False)]
     assert entered(crowd, *busy, Connection("a")) == [False, False, True]
     assert len(crowd) == 2
 
 
 def test_who_has_most_gives_up_one() -> None:
-    crowd = Crowd(5)
+    crowd = ConnectionLimit(5)
     assert entered(crowd, *(Connection("a") for _ in range(2)), *(Connection("b") for _ in range(2))) == [False] * 4
     assert entered(crowd, Connection("c"), Connection("d")) == [False, False]
     assert len(crowd) == 5
 
 
 def test_who_leaves_is_counted_no_more_and_only_once() -> None:
-    crowd = Crowd(4)
+    crowd = ConnectionLimit(4)
     first, second = Connection("a"), Connection("a")
     entered(crowd, first, second)
     crowd.leave(first)

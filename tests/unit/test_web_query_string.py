@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from auditord.web.query_string import InvalidQuery
-from auditord.web.record_query import MAX_CONDITIONS, read_query
+from auditord.web.record_query import MAX_CONDITIONS, InvalidQuery, read_query
 from auditord_hookspecs.query import (
     AllOf,
     Comparison,

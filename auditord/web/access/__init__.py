@@ -1,7 +1,6 @@
-"""Who calls, and what they may do: around the handlers, so that it costs nothing where nobody is asked."""
+"""Authentication and authorisation, around the handlers, so that they cost nothing where there is no authenticator."""
 
-from auditord.web.access.gate import Gate
-from auditord.web.access.opening import opened_gate
+from auditord.web.access.authorisation import Authorisation, open_authorisation
 from auditord.web.access.principals import principal_name, principal_of
 
-__all__ = ["Gate", "opened_gate", "principal_name", "principal_of"]
+__all__ = ["Authorisation", "open_authorisation", "principal_name", "principal_of"]

@@ -1,4 +1,4 @@
-"""What a connection and the header ``Authorization`` show of a caller. Nothing else that a client says counts.
+"""Credentials: of the connection, and of the header ``Authorization``. Nothing else that a client says counts.
 
 In particular no ``Forwarded`` and no ``X-Forwarded-…``: whoever can reach the server can write them.
 """
@@ -24,7 +24,7 @@ _MAIL_NAMES: Final = {NameOID.EMAIL_ADDRESS: "emailAddress"}
 
 
 def credentials_of(request: web.BaseRequest) -> Credentials:
-    """What a request shows.
+    """Read the credentials of a request.
 
     Raises:
         AccessRefused: there is something in the place of a token that is none.
@@ -86,7 +86,7 @@ def _groups(sock: Any) -> frozenset[int]:  # Any: a socket, or what a loop lends
 
 @lru_cache(maxsize=256)  # one connection brings the same certificate for thousands of requests
 def certificate_of(der: bytes) -> Certificate:
-    """What a certificate says about its owner.
+    """Read a certificate's names of its owner.
 
     Raises:
         ValueError: it cannot be read.

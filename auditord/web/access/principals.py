@@ -1,10 +1,15 @@
-"""Whose request it is, for the handlers behind the gate."""
+"""The principal of a request, and the records that it may see: its restriction is part of every query."""
 
-from typing import Final
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from typing import Final, Protocol, TypeAlias
 
 from aiohttp import web
 
-from auditord_hookspecs import Principal
+from auditord.store import RecordStore
+from auditord_hookspecs import AggregateQuery, Aggregates, Principal, RecordQuery
+from auditord_hookspecs.query import AllOf, Condition, IdEquals
 
 _PRINCIPAL: Final = web.RequestKey("principal", Principal)
 
@@ -15,7 +20,7 @@ def remember(request: web.BaseRequest, principal: Principal) -> None:
 
 
 def principal_of(request: web.BaseRequest) -> Principal | None:
-    """Whose request it is; None if nobody is asked: there is no authenticator, or it is the control socket."""
+    """The principal of a request; None without authenticators, and on the control socket."""
     # To look for what is not there raises inside of aiohttp: 1.4 µs, in each POST of a daemon that asks nobody.
     return request.get(_PRINCIPAL) if len(request) else None
 
@@ -24,3 +29,60 @@ def principal_name(request: web.BaseRequest) -> str | None:
     """The same as provenance keeps it."""
     principal = principal_of(request)
     return None if principal is None else principal.name
+
+
+class VisibleRecords(Protocol):
+    """The records that a caller may read; see :class:`auditord.store.RecordStore`."""
+
+    async def get(self, record_id: str) -> bytes | None:
+        """The wire text of one record."""
+        ...
+
+    def stream(self, query: RecordQuery) -> AbstractAsyncContextManager[AsyncIterator[Sequence[bytes]]]:
+        """Pages of wire texts."""
+        ...
+
+    async def aggregate(self, query: AggregateQuery) -> Aggregates:
+        """Sums."""
+        ...
+
+
+RecordsFor: TypeAlias = Callable[[web.BaseRequest], VisibleRecords]
+"""The records that whoever sent a request may see. Handlers that read have this and no store, so none can forget."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestrictedRecords:
+    """Some of a store's records.
+
+    Args:
+        store: all of them.
+        restriction: what is true of those that are seen; the others do not exist.
+    """
+
+    store: RecordStore
+    restriction: Condition
+
+    async def get(self, record_id: str) -> bytes | None:
+        """The wire text of one record, if it is seen."""
+        async with self.stream(RecordQuery(IdEquals(record_id), limit=1)) as pages:
+            return next((document for document in [each async for page in pages for each in page]), None)
+
+    def stream(self, query: RecordQuery) -> AbstractAsyncContextManager[AsyncIterator[Sequence[bytes]]]:
+        """Pages of wire texts of those that are seen."""
+        return self.store.stream(replace(query, where=AllOf((query.where, self.restriction))))
+
+    async def aggregate(self, query: AggregateQuery) -> Aggregates:
+        """Sums over those that are seen."""
+        return await self.store.aggregate(replace(query, where=AllOf((query.where, self.restriction))))
+
+
+def seen_by_all(store: RecordStore) -> RecordsFor:
+    """The records that each caller sees; where nobody is asked, the store itself."""
+
+    def records(request: web.BaseRequest) -> VisibleRecords:
+        principal = principal_of(request)
+        restriction = None if principal is None else principal.visible()
+        return store if restriction is None else RestrictedRecords(store, restriction)
+
+    return records

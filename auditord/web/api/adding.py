@@ -19,16 +19,16 @@ from auditord.store import Verdict as StoreVerdict
 from auditord.web.access import principal_name, principal_of
 from auditord.web.answers import JSON, Answer, sendable
 from auditord.web.api.listing import NDJSON
+from auditord.web.api.operation import BODY_PROBLEMS, Operation
 from auditord.web.api.problems import Refused
-from auditord.web.api.shapes import Verdict
-from auditord.web.api.verdicts import VerdictList, read_wanted
+from auditord.web.api.shapes import Verdict, Verdicts
+from auditord.web.api.verdicts import VERDICTS, VerdictList, read_wanted
 from auditord.web.bodies import BodyTooLarge, UnreadableBody, is_json, read_pieces
-from auditord.web.decoding import LARGEST_RECORD
-from auditord.web.elements import ArrayElements, Elements, LineElements, NoArray, TooLong
-from auditord.web.figures import HttpFigures
-from auditord.web.targets import read_target
-from auditord.web.writing import report_large
-from auditord_hookspecs import InvalidRecord, Record
+from auditord.web.dispatch import read_target
+from auditord.web.elements import LARGEST_RECORD, ArrayElements, Elements, LineElements, NoArray, TooLong
+from auditord.web.metrics import HttpMetrics
+from auditord.web.wire import report_large
+from auditord_hookspecs import InvalidRecord, Permission, Record
 from auditord_hookspecs.wire import decode_record
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class _Named(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class AddingDesk:
+class AddHandler:
     """Takes records.
 
     Args:
@@ -62,14 +62,14 @@ class AddingDesk:
         duplicates: what a known id means.
         max_body: bytes of a body, packed or not.
         now: the clock.
-        figures: what is counted.
+        metrics: of HTTP.
     """
 
     ingest: Ingest
     duplicates: Duplicates
     max_body: int
     now: Callable[[], datetime]
-    figures: HttpFigures
+    metrics: HttpMetrics
 
     async def add(self, request: web.BaseRequest) -> web.StreamResponse:
         """An array or lines of records, taken as they come; 200 if each was accepted, else 207."""
@@ -94,11 +94,28 @@ class AddingDesk:
         outcomes = await self.ingest.accept(
             part.records, principal_of(request), provenance, atomic=False, duplicates=self.duplicates
         )
-        report_large(part.records, self.figures)
+        report_large(part.records, self.metrics)
         verdicts.add(part.with_verdicts(outcomes))
 
     def _provenance(self, request: web.BaseRequest) -> Provenance:
         return Provenance(self.now(), principal_name(request), request.headers.get("User-Agent"))
+
+    def operations(self) -> Sequence[Operation]:
+        """The calls, as they are routed and described."""
+        return (
+            Operation(
+                "POST",
+                "/api/v1/records",
+                "addRecords",
+                "Add records, each with a verdict of its own: those that are refused harm no others.",
+                self.add,
+                Permission.WRITE,
+                {200: {JSON: Verdicts}, 207: {JSON: Verdicts}},
+                problems=(*BODY_PROBLEMS, 503),
+                parameters=(VERDICTS,),
+                body={JSON: list[Record], NDJSON: Record},
+            ),
+        )
 
 
 @dataclass(slots=True)

@@ -8,12 +8,11 @@ from datetime import datetime, timedelta
 import msgspec
 from aiohttp import web
 
-from auditord.actions import Closing, Note, Outcome
+from auditord.actions import Closing, Note, Outcome, RecordActions
 from auditord.store import RecordStore, Version
 from auditord.web.access import principal_name
 from auditord.web.answers import JSON, Answer
-from auditord.web.api import bodies
-from auditord.web.api.changing import (
+from auditord.web.api.changes import (
     ClosingsWanted,
     ClosingWanted,
     CorrectionWanted,
@@ -22,53 +21,107 @@ from auditord.web.api.changing import (
     History,
     Outcomes,
 )
-from auditord.web.api.inside import Inside
+from auditord.web.api.operation import BODY_PROBLEMS, Operation, decoded
+from auditord.web.api.parameters import RECORD_ID
 from auditord.web.api.problems import Refused
 from auditord.web.api.shapes import StoredRecord
 from auditord.web.control import peer_name
-from auditord.web.targets import read_target
-from auditord_hookspecs import InvalidRecord
+from auditord.web.dispatch import read_target
+from auditord_hookspecs import InvalidRecord, Permission
 from auditord_hookspecs.wire import format_time, parse_time
 
 
 @dataclass(frozen=True, slots=True)
-class AmendingDesk:
+class ChangeHandlers:
     """Changes records, and shows what they were.
 
     Args:
-        inside: who acts.
-        store: where records are.
+        records: changes them.
+        store: keeps their former versions.
     """
 
-    inside: Inside
+    records: RecordActions
     store: RecordStore
 
     async def correct(self, request: web.BaseRequest) -> web.StreamResponse:
         """Put a record in the place of the stored one."""
-        wanted = await bodies.decoded(request, CorrectionWanted)
+        wanted = await decoded(request, CorrectionWanted)
         with _invalid_refused():
             note = _note(request, wanted.reason, wanted.by)
-            return _answer([await self.inside.actions.records.correct(wanted.record, wanted.seen, note)])
+            return _answer([await self.records.correct(wanted.record, wanted.seen, note)])
 
     async def close(self, request: web.BaseRequest) -> web.StreamResponse:
         """Close open records."""
-        wanted = await bodies.decoded(request, ClosingsWanted)
+        wanted = await decoded(request, ClosingsWanted)
         with _invalid_refused():
             closings = [Closing(each.record_id, _stop(each)) for each in wanted.closings]
             note = _note(request, wanted.reason, wanted.by)
-            return _answer(await self.inside.actions.records.close(closings, note))
+            return _answer(await self.records.close(closings, note))
 
     async def delete(self, request: web.BaseRequest) -> web.StreamResponse:
         """Delete records."""
-        wanted = await bodies.decoded(request, DeletionsWanted)
+        wanted = await decoded(request, DeletionsWanted)
         with _invalid_refused():
             note = _note(request, wanted.reason, wanted.by)
-            return _answer(await self.inside.actions.records.delete(wanted.ids, note))
+            return _answer(await self.records.delete(wanted.ids, note))
 
     async def history(self, request: web.BaseRequest) -> web.StreamResponse:
-        """What a record was before."""
+        """The former versions of a record."""
         versions = await self.store.history(read_target(request.raw_path).segment(-2))
         return Answer(200, msgspec.json.encode(History([former(version) for version in versions])), JSON)
+
+    def operations(self) -> Sequence[Operation]:
+        """The calls, as they are routed and described."""
+        return (
+            Operation(
+                "POST",
+                "/api/v1/corrections",
+                "correctRecord",
+                "Put a record in the place of the stored one, which is kept as a former version.",
+                self.correct,
+                Permission.ADMINISTER,
+                {200: {JSON: Outcomes}},
+                problems=(*BODY_PROBLEMS, 422, 503),
+                body={JSON: CorrectionWanted},
+                guarded=True,
+            ),
+            Operation(
+                "POST",
+                "/api/v1/closings",
+                "closeRecords",
+                "Give open records their stop times; as they were, they are kept as former versions.",
+                self.close,
+                Permission.ADMINISTER,
+                {200: {JSON: Outcomes}},
+                problems=(*BODY_PROBLEMS, 422, 503),
+                body={JSON: ClosingsWanted},
+                guarded=True,
+            ),
+            Operation(
+                "POST",
+                "/api/v1/deletions",
+                "deleteRecords",
+                "Delete records; they are kept as former versions.",
+                self.delete,
+                Permission.ADMINISTER,
+                {200: {JSON: Outcomes}},
+                problems=(*BODY_PROBLEMS, 422, 503),
+                body={JSON: DeletionsWanted},
+                guarded=True,
+            ),
+            Operation(
+                "GET",
+                "/api/v1/records/{record_id}/versions",
+                "getFormerVersions",
+                "See a record before each change on purpose, who made it, when and why; also a deleted one.",
+                self.history,
+                Permission.ADMINISTER,
+                {200: {JSON: History}},
+                problems=(404, 503),
+                parameters=(RECORD_ID,),
+                guarded=True,
+            ),
+        )
 
 
 def former(version: Version) -> FormerVersion:
@@ -91,7 +144,7 @@ def _answer(outcomes: Sequence[Outcome]) -> Answer:
 
 
 def _note(request: web.BaseRequest, reason: str, by: str | None) -> Note:
-    """Who wants it: of a caller who logged in, never only what they say of themselves."""
+    """The reason and the author of a change: of an authenticated caller never the given name alone."""
     principal = principal_name(request)
     if principal is None:
         return Note(reason, by or peer_name(request))

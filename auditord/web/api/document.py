@@ -1,6 +1,5 @@
 """``GET /openapi.json``: the description of the API (OpenAPI 3.1), made from the table of its calls."""
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from inspect import cleandoc
@@ -34,9 +33,46 @@ At the root the same server speaks AUDITOR's protocol for AUDITOR's own clients:
 separator), `GET /health_check` and `GET /metrics` (Prometheus). Those paths are AUDITOR's and are not described here.
 """
 
+MEMBERS: Final[Mapping[str, Mapping[str, str]]] = {
+    "Record": {
+        "record_id": "unique in the store, stable over restarts and re-collection.",
+        "meta": "lists of texts by key (``site_id``, ``group_id``, ``user_id``, …), or null where there are none.",
+        "components": "the resources that the job held; may be empty.",
+        "start_time": "with a zone; kept in UTC with microseconds.",
+        "stop_time": "the same, or null while the job runs. May lie before the start time: stored, left out of sums.",
+    },
+    "Component": {
+        "name": "of the resource; it implies the unit.",
+        "amount": "a whole number.",
+        "scores": "benchmark values.",
+    },
+    "Score": {"name": "of the benchmark, such as HEPscore23.", "value": "per unit of the component."},
+    "Outcome": {
+        "record_id": "of the record.",
+        "outcome": "``done``; ``same`` (it was like that already); ``changed`` (refused: it is not as the caller has "
+        "seen it); ``missing`` (refused: there is no such record); ``refused`` (it would make no sense).",
+        "detail": "why it was refused, where there is more to say.",
+    },
+    "Retried": {
+        "settled": "how many entries left quarantine (some jobs make no record under today's configuration).",
+        "queued": "how many records are on their way now.",
+        "failed": "the fault that remains, by the entry's number.",
+    },
+    "RunReport": {
+        "task": "the instance's name.",
+        "kind": "the instance's kind.",
+        "started": "the start of the run.",
+        "duration": "its length.",
+        "error": "null after success, else what happened, in one line.",
+        "records": "how many records reached the spool for the first time in this run.",
+        "quarantined": "how many jobs went to quarantine.",
+        "skipped": "how many jobs made no record on purpose, by reason.",
+    },
+}
+"""The members of types that are not the API's own, which carry no descriptions."""
+
 _LOGINS: Final = {"token": {"type": "http", "scheme": "bearer"}, "certificate": {"type": "mutualTLS"}}
 _REF: Final = "#/components/schemas/{name}"
-_field = re.compile(r"^ {4}(\w+): (.*(?:\n {8,}.*)*)", re.MULTILINE)
 
 
 def described(operations: Iterable[Operation]) -> Mapping[str, Any]:  # Any: JSON
@@ -116,15 +152,17 @@ def _components(operations: Iterable[Operation]) -> Mapping[str, Any]:  # Any: J
         for shape in media.values()
     ]
     _, components = msgspec.json.schema_components([*shapes, Problem], ref_template=_REF)
-    return {name: _with_words(schema) for name, schema in components.items()}
+    return {name: _described(name, schema) for name, schema in components.items()}
 
 
-def _with_words(schema: dict[str, Any]) -> dict[str, Any]:  # Any: JSON
-    """Move what a docstring says about each member to the member."""
-    text, _, members = cleandoc(schema.get("description", "")).partition("\n\nArgs:\n")
-    words = {name: " ".join(told.split()) for name, told in _field.findall(members)}
-    properties = {
-        name: {**member, "description": words[name]} if name in words else member
-        for name, member in schema.get("properties", {}).items()
+def _described(name: str, schema: dict[str, Any]) -> dict[str, Any]:  # Any: JSON
+    """Add the descriptions of a type that is not one of the API's own."""
+    words = MEMBERS.get(name)
+    if words is None:
+        return schema
+    properties = {member: {**each, "description": words[member]} for member, each in schema["properties"].items()}
+    return {
+        **schema,
+        "description": cleandoc(schema.get("description", "")).partition("\n\n")[0],
+        "properties": properties,
     }
-    return {**schema, "description": text, "properties": properties}

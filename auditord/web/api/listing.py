@@ -1,4 +1,4 @@
-"""What ``GET /api/v1/records?…`` asks for: AUDITOR's filters, some more, and where to go on.
+"""The query string of ``GET /api/v1/records``: AUDITOR's filters, some more, and a cursor.
 
 The query string has the grammar of ``GET /records`` (:mod:`auditord.web.record_query`). Beyond it there are
 ``open=true|false``, ``meta[key][any][]=value`` (at least one of the values), ``meta[key][absent]=true``, ``cursor`` and
@@ -14,13 +14,14 @@ from datetime import UTC, datetime
 from typing import Final, Literal, TypeAlias
 from urllib.parse import quote
 
+from auditord.web.api.operation import Parameter
 from auditord.web.api.values import WHITE_SPACE, Choice, Schema, Whole, read_given
-from auditord.web.query_string import InvalidQuery
 from auditord.web.record_query import (
     CONDITIONS,
     META_OPERATORS,
     ConditionReader,
     Given,
+    InvalidQuery,
     about,
     by_key,
     by_name,
@@ -74,6 +75,41 @@ CURSOR: Final[Schema] = {
 }
 """What :func:`cursor` writes."""
 
+_SORT_FIELD: Final[Schema] = {"type": "string", "enum": [field.value for field in SortField]}
+PAGING: Final = (
+    Parameter(
+        "sort_by",
+        "sort_by[asc] or sort_by[desc]; pages follow start_time, records in another order come as NDJSON.",
+        {
+            "type": "object",
+            "properties": {"asc": _SORT_FIELD, "desc": _SORT_FIELD},
+            "minProperties": 1,
+            "maxProperties": 1,
+            "additionalProperties": False,
+        },
+        deep=True,
+    ),
+    Parameter(
+        "limit",
+        f"At most so many records; a page of JSON has {DEFAULT_PAGE} if not given, {LARGEST_PAGE} at most; NDJSON all.",
+        LIMIT.schema,
+    ),
+    Parameter(
+        "cursor",
+        "Go on behind this place: start time and id of the last record, 2026-01-31T12:00:00Z,slurm-17. A record that "
+        "is closed meanwhile keeps its place; one that is added behind the place is found, one before it is not. In "
+        "another order than that of start_time, all records behind the place come.",
+        CURSOR,
+    ),
+    Parameter(
+        "format",
+        "json (pages with 'next'; the default) or ndjson (one record per line, as many as there are); the header "
+        "Accept chooses, too.",
+        FORMAT.schema,
+    ),
+)
+
+
 _BY_START: Final = Order(SortField.START)
 _EVER: Final = datetime(1, 1, 1, tzinfo=UTC)
 
@@ -111,7 +147,7 @@ def cursor(record: Record) -> str:
 
 
 def read_listing(raw: str, accept: str) -> Listing:
-    """What a raw query string and the header ``Accept`` ask for.
+    """Read a raw query string and the header ``Accept``.
 
     Raises:
         InvalidQuery: the string breaks the grammar, names an unknown parameter or holds a value out of range.

@@ -1,24 +1,29 @@
-"""How one call of the API is declared: enough to route it, to guard it and to describe it."""
+"""The declaration of one call of the API: enough to route it, to authorise it and to describe it."""
 
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
+import msgspec
 from aiohttp import web
 
 from auditord.errors import StoreUnavailable
 from auditord.web.api.problems import Refused
+from auditord.web.bodies import BodyTooLarge, UnreadableBody, read_body, unpacked
 from auditord.web.dispatch import Handler, Route
-from auditord.web.query_string import InvalidQuery
-from auditord_hookspecs import Permission
+from auditord.web.record_query import InvalidQuery
+from auditord_hookspecs import InvalidRecord, Permission
 
 log = logging.getLogger(__name__)
 
 Schema: TypeAlias = Mapping[str, Any]  # Any: JSON
 Shape: TypeAlias = Any  # Any: a type that msgspec knows
+
+BODY_PROBLEMS: Final = (400, 413, 415)
+"""The statuses of bodies that cannot be read."""
 
 _SEE: Final = "GET /openapi.json describes the parameters of every path"
 
@@ -117,3 +122,38 @@ def _unless_begun(request: web.BaseRequest, error: Exception, refused: Refused) 
     if request.writer.output_size:
         raise error  # an answer is under way: the connection is cut
     return refused.answer()
+
+
+T = TypeVar("T")
+
+MAX_WISH: Final = 1 << 20
+"""Bytes of a body that asks for something to be done."""
+
+
+async def decoded(request: web.BaseRequest, shape: type[T]) -> T:
+    """Read and decode a body.
+
+    Raises:
+        Refused: it is not of the shape, too large, or packed in a way that cannot be undone.
+    """
+    try:
+        return msgspec.json.decode(await read(request, MAX_WISH), type=shape)
+    except (msgspec.DecodeError, InvalidRecord, UnicodeDecodeError, RecursionError) as error:
+        raise Refused(400, str(error), parameter="body", remedy=f"see {shape.__name__} in /openapi.json") from error
+
+
+async def read(request: web.BaseRequest, limit: int) -> bytes:
+    """The unpacked body.
+
+    Raises:
+        Refused: it is too large, or packed in a way that cannot be undone.
+    """
+    try:
+        return unpacked(request, await read_body(request, limit), limit)
+    except BodyTooLarge as error:
+        remedy = "send fewer records at once, or raise api.max_body"
+        raise Refused(
+            413, f"the body is larger than {limit} bytes ({error})", parameter="body", remedy=remedy
+        ) from error
+    except UnreadableBody as error:
+        raise Refused(415, str(error), parameter="Content-Encoding") from error

@@ -2,18 +2,11 @@
 
 from typing import Final
 
-from auditord.web.api.browsing import AFTER, TASK
-from auditord.web.api.browsing import DEFAULT_PAGE as DEFAULT_QUARANTINE_PAGE
-from auditord.web.api.browsing import LIMIT as QUARANTINE_LIMIT
-from auditord.web.api.listing import CURSOR, DEFAULT_PAGE, FORMAT, LARGEST_PAGE, LIMIT
 from auditord.web.api.operation import Parameter
-from auditord.web.api.sums_query import BY, FORMS, USAGE
 from auditord.web.api.values import COUNT, INSTANT, KEY, NAME, Schema
-from auditord.web.api.verdicts import LISTED, LISTED_ON_DEMAND
 from auditord.web.record_query import MAX_CONDITIONS
-from auditord_hookspecs.query import Comparison, SortField
+from auditord_hookspecs.query import Comparison
 
-_SORT_FIELD: Final[Schema] = {"type": "string", "enum": [field.value for field in SortField]}
 _COMPARISONS: Final = tuple(comparison.value for comparison in Comparison)
 _TEXTS: Final[Schema] = {"type": "array", "items": NAME.schema, "minItems": 1, "maxItems": MAX_CONDITIONS}
 
@@ -69,80 +62,5 @@ FILTERS: Final = (
     Parameter("open", "true: only records without a stop time; false: only those with one.", {"type": "boolean"}),
 )
 
-PAGING: Final = (
-    Parameter(
-        "sort_by",
-        "sort_by[asc] or sort_by[desc]; pages follow start_time, records in another order come as NDJSON.",
-        {
-            "type": "object",
-            "properties": {"asc": _SORT_FIELD, "desc": _SORT_FIELD},
-            "minProperties": 1,
-            "maxProperties": 1,
-            "additionalProperties": False,
-        },
-        deep=True,
-    ),
-    Parameter(
-        "limit",
-        f"At most so many records; a page of JSON has {DEFAULT_PAGE} if not given, {LARGEST_PAGE} at most; NDJSON all.",
-        LIMIT.schema,
-    ),
-    Parameter(
-        "cursor",
-        "Go on behind this place: start time and id of the last record, 2026-01-31T12:00:00Z,slurm-17. A record that "
-        "is closed meanwhile keeps its place; one that is added behind the place is found, one before it is not. In "
-        "another order than that of start_time, all records behind the place come.",
-        CURSOR,
-    ),
-    Parameter(
-        "format",
-        "json (pages with 'next'; the default) or ndjson (one record per line, as many as there are); the header "
-        "Accept chooses, too.",
-        FORMAT.schema,
-    ),
-)
-
-SUMS: Final = (
-    Parameter(
-        "by",
-        f"What to group by, repeated for several: {FORMS}. Of several values under a key, the first counts.",
-        BY.schema,
-    ),
-    Parameter(
-        "usage",
-        "Which components to sum up, repeated for several: component, or component:score|otherscore for the products "
-        "with scores as well.",
-        USAGE.schema,
-    ),
-    Parameter(
-        "from",
-        "Only the part of each record's runtime that lies in the window from this instant on counts, up to 'to' if "
-        "that is given. A window that ends before it begins is empty.",
-        INSTANT.schema,
-    ),
-    Parameter("to", "The end of the window, which is not part of it; without 'from' it has no begin.", INSTANT.schema),
-    Parameter("as_of", "Count open records as if they had stopped then; without it they are left out.", INSTANT.schema),
-)
 
 RECORD_ID: Final = Parameter("record_id", "One segment, percent-encoded ('/' is %2F).", NAME.schema, in_path=True)
-
-INSTANCE: Final = Parameter("instance", "The name of a collector or a plugin.", NAME.schema, in_path=True)
-
-ENTRY: Final = Parameter("number", "The number of an entry.", COUNT.schema, in_path=True)
-
-QUARANTINE: Final = (
-    Parameter("task", "Only what this collector or sender left; api for bodies that clients posted.", TASK.schema),
-    Parameter("after", "Only entries with a higher number.", AFTER.schema),
-    Parameter(
-        "limit",
-        f"At most so many entries; {DEFAULT_QUARANTINE_PAGE} if not given.",
-        QUARANTINE_LIMIT.schema,
-    ),
-)
-
-VERDICTS: Final = Parameter(
-    "verdicts",
-    f"Which verdicts are listed: all (up to {LISTED_ON_DEMAND}) or failed (up to {LISTED}). By default all of up to "
-    f"{LISTED} records, and of more those that failed. All are counted.",
-    {"type": "string", "enum": ["all", "failed"]},
-)

@@ -2,12 +2,12 @@
 
 from collections.abc import Collection
 from http import HTTPStatus
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
 from auditord.web.answers import Answer, sendable
-from auditord.web.api.shapes import Verdicts
+from auditord.web.api.shapes import Verdicts, doc
 from auditord.web.dispatch import refuse_bare
 from auditord_hookspecs import AuditordError
 
@@ -16,23 +16,17 @@ PREFIX: Final = "/api/"
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why a request was refused (RFC 9457).
+    """Why a request was refused (RFC 9457)."""
 
-    Args:
-        status: the answer's status.
-        title: the status in words.
-        detail: what happened.
-        parameter: the part of the request that is at fault.
-        remedy: what to do.
-        handled: of records that were posted: what became of the first of them until something went wrong.
-    """
-
-    status: int
-    title: str
-    detail: str
-    parameter: str | None = None
-    remedy: str | None = None
-    handled: Verdicts | None = None
+    status: Annotated[int, doc("the answer's status.")]
+    title: Annotated[str, doc("the status in words.")]
+    detail: Annotated[str, doc("what happened.")]
+    parameter: Annotated[str | None, doc("the part of the request that is at fault.")] = None
+    remedy: Annotated[str | None, doc("what to do.")] = None
+    handled: Annotated[
+        Verdicts | None,
+        doc("of records that were posted: what became of the first of them until something went wrong."),
+    ] = None
 
 
 class Refused(AuditordError):
@@ -65,7 +59,7 @@ class Refused(AuditordError):
         self.problem = Problem(status, HTTPStatus(status).phrase, sendable(detail), name, remedy, handled)
 
     def answer(self) -> Answer:
-        """What is sent."""
+        """The answer to send."""
         body = msgspec.json.encode(self.problem)
         return Answer(self.problem.status, body, PROBLEM, allow=self._allow, challenge=self._challenge)
 

@@ -7,19 +7,22 @@ from dataclasses import dataclass
 import msgspec
 from aiohttp import web
 
-from auditord.web.access.rows import RecordsFor, VisibleRecords
+from auditord.web.access.principals import RecordsFor, VisibleRecords
 from auditord.web.answers import JSON, Answer
-from auditord.web.api.listing import NDJSON, Listing, read_listing
+from auditord.web.api.listing import NDJSON, PAGING, Listing, read_listing
+from auditord.web.api.operation import Operation
+from auditord.web.api.parameters import FILTERS, RECORD_ID
 from auditord.web.api.problems import Refused
-from auditord.web.sending import LongAnswers, Pages
-from auditord.web.targets import read_target
-from auditord_hookspecs import InvalidRecord
+from auditord.web.api.shapes import RecordPage, StoredRecord
+from auditord.web.dispatch import read_target
+from auditord.web.streams import Pages, StreamedAnswers
+from auditord_hookspecs import InvalidRecord, Permission
 from auditord_hookspecs.records import check_name
 from auditord_hookspecs.wire import decode_record
 
 
 @dataclass(frozen=True, slots=True)
-class RecordsDesk:
+class RecordHandlers:
     """Reads records.
 
     Args:
@@ -28,7 +31,7 @@ class RecordsDesk:
     """
 
     records: RecordsFor
-    answers: LongAnswers
+    answers: StreamedAnswers
 
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
         """One record as an object."""
@@ -52,6 +55,33 @@ class RecordsDesk:
         listing = read_listing(target.query, request.headers.get("Accept", ""))
         parts = _parts(self.records(request), listing, target.path)
         return await self.answers.send(request, parts, NDJSON if listing.format == "ndjson" else JSON)
+
+    def operations(self) -> Sequence[Operation]:
+        """The calls, as they are routed and described."""
+        return (
+            Operation(
+                "GET",
+                "/api/v1/records",
+                "listRecords",
+                "Read records, filtered, in pages or as lines.",
+                self.browse,
+                Permission.READ,
+                {200: {JSON: RecordPage, NDJSON: StoredRecord}},
+                problems=(400, 503),
+                parameters=(*FILTERS, *PAGING),
+            ),
+            Operation(
+                "GET",
+                "/api/v1/records/{record_id}",
+                "getRecord",
+                "Read one record.",
+                self.show,
+                Permission.READ,
+                {200: {JSON: StoredRecord}},
+                problems=(404, 503),
+                parameters=(RECORD_ID,),
+            ),
+        )
 
 
 @asynccontextmanager

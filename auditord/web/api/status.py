@@ -12,12 +12,12 @@ from aiohttp import web
 from auditord import __version__
 from auditord.database import turns
 from auditord.errors import StoreUnavailable
-from auditord.health import TaskHealth
-from auditord.spool import LastRun
+from auditord.health import Health, TaskHealth
+from auditord.ingest import Ingest
+from auditord.spool import LastRun, Spool
 from auditord.spool.values import SpoolStatistics
-from auditord.store import RecordStore
 from auditord.web.answers import JSON, Answer
-from auditord.web.api.inside import Inside
+from auditord.web.api.operation import Operation
 from auditord.web.api.status_shapes import (
     HealthReport,
     HeldTurn,
@@ -28,7 +28,8 @@ from auditord.web.api.status_shapes import (
     Queue,
     Run,
 )
-from auditord.web.operations import HEALTH_SECONDS
+from auditord.web.monitoring import HEALTH_SECONDS
+from auditord_hookspecs import Permission
 from auditord_hookspecs.wire import format_time
 
 _Turns: TypeAlias = Mapping[str, turns.HeldTurn]
@@ -37,34 +38,36 @@ _WORKS: Final = Part(works=True, error=None)
 
 
 @dataclass(frozen=True, slots=True)
-class StatusDesk:
+class StatusHandlers:
     """Says how the daemon fares.
 
     Args:
-        inside: what is asked.
-        store: whether it works, and how many records there are.
-        destinations: the senders that forward what the spool takes of posts; without one, it takes nothing.
+        health: of the instances.
+        spool: queues, last runs and quarantine.
+        ingest: writes to the store, or to the spool.
+        not_enabled: the instances of the configuration that do not take part.
     """
 
-    inside: Inside
-    store: RecordStore
-    destinations: Sequence[str]
+    health: Health
+    spool: Spool
+    ingest: Ingest
+    not_enabled: Sequence[TaskHealth]
 
     async def instances(self, _request: web.BaseRequest) -> web.StreamResponse:
         """Every instance."""
-        last, held = await self.inside.spool.last_runs(), await self._turns()
+        last, held = await self.spool.last_runs(), await self._turns()
         known = [
             _instance(task, () if task.section == "senders" else last.get(task.task, ()), held, enabled=True)
-            for task in self.inside.health.tasks()
+            for task in self.health.tasks()
         ]
-        others = [_instance(task, (), held, enabled=False) for task in self.inside.not_enabled]
+        others = [_instance(task, (), held, enabled=False) for task in self.not_enabled]
         return Answer(200, msgspec.json.encode(Instances([*known, *others])), JSON)
 
-    async def health(self, _request: web.BaseRequest) -> web.StreamResponse:
+    async def show_health(self, _request: web.BaseRequest) -> web.StreamResponse:
         """Everything at a glance; 503 if a post would not be durable now."""
-        store, spool = await asyncio.gather(_try(self.store.check), _try(self.inside.spool.check))
-        failing = [task.task for task in self.inside.health.tasks() if task.last_error is not None]
-        durable = store.works or (spool.works and bool(self.destinations))
+        store, spool = await asyncio.gather(_try(self.ingest.store.check), _try(self.spool.check))
+        failing = [task.task for task in self.health.tasks() if task.last_error is not None]
+        durable = store.works or (spool.works and bool(self.ingest.destinations))
         statistics = await self._statistics()
         report = HealthReport(
             status="failing" if not durable else "ok" if store.works and spool.works and not failing else "degraded",
@@ -82,22 +85,46 @@ class StatusDesk:
 
     async def _turns(self) -> _Turns:
         try:
-            return {turn.task: turn for turn in await self.store.turns()}
+            return {turn.task: turn for turn in await self.ingest.store.turns()}
         except StoreUnavailable:  # health says so
             return {}
 
     async def _statistics(self) -> SpoolStatistics:
         try:
-            return await self.inside.spool.statistics()
+            return await self.spool.statistics()
         except StoreUnavailable:
             return SpoolStatistics()
 
     async def _count(self, name: str) -> int | None:
         try:
-            count: int = getattr(await self.store.counts(), name)
+            count: int = getattr(await self.ingest.store.counts(), name)
         except StoreUnavailable:
             return None
         return count
+
+    def operations(self) -> Sequence[Operation]:
+        """The calls, as they are routed and described."""
+        return (
+            Operation(
+                "GET",
+                "/api/v1/health",
+                "getHealth",
+                "See how the daemon fares; 503 if a post would not be durable now.",
+                self.show_health,
+                Permission.METRICS,
+                {200: {JSON: HealthReport}, 503: {JSON: HealthReport}},
+            ),
+            Operation(
+                "GET",
+                "/api/v1/instances",
+                "listInstances",
+                "See how each collector, plugin and sender fares.",
+                self.instances,
+                Permission.OPERATE,
+                {200: {JSON: Instances}},
+                problems=(503,),
+            ),
+        )
 
 
 async def _try(check: Callable[[], Awaitable[object]]) -> Part:

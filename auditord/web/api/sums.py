@@ -1,25 +1,197 @@
-"""``GET /api/v1/aggregates``: sums over records, made where the records are."""
+"""``GET /api/v1/aggregates``: sums over records, made by the store.
 
+``by`` and ``usage`` may be repeated, and keep their order. A name in them that has a colon, a bar or a percent sign in
+it is percent-encoded once more than the query string asks for, so that ``a:b`` is written ``a%253Ab``.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime
 from decimal import Decimal
+from typing import Final
+from urllib.parse import unquote
 
 import msgspec
 from aiohttp import web
 
-from auditord.web.access.rows import RecordsFor
+from auditord.web.access.principals import RecordsFor
 from auditord.web.answers import JSON, Answer
+from auditord.web.api.listing import FILTERS
+from auditord.web.api.operation import Operation, Parameter
+from auditord.web.api.parameters import FILTERS as FILTER_PARAMETERS
 from auditord.web.api.shapes import Amounts, GroupSums, ScoredAmounts, ScoreValueAmounts, Sums, UsedComponent
-from auditord.web.api.sums_query import SumsQuery, read_sums_query
-from auditord.web.rationing import place
-from auditord.web.shares import Shares
-from auditord.web.targets import read_target
-from auditord_hookspecs.aggregates import AmountSums, Group, KeyValue, ScoreSums, UsageSums
+from auditord.web.api.values import INSTANT, WHITE_SPACE, Texts, read_given
+from auditord.web.dispatch import read_target
+from auditord.web.limits import Shares, place
+from auditord.web.record_query import Given, InvalidQuery, about, read_conditions
+from auditord_hookspecs import AggregateQuery, ComponentUsage, Permission, Window
+from auditord_hookspecs.aggregates import (
+    AmountSums,
+    CalendarPeriod,
+    CalendarUnit,
+    ComponentAmount,
+    ComponentPresent,
+    Dimension,
+    Group,
+    KeyValue,
+    MetaValue,
+    ScoreSums,
+    ScoreValue,
+    UsageSums,
+)
+from auditord_hookspecs.query import AllOf, TimeField
+from auditord_hookspecs.records import check_name
 from auditord_hookspecs.wire import format_time
+
+MOST: Final = 20
+"""Dimensions, and components, of one query."""
+
+FORMS: Final = (
+    "meta:key or meta:key|otherkey, amount:component, has:component, score:component:score, start:day, start:month or "
+    "start:year, and the same with stop"
+)
+
+# A name in a pattern: what divides names is percent-encoded, and any other ASCII may be.
+_NAME: Final = rf"(?:[^%:|{WHITE_SPACE}\u0000]|%2[1-9A-F]|%[3-7][0-9A-F])(?:[^%:|\u0000]|%[2-7][0-9A-F]){{0,255}}"
+_UNIT: Final = "|".join(unit.value for unit in CalendarUnit)
+
+_MOMENTS: Final = ("from", "to", "as_of")
+
+
+_EVER: Final = datetime(1, 1, 1, tzinfo=UTC)
+_NEVER: Final = datetime(9999, 12, 31, tzinfo=UTC)
+
+_FORMS: Final = (
+    rf"meta:{_NAME}(?:\|{_NAME}){{0,9}}",
+    rf"(?:amount|has):{_NAME}",
+    f"score:{_NAME}:{_NAME}",
+    f"(?:start|stop):(?:{_UNIT})",
+)
+BY: Final = Texts("|".join(_FORMS), MOST)
+USAGE: Final = Texts(rf"{_NAME}(?::{_NAME}(?:\|{_NAME}){{0,9}})?", MOST)
+
+
+SUMS: Final = (
+    Parameter(
+        "by",
+        f"What to group by, repeated for several: {FORMS}. Of several values under a key, the first counts.",
+        BY.schema,
+    ),
+    Parameter(
+        "usage",
+        "Which components to sum up, repeated for several: component, or component:score|otherscore for the products "
+        "with scores as well.",
+        USAGE.schema,
+    ),
+    Parameter(
+        "from",
+        "Only the part of each record's runtime that lies in the window from this instant on counts, up to 'to' if "
+        "that is given. A window that ends before it begins is empty.",
+        INSTANT.schema,
+    ),
+    Parameter("to", "The end of the window, which is not part of it; without 'from' it has no begin.", INSTANT.schema),
+    Parameter("as_of", "Count open records as if they had stopped then; without it they are left out.", INSTANT.schema),
+)
 
 
 @dataclass(frozen=True, slots=True)
-class SumsDesk:
+class SumsQuery:
+    """A question for sums.
+
+    Args:
+        query: what is asked of the store.
+        by: what each dimension was called.
+    """
+
+    query: AggregateQuery
+    by: tuple[str, ...]
+
+
+def read_sums_query(raw: str) -> SumsQuery:
+    """Read a raw query string.
+
+    Raises:
+        InvalidQuery: the string breaks the grammar, names an unknown parameter or holds a value out of range.
+    """
+    given = read_given(raw, [*FILTERS, "by", "usage", *_MOMENTS])
+    where = AllOf(read_conditions(given, FILTERS))
+    with about("by"):
+        names = BY.read("by", given.get("by", ()))
+        dimensions = tuple(map(_dimension, names))
+    with about("usage"):
+        usage = _usages(USAGE.read("usage", given.get("usage", ())))
+    moments = dict(_moment(name, given.get(name, ())) for name in _MOMENTS)
+    return SumsQuery(AggregateQuery(where, dimensions, usage, _window(moments), moments["as_of"]), tuple(names))
+
+
+def _dimension(text: str) -> Dimension:
+    form, _, rest = text.partition(":")
+    reader = _DIMENSIONS.get(form)
+    if reader is None or not rest:
+        raise InvalidQuery(f"'{text[:60]}' is nothing to group by: {FORMS}")
+    return reader(rest)
+
+
+def _name(text: str) -> str:
+    try:
+        name = unquote(text, errors="strict")
+    except UnicodeDecodeError as error:
+        raise InvalidQuery(f"'{text[:60]}' is not UTF-8 once it is decoded") from error
+    check_name(name)
+    return name
+
+
+def _score(text: str) -> ScoreValue:
+    component, colon, score = text.partition(":")
+    if not colon:
+        raise InvalidQuery("a score is written score:component:score")
+    return ScoreValue(_name(component), _name(score))
+
+
+def _period(field: TimeField, text: str) -> CalendarPeriod:
+    try:
+        return CalendarPeriod(CalendarUnit(text), field)
+    except ValueError as error:
+        units = ", ".join(unit.value for unit in CalendarUnit)
+        raise InvalidQuery(f"unknown period '{text[:60]}', expected one of {units}") from error
+
+
+_DIMENSIONS: Final[Mapping[str, Callable[[str], Dimension]]] = {
+    "meta": lambda text: MetaValue(*map(_name, text.split("|"))),
+    "amount": lambda text: ComponentAmount(_name(text)),
+    "has": lambda text: ComponentPresent(_name(text)),
+    "score": _score,
+    "start": lambda text: _period(TimeField.START, text),
+    "stop": lambda text: _period(TimeField.STOP, text),
+}
+
+
+def _usages(texts: Sequence[str]) -> tuple[ComponentUsage, ...]:
+    """Each component once, with all scores that are asked for."""
+    scores: dict[str, dict[str, None]] = {}
+    for text in texts:
+        component, _, listed = text.partition(":")
+        known = scores.setdefault(_name(component), {})
+        known |= dict.fromkeys(map(_name, listed.split("|") if listed else ()))
+    return tuple([ComponentUsage(component, tuple(known)) for component, known in scores.items()])
+
+
+def _moment(name: str, given: Given) -> tuple[str, datetime | None]:
+    with about(name):
+        return name, INSTANT.read(name, given)
+
+
+def _window(moments: Mapping[str, datetime | None]) -> Window | None:
+    """The period from one instant to the other; without one of them it has no end on that side."""
+    start, stop = moments["from"], moments["to"]
+    if start is None and stop is None:
+        return None
+    begin, end = start or _EVER, stop or _NEVER
+    return Window(begin, max(begin, end))
+
+
+@dataclass(frozen=True, slots=True)
+class SumsHandler:
     """Sums records up.
 
     Args:
@@ -37,6 +209,22 @@ class SumsDesk:
             found = await self.records(request).aggregate(asked.query)
         groups = [_group(asked, group) for group in found.groups]
         return Answer(200, msgspec.json.encode(Sums(found.ticks_per_second, groups)), JSON)
+
+    def operations(self) -> Sequence[Operation]:
+        """The calls, as they are routed and described."""
+        return (
+            Operation(
+                "GET",
+                "/api/v1/aggregates",
+                "sumUpRecords",
+                "Sum records up, grouped by whatever they have.",
+                self.show,
+                Permission.READ,
+                {200: {JSON: Sums}},
+                problems=(400, 503),
+                parameters=(*FILTER_PARAMETERS, *SUMS),
+            ),
+        )
 
 
 def _group(asked: SumsQuery, group: Group) -> GroupSums:
@@ -62,11 +250,11 @@ def _key_value(value: KeyValue) -> str | int | bool | None:
 
 
 def _usage(usage: UsageSums) -> UsedComponent:
-    scores = {name: _score(sums) for name, sums in usage.scores.items()}
+    scores = {name: _scored(sums) for name, sums in usage.scores.items()}
     return UsedComponent(usage.sums.amount, usage.sums.amount_runtime, scores)
 
 
-def _score(sums: ScoreSums) -> ScoredAmounts:
+def _scored(sums: ScoreSums) -> ScoredAmounts:
     unscored = Amounts(sums.unscored.amount, sums.unscored.amount_runtime)
     scored = {value: each for value, each in sums.by_value.items() if value is not None}
     by_value = [_value(value, scored[value]) for value in sorted(scored)]

@@ -8,8 +8,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
-from auditord.web.query_string import InvalidQuery, parse_query_string
-from auditord.web.record_query import Given, by_name, read_number, refuse_unknown, scalar
+from auditord.web.record_query import (
+    Given,
+    InvalidQuery,
+    by_name,
+    parse_query_string,
+    read_number,
+    refuse_unknown,
+    scalar,
+)
 from auditord_hookspecs.records import MAX_AMOUNT, MAX_NAME_GRAPHEMES, check_name
 from auditord_hookspecs.wire import parse_time
 
@@ -35,7 +42,7 @@ class Whole:
 
     @property
     def schema(self) -> Schema:
-        """What the document says."""
+        """The JSON schema."""
         return {"type": "integer", "minimum": self.least, "maximum": self.most}
 
     def read(self, name: str, given: Given) -> int | None:
@@ -59,7 +66,7 @@ class Choice:
 
     @property
     def schema(self) -> Schema:
-        """What the document says."""
+        """The JSON schema."""
         return {"type": "string", "enum": list(self.words)}
 
     def read(self, name: str, given: Given) -> str | None:
@@ -86,7 +93,7 @@ class Name:
 
     @property
     def schema(self) -> Schema:
-        """What the document says; the server takes more where characters are made of several others."""
+        """The JSON schema; the server takes more where characters are made of several others."""
         others = rf"\u0000{self.forbidden}"
         pattern = rf"^[^{others}]*[^{WHITE_SPACE}{others}][^{others}]*$"
         return {"type": "string", "minLength": 1, "maxLength": MAX_NAME_GRAPHEMES, "pattern": pattern}
@@ -110,7 +117,7 @@ class Instant:
 
     @property
     def schema(self) -> Schema:
-        """What the document says; in UTC, the first and the last year are only taken in part."""
+        """The JSON schema; in UTC, the first and the last year are only taken in part."""
         return {"type": "string", "format": "date-time", "pattern": f"^{_YEAR}-"}
 
     def read(self, name: str, given: Given) -> datetime | None:
@@ -137,7 +144,7 @@ class Texts:
 
     @property
     def schema(self) -> Schema:
-        """What the document says."""
+        """The JSON schema."""
         text = {"type": "string", "pattern": f"^(?:{self.pattern})$"}
         return {"type": "array", "items": text, "minItems": 1, "maxItems": self.most, "uniqueItems": True}
 

@@ -6,9 +6,9 @@ from typing import Final, Literal, TypeAlias
 
 from auditord.ingest import QUEUED
 from auditord.store import Verdict as StoreVerdict
+from auditord.web.api.operation import Parameter
 from auditord.web.api.shapes import Verdict, Verdicts
-from auditord.web.query_string import InvalidQuery, parse_query_string
-from auditord.web.record_query import about, by_name, scalar
+from auditord.web.record_query import InvalidQuery, about, by_name, parse_query_string, scalar
 
 ACCEPTED: Final = frozenset({QUEUED.value, *(each.value for each in StoreVerdict if each.accepted)})
 
@@ -18,11 +18,19 @@ LISTED: Final = 10_000
 LISTED_ON_DEMAND: Final = 100_000
 """Verdicts that are listed if all are asked for."""
 
+VERDICTS: Final = Parameter(
+    "verdicts",
+    f"Which verdicts are listed: all (up to {LISTED_ON_DEMAND}) or failed (up to {LISTED}). By default all of up to "
+    f"{LISTED} records, and of more those that failed. All are counted.",
+    {"type": "string", "enum": ["all", "failed"]},
+)
+
+
 Wanted: TypeAlias = Literal["all", "failed"] | None
 
 
 def read_wanted(query: str) -> Wanted:
-    """What a raw query string asks for with ``verdicts``.
+    """Read the parameter ``verdicts`` of a raw query string.
 
     Raises:
         InvalidQuery: it is neither ``all`` nor ``failed``.
@@ -61,7 +69,7 @@ class VerdictList:
 
     @property
     def all_accepted(self) -> bool:
-        """Whether nothing was refused."""
+        """True if nothing was refused."""
         return self._counts.keys() <= ACCEPTED
 
     def add(self, verdicts: Iterable[Verdict]) -> None:
@@ -75,7 +83,7 @@ class VerdictList:
             self._kept = list(filter(self._is_listed, self._kept))
 
     def summed_up(self) -> Verdicts:
-        """What the client is told."""
+        """The summary for the client."""
         return Verdicts(dict(self._counts), self._kept, len(self) - len(self._kept))
 
     def _is_listed(self, verdict: Verdict) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from auditord.web.access.opening import HostAuthenticatorContext
+from auditord.web.access.authorisation import HostAuthenticatorContext
 from auditord_builtin.access import certificates, networks, unix_users
 from auditord_builtin.access.rules import fits
 from auditord_hookspecs import Authenticate, AuthenticatorKind, Certificate, Credentials, Identity, UnixPeer

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from auditord.testing import FakeCommandContext
-from auditord.web.access.opening import HostAuthenticatorContext
+from auditord.web.access.authorisation import HostAuthenticatorContext
 from auditord_builtin.access.token_commands import token_command
 from auditord_builtin.access.token_file import FILE, TokenFile, TokenFileUnusable
 from auditord_builtin.access.tokens import TokensConfig, open_tokens

@@ -37,10 +37,7 @@ async def main(folder: Path, url: str, duplicates: str, listen: list[str]) -> No
         Spool.opened(folder, now) as spool,
         serve(
             api,
-            ingest=Ingest(store, spool, ("local",)),
-            store=store,
-            spool=spool,
-            destinations=("local",),
+            Ingest(store, spool, ("local",)),
             registry=CollectorRegistry(),
             now=now,
             grace=timedelta(seconds=5),

@@ -249,10 +249,7 @@ async def serving(
     spool = spool or FakeSpool()
     async with serve(
         api,
-        ingest=Ingest(store, spool, destinations),
-        store=store,
-        spool=spool,
-        destinations=destinations,
+        Ingest(store, spool, destinations),
         registry=registry,
         now=lambda: NOW,
         grace=grace,
@@ -537,7 +534,7 @@ async def test_rubbish_is_one_line_in_the_log(caplog: pytest.LogCaptureFixture) 
     caplog.set_level("INFO")
     async with serving(FakeStore()) as server:
         assert status(await server.ask(b"GET /health_check HTTP/1.1\r\n\r\n")) == 400
-    (line,) = [each for each in caplog.records if each.name == "auditord.web.rubbish"]
+    (line,) = [each for each in caplog.records if each.name == "auditord.web.connections"]
     assert (line.levelname, line.exc_info) == ("INFO", None)
     assert line.getMessage().endswith("it is no HTTP: Missing 'Host' header in request.")
 

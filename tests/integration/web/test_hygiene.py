@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from auditord.web import hosts
-from auditord.web.connections import ImpatientConnection, ImpatientServer
+from auditord.web.connections import LimitedConnection, LimitedServer
 from tests.api_server import api_server, record
 
 pytestmark = pytest.mark.anyio
@@ -102,8 +102,8 @@ async def greet(_request: web.BaseRequest) -> web.StreamResponse:
     return web.Response(text="hello")
 
 
-async def served(head: timedelta, silent: timedelta) -> tuple[ImpatientServer, asyncio.Server, int]:
-    server = ImpatientServer(greet, head_seconds=head.total_seconds(), silent_seconds=silent.total_seconds())
+async def served(head: timedelta, silent: timedelta) -> tuple[LimitedServer, asyncio.Server, int]:
+    server = LimitedServer(greet, head_seconds=head.total_seconds(), silent_seconds=silent.total_seconds())
     listener = await asyncio.get_running_loop().create_server(server, "127.0.0.1", 0)
     return server, listener, listener.sockets[0].getsockname()[1]
 
@@ -153,4 +153,4 @@ def test_what_the_timer_looks_at_is_there() -> None:
         "writing_paused",
     )
     for name in names:
-        assert hasattr(ImpatientConnection, name), f"aiohttp renamed {name}: see ImpatientConnection"
+        assert hasattr(LimitedConnection, name), f"aiohttp renamed {name}: see LimitedConnection"

@@ -11,7 +11,7 @@ import pytest
 
 from auditord.ingest import StoreSink
 from auditord.spool import retry
-from auditord.web.access import Gate
+from auditord.web.access import Authorisation
 from auditord_hookspecs import Credentials, Identity, Insert, Permission, Provenance, Role
 from auditord_hookspecs.wire import decode_record
 from tests.api_server import AWAY, NOW, Answer, Api, api_server, record
@@ -36,7 +36,7 @@ async def by_token(credentials: Credentials) -> Identity | None:
 
 @asynccontextmanager
 async def shared(folder: Path) -> AsyncGenerator[Api, None]:
-    async with api_server(folder, gate=Gate({"tokens": by_token}, ROLES)) as api:
+    async with api_server(folder, authorisation=Authorisation({"tokens": by_token}, ROLES)) as api:
         yield api
 
 

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from auditord.web import bodies
-from auditord.web.rationing import Pace
-from auditord.web.shares import Shares
+from auditord.web.limits import RateLimit, Shares
 from tests.api_server import Api, api_server, record
 
 pytestmark = pytest.mark.anyio
@@ -120,7 +119,7 @@ def test_everybody_has_a_turn_and_all_comes_back(asked: list[tuple[str, int]]) -
 
 def test_a_pace_is_kept_by_each_for_itself() -> None:
     now = 100.0
-    pace = Pace(4.0, lambda: now)
+    pace = RateLimit(4.0, lambda: now)
     assert [pace.delay("a") for _ in range(7)] == [0, 0, 0, 0, 0, 0.25, 0.5]
     assert pace.delay("b") == 0
     now = 200.0

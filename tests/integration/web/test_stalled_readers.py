@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from auditord.web import sending
+from auditord.web import streams as sending
 from tests.api_server import Api, api_server, record
 
 pytestmark = pytest.mark.anyio

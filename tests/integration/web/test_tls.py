@@ -15,8 +15,7 @@ import pytest
 from auditord.client import AsyncClient, ClientError, Tls
 from auditord.config.listen import ListenTls, TcpListen
 from auditord.errors import ConfigurationError
-from auditord.web.accepting import accepting
-from auditord.web.listeners import bound_sockets
+from auditord.web.listeners import accepting, bound_sockets
 from auditord.web.tls import server_context
 from tests.api_server import api_server, record
 from tests.host_certificates import Authority, HostFiles

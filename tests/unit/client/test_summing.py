@@ -14,7 +14,7 @@ from auditord.client.conditions import matches
 from auditord.client.summing import Adder, records_for
 from auditord.testing import EPOCH, make_record
 from auditord.testing.aggregates import aggregate_records
-from auditord.web.api.sums_query import read_sums_query
+from auditord.web.api.sums import read_sums_query
 from auditord_hookspecs import (
     AggregateQuery,
     Aggregates,

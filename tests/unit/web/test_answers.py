@@ -4,8 +4,7 @@ import msgspec
 import pytest
 
 from auditord.web.answers import json_error
-from auditord.web.query_string import InvalidQuery
-from auditord.web.record_query import read_query
+from auditord.web.record_query import InvalidQuery, read_query
 
 
 def test_an_error_that_quotes_what_no_json_can_carry_is_sent() -> None:

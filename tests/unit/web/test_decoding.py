@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from auditord.web.bodies import BodyTooLarge
-from auditord.web.decoding import LARGEST_RECORD, decoded, decoded_body
+from auditord.web.elements import LARGEST_RECORD, decoded, decoded_body
 from auditord_hookspecs import InvalidRecord
 from auditord_hookspecs.wire import decode_records
 from tests.api_server import record

@@ -26,8 +26,7 @@ from aiohttp.http import StreamWriter
 from auditord.errors import StoreUnavailable
 from auditord.web.answers import SERVER
 from auditord.web.dispatch import Abort
-from auditord.web.rationing import holder, place
-from auditord.web.shares import Shares
+from auditord.web.limits import Shares, holder, place
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +46,8 @@ Pages: TypeAlias = AsyncIterator[Sequence[bytes]]
 
 
 @dataclass(frozen=True, slots=True)
-class LongAnswers:
-    """What long answers share.
+class StreamedAnswers:
+    """Sends long answers, which share places and room on the disk.
 
     Args:
         places: for those that read the store now.
@@ -103,7 +102,7 @@ class LongAnswers:
 
     @asynccontextmanager
     async def _left(self, pages: Pages, who: str) -> "AsyncGenerator[_Left, None]":
-        """What is left of the pages, as far as there is room for it."""
+        """The rest of the pages, as far as there is room for it."""
         left = _Left(self.room, self.folder, who)
         try:
             await left.fill(pages)
@@ -121,9 +120,9 @@ async def _next(pages: Pages) -> Sequence[bytes]:
 
 
 class _Client:
-    """Who reads an answer."""
+    """The reader of an answer."""
 
-    def __init__(self, request: web.BaseRequest, writer: AbstractStreamWriter | None, answers: LongAnswers) -> None:
+    def __init__(self, request: web.BaseRequest, writer: AbstractStreamWriter | None, answers: StreamedAnswers) -> None:
         self.who = holder(request)
         self._writer = writer if isinstance(writer, StreamWriter) else None
         self._protocol = request.protocol
@@ -163,7 +162,7 @@ class _Client:
         await self._writer.write(data, drain=False)
 
     async def _has_read(self) -> bool:
-        """Whether the client reads most of what was written within :data:`STALL_SECONDS`."""
+        """True if the client reads most of what was written within :data:`STALL_SECONDS`."""
         if self._draining is None:
             if self._writer is None or not self._protocol.writing_paused:
                 return True
@@ -184,7 +183,7 @@ def _retrieved(task: "asyncio.Task[None]") -> None:
 
 
 class _Left:
-    """What is left of an answer, in a file.
+    """The rest of an answer, in a file.
 
     Args:
         room: bytes on the disk.

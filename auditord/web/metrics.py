@@ -1,4 +1,4 @@
-"""What the HTTP server counts, kept as plain numbers and turned into Prometheus families when somebody asks.
+"""The metrics of the HTTP server: plain numbers, turned into Prometheus families on request.
 
 prometheus_client's own instruments take a lock per number and search their labels on every request; a tally per route,
 method and status costs a tenth of that and serves both our names and those that AUDITOR documents.
@@ -77,8 +77,8 @@ class Tally:
         self.response_size.observe(sent)
 
 
-class RouteFigures:
-    """What is counted for one route and method; ``status`` is a code, or ``aborted`` where nothing was answered."""
+class RouteMetrics:
+    """The metrics of one route and method; ``status`` is a code, or ``aborted`` where nothing was answered."""
 
     __slots__ = ("_tallies", "in_flight", "labels")
 
@@ -98,7 +98,7 @@ class RouteFigures:
         return list(self._tallies.values())
 
 
-class HttpFigures(Collector):
+class HttpMetrics(Collector):
     """Everything that the server counts; register it where ``/metrics`` reads.
 
     Args:
@@ -107,14 +107,14 @@ class HttpFigures(Collector):
 
     def __init__(self, spooled: Callable[[], int] = lambda: 0) -> None:
         self._spooled = spooled
-        self._routes: dict[tuple[str, str], RouteFigures] = {}
+        self._routes: dict[tuple[str, str], RouteMetrics] = {}
         self._aborted: dict[AbortReason, int] = dict.fromkeys(get_args(AbortReason), 0)
         self.refused_bodies = 0
         self.large_records = 0
 
-    def route(self, route: str, method: str) -> RouteFigures:
+    def route(self, route: str, method: str) -> RouteMetrics:
         """The figures of one route; callers must draw both labels from a closed set."""
-        return self._routes.setdefault((route, method), RouteFigures(route, method))
+        return self._routes.setdefault((route, method), RouteMetrics(route, method))
 
     def count_abort(self, reason: AbortReason) -> None:
         """Count a connection that was aborted on purpose."""

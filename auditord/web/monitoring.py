@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -10,10 +10,9 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from auditord.errors import StoreDamaged, StoreMisconfigured, StoreUnavailable
+from auditord.ingest import Ingest
 from auditord.metrics import exposition
-from auditord.store import RecordStore
 from auditord.web.answers import Answer, plain_text
-from auditord.web.spooling import RequestSpool
 
 log = logging.getLogger(__name__)
 
@@ -30,20 +29,16 @@ _WAITING: Final = "{}: posts go to the send-queue; see auditord status"
 
 
 @dataclass(frozen=True, slots=True)
-class Operations:
-    """The handlers of the routes for operators.
+class MonitoringHandlers:
+    """The handlers of ``GET /health_check`` and ``GET /metrics``.
 
     Args:
-        store: where records go.
-        spool: where they go while the store is away.
-        destinations: the senders that forward what the spool took; without one, it takes nothing.
-        registry: what ``/metrics`` shows.
+        ingest: writes to the store, or to the spool.
+        registry: all metrics.
         checking: the check that is under way, if there is one.
     """
 
-    store: RecordStore
-    spool: RequestSpool
-    destinations: Sequence[str]
+    ingest: Ingest
     registry: CollectorRegistry
     checking: "list[asyncio.Task[Answer]]" = field(default_factory=list["asyncio.Task[Answer]"])
 
@@ -59,10 +54,10 @@ class Operations:
         return await asyncio.shield(self.checking[0])
 
     async def _checked(self) -> Answer:
-        checking = asyncio.create_task(_fault(self.store.check))
+        checking = asyncio.create_task(_fault(self.ingest.store.check))
         try:
             await asyncio.wait({checking}, timeout=SOON_SECONDS)
-            if not checking.done() and self.destinations and await _fault(self.spool.check) is None:
+            if not checking.done() and self.ingest.destinations and await _fault(self.ingest.spool.check) is None:
                 return _HEALTHY
             return await self._answer(await checking)
         finally:
@@ -71,7 +66,8 @@ class Operations:
     async def _answer(self, store: StoreUnavailable | None) -> Answer:
         if store is None:
             return _HEALTHY
-        if isinstance(store, StoreDamaged) or not self.destinations or await _fault(self.spool.check) is not None:
+        spooling = self.ingest.destinations and not isinstance(store, StoreDamaged)
+        if not spooling or await _fault(self.ingest.spool.check) is not None:
             return plain_text(500, _name(store))
         return plain_text(200, _WAITING.format(_name(store)))
 
@@ -95,7 +91,7 @@ async def _fault(check: Callable[[], Awaitable[object]]) -> StoreUnavailable | N
 
 
 def _name(fault: StoreUnavailable) -> str:
-    """What everybody may know of it; where the database is and what it says is for the log and the operator."""
+    """Describe a fault to everybody; where the database is and what it says is for the log and the operator."""
     match fault:
         case StoreDamaged():
             return "the record store is damaged"

@@ -1,4 +1,4 @@
-"""The routes that write: ``POST /record``, ``POST /records``, ``PUT /record``.
+"""AUDITOR's routes: records are written with ``POST`` and ``PUT``, and read with ``GET``.
 
 The released clients never look at the status of a POST: whatever is answered, except the body ``RECORD_EXISTS``, counts
 as success and the record is gone from their queues. So a POST is answered only when its records are durable or kept for
@@ -19,7 +19,8 @@ from auditord.errors import StoreUnavailable
 from auditord.ingest import Ingest, Outcome, Stopped
 from auditord.store import Provenance, Verdict
 from auditord.web.access import audit, principal_name, principal_of
-from auditord.web.answers import IGNORED, RECORD_EXISTS, STORED, Answer, plain_text
+from auditord.web.access.principals import RecordsFor
+from auditord.web.answers import IGNORED, JSON, NULL, RECORD_EXISTS, STORED, Answer, json_error, plain_text
 from auditord.web.bodies import (
     BodyTooLarge,
     UnreadableBody,
@@ -30,12 +31,13 @@ from auditord.web.bodies import (
     unpacked,
     unpacked_pieces,
 )
-from auditord.web.decoding import LARGEST_RECORD, SURELY_SMALL, Decoded, decoded, decoded_body
-from auditord.web.dispatch import Abort
-from auditord.web.figures import HttpFigures
-from auditord.web.spooling import RequestSpool
-from auditord.web.targets import read_target
+from auditord.web.dispatch import Abort, read_target
+from auditord.web.elements import LARGEST_RECORD, SURELY_SMALL, Decoded, decoded, decoded_body
+from auditord.web.metrics import HttpMetrics
+from auditord.web.record_query import InvalidQuery, read_query
+from auditord.web.streams import StreamedAnswers
 from auditord_hookspecs import InvalidRecord, Record
+from auditord_hookspecs.records import check_name
 from auditord_hookspecs.wire import (
     MAX_CLIENT_OBJECT_BYTES,
     decode_record,
@@ -45,28 +47,73 @@ from auditord_hookspecs.wire import (
 
 log = logging.getLogger(__name__)
 
+
+@dataclass(frozen=True, slots=True)
+class ReadHandlers:
+    """The handlers of the routes that read.
+
+    Args:
+        records: those that the caller may see.
+        answers: sends long ones.
+    """
+
+    records: RecordsFor
+    answers: StreamedAnswers
+
+    async def get_one(self, request: web.BaseRequest) -> web.StreamResponse:
+        """``GET /record/{record_id}``: one object; ``null`` for what cannot be an id; 404 where AUDITOR says 500."""
+        try:
+            record_id = read_target(request.raw_path).last_segment
+            check_name(record_id)
+        except (InvalidRecord, UnicodeDecodeError):
+            return NULL
+        try:
+            text = await self.records(request).get(record_id)
+        except StoreUnavailable as error:
+            return _unavailable(request, error)
+        return Answer(200, text, JSON) if text is not None else json_error(404, f"no record has the id '{record_id}'")
+
+    async def get_many(self, request: web.BaseRequest) -> web.StreamResponse:
+        """``GET /records?…``: the matching objects one behind the other, without anything between them.
+
+        The headers go out with the first page, so that a failing query is a 500; a later fault cuts the connection,
+        since an answer that ends early must never look complete.
+        """
+        try:
+            query = read_query(read_target(request.raw_path).query)
+        except InvalidQuery as error:
+            return json_error(400, str(error))
+        try:
+            return await self.answers.send(request, self.records(request).stream(query), JSON)
+        except StoreUnavailable as error:
+            return _unavailable(request, error)
+
+
+def _unavailable(request: web.BaseRequest, error: StoreUnavailable) -> Answer:
+    log.error("%s %s: the record store is away, the client was told so: %s", request.method, request.raw_path, error)
+    return json_error(500, "The record store is not available; try again later.")
+
+
 Decode: TypeAlias = Callable[[web.BaseRequest, bytes], Awaitable[Decoded]]
 
 
 @dataclass(frozen=True, slots=True)
-class Writing:
+class WriteHandlers:
     """The handlers of the routes that write.
 
     Args:
-        ingest: where records go.
-        spool: where bodies go that are refused.
+        ingest: takes records.
         duplicates: what a known id means.
         max_body: bytes of a body, packed or not.
         now: the clock.
-        figures: what is counted.
+        metrics: of HTTP.
     """
 
     ingest: Ingest
-    spool: RequestSpool
     duplicates: Duplicates
     max_body: int
     now: Callable[[], datetime]
-    figures: HttpFigures
+    metrics: HttpMetrics
 
     async def add_one(self, request: web.BaseRequest) -> web.StreamResponse:
         """``POST /record``: one record as a JSON object."""
@@ -96,7 +143,7 @@ class Writing:
             remedy = "neither store nor spool can write: see to the disk; clients are cut off so that they try again"
             raise Abort("not_durable", f"{remedy} ({error})") from error
         if found.longish:
-            report_large(found.longish, self.figures)
+            report_large(found.longish, self.metrics)
         return self._answer(outcomes)
 
     @property
@@ -117,10 +164,10 @@ class Writing:
         """Answer 400, once the body is safe."""
         route = f"{request.method} {read_target(request.raw_path).path}"
         try:
-            await self.spool.keep_refused_body(body, reason, provenance, route)
+            await self.ingest.spool.keep_refused_body(body, reason, provenance, route)
         except StoreUnavailable as error:
             raise Abort("not_durable", f"cannot keep a refused body ({error}): see to the spool's disk") from error
-        self.figures.refused_bodies += 1
+        self.metrics.refused_bodies += 1
         log.warning("refused a body of %d bytes from %s, kept in quarantine: %s", len(body), request.remote, reason)
         return plain_text(400, reason)
 
@@ -156,10 +203,10 @@ class Writing:
         return STORED if stopped is Stopped.DONE else plain_text(404, missing)
 
 
-def report_large(records: Sequence[Record], figures: HttpFigures) -> None:
+def report_large(records: Sequence[Record], metrics: HttpMetrics) -> None:
     """Count and name the records that AUDITOR's asynchronous client cannot read."""
     for record in filter(_is_large, records):
-        figures.large_records += 1
+        metrics.large_records += 1
         log.warning(
             "record '%s' has more than %d bytes of wire text: it is kept, but AUDITOR's asynchronous client cannot "
             "read any answer that holds it; shorten its meta or components at the source",

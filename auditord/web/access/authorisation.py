@@ -1,0 +1,220 @@
+"""The gate before the handlers: recognises the caller, asks whether they may, and refuses alike whatever is there."""
+
+import logging
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+from aiohttp import web
+from cryptography import x509
+
+from auditord.config.model import Configuration, kind_of
+from auditord.contexts.instances import InstanceContext
+from auditord.errors import ConfigurationError
+from auditord.hooks import Hooks
+from auditord.ingest import Forbidden
+from auditord.web.access import audit
+from auditord.web.access.credentials import credentials_of
+from auditord.web.access.principals import remember
+from auditord.web.answers import TEXT, Answer
+from auditord.web.api.problems import PREFIX, Refused
+from auditord.web.dispatch import Handler, Route, read_target
+from auditord_hookspecs import AccessRefused, Authenticate, Credentials, Identity, InstanceConfig, Principal, Role
+
+log: Final = logging.getLogger(__name__)
+
+LONGEST_NAME: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Authorisation:
+    """Recognises callers, and lets them do what their roles permit.
+
+    Args:
+        authenticators: by the instance's name, in the order in which they are asked; the first that knows somebody
+            counts.
+        roles: what may be done, by name.
+    """
+
+    authenticators: Mapping[str, Authenticate]
+    roles: Mapping[str, Role]
+
+    def guarded(self, routes: Sequence[Route]) -> list[Route]:
+        """The same routes, each for those who may use it."""
+        return [route if route.permission is None else self._guarded(route) for route in routes]
+
+    async def unmatched(self, request: web.BaseRequest) -> web.StreamResponse:
+        """The answer where there is no such path, or the method is not taken: as if it were forbidden."""
+        try:
+            principal = await self._recognised(request)
+        except AccessRefused as error:
+            return self._refuse(request, None, str(error))
+        return self._refuse(request, principal, "there is nothing at this path")
+
+    def _guarded(self, route: Route) -> Route:
+        permission, handler = route.permission, route.handler
+
+        async def guarded(request: web.BaseRequest) -> web.StreamResponse:
+            try:
+                principal = await self._recognised(request)
+            except AccessRefused as error:
+                return self._refuse(request, None, str(error))
+            if permission is None or not principal.may(permission):
+                return self._refuse(request, principal, f"no role with {permission and permission.value}")
+            remember(request, principal)
+            if route.audited:
+                audit.acting(request, principal.name)
+            try:
+                return await handler(request)
+            except Forbidden as error:
+                return self._refuse(request, principal, str(error))
+
+        return replace(route, handler=guarded)
+
+    def _refuse(self, request: web.BaseRequest, principal: Principal | None, reason: str) -> web.StreamResponse:
+        audit.refused(request, None if principal is None else principal.name, reason)
+        return refusal(request, known=principal is not None)
+
+    async def _recognised(self, request: web.BaseRequest) -> Principal:
+        """The principal that sent the request.
+
+        Raises:
+            AccessRefused: nobody knows them, or their credentials are wrong.
+        """
+        credentials = credentials_of(request)
+        for name, authenticate in self.authenticators.items():
+            identity = await _asked(name, authenticate, credentials)
+            if identity is not None:
+                return self._principal(name, identity)
+        raise AccessRefused(
+            "nobody knows these credentials" if _shows_something(credentials) else "there are no credentials"
+        )
+
+    def _principal(self, authenticator: str, identity: Identity) -> Principal:
+        """Roles that the configuration does not have (a token may be older than it) allow nothing."""
+        name = "".join(char if char.isprintable() else "?" for char in identity.name)[:LONGEST_NAME]
+        roles = tuple(self.roles[role] for role in identity.roles if role in self.roles)
+        return Principal(f"{authenticator}:{name}", roles)
+
+
+async def _asked(name: str, authenticate: Authenticate, credentials: Credentials) -> Identity | None:
+    try:
+        return await authenticate(credentials)
+    except AccessRefused:
+        raise
+    except Exception as error:  # the boundary of an authenticator: whatever fails, nobody comes in
+        log.exception("authenticator %s failed; the request is refused", name)
+        raise AccessRefused(f"authenticator {name} failed") from error
+
+
+def _shows_something(credentials: Credentials) -> bool:
+    return not (credentials.token is None and credentials.certificate is None and credentials.peer is None)
+
+
+class HostAuthenticatorContext(InstanceContext):
+    """The context of an authenticator.
+
+    Args:
+        instance: the instance's name.
+        kind: the kind's name.
+        now: the present instant.
+        state_dir: the daemon's folder.
+    """
+
+    def __init__(self, instance: str, kind: str, now: Callable[[], datetime], state_dir: Path) -> None:
+        super().__init__(instance, kind, now)
+        self._state_dir = state_dir
+
+    @property
+    def state_dir(self) -> Path:
+        """The daemon's folder."""
+        return self._state_dir
+
+
+@asynccontextmanager
+async def open_authorisation(
+    configuration: Configuration, hooks: Hooks, now: Callable[[], datetime]
+) -> AsyncGenerator[Authorisation | None, None]:
+    """The gate that the configuration describes; None if it has no authenticator, so that nobody is asked.
+
+    Raises:
+        ConfigurationError: an authenticator cannot be opened; the text names it.
+    """
+    enabled = {name: config for name, config in configuration.authenticators.items() if config.enabled}
+    async with AsyncExitStack() as stack:
+        opened: dict[str, Authenticate] = {}
+        for name, config in enabled.items():
+            context = HostAuthenticatorContext(name, kind_of(config), now, configuration.state_dir)
+            opened[name] = await _opened(stack, hooks, name, config, context)
+        yield Authorisation(opened, configuration.access.known_roles()) if opened else None
+
+
+async def _opened(
+    stack: AsyncExitStack, hooks: Hooks, name: str, config: InstanceConfig, context: HostAuthenticatorContext
+) -> Authenticate:
+    try:
+        return await stack.enter_async_context(hooks.kinds.authenticators[kind_of(config)].open(config, context))
+    except (ValueError, OSError) as error:
+        raise ConfigurationError(f"authenticators.{name} cannot be opened: {error}") from error
+
+
+_UNKNOWN: Final = "Nobody who may do this was recognised: send a bearer token or a client certificate."
+_FORBIDDEN: Final = "Insufficient permissions"
+_CHALLENGE: Final = 'Bearer realm="auditord"'
+
+
+def refusal(request: web.BaseRequest, *, known: bool) -> Answer:
+    """The answer to somebody who was recognised, or was not. The connection ends, whatever its body still holds."""
+    path = read_target(request.raw_path).path
+    if path.startswith(PREFIX):
+        return _PROBLEMS[known]
+    return _CUT_SHORT[known] if request.method == "POST" else _TEXTS[known]
+
+
+def _text(*, known: bool) -> Answer:
+    status, text = (403, _FORBIDDEN) if known else (401, _UNKNOWN)
+    return Answer(status, text.encode(), TEXT, challenge=None if known else _CHALLENGE, close=True)
+
+
+def _problem(*, known: bool) -> Answer:
+    if known:
+        remedy = "ask whoever runs this server for a role; there may also be nothing at this path"
+        return Refused(403, _FORBIDDEN, remedy=remedy).answer().closing()
+    remedy = "send Authorization: Bearer <token>, or use a client certificate"
+    return Refused(401, _UNKNOWN, remedy=remedy, challenge=_CHALLENGE).answer().closing()
+
+
+_TEXTS: Final = (_text(known=False), _text(known=True))
+_PROBLEMS: Final = (_problem(known=False), _problem(known=True))
+_CUT_SHORT: Final = tuple(each.cut_short() for each in _TEXTS)
+"""For ``POST``: AUDITOR's clients take every whole answer for success, and their queues forget the record. One that
+ends before its announced length is a fault to them, while people still read the reason."""
+
+
+def while_valid(handler: Handler, now: Callable[[], datetime]) -> Handler:
+    """The handler for clients whose certificate is valid at each request, and for those that showed none."""
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        end = _end(request)
+        if end is None or now() <= end:
+            return await handler(request)
+        audit.refused(request, None, f"the client's certificate has ended at {end.isoformat()}")
+        return refusal(request, known=False)
+
+    return answer
+
+
+def _end(request: web.BaseRequest) -> datetime | None:
+    """The end of the certificate with which the connection was opened; None without one."""
+    tls: Any = None if request.transport is None else request.transport.get_extra_info("ssl_object")  # Any: of a loop
+    der: bytes | None = None if tls is None else tls.getpeercert(binary_form=True)
+    return _ends(der) if der else None
+
+
+@lru_cache(maxsize=256)  # one connection brings the same certificate for thousands of requests
+def _ends(der: bytes) -> datetime:
+    return x509.load_der_x509_certificate(der).not_valid_after_utc

@@ -1,0 +1,89 @@
+"""The bodies of changes to single records: requests, outcomes, former versions."""
+
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from auditord.actions import Outcome
+from auditord.store import Action
+from auditord.store.amendments import LONGEST_REASON
+from auditord.web.api.shapes import Instant, StoredRecord, doc
+from auditord_hookspecs import Record
+
+Reason = Annotated[str, Meta(min_length=1, max_length=LONGEST_REASON)]
+_SECONDS: Final = 10**11  # no calendar has more
+
+
+class CorrectionWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A record as it is to be."""
+
+    record: Annotated[Record, doc("what is to be stored under its id instead of what is there.")]
+    reason: Annotated[Reason, doc("why, in words; it is kept.")]
+    by: Annotated[
+        str | None,
+        doc("the name of whoever wants it; without it, the user at the other end of the socket."),
+    ] = None
+    seen: Annotated[
+        Record | None,
+        doc("the stored record as the caller knows it; if it is another one by now, nothing is done."),
+    ] = None
+
+
+class ClosingWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The stop of an open record, by exactly one of ``stop_time`` and ``runtime``."""
+
+    record_id: Annotated[str, doc("whose record it is.")]
+    stop_time: Annotated[Instant | None, doc("then.")] = None
+    runtime: Annotated[Annotated[int, Meta(ge=0, le=_SECONDS)] | None, doc("so many seconds after its start.")] = None
+
+
+class ClosingsWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Stops of open records."""
+
+    closings: Annotated[list[ClosingWanted], doc("one for each record.")]
+    reason: Annotated[Reason, doc("why, in words; it is kept.")]
+    by: Annotated[
+        str | None,
+        doc("the name of whoever wants it; without it, the user at the other end of the socket."),
+    ] = None
+
+
+class DeletionsWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Records to delete."""
+
+    ids: Annotated[list[str], doc("of the records.")]
+    reason: Annotated[Reason, doc("why, in words; it is kept.")]
+    by: Annotated[
+        str | None,
+        doc("the name of whoever wants it; without it, the user at the other end of the socket."),
+    ] = None
+
+
+class Outcomes(msgspec.Struct, frozen=True):
+    """The outcomes of changes."""
+
+    outcomes: Annotated[list[Outcome], doc("one for each record.")]
+
+
+class FormerVersion(msgspec.Struct, frozen=True):
+    """A record as it was until somebody changed it."""
+
+    number: Annotated[int, doc("of one record, a later change has the higher one.")]
+    action: Annotated[Action, doc("what was done then: ``correct``, ``close`` or ``delete``.")]
+    reason: Annotated[str, doc("why.")]
+    changed_at: Annotated[Instant, doc("when.")]
+    changed_by: Annotated[str | None, doc("who did it.")]
+    record: Annotated[StoredRecord, doc("as it was until then.")]
+    received_at: Annotated[Instant, doc("when the record had first arrived.")]
+    updated_at: Annotated[Instant | None, doc("when this version of it had come, or null if it was the first.")]
+    principal: Annotated[str | None, doc("who had brought it.")]
+
+
+class History(msgspec.Struct, frozen=True):
+    """The former versions of a record."""
+
+    versions: Annotated[
+        list[FormerVersion],
+        doc("one for each change, the oldest first; none if nobody has changed it on purpose."),
+    ]

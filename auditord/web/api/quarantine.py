@@ -1,0 +1,208 @@
+"""``/api/v1/quarantine``: jobs, records and bodies that could not be handled.
+
+The list has no raw input, which may hold personal data.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import msgspec
+from aiohttp import web
+
+from auditord.actions import Actions, Retried
+from auditord.spool import QuarantineEntry as StoredEntry
+from auditord.spool import Spool
+from auditord.web.answers import JSON, Answer
+from auditord.web.api.operation import BODY_PROBLEMS, Operation, Parameter, decoded
+from auditord.web.api.problems import Refused
+from auditord.web.api.shapes import Chosen, Discarded, QuarantinedInput, QuarantineEntry, QuarantinePage
+from auditord.web.api.values import COUNT, NAME, Whole, read_given
+from auditord.web.dispatch import read_target
+from auditord.web.record_query import about
+from auditord_hookspecs import Permission
+from auditord_hookspecs.wire import format_time
+
+DEFAULT_PAGE: Final = 100
+LARGEST_PAGE: Final = 1_000
+
+LIMIT: Final = Whole(1, LARGEST_PAGE)
+
+
+ENTRY: Final = Parameter("number", "The number of an entry.", COUNT.schema, in_path=True)
+QUARANTINE: Final = (
+    Parameter("task", "Only what this collector or sender left; api for bodies that clients posted.", NAME.schema),
+    Parameter("after", "Only entries with a higher number.", COUNT.schema),
+    Parameter(
+        "limit",
+        f"At most so many entries; {DEFAULT_PAGE} if not given.",
+        LIMIT.schema,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineQuery:
+    """A page of the quarantine that is asked for.
+
+    Args:
+        task: only those of this collector, sender or ``api``.
+        after: only those with a higher number.
+        limit: how many at most.
+    """
+
+    task: str | None
+    after: int
+    limit: int
+
+    def next(self, last: int) -> str:
+        """The query string that asks for what follows an entry."""
+        task = {} if self.task is None else {"task": self.task}
+        return urlencode({**task, "after": last, "limit": self.limit})
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineHandlers:
+    """The handlers of the quarantine.
+
+    Args:
+        spool: keeps it.
+        actions: retry and discard entries.
+    """
+
+    spool: Spool
+    actions: Actions
+
+    async def browse(self, request: web.BaseRequest) -> web.StreamResponse:
+        """A page of entries, the oldest first."""
+        target = read_target(request.raw_path)
+        query = read_quarantine_query(target.query)
+        entries = await self.spool.quarantine_summaries(query.task, after=query.after, limit=query.limit + 1)
+        shown = entries[: query.limit]
+        more = f"{target.path}?{query.next(shown[-1].quarantine_id)}" if len(entries) > query.limit else None
+        return Answer(200, msgspec.json.encode(QuarantinePage([summary(entry) for entry in shown], more)), JSON)
+
+    async def show(self, request: web.BaseRequest) -> web.StreamResponse:
+        """One entry of the quarantine, with its raw input."""
+        text = read_target(request.raw_path).last_segment
+        entry = await self.spool.quarantine_get(int(text)) if _is_number(text) else None
+        if entry is None:
+            remedy = "GET /api/v1/quarantine lists what there is"
+            raise Refused(404, f"the quarantine has no entry '{text}'", parameter="number", remedy=remedy)
+        return Answer(200, msgspec.json.encode(with_input(entry)), JSON)
+
+    async def retry(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Retry entries of the quarantine."""
+        chosen = await decoded(request, Chosen)
+        return Answer(200, msgspec.json.encode(await self.actions.retry(chosen.ids)), JSON)
+
+    async def discard(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Discard entries of the quarantine."""
+        chosen = await decoded(request, Chosen)
+        return Answer(200, msgspec.json.encode(Discarded(await self.actions.discard(chosen.ids))), JSON)
+
+    def operations(self) -> Sequence[Operation]:
+        """The calls, as they are routed and described."""
+        return (
+            Operation(
+                "GET",
+                "/api/v1/quarantine",
+                "listQuarantine",
+                "See what could not be handled.",
+                self.browse,
+                Permission.OPERATE,
+                {200: {JSON: QuarantinePage}},
+                problems=(400, 503),
+                parameters=QUARANTINE,
+            ),
+            Operation(
+                "GET",
+                "/api/v1/quarantine/{number}",
+                "getQuarantined",
+                "See one entry of the quarantine with its raw input, which may hold personal data.",
+                self.show,
+                Permission.OPERATE,
+                {200: {JSON: QuarantinedInput}},
+                problems=(404, 503),
+                parameters=(ENTRY,),
+                guarded=True,
+            ),
+            Operation(
+                "POST",
+                "/api/v1/quarantine/retry",
+                "retryQuarantined",
+                "Try entries again, each on its own.",
+                self.retry,
+                Permission.OPERATE,
+                {200: {JSON: Retried}},
+                problems=(*BODY_PROBLEMS, 503),
+                body={JSON: Chosen},
+                guarded=True,
+            ),
+            Operation(
+                "POST",
+                "/api/v1/quarantine/discard",
+                "discardQuarantined",
+                "Forget entries for good.",
+                self.discard,
+                Permission.OPERATE,
+                {200: {JSON: Discarded}},
+                problems=(*BODY_PROBLEMS, 503),
+                body={JSON: Chosen},
+                guarded=True,
+            ),
+        )
+
+
+def read_quarantine_query(raw: str) -> QuarantineQuery:
+    """Read a query string.
+
+    Raises:
+        InvalidQuery: it names an unknown parameter or holds a value out of range.
+    """
+    given = read_given(raw, ("task", "after", "limit"))
+    with about("task"):
+        task = NAME.read("task", given.get("task", ()))
+    with about("after"):
+        after = COUNT.read("after", given.get("after", ()))
+    with about("limit"):
+        limit = LIMIT.read("limit", given.get("limit", ()))
+    return QuarantineQuery(task, after or 0, limit or DEFAULT_PAGE)
+
+
+def summary(entry: StoredEntry) -> QuarantineEntry:
+    """An entry as it is listed."""
+    return QuarantineEntry(
+        number=entry.quarantine_id,
+        task=entry.task,
+        stage=entry.stage.value,
+        source_id=entry.source_id,
+        reason=entry.reason,
+        at=format_time(entry.quarantined_at),
+        occurrences=entry.occurrences,
+        route=entry.route,
+    )
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 18  # noqa: PLR2004 fits 63 bits
+
+
+def with_input(entry: StoredEntry) -> QuarantinedInput:
+    """An entry with everything that is known of it."""
+    provenance = entry.provenance
+    return QuarantinedInput(
+        **msgspec.structs.asdict(summary(entry)),
+        raw=readable(entry.raw),
+        principal=None if provenance is None else provenance.principal,
+        agent=None if provenance is None else provenance.agent,
+    )
+
+
+def readable(raw: bytes) -> Any:  # Any: JSON
+    """Raw input as JSON or, where it is none, as a text."""
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return raw.decode(errors="backslashreplace")

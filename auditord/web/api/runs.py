@@ -1,0 +1,196 @@
+"""``POST /api/v1/instances/{instance}/runs``: run an instance and report on it line by line."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+import anyio
+import msgspec
+from aiohttp import web
+from anyio import Lock, sleep
+
+from auditord.actions import Actions, RunRequest, Section
+from auditord.errors import UnknownInstance, UnsuitableRequest
+from auditord.web.answers import JSON, SERVER
+from auditord.web.api.listing import NDJSON
+from auditord.web.api.operation import BODY_PROBLEMS, MAX_WISH, Operation, Parameter, read
+from auditord.web.api.problems import Refused
+from auditord.web.api.shapes import StoredRecord, doc
+from auditord.web.api.values import NAME
+from auditord.web.dispatch import read_target
+from auditord_hookspecs import Batch, InvalidRecord, JobChoice, Permission, Produced, Record, RunReport, Window
+from auditord_hookspecs.wire import encode_record, parse_time
+
+_HEARTBEAT_SECONDS: Final = 0.5
+
+
+INSTANCE: Final = Parameter("instance", "The name of a collector or a plugin.", NAME.schema, in_path=True)
+
+
+class RunWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"start": "from", "stop": "to"}):
+    """A run that is asked for."""
+
+    start: Annotated[
+        str | None,
+        doc("of the period that a collector collects again; without one it goes on from its checkpoint."),
+    ] = None
+    stop: Annotated[str | None, doc("of the same period.")] = None
+    job_id: Annotated[str | None, doc("the one job that a collector collects again, instead of a period.")] = None
+    source: Annotated[str | None, doc("where that job ran, if the collector reads several places (a schedd).")] = None
+    replace: Annotated[bool, doc("overwrite what is stored of the same runs.")] = False
+    dry_run: Annotated[bool, doc("keep and do nothing, say what would be kept or done.")] = False
+    section: Annotated[Section | None, doc("what the instance must be; without it, either will do.")] = None
+
+
+class RunEvent(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One line: exactly one of the first six members is there, and ``report`` is the last line."""
+
+    progress: Annotated[float | None, doc("which fraction of the run is done; said twice a second.")] = None
+    said: Annotated[str | None, doc("a line that a plugin logged.")] = None
+    printed: Annotated[str | None, doc("a text that a plugin showed; in a dry run, what it would do.")] = None
+    record: Annotated[StoredRecord | None, doc("a record that a dry run would have kept.")] = None
+    quarantined: Annotated[str | None, doc("the id at its source of a job that a dry run would have quarantined.")] = (
+        None
+    )
+    report: Annotated[RunReport | None, doc("how the run ended.")] = None
+    alternate_id: Annotated[str | None, doc("of ``record``: its id if the plain one belongs to another run.")] = None
+    reason: Annotated[str | None, doc("of ``quarantined``.")] = None
+
+
+def run_request(instance: str, body: bytes) -> RunRequest:
+    """The request in a body such as ``{"from": "2026-01-01T00:00:00Z", "to": …, "replace": false, "dry_run": true}``.
+
+    Raises:
+        msgspec.DecodeError: the body is not of this form.
+        InvalidRecord: a time is none.
+    """
+    wanted = msgspec.json.decode(body or b"{}", type=RunWanted)
+    if (wanted.start is None) != (wanted.stop is None):
+        raise msgspec.ValidationError("'from' and 'to' go together")
+    window = Window(parse_time(wanted.start), parse_time(wanted.stop)) if wanted.start and wanted.stop else None
+    if window is not None and window.stop <= window.start:
+        raise msgspec.ValidationError("'to' must be later than 'from'")
+    if wanted.job_id is None and wanted.source is not None:
+        raise msgspec.ValidationError("'source' needs 'job_id'")
+    if wanted.job_id is not None and window is not None:
+        raise msgspec.ValidationError("either a period or 'job_id'")
+    job = None if wanted.job_id is None else JobChoice(wanted.job_id, wanted.source)
+    return RunRequest(instance, window, wanted.replace, wanted.dry_run, wanted.section, job)
+
+
+class EventLines:
+    """Watches a run and writes what it sees, one JSON object per line; the answer begins with the first line.
+
+    Args:
+        request: the request to answer.
+    """
+
+    def __init__(self, request: web.BaseRequest) -> None:
+        self.answer = web.StreamResponse(headers={"Content-Type": NDJSON, "Server": SERVER})
+        self._request = request
+        self._fraction = 0.0
+        self._said: list[RunEvent] = []
+        self._writing = Lock()
+
+    def progressed(self, fraction: float) -> None:
+        """Remember it for the next heartbeat."""
+        self._fraction = fraction
+
+    def said(self, line: str) -> None:
+        """Keep it until the next heartbeat."""
+        self._said.append(RunEvent(said=line))
+
+    def printed(self, text: str) -> None:
+        """Keep it until the next heartbeat."""
+        self._said.append(RunEvent(printed=text))
+
+    async def keep_alive(self) -> None:
+        """Say twice a second how far the run is; this also notices a client that has left."""
+        while True:
+            await sleep(_HEARTBEAT_SECONDS)
+            await self._pass_on()
+            await self._write(RunEvent(progress=self._fraction))
+
+    async def shown(self, batch: Batch) -> None:
+        """Write what a dry run would have kept."""
+        for item in batch.records:
+            record = item if isinstance(item, Record) else item.record
+            alternate = item.alternate_id if isinstance(item, Produced) else None
+            shown = msgspec.json.decode(encode_record(record), type=StoredRecord)
+            await self._write(RunEvent(record=shown, alternate_id=alternate))
+        for job in batch.quarantined:
+            await self._write(RunEvent(quarantined=job.source_id, reason=job.reason))
+
+    async def finish(self, report: RunReport) -> None:
+        """Write the report."""
+        await self._pass_on()
+        await self._write(RunEvent(report=report))
+        await self.answer.write_eof()
+
+    async def _pass_on(self) -> None:
+        said, self._said = self._said, []
+        for event in said:
+            await self._write(event)
+
+    async def _write(self, event: RunEvent) -> None:
+        async with self._writing:
+            if not self.answer.prepared:
+                await self.answer.prepare(self._request)
+            await self.answer.write(msgspec.json.encode(event) + b"\n")
+
+
+@dataclass(frozen=True, slots=True)
+class RunHandler:
+    """Runs instances.
+
+    Args:
+        actions: run them.
+    """
+
+    actions: Actions
+
+    async def run(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Run an instance; lines tell how it goes, the last one is the report. Leaving ends the run."""
+        instance = read_target(request.raw_path).segment(-2)
+        body = await read(request, MAX_WISH)
+        try:
+            wanted = run_request(instance, body)
+        except (msgspec.DecodeError, InvalidRecord) as error:
+            raise Refused(400, str(error), parameter="body", remedy="see RunWanted in /openapi.json") from error
+        lines = EventLines(request)
+        try:
+            async with anyio.create_task_group() as group:  # a client that leaves ends the run; what was kept stays
+                group.start_soon(lines.keep_alive)
+                await lines.finish(await self.actions.run(wanted, lines))
+                group.cancel_scope.cancel()
+        except ExceptionGroup as failed:
+            raise _in_words(failed.exceptions[0]) from failed
+        return lines.answer
+
+    def operations(self) -> Sequence[Operation]:
+        """The calls, as they are routed and described."""
+        return (
+            Operation(
+                "POST",
+                "/api/v1/instances/{instance}/runs",
+                "runInstance",
+                "Run a collector or a plugin now, after a run that is going on; leaving ends the run.",
+                self.run,
+                Permission.OPERATE,
+                {200: {NDJSON: RunEvent}},
+                problems=(*BODY_PROBLEMS, 404, 422, 503),
+                parameters=(INSTANCE,),
+                body={JSON: RunWanted},
+                guarded=True,
+            ),
+        )
+
+
+def _in_words(error: Exception) -> Exception:
+    match error:
+        case UnknownInstance():
+            return Refused(404, str(error), parameter="instance")
+        case UnsuitableRequest():
+            return Refused(422, str(error), parameter="body")
+        case _:
+            return error
