@@ -16,7 +16,7 @@ from auditord_hookspecs.http import HttpClient, HttpError, HttpOptions
 from auditord_hookspecs.sources import TlsFiles
 
 BETWEEN_FETCHES: Final = timedelta(minutes=1)
-"""Tokens with keys that nobody knows cost the issuer a request at most so often."""
+"""Tokens with unknown keys cost the issuer a request at most so often."""
 
 KEPT: Final = timedelta(days=1)
 """While an issuer is away its keys are trusted for so long; a key that it has taken back no longer."""
@@ -89,7 +89,7 @@ class KeyRing:
         return self._fetched is None or self._now() - self._fetched >= age
 
     async def _renew(self) -> None:
-        """Fetch the keys, unless that was tried just now; where keys are known nobody waits for a slow issuer."""
+        """Fetch the keys, unless that was tried just now; where keys are known no request waits for a slow issuer."""
         if self._keys and self._fetching.locked():
             return
         async with self._fetching:

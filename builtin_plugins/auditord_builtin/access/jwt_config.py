@@ -75,7 +75,7 @@ class JwtConfig(InstanceConfig):
 
 
 def checked_url(url: str) -> str:
-    """The URL, if nobody on the way can change what is fetched there.
+    """The URL, if what is fetched there cannot be changed on its way.
 
     Raises:
         ValueError: it is neither https nor this host's own.
@@ -83,4 +83,4 @@ def checked_url(url: str) -> str:
     parts = urlsplit(url)
     if parts.hostname and (parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)):
         return url
-    raise ValueError("write https://…: whoever can change the keys on their way opens everything")
+    raise ValueError("write https://…: keys that can be changed on their way open everything")

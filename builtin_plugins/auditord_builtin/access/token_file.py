@@ -1,6 +1,6 @@
 """The file of tokens in the state folder, which the daemon reads and ``auditord token`` replaces.
 
-The file holds no token: of each, a hash is enough to recognise it. Tokens are 256 random bits, which nobody guesses, so
+The file holds no token: of each, a hash is enough to recognise it. Tokens are 256 random bits, beyond guessing, so
 that one round of SHA-256 will do where passwords would need a slow hash. The file is replaced as a whole, and read
 again once it has been: a revoked token is refused from the next request on.
 """
@@ -55,7 +55,7 @@ class _Content(msgspec.Struct, frozen=True):
 
 
 class TokenFileUnusable(AuditordError):
-    """The file with the tokens cannot be read or written; nobody is let in by a token until it can."""
+    """The file with the tokens cannot be read or written; no token is accepted until it can."""
 
 
 def new_token(name: str, roles: Sequence[str], created: datetime, expires: datetime | None) -> tuple[StoredToken, str]:

@@ -61,7 +61,7 @@ class Credentials:
 
     @property
     def expires(self) -> datetime:
-        """When the certificate ends (aware)."""
+        """The end of the certificate's validity (aware)."""
         return self.certificate.not_valid_after_utc
 
     def check(self, now: datetime) -> str | None:
@@ -125,7 +125,7 @@ def _private_key(file: Path) -> SigningKey:
             key = load_pem_private_key(data, password=None)
     except TypeError as error:
         raise CertificateUnusable(
-            f"{file}: the key is encrypted, and a daemon has nobody to ask for its passphrase: store it without one, "
+            f"{file}: the key is encrypted, and a daemon cannot ask for its passphrase: store it without one, "
             "readable by the service's user alone"
         ) from error
     except ValueError as error:

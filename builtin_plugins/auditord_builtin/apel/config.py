@@ -31,11 +31,11 @@ from auditord_builtin.apel.fields import (
 from auditord_hookspecs import Duration, PluginConfig, Secret, Section
 
 BENCHMARKS: Final[Mapping[str, str]] = {"hepscore23": "HEPscore23", "hepspec": "hepspec", "si2k": "si2k"}
-"""What APEL knows, as AUDITOR writes it, by lower case."""
+"""APEL's benchmarks, as AUDITOR writes them, by lower case."""
 
 
 class MessageType(Enum):
-    """What is published."""
+    """The content of reports."""
 
     SUMMARIES = "summaries"
     INDIVIDUAL_JOBS = "individual_jobs"
@@ -51,7 +51,7 @@ class SummaryLayout(Enum):
 
     @property
     def normalised(self) -> bool:
-        """Whether we multiply with the benchmark, not APEL."""
+        """True if we multiply with the benchmark, not APEL."""
         return self in {SummaryLayout.NORMALISED_3, SummaryLayout.NORMALISED_4}
 
 
@@ -78,7 +78,7 @@ class Benchmark(Section):
 
 
 class SiteConfig(Section):
-    """Which sites are reported."""
+    """The sites that are reported."""
 
     sites_to_report: Mapping[Name, Names] = Field(
         min_length=1, description="For each name in GOCDB the site ids that records have."
@@ -132,7 +132,7 @@ class MessagingConfig(Section):
     client_cert: Path = Field(description="PEM; its subject is the Host DN of the site's gLite-APEL service in GOCDB.")
     client_key: Path = Field(description="PEM, not encrypted.")
     ca_path: Path | None = Field(default=None, description="Who vouches for the broker: a file or a folder, PEM.")
-    verify_ca: bool = Field(default=True, description="False trusts whoever answers.")
+    verify_ca: bool = Field(default=True, description="False trusts any broker.")
     token: Secret | None = Field(default=None, description="A ready token, instead of asking for one.")
     timeout: Duration = Field(
         default=timedelta(seconds=30), gt=timedelta(0), description="How long one request may take."
@@ -144,7 +144,7 @@ class MessagingConfig(Section):
 
 
 class MandatorySummaryFields(Section):
-    """What every summary has besides what follows from the records themselves."""
+    """Fields of every summary, besides those that follow from the records."""
 
     VO: KeyField
     SubmitHost: KeyField
@@ -180,7 +180,7 @@ class SummaryFields(Section):
 
 
 class MandatoryJobFields(Section):
-    """What every job has besides what follows from its record."""
+    """Fields of every job, besides those that follow from its record."""
 
     LocalJobId: JobField = RecordField(name="record_id")
     CpuDuration: AmountField = ComponentField(name="TotalCPU")
@@ -194,7 +194,7 @@ class MandatoryJobFields(Section):
 
 
 class OptionalJobFields(Section):
-    """What a job may have. ServiceLevel and its type are taken from ``benchmarks`` unless they are given here."""
+    """Fields that a job may have. ServiceLevel and its type come from ``benchmarks`` unless they are given here."""
 
     SubmitHost: JobField | None = None
     MachineName: JobField | None = None

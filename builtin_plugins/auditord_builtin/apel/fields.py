@@ -1,7 +1,7 @@
-"""Where a message takes a value from: AUDITOR's field types, each with its tag as ``type``.
+"""The sources of values in messages: AUDITOR's field types, each with its tag as ``type``.
 
-Records are never looked at one by one for a summary. What a summary is grouped by, and what it sums up, is asked of the
-store (:mod:`auditord_builtin.apel.summing`); expressions and functions are applied to its answer.
+Records are never looked at one by one for a summary: the store is asked for sums by what a summary is grouped by
+(:mod:`auditord_builtin.apel.questions`), and expressions and functions are applied to its answer.
 """
 
 import re
@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from auditord_hookspecs import Section
 
 NOTHING: Final = "None"
-"""What APEL keeps where a text is not known."""
+"""APEL's word for a text that is not known."""
 
 Name: TypeAlias = Annotated[str, Field(min_length=1)]
 
@@ -68,7 +68,7 @@ class MetaField(Section):
         return self
 
     def text(self, value: str | None) -> str:
-        """What becomes of the first value."""
+        """The text for a first value."""
         if value is None:
             return NOTHING
         if self.function is not None:
@@ -132,14 +132,14 @@ class NormalisedWallDurationField(Section):
 
 
 KeyField: TypeAlias = Annotated[ComponentField | MetaField | ConstantField | ScoreField, Field(discriminator="type")]
-"""What a summary can be grouped by."""
+"""Fields by which a summary can be grouped."""
 
 AmountField: TypeAlias = Annotated[ComponentField | ConstantField | RecordField, Field(discriminator="type")]
-"""What can be summed up."""
+"""Fields that can be summed up."""
 
 NormalisedAmountField: TypeAlias = Annotated[NormalisedField | NormalisedWallDurationField, Field(discriminator="type")]
 
 JobField: TypeAlias = Annotated[
     ComponentField | MetaField | ConstantField | ScoreField | RecordField, Field(discriminator="type")
 ]
-"""What a single record tells."""
+"""Fields of individual jobs."""

@@ -12,7 +12,7 @@ from auditord_builtin.apel.fields import NOTHING, MetaField
 from auditord_builtin.apel.text import clean_name
 
 UNKNOWN: Final = "UNKNOWN"
-"""A compute element or batch system that nobody names, as AUDITOR's plugin writes it."""
+"""A compute element or batch system that is not named, as AUDITOR's plugin writes it."""
 
 LONGEST: Final = 100
 _CLIENT: Final = "AUDITORD"

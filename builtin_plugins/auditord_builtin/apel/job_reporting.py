@@ -25,7 +25,7 @@ from auditord_builtin.apel.state import DayState
 from auditord_hookspecs import CalendarPeriod, CalendarUnit, Group, ScoreValue, Window
 
 MARKED: Final = 100_000
-"""How many jobs are remembered one by one, about a megabyte of state."""
+"""The number of jobs that are remembered one by one, about a megabyte of state."""
 
 PER_MESSAGE: Final = 1_000
 _MARK_BYTES: Final = 8

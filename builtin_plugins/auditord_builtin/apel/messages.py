@@ -111,7 +111,7 @@ def render(rows: Iterable[SummaryRow], most_bytes: int = MOST_BYTES) -> Sequence
 
 
 def sync_message(rows: Iterable[SummaryRow], most_bytes: int = MOST_BYTES) -> Sequence[Message]:
-    """How many jobs the rows have for each site, month and submit host, for APEL to compare with what it holds."""
+    """The numbers of jobs for each site, month and submit host, for APEL to compare with what it holds."""
     jobs: Counter[tuple[str, str, object]] = Counter()
     first: dict[tuple[str, str, object], SummaryRow] = {}
     for row in sorted(rows, key=lambda row: (row.site, row.month, row.submit_host)):

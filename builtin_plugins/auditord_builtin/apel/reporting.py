@@ -14,7 +14,7 @@ from auditord_builtin.apel.state import SavedState
 from auditord_hookspecs import AuditordError, PluginContext, Window
 
 LISTED = 20
-"""How many problems of a month are kept and logged."""
+"""The number of problems of a month that are kept and logged."""
 
 
 class NotReported(AuditordError):

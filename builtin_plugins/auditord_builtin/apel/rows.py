@@ -79,14 +79,14 @@ class SummaryRow:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What APEL knows the row by: a later one with this key replaces it, whatever its case and accents."""
+        """APEL's key of the row: a later one with this key replaces it, whatever its case and accents."""
         texts = [self.site, self.global_user_name, self.vo, self.vo_role, self.vo_group, self.submit_host]
         folded = [fold(text or "None") for text in [*texts, self.infrastructure, self.benchmark]]
         numbers = [self.month, self.node_count, self.processors, self.service_level]
         return (*folded, *map(str, numbers))
 
     def withdrawn(self) -> "SummaryRow":
-        """The same key without usage: what has to be sent once the key is gone, or APEL would keep the old figures."""
+        """The same key without usage: to be sent once the key is gone, or APEL would keep the old amounts."""
         return replace(self, jobs=0, wall=0, cpu=0, normalised_wall=0, normalised_cpu=0, earliest=None, latest=None)
 
 

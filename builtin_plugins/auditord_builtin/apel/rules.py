@@ -1,4 +1,4 @@
-"""What APEL knows of each message: its fields, their types and lengths, and its database's keys."""
+"""APEL's rules of each message: its fields, their types and lengths, and its database's keys."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -107,4 +107,4 @@ ACCELERATORS: Final = (
     *("MeasurementMonth", "MeasurementYear", "AssociatedRecordType", "AssociatedRecord", "FQAN", "SiteName", "Count"),
     *("AvailableDuration", "Type"),
 )
-"""What the draft of the accelerator message says must be there."""
+"""The mandatory members of the draft of the accelerator message."""

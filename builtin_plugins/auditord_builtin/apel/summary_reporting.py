@@ -47,7 +47,7 @@ class Found:
 
     @property
     def jobs(self) -> int:
-        """How many jobs the rows have."""
+        """The number of jobs in the rows."""
         return sum(row.jobs for row in self.rows)
 
     @property

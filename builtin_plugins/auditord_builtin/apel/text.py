@@ -36,7 +36,7 @@ def clean_name(text: str, longest: int = LONGEST) -> str:
 
 @lru_cache(_REMEMBERED)
 def fold(text: str) -> str:
-    """What a database compares that tells neither case nor accents nor spaces at the end apart."""
+    """The text as a database compares it that ignores case, accents and spaces at the end."""
     if text.isascii():
         return text.lower().strip()
     plain = unicodedata.normalize("NFKD", text.casefold())

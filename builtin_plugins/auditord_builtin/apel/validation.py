@@ -1,8 +1,9 @@
-"""What APEL would refuse, found out before it is sent.
+"""Checks of messages by APEL's rules, before they are sent.
 
-APEL refuses a whole message for one fault in it and tells nobody; only its operators see it. The rules are those of its
-parser (types, mandatory fields, ranges) and of its database (what must not be null, lengths, keys that overwrite each
-other), and one of our own: more CPU time than twice the wall time of all processors is milliseconds taken for seconds.
+APEL refuses a whole message for one fault in it without an answer; only its operators see it. The rules are those of
+its parser (types, mandatory fields, ranges) and of its database (what must not be null, lengths, keys that overwrite
+each other), and one of our own: more CPU time than twice the wall time of all processors is milliseconds taken for
+seconds.
 """
 
 import json
@@ -43,7 +44,7 @@ class _Validation:
     now: datetime | None
 
     def faults(self) -> Sequence[str]:
-        """What is wrong with it."""
+        """The faults of the record."""
         unknown = [f"{key}: APEL does not know it here" for key in self.values if key not in self.rules.longest]
         missing = [f"{key} is missing" for key in self.rules.mandatory if key not in self.values]
         wrong = [fault for key, value in self.values.items() for fault in self._value_faults(key, value)]

@@ -2,8 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
 from typing import Final
@@ -14,21 +13,8 @@ from auditord_builtin.priority.usage import Usage
 _PLACEHOLDER: Final = re.compile(r"\{(priority|resources?|group|[1-9]\d*)\}", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
-    """One command for one group.
-
-    Args:
-        group: whose priority it sets.
-        argv: the program and its arguments.
-    """
-
-    group: str
-    argv: tuple[str, ...]
-
-
-def all_commands(config: PriorityConfig, usage: Usage, priorities: dict[str, int]) -> Iterator[Command]:
-    """Every command for every group, in the order of the configuration: AUDITOR's, command by command."""
+def all_commands(config: PriorityConfig, usage: Usage, priorities: dict[str, int]) -> Iterator[tuple[str, list[str]]]:
+    """Each group and the argument vector of a command for it, command by command as with AUDITOR."""
     for template in config.commands:
         words = shlex.split(template)
         for group, parameters in config.group_mapping.items():
@@ -39,7 +25,7 @@ def all_commands(config: PriorityConfig, usage: Usage, priorities: dict[str, int
                 "group": group,
                 **{str(place): parameter for place, parameter in enumerate(parameters, start=1)},
             }
-            yield Command(group, tuple([_filled(word, values) for word in words]))
+            yield group, [_filled(word, values) for word in words]
 
 
 def _filled(word: str, values: dict[str, str]) -> str:
@@ -51,8 +37,3 @@ def printed(usage: Fraction) -> str:
     """As AUDITOR prints it: the shortest decimal that is read as the same 64-bit float, without exponent."""
     text = format(Decimal(repr(float(usage))), "f")
     return text.removesuffix(".0")
-
-
-def for_people(argv: Sequence[str]) -> str:
-    """The command as one would type it."""
-    return shlex.join(argv)

@@ -15,7 +15,7 @@ _HALF: Final = Fraction(1, 2)
 
 
 def targets(usage: Usage, mode: Mode, low: int, high: int) -> Targets | None:
-    """The priorities between the bounds, both included; None if nobody used anything, which says nothing of anybody.
+    """The priorities between the bounds, both included; None if no group used anything, which says nothing.
 
     FullSpread: ``(v - least) / (most - least) * (high - low) + low``; all get ``high`` if they are equal.
     ScaledBySum: ``(high - low) / sum * v + low``.

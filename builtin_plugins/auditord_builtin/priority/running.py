@@ -1,11 +1,12 @@
 """One run: usage, priorities, commands, state."""
 
+import shlex
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, Final
 
-from auditord_builtin.priority import figures
-from auditord_builtin.priority.commands import all_commands, for_people
+from auditord_builtin.priority import metrics
+from auditord_builtin.priority.commands import all_commands
 from auditord_builtin.priority.computing import Targets, rounded, smoothed, targets
 from auditord_builtin.priority.config import PriorityConfig
 from auditord_builtin.priority.usage import Usage, look_up_usage
@@ -28,7 +29,7 @@ async def set_priorities(config: PriorityConfig, context: PluginContext) -> None
     usage = await look_up_usage(config, context)
     wanted = targets(usage, config.computation_mode, config.min_priority, config.max_priority)
     if not context.dry_run:
-        figures.show_usage(context.instance, config.metrics, usage)
+        metrics.show_usage(context.instance, config.metrics, usage)
     if wanted is None:
         context.log.warning("no group has used anything: no command is run, priorities stay as they are")
         return
@@ -43,16 +44,16 @@ async def _run_commands(
 ) -> Mapping[str, CommandFailed]:
     """Run or, in a dry run, show every command; the failures, the last of each group."""
     failed: dict[str, CommandFailed] = {}
-    for command in all_commands(config, usage, priorities):
+    for group, argv in all_commands(config, usage, priorities):
         if context.dry_run:
-            context.show(for_people(command.argv))
+            context.show(shlex.join(argv))
             continue
         try:
-            await context.run_command(command.argv, timeout=config.command_timeout, max_output=MAX_OUTPUT)
+            await context.run_command(argv, timeout=config.command_timeout, max_output=MAX_OUTPUT)
         except CommandFailed as error:
-            failed[command.group] = error
-            figures.count_failure(context.instance, command.group)
-            context.log.error("a command for group %s failed: %s", command.group, error)  # noqa: TRY400 says enough
+            failed[group] = error
+            metrics.FAILURES.labels(context.instance, group).inc()
+            context.log.error("a command for group %s failed: %s", group, error)  # noqa: TRY400 says enough
     return failed
 
 
@@ -63,7 +64,7 @@ async def _conclude(
     applied = {group: each for group, each in wanted.items() if group not in failed}
     kept = {group: each for group, each in _last(config, context.state).items() if group in failed}
     await context.save_state({group: float(each) for group, each in (kept | applied).items()})
-    figures.show_applied(context.instance, config.metrics, {group: rounded(each) for group, each in applied.items()})
+    metrics.show_applied(context.instance, config.metrics, {group: rounded(each) for group, each in applied.items()})
     if failed:
         group, error = next(iter(failed.items()))
         raise PrioritiesNotSet(

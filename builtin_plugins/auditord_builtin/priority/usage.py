@@ -1,4 +1,4 @@
-"""What each group used: asked of the records as sums, and put together exactly."""
+"""The usage of each group, from sums that the store makes, put together exactly."""
 
 import logging
 from collections import defaultdict
@@ -24,16 +24,18 @@ from auditord_hookspecs import (
 )
 from auditord_hookspecs.query import AllOf, Comparison, Condition, TimeCompares, TimeField
 
+Log: TypeAlias = "logging.LoggerAdapter[logging.Logger]"
+
 Usage: TypeAlias = Mapping[str, Fraction]
 """Amount x score x seconds for each configured group, in its order; zero for a group without records."""
 
 
 class StaleRecords(AuditordError):
-    """Nothing is known of the last time, which is not the same as nothing happened."""
+    """Nothing is known of the last time, which is not the same as: nothing happened."""
 
 
 async def look_up_usage(config: PriorityConfig, context: PluginContext) -> Usage:
-    """What each configured group used.
+    """Look up the usage of each configured group.
 
     Raises:
         StaleRecords: the records are too old.
@@ -62,7 +64,7 @@ def question(config: PriorityConfig, now: datetime) -> AggregateQuery:
     return AggregateQuery(
         where=_condition(config, now),
         by=(MetaValue(*config.group_keys), *(_factors(config.components) if product else ())),
-        usage=() if product else tuple([_component_usage(*each) for each in config.components.items()]),
+        usage=() if product else _usages(config.components),
         window=Window(now - config.duration, now) if overlap and config.duration is not None else None,
         as_of=now if overlap else None,
     )
@@ -83,8 +85,8 @@ def _stopped_between(since: datetime, now: datetime) -> Condition:
     )
 
 
-def _component_usage(component: str, score: str | None) -> ComponentUsage:
-    return ComponentUsage(component, () if score is None else (score,))
+def _usages(components: Mapping[str, str | None]) -> tuple[ComponentUsage, ...]:
+    return tuple([ComponentUsage(name, () if score is None else (score,)) for name, score in components.items()])
 
 
 def _factors(components: Mapping[str, str | None]) -> Sequence[Dimension]:
@@ -96,13 +98,13 @@ def _factors(components: Mapping[str, str | None]) -> Sequence[Dimension]:
     return factors
 
 
-def usage_in(config: PriorityConfig, answer: Aggregates, log: "logging.LoggerAdapter[logging.Logger]") -> Usage:
+def usage_in(config: PriorityConfig, answer: Aggregates, log: Log) -> Usage:
     """The usage that the sums of :func:`question` mean; components without their score count with 1.
 
     Args:
         config: the plugin's options.
         answer: the sums.
-        log: where unscored components and records without a group are told.
+        log: for warnings about unscored components and records without a group.
     """
     usage: defaultdict[str | None, Fraction] = defaultdict(Fraction)
     for group in answer.groups:
@@ -113,7 +115,7 @@ def usage_in(config: PriorityConfig, answer: Aggregates, log: "logging.LoggerAda
     return {name: usage.get(name, Fraction()) for name in config.group_mapping}
 
 
-def _of_group(config: PriorityConfig, group: Group, log: "logging.LoggerAdapter[logging.Logger]") -> Fraction:
+def _of_group(config: PriorityConfig, group: Group, log: Log) -> Fraction:
     if not config.components:
         return Fraction(group.runtime)
     if config.component_combination == "product":
@@ -130,7 +132,7 @@ def _of_group(config: PriorityConfig, group: Group, log: "logging.LoggerAdapter[
     return total
 
 
-def _product(config: PriorityConfig, group: Group, log: "logging.LoggerAdapter[logging.Logger]") -> Fraction:
+def _product(config: PriorityConfig, group: Group, log: Log) -> Fraction:
     values = iter(group.key[1:])
     factors: list[Fraction] = []
     for component, score in config.components.items():
@@ -145,5 +147,5 @@ def _product(config: PriorityConfig, group: Group, log: "logging.LoggerAdapter[l
     return product
 
 
-def _warn_unscored(log: "logging.LoggerAdapter[logging.Logger]", group: Group, component: str, score: str) -> None:
+def _warn_unscored(log: Log, group: Group, component: str, score: str) -> None:
     log.warning("group %s: %s without the score %s counts with 1", group.key[0], component, score)

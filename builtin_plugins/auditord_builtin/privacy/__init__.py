@@ -9,11 +9,11 @@ from auditord_hookspecs import PluginKind, TransformKind, hookimpl
 
 @hookimpl
 def auditord_record_transforms() -> Iterable[TransformKind[Any]]:  # Any: each kind has its own configuration model
-    """Bring the pseudonyms."""
+    """Declare the pseudonyms."""
     yield pseudonyms.KIND
 
 
 @hookimpl
 def auditord_plugins() -> Iterable[PluginKind[Any]]:  # Any: the same
-    """Bring the retention."""
+    """Declare the retention."""
     yield retention.KIND

@@ -1,4 +1,4 @@
-"""Pseudonyms for users: who has the key can tell which pseudonym a name has, nobody can tell the name of a pseudonym.
+"""Pseudonyms for users: the key leads from a name to its pseudonym, and nothing leads back.
 
 A pseudonym is ``u-`` and the first 80 bits of HMAC-SHA-256 over the name, in hexadecimal. It does not depend on the
 meta key, so that a user is one user under ``user_id`` and ``user``. What looks like a pseudonym stays unless the
@@ -26,7 +26,7 @@ class PseudonymsConfig(InstanceConfig):
 
     key: Secret = Field(
         description="What the pseudonyms are made with, at least 16 characters, best as a reference such as "
-        "file:/path. With another key every user is somebody else, so keep it."
+        "file:/path. With another key every user is another one, so keep it."
     )
     meta: tuple[str, ...] = Field(
         default=("user_id", "user"), min_length=1, description="The meta keys whose values become pseudonyms."
@@ -41,12 +41,12 @@ class PseudonymsConfig(InstanceConfig):
     @classmethod
     def _long_enough(cls, key: SecretStr) -> SecretStr:
         if len(key.get_secret_value()) < _LEAST_KEY:
-            raise ValueError(f"whoever guesses the key knows the names: take at least {_LEAST_KEY} characters")
+            raise ValueError(f"a key that is guessed gives away the names: take at least {_LEAST_KEY} characters")
         return key
 
 
 def is_pseudonym(name: str) -> bool:
-    """Whether a name looks like a pseudonym."""
+    """True if a name looks like a pseudonym."""
     return _PSEUDONYM.fullmatch(name) is not None
 
 

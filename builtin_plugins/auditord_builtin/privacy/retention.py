@@ -19,13 +19,13 @@ from auditord_hookspecs import (
 from auditord_hookspecs.query import AllOf, AnyOf, Comparison, Condition, MetaLacks, TimeCompares, TimeField
 
 AT_ONCE: Final = 500
-"""Records that share a transaction: whoever writes meanwhile waits for its end."""
+"""Records that share a transaction: writers wait for its end."""
 
 _MONTHS: Final = 12
 
 
 class RetentionConfig(PluginConfig):
-    """Forgets who ran a job some months after it ended."""
+    """Forgets the users of jobs some months after they ended."""
 
     months: int = Field(
         ge=1, le=1200, description="Names stay until the month in which a job ended is so many months ago."

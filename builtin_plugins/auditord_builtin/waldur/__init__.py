@@ -1,4 +1,4 @@
-"""Reports usage to Waldur: what each account and each user consumed in a billing period."""
+"""Reports usage to Waldur: the consumption of each account and each user in a billing period."""
 
 from collections.abc import Iterable
 
@@ -21,13 +21,13 @@ WALDUR = PluginKind(name=KIND, config=WaldurConfig, run=report_usage, interval=I
 
 @hookimpl
 def auditord_plugins() -> Iterable[PluginKind[WaldurConfig]]:
-    """Bring the kind ``waldur``."""
+    """Declare the kind ``waldur``."""
     yield WALDUR
 
 
 @hookimpl
 def auditord_commands() -> Iterable[click.Command]:
-    """Bring ``auditord waldur``."""
+    """Declare ``auditord waldur``."""
     waldur_command.add_command(load_history_command)
     waldur_command.add_command(diagnose_command)
     yield waldur_command
@@ -35,6 +35,6 @@ def auditord_commands() -> Iterable[click.Command]:
 
 @hookimpl
 def auditord_metrics(daemon: Daemon) -> Iterable[Collector]:
-    """Bring the instruments."""
+    """Declare the metrics."""
     del daemon
     return INSTRUMENTS

@@ -182,7 +182,7 @@ class WaldurClient:
         return {**first, **await self.set_user_usages(row, usages[middle:])}
 
     async def _without_bulk(self, row: UUID | str, usages: Sequence[UserUsage]) -> Mapping[str, str]:
-        """Either the server has no such address or the total is gone: the address for one user tells which."""
+        """Either the server has no such address or the total is gone: the address for one user shows which."""
         reason = await self._set_one(row, usages[0])
         if reason is not None:
             return dict.fromkeys((each.username for each in usages), reason)

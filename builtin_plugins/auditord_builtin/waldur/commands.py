@@ -1,4 +1,4 @@
-"""``auditord waldur``: report now, and see where figures come from."""
+"""``auditord waldur``: report now, and see where amounts come from."""
 
 import shlex
 import sys
@@ -29,21 +29,21 @@ choose_source = click.option(
     type=click.Choice([each.value for each in Source]),
     default=Source.STORE.value,
     show_default=True,
-    help="Where figures come from: the record store, or Slurm's own accounting.",
+    help="Where amounts come from: the record store, or Slurm's own accounting.",
 )
 choose_month = click.option("--month", metavar="YYYY-MM", help="The billing period; without it the present one.")
 
 
 @click.group("waldur")
 def waldur_command() -> None:
-    """Report usage to Waldur, and see where its figures come from."""
+    """Report usage to Waldur, and see where its amounts come from."""
 
 
 @waldur_command.command("report")
 @choose_instance
 @click.option("--once", is_flag=True, help="Report once, and not every interval until interrupted.")
 @click.option("--dry-run", is_flag=True, help="Read and compute everything, print the requests, write nothing.")
-@click.option("--allow-decrease", is_flag=True, help="Let figures fall this time. Records must still be up to date.")
+@click.option("--allow-decrease", is_flag=True, help="Let amounts fall this time. Records must still be up to date.")
 @choose_source
 @pass_context
 def report_command(
@@ -89,7 +89,7 @@ async def _repeat(config: WaldurConfig, context: PluginContext, source: Source) 
 def explain_command(
     context: CommandContext, account: str, user: str | None, month: str | None, instance: str | None
 ) -> None:
-    """List the records that the figures of ACCOUNT, or of USER in it, are made of, with the share of each.
+    """List the records that the amounts of ACCOUNT, or of USER in it, are made of, with the share of each.
 
     Times are those of the billing zone, amounts are exact to six places; the sum is rounded as it is reported.
     """
@@ -100,7 +100,7 @@ def explain_command(
             period, as_of = _period(config, plugin_context, month), plugin_context.now() - config.lag
             lines = _Lines(config)
             explanation = await explain(
-                config, plugin_context.records, account, period, as_of=as_of, user=user, tell=lines.share
+                config, plugin_context.records, account, period, as_of=as_of, user=user, show=lines.share
             )
             lines.sum(explanation, period, as_of)
 
@@ -127,9 +127,9 @@ class _Lines:
 
     def sum(self, explanation: Explanation, month: BillingMonth, as_of: datetime) -> None:
         """All of them."""
-        figures = ", ".join(f"{name} {each}" for name, each in explanation.figures(self._config).items())
+        amounts = ", ".join(f"{name} {each}" for name, each in explanation.rounded(self._config).items())
         until = f", running ones up to {self._local(as_of)}" if explanation.running else ""
-        say(f"{month.name}: {explanation.records} records{until}: {figures}")
+        say(f"{month.name}: {explanation.records} records{until}: {amounts}")
 
     def _local(self, moment: datetime) -> str:
         return moment.astimezone(self._config.zone).isoformat(timespec="seconds")
@@ -151,7 +151,7 @@ def compare_command(
     exact: bool,
     instance: str | None,
 ) -> None:
-    """Compare the records' figures with sacct's, by the command line of the Waldur site agent.
+    """Compare the records' amounts with sacct's, by the command line of the Waldur site agent.
 
     That line takes what jobs asked for (--tres ReqTRES), shows the last run of a requeued job alone, and ends a second
     before the month does. The exit code is 1 if anything differs.
@@ -166,18 +166,18 @@ def compare_command(
             asked = replace(query, tres=tres or query.tres, accounts=[folded(account) for account in accounts])
             say(f"sacct: {shlex.join(asked.argv(config))}")
             found = await compare_month(config, plugin_context, period, asked, as_of=as_of)
-            return _tell(found)
+            return _print(found)
 
     sys.exit(0 if context.run(compare) else 1)
 
 
-def _tell(found: Sequence[Difference]) -> bool:
-    """Print what differs; whether nothing does."""
+def _print(found: Sequence[Difference]) -> bool:
+    """Print the differences; True if there are none."""
     heading = ("account", "user", "component", "records", "sacct", "difference")
     say_cells(heading if found else ["records and sacct agree"])
     for each in found:
-        figures = (str(each.stored), str(each.accounted), f"{each.accounted - each.stored:+}")
-        say_cells([each.account, each.user or "(all)", each.component, *figures])
+        amounts = (str(each.stored), str(each.accounted), f"{each.accounted - each.stored:+}")
+        say_cells([each.account, each.user or "(all)", each.component, *amounts])
     return not found
 
 

@@ -1,4 +1,4 @@
-"""The store's figures beside those of sacct."""
+"""The store's amounts beside those of sacct."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from auditord_hookspecs import PluginContext
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A figure that is not the same.
+    """A amount that is not the same.
 
     Args:
         account: the account.
@@ -35,14 +35,14 @@ class Difference:
 def differences(
     config: WaldurConfig, stored: Mapping[str, AccountUsage], accounted: Mapping[str, AccountUsage]
 ) -> Iterator[Difference]:
-    """Every figure that differs, account by account, totals first."""
-    nobody = AccountUsage({}, {})
+    """Every amount that differs, account by account, totals first."""
+    nothing = AccountUsage({}, {})
     for account in sorted({*stored, *accounted}):
-        ours, theirs = stored.get(account, nobody), accounted.get(account, nobody)
+        ours, theirs = stored.get(account, nothing), accounted.get(account, nothing)
         users: Sequence[str | None] = [None, *sorted({*ours.users, *theirs.users})]
         for user in users:
             for component in config.backend_components:
-                pair = _figure(ours, user, component), _figure(theirs, user, component)
+                pair = _amount(ours, user, component), _amount(theirs, user, component)
                 if pair[0] != pair[1]:
                     yield Difference(account, user, component, *pair)
 
@@ -60,10 +60,10 @@ async def compare_month(
     return list(differences(config, _only(stored, query.accounts), _only(accounted, query.accounts)))
 
 
-def _only(figures: Mapping[str, AccountUsage], accounts: Sequence[str]) -> Mapping[str, AccountUsage]:
-    return {account: usage for account, usage in figures.items() if not accounts or account in accounts}
+def _only(usage: Mapping[str, AccountUsage], accounts: Sequence[str]) -> Mapping[str, AccountUsage]:
+    return {account: usage for account, usage in usage.items() if not accounts or account in accounts}
 
 
-def _figure(usage: AccountUsage, user: str | None, component: str) -> Decimal:
+def _amount(usage: AccountUsage, user: str | None, component: str) -> Decimal:
     amounts = usage.total if user is None else usage.users.get(user, {})
     return amounts.get(component, NOTHING)

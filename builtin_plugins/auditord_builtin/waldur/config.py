@@ -98,7 +98,7 @@ class WaldurConfig(PluginConfig):
     lag: Duration = Field(
         default=timedelta(minutes=15),
         ge=timedelta(0),
-        description="Running jobs count up to so long ago, when ends are known; or figures would fall again.",
+        description="Running jobs count up to so long ago, when ends are known; or amounts would fall again.",
     )
     stale_after: Duration = Field(
         default=timedelta(days=1),
@@ -106,7 +106,8 @@ class WaldurConfig(PluginConfig):
         description="A site without a record for so long is not believed to be idle: nothing falls, nothing is zero.",
     )
     allow_decrease: bool = Field(
-        default=False, description="Whether a figure may fall; otherwise a month that would is held back and explained."
+        default=False,
+        description="Whether amounts may fall; otherwise what would is held back and explained.",
     )
     omit_anomalous_usage_components: bool = Field(
         default=False, description="Whether only the components that would fall are held back, and not their resource."

@@ -12,7 +12,7 @@ from auditord_hookspecs.terminal import say
 
 
 class Unfit(WaldurError):
-    """Something must be mended before figures can be right."""
+    """Something must be mended before amounts can be right."""
 
 
 @click.command("diagnose")
@@ -22,7 +22,7 @@ class Unfit(WaldurError):
 def diagnose_command(context: CommandContext, instance: str | None, source: str) -> None:
     """Look at everything between the records and Waldur; nothing is written.
 
-    One line each: ok, note (figures may lack something) or FAIL (they will). The exit code is 1 if anything fails.
+    One line each: ok, note (amounts may lack something) or FAIL (they will). The exit code is 1 if anything fails.
     """
     name = context.chosen(KIND, instance)
 

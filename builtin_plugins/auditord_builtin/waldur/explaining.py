@@ -1,4 +1,4 @@
-"""The records behind a figure, one by one; added up here, they must come to what the store's own sums say."""
+"""The records behind an amount, one by one; added up here, they must come to what the store's own sums say."""
 
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
@@ -62,13 +62,13 @@ class Explanation:
         for component, each in share.amounts.items():
             self.amounts[component] += each
 
-    def figures(self, config: WaldurConfig) -> Mapping[str, Decimal]:
+    def rounded(self, config: WaldurConfig) -> Mapping[str, Decimal]:
         """Rounded as they are reported."""
         return {component: rounded(self.amounts[component]) for component in config.backend_components}
 
 
 class NotExplained(AuditordError):
-    """The records do not come to the figure."""
+    """The records do not come to the amount."""
 
 
 async def shares(
@@ -80,7 +80,7 @@ async def shares(
     as_of: datetime,
     user: str | None = None,
 ) -> AsyncGenerator[Share, None]:
-    """The records that an account's figure (or that of one of its users) is made of; names in any case."""
+    """The records that an account's amount (or that of one of its users) is made of; names in any case."""
     window = Window(month.window.start, min(month.window.stop, as_of))
     if window.stop <= window.start:
         return
@@ -100,9 +100,9 @@ async def explain(
     *,
     as_of: datetime,
     user: str | None,
-    tell: Callable[[Share], None],
+    show: Callable[[Share], None],
 ) -> Explanation:
-    """Tell of each record behind a figure, and check that they come to it.
+    """Show each record behind an amount, and check that they come to it.
 
     Raises:
         NotExplained: they do not; records came or changed meanwhile.
@@ -111,20 +111,20 @@ async def explain(
     async with aclosing(shares(config, records, account, month, as_of=as_of, user=user)) as found:
         async for share in found:
             explanation.add(share)
-            tell(share)
-    nobody = AccountUsage({}, {})
-    usage = (await month_usage(config, records, month, as_of=as_of)).get(folded(account), nobody)
-    figures = usage.total if user is None else usage.users.get(folded(user), {})
-    if explanation.records and explanation.figures(config) != figures:
+            show(share)
+    nothing = AccountUsage({}, {})
+    usage = (await month_usage(config, records, month, as_of=as_of)).get(folded(account), nothing)
+    amounts = usage.total if user is None else usage.users.get(folded(user), {})
+    if explanation.records and explanation.rounded(config) != amounts:
         raise NotExplained(
-            f"{account}, {month.name}: the records come to {_written(explanation.figures(config))} and the store's sums"
-            f" to {_written(figures)}: records came or changed meanwhile; try again"
+            f"{account}, {month.name}: the records come to {_written(explanation.rounded(config))} and the store's sums"
+            f" to {_written(amounts)}: records came or changed meanwhile; try again"
         )
     return explanation
 
 
-def _written(figures: Mapping[str, Decimal]) -> str:
-    return ", ".join(f"{component} {each}" for component, each in figures.items()) or "nothing"
+def _written(amounts: Mapping[str, Decimal]) -> str:
+    return ", ".join(f"{component} {each}" for component, each in amounts.items()) or "nothing"
 
 
 async def _conditions(

@@ -59,7 +59,7 @@ _DAY = click.DateTime(formats=["%Y-%m-%d"])
     metavar="ACCOUNT",
     help="Only this one; may be repeated.",
 )
-@click.option("--allow-decrease", is_flag=True, help="Let figures fall. Records must still be up to date.")
+@click.option("--allow-decrease", is_flag=True, help="Let amounts fall. Records must still be up to date.")
 @click.option(
     "--reconcile-stale",
     is_flag=True,

@@ -116,7 +116,7 @@ def _check_shape(offering: Any, place: str) -> None:  # Any: an operator's YAML
 
 def _check_mapping(given: Any, place: str) -> None:  # Any: an operator's YAML
     if not isinstance(given, Mapping):
-        raise ValueError(f"{place}: expected options below it, got {'nothing' if given is None else repr(given)}")  # noqa: TRY004 callers tell of ValueErrors
+        raise ValueError(f"{place}: expected options below it, got {'nothing' if given is None else repr(given)}")  # noqa: TRY004 callers report ValueErrors
 
 
 def _instance_names(names: list[str]) -> list[str]:
@@ -150,7 +150,7 @@ def _import_offering(result: ConfigImport, place: str, document: Document, envir
     stomp = {option: _OTHER_MODE for option in offering if option.startswith("stomp_")}
     result.drop(offering, _OFFERING, {**_OFFERING_DROPPED, **stomp}, place=place, other=_IGNORED)
     if (backend := str(offering.get("reporting_backend", ""))) not in {"", "slurm"}:
-        result.dropped[f"{place}reporting_backend"] = f"{backend} reported other figures; compare them"
+        result.dropped[f"{place}reporting_backend"] = f"{backend} reported other amounts; compare them"
 
 
 def _import_interval(result: ConfigImport, environment: Mapping[str, str]) -> None:

@@ -2,7 +2,7 @@
 
 from collections import Counter as Counts
 from collections.abc import Iterable, Sequence
-from datetime import date, datetime
+from datetime import date
 from decimal import Decimal
 from typing import Final
 
@@ -24,7 +24,7 @@ AMOUNT: Final = _gauge(
 ACCOUNTS: Final = _gauge("unmatched_accounts", "Accounts with usage and without a resource in Waldur.")
 USERS: Final = _gauge("unmatched_users", "Users with usage who are no users of the offering.")
 HELD_BACK: Final = _gauge("anomalies", "Resources that the last report held back in some month, by reason.", "reason")
-PROBLEMS: Final = _gauge("problems", "Figures that Waldur did not take from the last report.")
+PROBLEMS: Final = _gauge("problems", "Amounts that Waldur did not take from the last report.")
 CLOSED: Final = _gauge("closed_months", "Resources and months that are over of which Waldur takes nothing more.")
 REQUESTS: Final = Counter(
     "auditord_waldur_requests", "Requests to Waldur by the status of the answer.", ("task", "status"), registry=None
@@ -32,8 +32,8 @@ REQUESTS: Final = Counter(
 INSTRUMENTS: Final[Sequence[Collector]] = (LAST_SUCCESS, AMOUNT, ACCOUNTS, USERS, HELD_BACK, PROBLEMS, CLOSED, REQUESTS)
 
 
-def tell_planned(task: str, present: date, components: Iterable[str], months: Sequence[PlannedMonth]) -> None:
-    """Show what a report planned for some months; ``present`` is the first day of the one that is going on."""
+def set_planned(task: str, present: date, components: Iterable[str], months: Sequence[PlannedMonth]) -> None:
+    """Set the gauges of planned months; ``present`` is the first day of the one that is going on."""
     ACCOUNTS.labels(task).set(len({account for month in months for account in month.accounts}))
     USERS.labels(task).set(len({user for month in months for user in month.users}))
     held_back = Counts(held.anomaly for month in months for held in month.held_back)
@@ -44,17 +44,6 @@ def tell_planned(task: str, present: date, components: Iterable[str], months: Se
         months_ago = (present.year - first.year) * 12 + present.month - first.month
         for component in components:
             AMOUNT.labels(task, component, months_ago).set(float(_amount(month, component)))
-
-
-def tell_outcome(task: str, problems: int, closed: int) -> None:
-    """Show how a report that reached its end went."""
-    PROBLEMS.labels(task).set(problems)
-    CLOSED.labels(task).set(closed)
-
-
-def tell_success(task: str, now: datetime) -> None:
-    """Show that a report was a success."""
-    LAST_SUCCESS.labels(task).set(now.timestamp())
 
 
 def _amount(month: PlannedMonth, component: str) -> Decimal:

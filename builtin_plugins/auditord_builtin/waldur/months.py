@@ -101,7 +101,7 @@ def reported_months(now: datetime, zone: ZoneInfo, periods: int) -> list[Billing
 
 
 def moment_of(month: BillingMonth, now: datetime) -> datetime | None:
-    """The instant to send with a month's amounts; None while it cannot be told to the server.
+    """The instant to send with a month's amounts; None while the server would misunderstand it.
 
     The server finds the month in a zone of its own, and refuses instants that its clock has not reached. Noon of the
     first day is in the same month everywhere. For the month that is going on only the present will do, and for some

@@ -1,7 +1,7 @@
 """The plan of a billing month: what is written to Waldur, and what is held back.
 
-Absent and less are never believed lightly: a figure that would fall is held back with its resource until somebody
-allows it, and records that are not up to date make nothing fall and nothing zero.
+Absent and less are never believed lightly: an amount that would fall is held back with its resource until an
+operator allows it, and records that are not up to date make nothing fall and nothing zero.
 """
 
 from collections import defaultdict
@@ -41,7 +41,7 @@ def plan_month(
     offered: Offered,
     reported: Reported,
     month: BillingMonth,
-    figures: Mapping[str, AccountUsage],
+    usage: Mapping[str, AccountUsage],
     *,
     moment: datetime,
     closed: bool,
@@ -54,18 +54,18 @@ def plan_month(
         offered: the offering.
         reported: what Waldur has of the month.
         month: which month.
-        figures: what was consumed in it, by the case-folded account.
+        usage: what was consumed in it, by the case-folded account.
         moment: the instant that goes with each amount.
         closed: whether the month is over.
         rules: what may be written.
     """
-    planner = _Planner(config, offered, reported, month, figures, closed=closed, rules=rules)
+    planner = _Planner(config, offered, reported, month, usage, closed=closed, rules=rules)
     planned = [each for account in planner.accounts for each in planner.account(account)]
     plans = [each for each in planned if isinstance(each, ResourcePlan)]
     held_back = [each for each in planned if isinstance(each, HeldBack)]
     users = sorted({user for plan in plans for user in plan.users if user not in planner.links})
     plan = MonthPlan(month.first_day, moment, closed, plans, planner.links, reported.totals, reported.users)
-    unknown = sorted(set(figures) - set(planner.accounts))
+    unknown = sorted(set(usage) - set(planner.accounts))
     return PlannedMonth(plan, held_back, unknown, users, len(planner.accounts))
 
 
@@ -78,12 +78,12 @@ class _Planner:
         offered: Offered,
         reported: Reported,
         month: BillingMonth,
-        figures: Mapping[str, AccountUsage],
+        usage: Mapping[str, AccountUsage],
         *,
         closed: bool,
         rules: Rules,
     ) -> None:
-        self._month, self._figures, self._closed, self._rules = month, figures, closed, rules
+        self._month, self._usage_of, self._closed, self._rules = month, usage, closed, rules
         taken = {component.type for component in offered.offering.components if component.takes_usage}
         self._components = [name for name in config.backend_components if name in taken]
         self.accounts = _by_account(config, offered.resources)
@@ -111,7 +111,7 @@ class _Planner:
         A month that is over and of which nothing was ever said stays as it is, and so does a resource that is idle
         according to records that are not up to date. Nor is zero said of several resources of an account.
         """
-        if account in self._figures or self._there.any_of(resource.uuid):
+        if account in self._usage_of or self._there.any_of(resource.uuid):
             return True
         return not (self._closed or self._rules.stale) and len(self.accounts[account]) == 1
 
@@ -128,7 +128,7 @@ class _Planner:
             yield ResourcePlan(resource.uuid, resource.backend_id or account, wanted, users)
 
     def _usage(self, account: str) -> AccountUsage:
-        return self._figures.get(account) or AccountUsage({}, {})
+        return self._usage_of.get(account) or AccountUsage({}, {})
 
     def _totals(self, resource: Resource, account: str) -> Amounts:
         """The right totals; of records that are not up to date no zeros but those that are there."""
@@ -139,7 +139,7 @@ class _Planner:
         return {name: amount for name, amount in totals.items() if amount or name in there}
 
     def _users(self, resource: Resource, account: str) -> Mapping[str, Amounts]:
-        """The right amounts of each user, also of those only in Waldur; of nobody if only totals are written."""
+        """The right amounts of each user, also of those only in Waldur; of no user if only totals are written."""
         if not self._rules.users:
             return {}
         used = self._usage(account).users
@@ -165,7 +165,7 @@ class _Planner:
     def _falls(self, resource: Resource, account: str) -> Mapping[str, str]:
         """The components that may not fall and would."""
         rules = self._rules
-        absent = account not in self._figures
+        absent = account not in self._usage_of
         if not rules.stale and (rules.allow_decrease or (rules.reconcile_stale and absent)):
             return {}
         users = self._users(resource, account)

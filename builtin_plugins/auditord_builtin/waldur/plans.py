@@ -1,4 +1,4 @@
-"""The plan of a billing month: the figures that are written to Waldur, and those that are held back."""
+"""The plan of a billing month: the amounts that are written to Waldur, and those that are held back."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,7 +35,7 @@ class Offered:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """Waldur's figures of a month: the totals, and the amounts of users below them."""
+    """Waldur's amounts of a month: the totals, and the amounts of users below them."""
 
     totals: Sequence[ComponentUsage]
     users: Sequence[ComponentUserUsage]
@@ -47,8 +47,8 @@ class Rules:
 
     Args:
         stale: why the records are not up to date; None if they are.
-        allow_decrease: figures may fall.
-        omit_anomalous: of a resource with a figure that may not fall the other components are written.
+        allow_decrease: amounts may fall.
+        omit_anomalous: of a resource with an amount that may not fall the other components are written.
         reconcile_stale: amounts of accounts and users without any usage may fall to zero.
         users: the amounts of users are written, too.
     """
@@ -67,7 +67,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class ResourcePlan:
-    """The figures to report of a resource, rounded to two decimals.
+    """The amounts to report of a resource, rounded to two decimals.
 
     Args:
         uuid: Waldur's name of it.
@@ -84,7 +84,7 @@ class ResourcePlan:
 
 @dataclass(frozen=True, slots=True)
 class MonthPlan:
-    """The figures to report of a month.
+    """The amounts to report of a month.
 
     Args:
         month: its first day.
@@ -116,14 +116,14 @@ class HeldBack:
 
 @dataclass(frozen=True, slots=True)
 class PlannedMonth:
-    """The figures that are written, and those that are not.
+    """The amounts that are written, and those that are not.
 
     Args:
         plan: what is written.
         held_back: what is not.
         accounts: names of accounts with usage that no resource has.
         users: names of users with usage that are no users of the offering.
-        reported: how many accounts are reported, with whatever figures.
+        reported: how many accounts are reported, with whatever amounts.
     """
 
     plan: MonthPlan
@@ -134,7 +134,7 @@ class PlannedMonth:
 
     @property
     def held_back_whole(self) -> int:
-        """The number of accounts that have not even a part of their figures written."""
+        """The number of accounts that have not even a part of their amounts written."""
         written = {folded(each.backend_id) for each in self.plan.resources}
         return len({each.account for each in self.held_back} - written)
 

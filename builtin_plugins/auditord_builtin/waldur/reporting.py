@@ -73,7 +73,7 @@ class _Report:
 
         Raises:
             AccessDenied: the token is not valid; no request will succeed.
-            AuditordError: there are no figures.
+            AuditordError: there are no amounts.
         """
         try:
             await step
@@ -110,7 +110,7 @@ class _Report:
             raise outcome.stopped
 
     def _without_refused(self, month: BillingMonth, plan: MonthPlan) -> MonthPlan:
-        """Leave out what Waldur refused a short while ago, and told of then."""
+        """Leave out what Waldur refused a short while ago, which was logged then."""
         wanted = [each for each in plan.resources if not self._refusals.has(month.name, each)]
         self._summary.closed(len(plan.resources) - len(wanted))
         return replace(plan, resources=wanted)

@@ -1,4 +1,4 @@
-"""The same figures from Slurm's accounting: its jobs clipped to the period by sacct itself."""
+"""The usage of accounts from Slurm's accounting: its jobs clipped to the period by sacct itself."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class SacctQuery:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Which zone is local: sacct reads times without zone, and prints durations alone."""
+        """The local zone: sacct reads times without zone, and prints durations alone."""
         return {"TZ": self.zone}
 
     def argv(self, config: WaldurConfig) -> Sequence[str]:
@@ -76,7 +76,7 @@ def agent_query(config: WaldurConfig, month: BillingMonth) -> SacctQuery:
 async def sacct_month_usage(
     config: WaldurConfig, context: Context, month: BillingMonth, *, as_of: datetime
 ) -> Mapping[str, AccountUsage]:
-    """The usage of every account that has any, by the case-folded account, as ``figures.month_usage`` gives it.
+    """The usage of every account that has any, by the case-folded account, as ``usage.month_usage`` gives it.
 
     Time in which a job was suspended does not count here, since sacct leaves it out.
 
@@ -90,7 +90,7 @@ async def sacct_month_usage(
 
 
 async def sacct_usage(config: WaldurConfig, context: Context, query: SacctQuery) -> RawUsage:
-    """The exact usage that sacct tells of.
+    """The exact usage according to sacct.
 
     Raises:
         CommandFailed: sacct failed, or printed something else than was asked for.

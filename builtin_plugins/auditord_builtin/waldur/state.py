@@ -68,7 +68,7 @@ class Refusals:
         self._identity = identity
 
     def has(self, month: str, plan: ResourcePlan) -> bool:
-        """True if the very same figures were refused a short while ago."""
+        """True if the very same amounts were refused a short while ago."""
         refusal = self._kept.get(_key(month, plan))
         if refusal is None or refusal.get("figures") != _digest(plan) or refusal.get("identity") != self._identity:
             return False

@@ -23,17 +23,17 @@ class NotReported(WaldurError):
 
 
 class NothingReported(WaldurError):
-    """Not one figure of a month could be reported, although nothing failed."""
+    """Not one amount of a month could be reported, although nothing failed."""
 
     exit_status: ClassVar[int] = 4
 
 
 class Summary:
-    """Gathers what a report does, and tells of it.
+    """The summary of a report, logged and shown as it goes.
 
     Args:
         config: the instance.
-        context: where it is told.
+        context: logs and shows it.
         now: the present instant.
         as_of: the instant up to which running jobs count.
     """
@@ -47,14 +47,14 @@ class Summary:
         self._taken: Sequence[str] = ()
 
     def offering(self, offering: Offering) -> None:
-        """Tell of components of which the offering takes no usage."""
+        """Log components of which the offering takes no usage."""
         taken = {component.type for component in offering.components if component.takes_usage}
         self._taken = [name for name in self._config.backend_components if name in taken]
         if missing := [name for name in self._config.backend_components if name not in taken]:
             self._context.log.warning("the offering takes no usage of %s: not reported", ", ".join(missing))
 
     def planned(self, month: PlannedMonth) -> None:
-        """Tell of what is held back."""
+        """Log what is held back; show it in a dry run."""
         self._planned.append(month)
         for held in month.held_back:
             if self._context.dry_run:
@@ -63,7 +63,7 @@ class Summary:
                 self._context.log.warning("%s", held.text)
 
     def written(self, month: BillingMonth, planned: PlannedMonth, outcome: MonthOutcome) -> None:
-        """Tell of what was written."""
+        """Show what was written."""
         totals = sum(len(each.totals) for each in outcome.resources)
         users = sum(each.users for each in outcome.resources)
         done = "would be written" if self._context.dry_run else "written"
@@ -73,7 +73,7 @@ class Summary:
         )
 
     def problem(self, text: str) -> None:
-        """Remember a figure that is not in Waldur, or why all of a month are not."""
+        """Remember an amount that is not in Waldur, or why all of a month are not."""
         self._problems.append(text)
 
     def closed(self, count: int = 1) -> None:
@@ -81,7 +81,7 @@ class Summary:
         self._closed += count
 
     def lost(self, name: str, lost: Mapping[str, Decimal]) -> None:
-        """Tell of what only staff may still report; no failure of the report, the next one would fare no better."""
+        """Log what only staff may still report; no failure of the report, the next one would fare no better."""
         self.closed()
         right = _listed([f"{component} {amount}" for component, amount in lost.items()], ", ")
         self._context.log.error(
@@ -91,7 +91,7 @@ class Summary:
         )
 
     def conclude(self) -> None:
-        """Tell of names without a counterpart, and of how it ended.
+        """Log names without a counterpart, set the metrics, and end the report.
 
         Raises:
             NotReported: something was not taken.
@@ -102,17 +102,18 @@ class Summary:
         nothing = self._nothing_reported()
         if not self._context.dry_run:
             task, problems = self._context.instance, len(self._problems)
-            metrics.tell_planned(task, self._present, self._config.backend_components, self._planned)
-            metrics.tell_outcome(task, problems, self._closed)
+            metrics.set_planned(task, self._present, self._config.backend_components, self._planned)
+            metrics.PROBLEMS.labels(task).set(problems)
+            metrics.CLOSED.labels(task).set(self._closed)
             if not problems and nothing is None:
-                metrics.tell_success(task, self._now)
+                metrics.LAST_SUCCESS.labels(task).set(self._now.timestamp())
         if self._problems:
-            raise NotReported(f"{len(self._problems)} figures are not in Waldur: {_listed(self._problems, '; ')}")
+            raise NotReported(f"{len(self._problems)} amounts are not in Waldur: {_listed(self._problems, '; ')}")
         if nothing is not None:
             raise NothingReported(nothing)
 
     def _nothing_reported(self) -> str | None:
-        """Why a month has no figure in Waldur that is right; None if each has."""
+        """Why a month has no amount in Waldur that is right; None if each has."""
         if not self._taken:
             return "the offering takes no usage of any component that is configured: nothing was reported"
         for month in self._planned:

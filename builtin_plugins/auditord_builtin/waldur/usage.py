@@ -1,7 +1,7 @@
 """The consumption of accounts and users in a period, summed up by the record store.
 
 ``sec = min(stop or T, E, T) - max(start, S)`` for each record that overlaps the period [S, E), running ones up to the
-instant T; amount times sec is summed in integers, converted exactly, and rounded once for each figure.
+instant T; amount times sec is summed in integers, converted exactly, and rounded once for each amount.
 """
 
 from collections import defaultdict
@@ -24,7 +24,7 @@ Minutes: TypeAlias = Mapping[str, Fraction]
 """Exact resource-minutes (of memory: MiB-minutes) by resource."""
 
 RawUsage: TypeAlias = Mapping[str | None, Mapping[str | None, Minutes]]
-"""The consumption of users by account; names are case-folded, None stands for records that name nobody."""
+"""The consumption of users by account; names are case-folded, None stands for records without a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,5 +135,5 @@ def _entry(config: WaldurConfig, names: Sequence[str], group: Group) -> Entry:
 
 
 def folded(name: str | None) -> str:
-    """A name as figures have it, empty if there is none: accounts and users are the same in any case."""
+    """A name as amounts have it, empty if there is none: accounts and users are the same in any case."""
     return (name or "").strip().casefold()

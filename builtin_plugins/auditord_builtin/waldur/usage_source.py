@@ -1,4 +1,4 @@
-"""The source of the figures: the record store, or Slurm's own accounting."""
+"""The source of the amounts: the record store, or Slurm's own accounting."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -20,7 +20,7 @@ class Source(Enum):
 
 
 class UsageSource:
-    """The figures of an instance's accounts.
+    """The amounts of an instance's accounts.
 
     Args:
         config: which accounts and components.
@@ -48,7 +48,7 @@ class UsageSource:
         return await month_usage(self._config, self._context.records, month, as_of=self.as_of)
 
     async def covers(self, month: BillingMonth) -> bool:
-        """True if the figures of a month are believed where they say that an account or a user consumed nothing.
+        """True if the amounts of a month are believed where they say that an account or a user consumed nothing.
 
         Records from before the month are a sign that it was collected; of what sacct has forgotten there is none.
         """
@@ -58,7 +58,7 @@ class UsageSource:
         return since is not None and since <= month.window.start
 
     async def staleness(self) -> str | None:
-        """Why the figures are not to be believed where they say less; None if they are."""
+        """Why the amounts are not to be believed where they say less; None if they are."""
         if self._source is Source.SACCT:
             return None
         return await staleness(self._config, self._context.records, self.now)

@@ -1,4 +1,4 @@
-"""Writing the figures of one billing month to Waldur.
+"""Writing the amounts of one billing month to Waldur.
 
 Amounts are absolute, so writing them again changes nothing, and what is there already is not written. Totals come
 first, since the amounts of users hang below them. Faults of one resource or user stay with it.

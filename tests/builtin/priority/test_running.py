@@ -151,13 +151,13 @@ def test_templates_are_filled_in_once_within_words() -> None:
         group_mapping=groups, commands=["set 'x {group} y' {1}{2} {3} {4} {10} {0} {resource}={resources} {PRIORITY}"]
     )
     usage = dict(zip(groups, (Fraction(12, 10), Fraction(10**22)), strict=True))
-    first, second = all_commands(chosen, usage, dict(zip(groups, (5, 6), strict=True)))
+    (group, first), (_, second) = all_commands(chosen, usage, dict(zip(groups, (5, 6), strict=True)))
     hostile = "{1} {priority}; rm -rf /"
     ends = ("{4}", "{10}", "{0}", "1.2=1.2", "{PRIORITY}")
-    assert (first.group, first.argv) == (hostile, ("set", f"x {hostile} y", "{group}a b", "$(id)", *ends))
-    assert second.argv[1:4] == ("x plain y", "{1}{2}", "{3}")
-    assert second.argv[6] == "{0}"
-    assert second.argv[7] == "10000000000000000000000=10000000000000000000000"
+    assert (group, first) == (hostile, ["set", f"x {hostile} y", "{group}a b", "$(id)", *ends])
+    assert second[1:4] == ["x plain y", "{1}{2}", "{3}"]
+    assert second[6] == "{0}"
+    assert second[7] == "10000000000000000000000=10000000000000000000000"
 
 
 @pytest.mark.parametrize(

@@ -228,7 +228,7 @@ def test_programs_that_are_missing(site: Site) -> None:
     result = site.diagnose("--source", "sacct")
     assert result.exit_code == 1
     assert [line.split()[1] for line in result.output.splitlines() if line.startswith("FAIL")] == [
-        "figures",
+        "amounts",
         "sinfo",
         "sacctmgr",
         "sacct",

@@ -1,4 +1,4 @@
-"""A diagnosis of all between an installation and right figures in Waldur: one line for each small question.
+"""A diagnosis of all between an installation and right amounts in Waldur: one line for each small question.
 
 Nothing is written anywhere.
 """
@@ -26,7 +26,7 @@ async def diagnose(
         config: the instance.
         context: its records, and where Slurm's programs run.
         client: of its offering.
-        sacct: figures come from sacct, not from records.
+        sacct: amounts come from sacct, not from records.
     """
     for each in held_against.tls(config):
         yield each

@@ -41,12 +41,12 @@ def ok(subject: str, text: str) -> Finding:
 
 
 def note(subject: str, text: str) -> Finding:
-    """Figures may lack something, or it is a matter of taste."""
+    """Amounts may lack something, or it is a matter of taste."""
     return Finding(Verdict.NOTE, subject, text)
 
 
 def fail(subject: str, text: str) -> Finding:
-    """Figures will not be right, or not arrive."""
+    """Amounts will not be right, or not arrive."""
     return Finding(Verdict.FAIL, subject, text)
 
 

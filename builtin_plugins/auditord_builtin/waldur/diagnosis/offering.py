@@ -22,7 +22,7 @@ def tls(config: WaldurConfig) -> Iterator[Finding]:
     if config.waldur_api_url.startswith("http:"):
         yield note("tls", f"{config.waldur_api_url} is not https: the token can be read on the way")
     elif not config.verify_ssl:
-        yield note("tls", "verify_ssl is false: anybody on the way can be Waldur, and read the token")
+        yield note("tls", "verify_ssl is false: any host on the way can be Waldur, and read the token")
     else:
         yield ok("tls", f"certificates are checked against {config.ca_file or 'the authorities of the system'}")
 

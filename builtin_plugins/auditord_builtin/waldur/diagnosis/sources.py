@@ -1,4 +1,4 @@
-"""A look at the sources of figures: records, or Slurm's own programs."""
+"""A look at the sources of amounts: records, or Slurm's own programs."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -35,7 +35,7 @@ async def used_by(config: WaldurConfig, context: PluginContext, *, sacct: bool) 
             for account, usage in (await _figures(config, context, month, sacct=sacct)).items():
                 found.setdefault(account, set()).update(usage.users)
     except AuditordError as error:
-        return {}, fail("figures", f"of the reported months cannot be had: {error}")
+        return {}, fail("amounts", f"of the reported months cannot be had: {error}")
     return found, None
 
 

@@ -1,4 +1,4 @@
-"""The gauges of the plugin, under our names and under those of AUDITOR's."""
+"""Metrics of the plugin, under our names and under those of AUDITOR's."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -17,20 +17,18 @@ _USAGE: Final = Gauge(
 _APPLIED: Final = Gauge(
     "auditord_priority_applied", "The priority of a group that was set last.", _LABELS, registry=None
 )
-_FAILURES: Final = Counter(
+FAILURES: Final = Counter(
     "auditord_priority_command_failures", "Commands that failed to set a priority.", _LABELS, registry=None
 )
 _AUDITOR_USAGE: Final = Gauge("resource_usage", "Resource usage metrics", _LABELS, registry=None)
 _AUDITOR_PRIORITY: Final = Gauge("priority", "Priority metrics", _LABELS, registry=None)
 
 
-def instruments() -> Iterable[Collector]:
-    """All of them."""
-    return (_USAGE, _APPLIED, _FAILURES, _AUDITOR_USAGE, _AUDITOR_PRIORITY)
+INSTRUMENTS: Final[Iterable[Collector]] = (_USAGE, _APPLIED, FAILURES, _AUDITOR_USAGE, _AUDITOR_PRIORITY)
 
 
 def show_usage(task: str, metrics: Iterable[Metric], usage: Usage) -> None:
-    """Set the gauges of usage, if they are wanted; AUDITOR's is cut to a whole number."""
+    """Set the gauges of usage, if they are configured; AUDITOR's is cut to a whole number."""
     if "ResourceUsage" in metrics:
         for group, value in usage.items():
             _USAGE.labels(task, group).set(float(value))
@@ -38,13 +36,8 @@ def show_usage(task: str, metrics: Iterable[Metric], usage: Usage) -> None:
 
 
 def show_applied(task: str, metrics: Iterable[Metric], priorities: Mapping[str, int]) -> None:
-    """Set the gauges of priorities that have taken effect, if they are wanted."""
+    """Set the gauges of priorities that have taken effect, if they are configured."""
     if "Priority" in metrics:
         for group, priority in priorities.items():
             _APPLIED.labels(task, group).set(priority)
             _AUDITOR_PRIORITY.labels(task, group).set(priority)
-
-
-def count_failure(task: str, group: str) -> None:
-    """Count a command that failed."""
-    _FAILURES.labels(task, group).inc()
