@@ -1,19 +1,10 @@
-"""Sender ``local``: carries the send-queue to the daemon's own record store. It exists unless it is switched off."""
+"""Sender ``local``: forwards the send-queue to the daemon's own record store. It exists unless it is switched off."""
 
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from auditord_hookspecs import (
-    Entry,
-    InstanceConfig,
-    RecordSink,
-    RecordsRejected,
-    Sender,
-    SenderContext,
-    SenderKind,
-    hookimpl,
-)
+from auditord_hookspecs import Entry, InstanceConfig, RecordsRejected, Sender, SenderContext, SenderKind, hookimpl
 
 
 class LocalConfig(InstanceConfig):
@@ -21,14 +12,10 @@ class LocalConfig(InstanceConfig):
 
 
 class StoreSender:
-    """Applies entries to the record store.
+    """Applies entries to the record store of a context."""
 
-    Args:
-        store: the local record store.
-    """
-
-    def __init__(self, store: RecordSink) -> None:
-        self._store = store
+    def __init__(self, context: SenderContext) -> None:
+        self._store = context.store
 
     async def send(self, entries: Sequence[Entry]) -> None:
         """Deliver the entries in order, in one transaction where the store can."""
@@ -39,12 +26,12 @@ class StoreSender:
 
 @asynccontextmanager
 async def open_store(config: LocalConfig, context: SenderContext) -> AsyncGenerator[Sender, None]:
-    """The host opens and closes the store itself; there is nothing to do but to use it."""
+    """The sender; the host opens and closes the store itself."""
     del config
-    yield StoreSender(context.store)
+    yield StoreSender(context)
 
 
 @hookimpl
 def auditord_senders() -> Iterable[SenderKind[Any]]:  # Any: each kind has its own configuration model
-    """Bring the sender."""
+    """The kind ``local``."""
     yield SenderKind(name="local", config=LocalConfig, open=open_store)

@@ -1,6 +1,6 @@
 """Plugin ``open_records``: finds records that have been open for too long.
 
-A drone whose last update was lost stays open for ever and is missing in every sum; nobody notices unless told.
+A drone whose last update was lost stays open for ever and is missing in every sum; it has to be looked for.
 """
 
 from collections.abc import Iterable
@@ -19,7 +19,6 @@ from auditord_hookspecs import (
     PluginConfig,
     PluginContext,
     PluginKind,
-    Record,
     RecordQuery,
     hookimpl,
     pass_context,
@@ -27,7 +26,7 @@ from auditord_hookspecs import (
 from auditord_hookspecs.query import AllOf, Comparison, IsOpen, Order, SortField, TimeCompares, TimeField
 
 LISTED: Final = 20
-"""How many records a run names in the log; a dry run prints all."""
+"""Records that a run names in the log; a dry run prints all."""
 
 OPEN: Final = Gauge(
     "auditord_records_open_too_long", "Records without a stop time that began too long ago.", ("task",), registry=None
@@ -52,19 +51,11 @@ async def report_open_records(config: OpenRecordsConfig, context: PluginContext)
     async with context.records.stream(query) as records:
         async for record in records:
             count += 1
-            _tell(context, record, count)
-    _conclude(context, count)
-
-
-def _tell(context: PluginContext, record: Record, number: int) -> None:
-    line = f"{record.record_id} is open since {record.start_time.isoformat()}"
-    if context.dry_run:
-        context.show(line)
-    elif number <= LISTED:
-        context.log.warning("%s", line)
-
-
-def _conclude(context: PluginContext, count: int) -> None:
+            line = f"{record.record_id} is open since {record.start_time.isoformat()}"
+            if context.dry_run:
+                context.show(line)
+            elif count <= LISTED:
+                context.log.warning("%s", line)
     if context.dry_run:
         context.show(f"{count} records are open for too long")
         return
@@ -89,18 +80,18 @@ def open_records_command(context: CommandContext, instance: str | None) -> None:
 
 @hookimpl
 def auditord_commands() -> Iterable[click.Command]:
-    """Bring the command."""
+    """``auditord open-records``."""
     yield open_records_command
 
 
 @hookimpl
 def auditord_plugins() -> Iterable[PluginKind[Any]]:  # Any: each kind has its own configuration model
-    """Bring the plugin."""
+    """The kind ``open_records``."""
     yield PluginKind(name="open_records", config=OpenRecordsConfig, run=report_open_records)
 
 
 @hookimpl
 def auditord_metrics(daemon: Daemon) -> Iterable[Collector]:
-    """Bring the gauge."""
+    """The gauge."""
     del daemon
     return (OPEN,)

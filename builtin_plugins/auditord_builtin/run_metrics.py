@@ -13,7 +13,7 @@ _TASK: Final = ("task", "kind")
 _SECONDS: Final = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3_600)
 
 
-class RunFigures:
+class RunMetrics:
     """The instruments of one daemon."""
 
     def __init__(self) -> None:
@@ -31,10 +31,6 @@ class RunFigures:
             "auditord_last_success_timestamp_seconds", "When a run last went well.", _TASK, registry=None
         )
 
-    def instruments(self) -> Iterable[Collector]:
-        """All of them."""
-        return (self.duration, self.failures, self.records, self.quarantined, self.skipped, self.last_success)
-
     def count(self, report: RunReport) -> None:
         """Count one run; a new instance shows its zeros at once, so that rates over its first failure work."""
         labels = (report.task, report.kind)
@@ -48,18 +44,25 @@ class RunFigures:
             self.last_success.labels(*labels).set((report.started + report.duration).timestamp())
 
 
-_figures: Final[WeakKeyDictionary[Daemon, RunFigures]] = WeakKeyDictionary()
+_metrics: Final[WeakKeyDictionary[Daemon, RunMetrics]] = WeakKeyDictionary()
 
 
 @hookimpl
 def auditord_metrics(daemon: Daemon) -> Iterable[Collector]:
-    """Bring the instruments."""
-    figures = _figures[daemon] = RunFigures()
-    return figures.instruments()
+    """The instruments of the daemon."""
+    metrics = _metrics[daemon] = RunMetrics()
+    return (
+        metrics.duration,
+        metrics.failures,
+        metrics.records,
+        metrics.quarantined,
+        metrics.skipped,
+        metrics.last_success,
+    )
 
 
 @hookimpl
 async def auditord_run_finished(daemon: Daemon, report: RunReport) -> None:
     """Count the run."""
-    if daemon in _figures:
-        _figures[daemon].count(report)
+    if daemon in _metrics:
+        _metrics[daemon].count(report)

@@ -20,11 +20,11 @@ def resolve(reference: str, environ: Mapping[str, str]) -> SecretStr | None:
     """The secret behind a reference, or None if the text is none.
 
     Args:
-        reference: what stands in the configuration.
+        reference: the text in the configuration.
         environ: for ``env:`` and for ``$CREDENTIALS_DIRECTORY``.
 
     Raises:
-        ValueError: it cannot be read; the text says what was tried, never the secret.
+        ValueError: it cannot be read; the text says why, never the secret.
     """
     scheme, colon, name = reference.partition(":")
     match scheme if colon else None:

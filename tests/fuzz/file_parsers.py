@@ -14,7 +14,7 @@ from auditord.config.yaml_files import parse, read_tagged_file
 from auditord.errors import ConfigurationError
 from auditord.hooks import load_hooks
 from auditord_builtin.files.config import FilesConfig
-from auditord_builtin.files.reading import Place, read_part
+from auditord_builtin.files.reading import Position, read_part
 from auditord_hookspecs import InvalidRecord
 from auditord_hookspecs.folders import SharedFolder, identity
 from tests.fuzz.mutation import mutated
@@ -46,17 +46,17 @@ def dropped_parser(folder: Path) -> Parser:
 
 
 def _read_all(config: FilesConfig, folder: SharedFolder, name: str, text: bytes) -> None:
-    place, lines = Place(identity(folder.status(name))), 0
+    position, lines = Position(identity(folder.status(name))), 0
     while True:
         try:
-            part = read_part(config, folder, name, place)
+            part = read_part(config, folder, name, position)
         except InvalidRecord:
             return
         lines += len(part.records) + len(part.quarantined)
-        if part.at_end:
+        if part.position.whole:
             break
-        assert part.offset > place.offset
-        place = Place(place.identity, part.offset, part.line)
+        assert part.position.offset > position.offset
+        position = part.position
     # A line that is not blank makes a record or is quarantined: none is lost, but for the header.
     wanted = sum(bool(each.strip()) for each in text.split(b"\n"))
     assert wanted - lines == (name.endswith(".csv")), (wanted, lines)

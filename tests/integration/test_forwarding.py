@@ -21,8 +21,7 @@ from auditord.spool import Spool
 from auditord.tasks.senders import SendLoop
 from auditord.testing import FakeSenderContext, make_record
 from auditord.testing.records import EPOCH
-from auditord_builtin.remote import auditord_senders
-from auditord_builtin.remote.config import RemoteConfig
+from auditord_builtin.remote import RemoteConfig, auditord_senders
 from auditord_hookspecs import Batch, Close, Entry, Insert, Provenance, Record
 from tests.fake_auditor import FakeAuditor, Fault, fake_auditor
 

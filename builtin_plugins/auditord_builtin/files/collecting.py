@@ -1,7 +1,7 @@
 """The collector's run: file by file, some lines per batch; a file is put away when all its batches are durable."""
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from anyio import to_thread
 
@@ -16,8 +16,8 @@ from auditord_builtin.files.folder import (
     put_away,
     require_usable_name,
 )
-from auditord_builtin.files.reading import Part, Place, read_part
-from auditord_hookspecs import AuditordError, Batch, CollectorContext, InvalidRecord, Record, Window
+from auditord_builtin.files.reading import Position, read_part
+from auditord_hookspecs import AuditordError, Batch, CollectorContext, InvalidRecord, Window
 from auditord_hookspecs.folders import SharedFolder, UnsafePath, identity
 
 
@@ -29,118 +29,104 @@ async def collect(config: FilesConfig, context: CollectorContext) -> AsyncIterat
     """
     try:
         with SharedFolder.opened(config.folder) as folder:
-            _require_usable(folder, context)
-            batches = _collect_new(config, context, folder)
-            async for batch in batches if context.window is None else _collect_again(config, context, context.window):
-                yield batch
+            if folder.holds(context.instance_dir):
+                raise AuditordError(f"{folder.path} holds the daemon's own files: drop files into another folder")
+            if not context.dry_run and not folder.may_change():
+                raise AuditordError(f"{folder.path}: files cannot be removed from it: let this daemon write to it")
+            with Results.opened(config.results or context.instance_dir) as results:
+                run = _Run(config, context, folder, results)
+                async for batch in run.collect_new() if context.window is None else run.collect_again(context.window):
+                    yield batch
     except OSError as error:
         remedy = "" if config.folder.is_dir() else ": make it, and let this daemon write to it"
         raise AuditordError(f"{error.filename or config.folder}: {error.strerror}{remedy}") from error
 
 
-def _require_usable(folder: SharedFolder, context: CollectorContext) -> None:
-    if folder.holds(context.instance_dir):
-        raise AuditordError(f"{folder.path} holds the daemon's own files: drop files into another folder")
-    if not context.dry_run and not folder.may_change():
-        raise AuditordError(f"{folder.path}: files cannot be removed from it: let this daemon write to it")
-
-
-async def _collect_new(config: FilesConfig, context: CollectorContext, folder: SharedFolder) -> AsyncIterator[Batch]:
-    with Results.opened(config.results or context.instance_dir) as results:
-        if not context.dry_run:
-            await to_thread.run_sync(folder.give_back)
-        files = await to_thread.run_sync(complete_files, folder, context.now(), config.settle)
-        carried = await context.pending()
-        if gone := set(carried).difference(folder.names()):
-            yield Batch(pending=dict.fromkeys(gone))
-        taking = Taking(config, context, folder, results)
-        for number, file in enumerate(files, start=1):
-            async for batch in taking.take_in(file, Place.of(file.identity, carried.get(file.name))):
-                yield batch
-            context.report_progress(number / len(files))
-        taking.finish()
-
-
-class Taking:
+@dataclass
+class _Run:
     """One run over the files.
 
     Args:
         config: the instance's options.
         context: of the run.
-        folder: what is dropped into.
-        results: where files go.
+        folder: the drop folder.
+        results: the folders that files go to.
+        refused: why files stay where they are.
     """
 
-    def __init__(self, config: FilesConfig, context: CollectorContext, folder: SharedFolder, results: Results) -> None:
-        self._config = config
-        self._context = context
-        self._folder = folder
-        self._results = results
-        self._refused: list[str] = []
+    config: FilesConfig
+    context: CollectorContext
+    folder: SharedFolder
+    results: Results
+    refused: list[str] = field(default_factory=list[str])
 
-    async def take_in(self, file: Dropped, place: Place) -> AsyncIterator[Batch]:
-        """The batches of a file; one that cannot be used keeps no other from being taken in."""
-        try:
-            require_usable_name(self._folder, file.name)
-            async for batch in self._take_in(file, place):
-                yield batch
-        except FileChanged as changed:
-            self._context.log.warning("%s; it will be read again", changed)
-        except UnsafePath as unsafe:
-            self._refused.append(str(unsafe))
-        except FileNotFoundError:
-            self._context.log.warning("%s was removed before it was read", self._folder.path / file.name)
-        except (PermissionError, BlockingIOError) as error:
-            self._refused.append(f"{self._folder.path / file.name}: {error.strerror}")
-
-    def finish(self) -> None:
-        """End the run.
+    async def collect_new(self) -> AsyncIterator[Batch]:
+        """Take in all complete files.
 
         Raises:
-            AuditordError: files were refused.
+            AuditordError: some cannot be used and stay.
         """
-        if self._refused:
-            raise AuditordError(f"{len(self._refused)} files stay where they are: {'; '.join(self._refused[:10])}")
+        if not self.context.dry_run:
+            await to_thread.run_sync(self.folder.give_back)
+        files = await to_thread.run_sync(complete_files, self.folder, self.context.now(), self.config.settle)
+        pending = await self.context.pending()
+        if gone := set(pending).difference(self.folder.names()):
+            yield Batch(pending=dict.fromkeys(gone))
+        for number, file in enumerate(files, start=1):
+            async for batch in self._take_in(file, Position.restored(file.identity, pending.get(file.name))):
+                yield batch
+            self.context.report_progress(number / len(files))
+        if self.refused:
+            raise AuditordError(f"{len(self.refused)} files stay where they are: {'; '.join(self.refused[:10])}")
 
-    async def _take_in(self, file: Dropped, place: Place) -> AsyncIterator[Batch]:
-        rejected = RejectedLines(self._results.quarantine, file.name)
-        if not self._context.dry_run:
-            await to_thread.run_sync(self._results.require_room, file.size)
-        while not place.whole:
+    async def collect_again(self, window: Window) -> AsyncIterator[Batch]:
+        """The records of the period in files that were taken in."""
+        done = self.results.done
+        for name in sorted(name for name in done.names() if not name.startswith(".")):
+            position = Position(identity(done.status(name)))
+            while not position.whole:
+                part = await to_thread.run_sync(read_part, self.config, done, name, position)
+                position = part.position
+                ends = ((record, record.stop_time or record.start_time) for record in part.records)
+                yield Batch([record for record, end in ends if window.start <= end < window.stop])
+
+    async def _take_in(self, file: Dropped, position: Position) -> AsyncIterator[Batch]:
+        """The batches of a file; one that cannot be used keeps no other from being taken in."""
+        path = self.folder.path / file.name
+        try:
+            require_usable_name(self.folder, file.name)
+            async for batch in self._read(file, position):
+                yield batch
+        except FileChanged as changed:
+            self.context.log.warning("%s; it will be read again", changed)
+        except UnsafePath as unsafe:
+            self.refused.append(str(unsafe))
+        except FileNotFoundError:
+            self.context.log.warning("%s was removed before it was read", path)
+        except (PermissionError, BlockingIOError) as error:
+            self.refused.append(f"{path}: {error.strerror}")
+
+    async def _read(self, file: Dropped, position: Position) -> AsyncIterator[Batch]:
+        rejected = RejectedLines(self.results.quarantine, file.name)
+        if not self.context.dry_run:
+            await to_thread.run_sync(self.results.require_room, file.size)
+        while not position.whole:
             try:
-                part = await to_thread.run_sync(read_part, self._config, self._folder, file.name, place)
+                part = await to_thread.run_sync(read_part, self.config, self.folder, file.name, position)
             except InvalidRecord as error:
                 await self._set_aside(file, str(error))
                 return
-            place = await self._moved_on(place, part, rejected)
-            yield Batch(part.records, part.quarantined, pending={file.name: place.to_json()})
-        if not self._context.dry_run:
-            rejected.finish(place.rejected)
-            await to_thread.run_sync(put_away, self._folder, file, self._results.done)
+            position = part.position
+            if not self.context.dry_run:
+                kept = await to_thread.run_sync(rejected.keep, position.rejected, bytes(part.rejected))
+                position = replace(position, rejected=kept)
+            yield Batch(part.records, part.quarantined, pending={file.name: position.to_json()})
+        if not self.context.dry_run:
+            rejected.finish(position.rejected)
+            await to_thread.run_sync(put_away, self.folder, file, self.results.done)
             yield Batch(pending={file.name: None})  # the next file of this name may get the same inode
 
-    async def _moved_on(self, place: Place, part: Part, rejected: RejectedLines) -> Place:
-        length = place.rejected
-        if not self._context.dry_run:
-            length = await to_thread.run_sync(rejected.keep, length, bytes(part.rejected))
-        return replace(place, offset=part.offset, line=part.line, rejected=length, whole=part.at_end)
-
     async def _set_aside(self, file: Dropped, reason: str) -> None:
-        self._context.log.error("%s cannot be used and goes to failed: %s", self._folder.path / file.name, reason)
-        if not self._context.dry_run:
-            await to_thread.run_sync(fail, self._folder, file, self._results.failed, reason)
-
-
-async def _collect_again(config: FilesConfig, context: CollectorContext, window: Window) -> AsyncIterator[Batch]:
-    """The records of the period in files that were taken in."""
-    with Results.opened(config.results or context.instance_dir) as results:
-        for name in sorted(name for name in results.done.names() if not name.startswith(".")):
-            place = Place(identity(results.done.status(name)))
-            while not place.whole:
-                part = await to_thread.run_sync(read_part, config, results.done, name, place)
-                place = replace(place, offset=part.offset, line=part.line, whole=part.at_end)
-                yield Batch([record for record in part.records if _ended_within(record, window)])
-
-
-def _ended_within(record: Record, window: Window) -> bool:
-    return window.start <= (record.stop_time or record.start_time) < window.stop
+        self.context.log.error("%s cannot be used and goes to failed: %s", self.folder.path / file.name, reason)
+        if not self.context.dry_run:
+            await to_thread.run_sync(fail, self.folder, file, self.results.failed, reason)

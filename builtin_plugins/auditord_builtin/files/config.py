@@ -3,9 +3,10 @@
 from datetime import timedelta
 from pathlib import Path
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
-from auditord_hookspecs import Duration, RunConfig
+from auditord_hookspecs import RunConfig
+from auditord_hookspecs.config import NonNegativeDuration
 from auditord_hookspecs.mapping import ComponentRule, MetaRule, SiteRule, columns
 
 
@@ -18,7 +19,7 @@ class FilesConfig(RunConfig):
         description="Where done, failed and quarantine are, each the daemon's own; by default below state_dir, in "
         "instances/<name>, where nobody who drops files can write.",
     )
-    settle: Duration = Field(
+    settle: NonNegativeDuration = Field(
         default=timedelta(seconds=10), description="A file is complete when nobody has written to it for this long."
     )
     record_prefix: str = Field(
@@ -34,10 +35,3 @@ class FilesConfig(RunConfig):
     def columns(self) -> frozenset[str]:
         """The columns that the rules look at."""
         return frozenset(columns(self.sites, self.meta, self.components))
-
-    @field_validator("settle")
-    @classmethod
-    def _settle_not_negative(cls, period: timedelta) -> timedelta:
-        if period < timedelta(0):
-            raise ValueError("must not be negative")
-        return period

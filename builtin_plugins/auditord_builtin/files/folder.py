@@ -1,6 +1,6 @@
-"""Which dropped files are complete, and where their results are kept.
+"""The dropped files that are complete, and the folders of their results.
 
-Whoever drops files may change the drop folder at any moment, so it is worked in through
+Those who drop files may change the drop folder at any moment, so it is worked in through
 :mod:`auditord_hookspecs.folders`. Results are the daemon's own copies, in folders that only it can write: ``done`` has
 files that were read to their end, ``failed`` those that cannot be read at all, with the reason beside them,
 ``quarantine`` the lines of a file that are no records, under the file's name.
@@ -18,10 +18,6 @@ from typing import BinaryIO, Final
 
 from auditord_hookspecs import AuditordError
 from auditord_hookspecs.folders import Folder, PrivateFolder, SharedFolder, UnsafePath, identity
-
-DONE: Final = "done"
-FAILED: Final = "failed"
-QUARANTINE: Final = "quarantine"
 
 _UNFINISHED: Final = (".tmp", ".part", ".swp", "~")
 _LONGEST_NAME: Final = 200
@@ -92,15 +88,15 @@ def open_unchanged(folder: Folder, name: str, known: str) -> Generator[BinaryIO,
     Raises:
         FileChanged: it is another file than the known one, or was written to until the end of the context.
     """
+
+    def refuse_other(file: BinaryIO) -> None:
+        if identity(os.fstat(file.fileno())) != known:
+            raise FileChanged(f"{folder.path / name} was written to while it was read")
+
     with folder.open_file(name) as file:
-        _refuse_other(folder, name, file, known)
+        refuse_other(file)
         yield file
-        _refuse_other(folder, name, file, known)
-
-
-def _refuse_other(folder: Folder, name: str, file: BinaryIO, known: str) -> None:
-    if identity(os.fstat(file.fileno())) != known:
-        raise FileChanged(f"{folder.path / name} was written to while it was read")
+        refuse_other(file)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +123,7 @@ class Results:
         """
         with ExitStack() as stack:
             done, failed, quarantine = (
-                stack.enter_context(PrivateFolder.opened(root, name)) for name in (DONE, FAILED, QUARANTINE)
+                stack.enter_context(PrivateFolder.opened(root, name)) for name in ("done", "failed", "quarantine")
             )
             yield cls(done, failed, quarantine)
 

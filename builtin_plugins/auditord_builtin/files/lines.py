@@ -9,7 +9,7 @@ NDJSON: one record of AUDITOR's wire form per line. CSV: a header, and one recor
 - ``runtime``: not read; it follows from the times,
 - and those that the rules of the configuration name.
 
-This is how :mod:`auditord.client` names the columns of its tables.
+The columns of the tables of :mod:`auditord.client` have these names.
 """
 
 import csv
@@ -59,7 +59,7 @@ def _is_known(config: FilesConfig, name: str, header: Sequence[str]) -> bool:
 
 
 def _scored(name: str, header: Sequence[str]) -> tuple[str, str] | None:
-    """Which component a column is a score of, and which score: both may have dots in their names."""
+    """The component that a column is a score of, and the score: both may have dots in their names."""
     parts = name.removeprefix(_SCORE).split(".")
     for length in range(len(parts) - 1, 0, -1):
         if _AMOUNT + ".".join(parts[:length]) in header:

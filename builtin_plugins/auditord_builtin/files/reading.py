@@ -1,7 +1,7 @@
-"""Some lines of a file at a time, from a place that is remembered."""
+"""Some lines of a file at a time, from a position that is remembered."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import PurePath
 from typing import Any, BinaryIO, Final
 
@@ -17,11 +17,11 @@ _LONGEST: Final = 1_024**2
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """How far a file has been read; JSON in the spool.
+class Position:
+    """The position in a file; JSON in the spool.
 
     Args:
-        identity: which file, in which state.
+        identity: of the file, in its present state.
         offset: bytes that are dealt with.
         line: lines that are dealt with.
         rejected: bytes of lines that are no records.
@@ -35,77 +35,66 @@ class Place:
     whole: bool = False
 
     @classmethod
-    def of(cls, identity: str, stored: Any) -> "Place":  # Any: JSON of the spool, or None
-        """The place that was remembered, if the file is the same still; else the beginning."""
-        if stored is None or stored["identity"] != identity:
-            return cls(identity)
-        return cls(**stored)
+    def restored(cls, identity: str, stored: Any) -> "Position":  # Any: JSON of the spool, or None
+        """The stored position, if the file is the same still; else the beginning."""
+        return cls(**stored) if stored is not None and stored["identity"] == identity else cls(identity)
 
-    def to_json(self) -> Any:  # Any: JSON for the spool
-        """What :meth:`of` reads."""
+    def to_json(self) -> dict[str, Any]:  # Any: JSON
+        """JSON for the spool."""
         return asdict(self)
 
 
 @dataclass
 class Part:
-    """What some lines hold.
+    """Some lines.
 
     Args:
-        offset: bytes up to behind the last of them.
-        line: lines up to the last of them.
+        position: behind the last of them; ``rejected`` is that of the lines before.
         records: in their order.
         quarantined: lines that are no records.
         rejected: these lines as they are.
-        at_end: nothing follows.
     """
 
-    offset: int
-    line: int
+    position: Position
     records: list[Record] = field(default_factory=list[Record])
     quarantined: list[Quarantined] = field(default_factory=list[Quarantined])
     rejected: bytearray = field(default_factory=bytearray)
-    at_end: bool = False
 
 
-def read_part(config: FilesConfig, folder: Folder, name: str, place: Place) -> Part:
-    """The lines from a place on, up to a thousand.
+def read_part(config: FilesConfig, folder: Folder, name: str, position: Position) -> Part:
+    """The lines from a position on, up to a thousand.
 
     Raises:
         InvalidRecord: it is no file that can be read at all.
-        FileChanged: it is another one than that of the place, or is being written to.
+        FileChanged: it is another one than that of the position, or is being written to.
         UnsafePath: it is no regular file, or has other names.
         OSError: the disk failed.
     """
     suffix = PurePath(name).suffix
     if suffix not in SUFFIXES:
         raise InvalidRecord(f"a name ends in one of {', '.join(sorted(SUFFIXES))}; others say nothing of their form")
-    with open_unchanged(folder, name, place.identity) as file:
+    with open_unchanged(folder, name, position.identity) as file:
         header = read_header(config, file.readline(_LONGEST)) if suffix == ".csv" else None
-        if place.offset or header is None:
-            file.seek(place.offset)
-        part = Part(file.tell(), place.line or int(header is not None))
+        if position.offset or header is None:
+            file.seek(position.offset)
+        part = Part(replace(position, line=position.line or int(header is not None)))
         _read_lines(config, file, name, header, part)
     return part
 
 
 def _read_lines(config: FilesConfig, file: BinaryIO, name: str, header: Sequence[str] | None, part: Part) -> None:
-    last = part.line + _LINES
-    while part.line < last and not part.at_end:
+    number, text = part.position.line, b"\n"
+    last = number + _LINES
+    while number < last and text:
         text = file.readline(_LONGEST)
         whole = text
         while len(whole) == _LONGEST and not whole.endswith(b"\n"):  # poison: keep its beginning, skip the rest of it
             whole = file.readline(_LONGEST)
-        part.at_end = not text
-        part.line += bool(text)
-        part.offset = file.tell()
-        if text.strip():
-            _add(config, name, header, part, text)
-
-
-def _add(config: FilesConfig, name: str, header: Sequence[str] | None, part: Part, text: bytes) -> None:
-    try:
-        part.records.append(read_line(config, header, text))
-    except InvalidRecord as error:
-        raw = {"file": name, "line": part.line, "header": header, "text": text.decode(errors="replace")}
-        part.quarantined.append(Quarantined(f"{name}:{part.line}", raw, f"line {part.line} of {name}: {error}"))
-        part.rejected += text if text.endswith(b"\n") else text + b"\n"
+        number += bool(text)
+        try:
+            part.records += [read_line(config, header, text)] if text.strip() else []
+        except InvalidRecord as error:
+            raw = {"file": name, "line": number, "header": header, "text": text.decode(errors="replace")}
+            part.quarantined.append(Quarantined(f"{name}:{number}", raw, f"line {number} of {name}: {error}"))
+            part.rejected += text if text.endswith(b"\n") else text + b"\n"
+    part.position = replace(part.position, offset=file.tell(), line=number, whole=not text)

@@ -1,4 +1,4 @@
-"""What becomes of a record whose id is taken at the destination, once the record there has been read.
+"""The remedy for a record whose id is taken at the destination, once the record there has been read.
 
 The same id with the same start is the same run: what is stored there wins. AUDITOR only says that the id is taken.
 """
@@ -10,7 +10,7 @@ from auditord_hookspecs.records import PROVENANCE_KEYS
 
 
 class Remedy(Enum):
-    """What to do."""
+    """The step to take."""
 
     NOTHING = "it is there"
     STOP = "set its stop time"
@@ -19,28 +19,25 @@ class Remedy(Enum):
 
 
 def remedy(stored: Record, offered: Record, *, overwrite: bool) -> Remedy:
-    """What brings the destination to where it should be.
+    """Choose how the destination gets the record.
 
     Args:
-        stored: what is there.
-        offered: what was to be inserted.
-        overwrite: whether it is to replace what is there, as far as the contract can do that: the stop time.
+        stored: the record there.
+        offered: the record to insert.
+        overwrite: True if it is to replace the other one, as far as the contract can do that: the stop time.
     """
     if stored.start_time != offered.start_time:
         return Remedy.NOTHING if _came_back(stored, offered) else Remedy.OTHER_ID
     moved = offered.stop_time is not None and stored.stop_time != offered.stop_time
-    if overwrite and not (same_content(stored, offered) or (moved and _differ_in_labels(stored, offered))):
+    # Labels cannot be corrected there; the times of a finished record can.
+    only_labels = stored.stop_time is not None and stored.components == offered.components
+    if overwrite and not (same_content(stored, offered) or (moved and only_labels)):
         return Remedy.NONE
     return Remedy.STOP if moved and (overwrite or stored.stop_time is None) else Remedy.NOTHING
 
 
-def _differ_in_labels(stored: Record, offered: Record) -> bool:
-    """Whether two finished records differ in labels (which cannot be corrected there) and times alone (which can)."""
-    return stored.stop_time is not None and stored.components == offered.components
-
-
 def same_content(stored: Record, offered: Record) -> bool:
-    """Whether meta and components are equal, but for meta keys that say who made the record."""
+    """Compare meta and components, but for meta keys that say who made the record."""
     return _meta(stored) == _meta(offered) and stored.components == offered.components
 
 

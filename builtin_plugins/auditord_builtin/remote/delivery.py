@@ -1,11 +1,11 @@
 """Delivering entries of the send-queue over the wire contract, to AUDITOR as well as to auditord.
 
 A bulk is all or nothing there and does not say which record was the reason, so it is halved until the reason is alone.
-Whatever was stored before a fault comes again with the whole batch, and then counts as delivered.
+A record that was stored before a fault comes again with the whole batch, and then counts as delivered.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final, TypeAlias
@@ -23,13 +23,13 @@ from auditord.client import (
     UnknownRecord,
 )
 from auditord_builtin.remote.conflicts import Remedy, remedy, same_content
-from auditord_hookspecs import Close, Entry, Insert, Record, RecordsRejected, Replace
+from auditord_hookspecs import Close, Entry, Record, RecordsRejected, Replace
 
 ABOUT_THE_RECORD: Final = frozenset(
     {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
 )
 """Statuses that say something about a record. Others (an expired certificate or token, a proxy without its server) say
-something about the destination: every record waits until somebody has mended that, and none goes to quarantine."""
+something about the destination: every record waits until that is mended, and none goes to quarantine."""
 
 Log: TypeAlias = "logging.LoggerAdapter[logging.Logger]"
 
@@ -40,9 +40,9 @@ class PendingRecord:
 
     Args:
         position: of its entry in the batch.
-        record: what is to be there.
+        record: the record to be there.
         alternate_id: its id if the plain one belongs to another run.
-        overwrite: whether it corrects what is there.
+        overwrite: True if it corrects the one there.
     """
 
     position: int
@@ -52,7 +52,7 @@ class PendingRecord:
 
     @property
     def has_two_ids(self) -> bool:
-        """Whether the run that is corrected may be stored under either of two ids."""
+        """True if the run that is corrected may be stored under either of two ids."""
         return self.overwrite and self.alternate_id is not None
 
 
@@ -62,7 +62,7 @@ class Update:
 
     Args:
         position: of its entry in the batch.
-        close: what is to be stopped.
+        close: the record to stop.
     """
 
     position: int
@@ -87,7 +87,7 @@ def steps(entries: Sequence[Entry], *, open_records: bool, batch_size: int) -> I
             continue
         if entry.record.stop_time is None and not open_records:
             continue
-        pending = _pending(position, entry)
+        pending = PendingRecord(position, entry.record, entry.alternate_id, isinstance(entry, Replace))
         if group and (pending.has_two_ids or pending.record.record_id in group or len(group) == batch_size):
             yield list(group.values())
             group = {}
@@ -98,16 +98,12 @@ def steps(entries: Sequence[Entry], *, open_records: bool, batch_size: int) -> I
     yield list(group.values())
 
 
-def _pending(position: int, entry: Insert | Replace) -> PendingRecord:
-    return PendingRecord(position, entry.record, entry.alternate_id, isinstance(entry, Replace))
-
-
 class RemoteSender:
     """Implements :class:`auditord_hookspecs.Sender` over a client.
 
     Args:
         client: an open connection.
-        log: where it is said what is left as it is.
+        log: for records that are left as they are.
         open_records: whether records without stop time go out.
         batch_size: how many records go into one request.
     """
@@ -134,7 +130,8 @@ class RemoteSender:
     async def _add(self, group: Sequence[PendingRecord]) -> dict[int, str]:
         """Insert records that have different ids; returns why some were refused for good."""
         if len(group) <= 1:
-            return _reasons([(pending, await self._add_one(pending)) for pending in group])
+            reasons = {pending.position: await self._add_one(pending) for pending in group}
+            return {position: reason for position, reason in reasons.items() if reason is not None}
         try:
             await _twice(lambda: self._client.add_all([pending.record for pending in group]))
         except (RecordExists, Refused) as error:
@@ -180,7 +177,9 @@ class RemoteSender:
         record = pending.record
         match what:
             case Remedy.NOTHING:
-                self._note_difference(stored, record)
+                differs = stored.stop_time != record.stop_time or not same_content(stored, record)
+                if record.stop_time is not None and differs:
+                    self._log.warning("record %r is there with other content, which stays", record.record_id)
                 return None
             case Remedy.STOP:
                 return await self._stop(Close(record.record_id, record.stop_time or record.start_time))
@@ -209,12 +208,6 @@ class RemoteSender:
             return str(error)
         return None
 
-    def _note_difference(self, stored: Record, offered: Record) -> None:
-        if offered.stop_time is not None and (
-            stored.stop_time != offered.stop_time or not same_content(stored, offered)
-        ):
-            self._log.warning("record %r is there with other content, which stays", offered.record_id)
-
 
 async def _twice(post: Callable[[], Awaitable[object]]) -> None:
     """Post once more after a fault: if the first one got through, the id is taken, and by the same run.
@@ -225,10 +218,6 @@ async def _twice(post: Callable[[], Awaitable[object]]) -> None:
         await post()
     except (ConnectionFailed, ServerFailed):
         await post()
-
-
-def _reasons(outcomes: Iterable[tuple[PendingRecord, str | None]]) -> dict[int, str]:
-    return {pending.position: reason for pending, reason in outcomes if reason is not None}
 
 
 def _raise_unless_about_a_record(error: RecordExists | Refused) -> None:
