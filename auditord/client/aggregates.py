@@ -10,7 +10,6 @@ import msgspec
 
 from auditord.client.conditions import flattened
 from auditord.client.errors import InvalidAnswer
-from auditord.client.exchange import Request
 from auditord.client.query_string import encode_query
 from auditord_hookspecs import (
     AggregateQuery,
@@ -37,8 +36,8 @@ from auditord_hookspecs.wire import format_time, parse_time
 PATH: Final = "/api/v1/aggregates"
 
 
-def asking(query: AggregateQuery) -> Request:
-    """Ask an auditord for sums.
+def target(query: AggregateQuery) -> str:
+    """The path and query string that ask an auditord for sums.
 
     Raises:
         UnsupportedQuery: the API has no words for a condition.
@@ -49,7 +48,7 @@ def asking(query: AggregateQuery) -> Request:
         *(f"usage={quote_plus(_usage(each))}" for each in query.usage),
         *_moments(query),
     ]
-    return Request("GET", f"{PATH}?{'&'.join(pieces)}" if pieces else PATH)
+    return f"{PATH}?{'&'.join(pieces)}" if pieces else PATH
 
 
 def read_aggregates(answer: HttpAnswer, query: AggregateQuery) -> Aggregates:

@@ -10,12 +10,14 @@ from typing import Self, TypeVar
 from auditord.client import aggregates, exchange
 from auditord.client.connection import RETRY_WAITS, TIMEOUT_SECONDS, Server, Tls
 from auditord.client.errors import AnsweredError, ClientError, ConnectionFailed, CutAnswer, InvalidAnswer
-from auditord.client.exchange import Chunk, Request
+from auditord.client.exchange import Chunk
 from auditord.client.framing import Framer, RecordFramer, TextFramer
 from auditord.client.http import open_client
+from auditord.client.query_string import encode_query, record_path
 from auditord.client.summing import Adder, records_for
 from auditord_hookspecs import AggregateQuery, Aggregates, Record, RecordQuery, http
 from auditord_hookspecs.query import IdEquals
+from auditord_hookspecs.wire import encode_record
 
 T = TypeVar("T")
 
@@ -86,19 +88,19 @@ class AsyncClient:
     @asynccontextmanager
     async def stream_pieces(self, query: RecordQuery | None = None) -> AsyncGenerator[AsyncIterator[bytes], None]:
         """The same, as the pieces of the answer's body, for a :class:`auditord.client.framing.Framer`."""
-        request = exchange.listing(query or RecordQuery())
+        text = encode_query(query or RecordQuery())
+        url = f"{self._server.url}/records?{text}" if text else f"{self._server.url}/records"
         async with AsyncExitStack() as stack:
             with _client_errors():
-                stream = self._http.stream(request.method, self._server.url + request.target)
-                answer = await stack.enter_async_context(stream)
+                answer = await stack.enter_async_context(self._http.stream("GET", url))
                 if answer.headers.get("Transfer-Encoding") != "chunked" and "Content-Length" not in answer.headers:
-                    raise InvalidAnswer(f"{request.method} {self._server.url}{request.target}: {exchange.ENDLESS}")
+                    raise InvalidAnswer(f"GET {url}: {exchange.ENDLESS}")
             async with aclosing(_pieces(answer, self._server.url)) as pieces:
                 yield pieces
 
     async def get(self, record_id: str) -> Record | None:
         """One record, or None if there is none."""
-        answer = await self._exchange(exchange.reading(record_id))
+        answer = await self._exchange("GET", record_path(record_id))
         try:
             return exchange.read_record(answer)
         except AnsweredError as error:
@@ -121,7 +123,7 @@ class AsyncClient:
         An auditord sums up by itself. AUDITOR has no sums: its records are streamed and added up here, in memory that
         is bounded by the groups. It is then one state of the records only as far as AUDITOR's stream is.
         """
-        answer = await self._exchange(aggregates.asking(query))
+        answer = await self._exchange("GET", aggregates.target(query))
         if answer.status != HTTPStatus.NOT_FOUND:
             exchange.check_status(answer)
             return aggregates.read_aggregates(answer, query)
@@ -134,7 +136,7 @@ class AsyncClient:
     async def health(self) -> bool:
         """True if the server says that it is well; False also if it does not answer."""
         try:
-            exchange.check_status(await self._exchange(exchange.HEALTH))
+            exchange.check_status(await self._exchange("GET", "/health_check"))
         except ClientError:
             return False
         return True
@@ -148,7 +150,7 @@ class AsyncClient:
             RecordExists: the id is taken.
             ConnectionFailed: it may have been stored (``sent``); add it again, then :class:`RecordExists` is success.
         """
-        exchange.check_added(await self._exchange(exchange.adding(record)))
+        exchange.check_added(await self._exchange("POST", "/record", encode_record(record)))
 
     async def add_all(self, records: Iterable[Record], *, max_bytes: int = exchange.MAX_BODY_BYTES) -> int:
         """Insert many, in chunks that are all or nothing; returns how many.
@@ -169,7 +171,7 @@ class AsyncClient:
 
     async def add_chunk(self, chunk: Chunk) -> None:
         """Insert some records of a bulk; see :meth:`add_all`."""
-        exchange.check_chunk_added(await self._exchange(exchange.adding_chunk(chunk)), chunk)
+        exchange.check_chunk_added(await self._exchange("POST", "/records", chunk.body), chunk)
 
     async def update(self, record_id: str, stop_time: datetime) -> None:
         """Set the stop time of a record, open or not.
@@ -177,16 +179,16 @@ class AsyncClient:
         Raises:
             UnknownRecord: there is no such record.
         """
-        exchange.check_stopped(await self._exchange(exchange.stopping(record_id, stop_time)))
+        exchange.check_stopped(await self._exchange("PUT", "/record", exchange.stop_update(record_id, stop_time)))
 
-    async def _exchange(self, request: Request) -> http.HttpAnswer:
+    async def _exchange(self, method: str, target: str, body: bytes | None = None) -> http.HttpAnswer:
         with _client_errors():
-            return await self._http.request(request.method, self._server.url + request.target, body=request.body)
+            return await self._http.request(method, self._server.url + target, body=body)
 
     @property
     def _http(self) -> http.HttpClient:
         if self._opened is None:
-            raise RuntimeError("an AsyncClient works inside of `async with`")
+            raise RuntimeError("an AsyncClient works in `async with` alone")
         return self._opened
 
 

@@ -15,8 +15,7 @@ from auditord.client.errors import (
     ServerFailed,
     UnknownRecord,
 )
-from auditord.client.query_string import encode_query, record_path
-from auditord_hookspecs import HttpAnswer, InvalidRecord, Record, RecordQuery
+from auditord_hookspecs import HttpAnswer, InvalidRecord, Record
 from auditord_hookspecs.wire import decode_record, encode_record, format_time
 
 MAX_BODY_BYTES: Final = 2_000_000
@@ -25,22 +24,6 @@ MAX_BODY_BYTES: Final = 2_000_000
 ENDLESS: Final = "the answer does not say where it ends, so that a cut would not show"
 
 _RECORD_EXISTS: Final = b"RECORD_EXISTS"
-_SHOWN_BYTES: Final = 300
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One request.
-
-    Args:
-        method: of HTTP.
-        target: path and query behind the server's URL, percent-encoded.
-        body: JSON, or None.
-    """
-
-    method: str
-    target: str
-    body: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,33 +60,8 @@ def _chunk(first: int, texts: list[bytes]) -> Chunk:
     return Chunk(first, first + len(texts), b"[" + b",".join(texts) + b"]")
 
 
-# -- requests -----------------------------------------------------------------------------------------------------
-
-HEALTH: Final = Request("GET", "/health_check")
-
-
-def listing(query: RecordQuery) -> Request:
-    """Ask for records.
-
-    Raises:
-        UnsupportedQuery: the grammar has no words for it.
-    """
-    text = encode_query(query)
-    return Request("GET", f"/records?{text}" if text else "/records")
-
-
-def adding(record: Record) -> Request:
-    """Insert one."""
-    return Request("POST", "/record", encode_record(record))
-
-
-def adding_chunk(chunk: Chunk) -> Request:
-    """Insert many, all or nothing."""
-    return Request("POST", "/records", chunk.body)
-
-
-def stopping(record_id: str, stop_time: datetime) -> Request:
-    """Set a stop time; everything else that must be in the body is empty, and ignored."""
+def stop_update(record_id: str, stop_time: datetime) -> bytes:
+    """The body of ``PUT /record``; everything else that must be in it is empty, and ignored."""
     body: dict[str, object] = {
         "record_id": record_id,
         "meta": None,
@@ -111,15 +69,7 @@ def stopping(record_id: str, stop_time: datetime) -> Request:
         "start_time": format_time(stop_time),
         "stop_time": format_time(stop_time),
     }
-    return Request("PUT", "/record", msgspec.json.encode(body))
-
-
-def reading(record_id: str) -> Request:
-    """Ask for one record."""
-    return Request("GET", record_path(record_id))
-
-
-# -- answers ------------------------------------------------------------------------------------------------------
+    return msgspec.json.encode(body)
 
 
 def check_added(answer: HttpAnswer) -> None:
@@ -131,11 +81,12 @@ def check_added(answer: HttpAnswer) -> None:
         AnsweredError: the status says so.
         InvalidAnswer: something else has answered.
     """
-    if answer.body == _RECORD_EXISTS or (answer.status == HTTPStatus.OK and _is_warning(answer.body)):
-        raise RecordExists(f"{answer.request}: the record exists already ({_shown(answer.body)})")
+    warning = answer.body.lstrip().startswith(b"{") and b'"warning"' in answer.body
+    if answer.body == _RECORD_EXISTS or (answer.status == HTTPStatus.OK and warning):
+        raise RecordExists(f"{answer.request}: the record exists already ({answer.text})")
     check_status(answer)
     if answer.body.strip():
-        raise InvalidAnswer(f"{answer.request} was answered {answer.status} with {_shown(answer.body)}: is it AUDITOR?")
+        raise InvalidAnswer(f"{answer.request} was answered {answer.status} with {answer.text}: is it AUDITOR?")
 
 
 def check_chunk_added(answer: HttpAnswer, chunk: Chunk) -> None:
@@ -160,10 +111,10 @@ def check_stopped(answer: HttpAnswer) -> None:
         InvalidAnswer: something else has answered.
     """
     if answer.status == HTTPStatus.NOT_FOUND:
-        raise UnknownRecord(f"{answer.request}: {_shown(answer.body)}")
+        raise UnknownRecord(f"{answer.request}: {answer.text}")
     check_status(answer)
     if answer.body.strip():
-        raise InvalidAnswer(f"{answer.request} was answered {answer.status} with {_shown(answer.body)}: is it AUDITOR?")
+        raise InvalidAnswer(f"{answer.request} was answered {answer.status} with {answer.text}: is it AUDITOR?")
 
 
 def read_record(answer: HttpAnswer) -> Record | None:
@@ -194,17 +145,9 @@ def check_status(answer: HttpAnswer) -> None:
     """
     if HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
         return
-    text = f"{answer.request} was answered {answer.status} {_shown(answer.body)}".rstrip()
+    text = f"{answer.request} was answered {answer.status} {answer.text}".rstrip()
     if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         raise ServerFailed(text, answer.status)
     if answer.status >= HTTPStatus.BAD_REQUEST:
         raise Refused(text, answer.status)
     raise InvalidAnswer(f"{text}; redirects are not followed: use the server's own URL")
-
-
-def _is_warning(body: bytes) -> bool:
-    return body.lstrip().startswith(b"{") and b'"warning"' in body
-
-
-def _shown(body: bytes) -> str:
-    return body[:_SHOWN_BYTES].decode(errors="replace").strip()

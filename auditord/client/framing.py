@@ -16,7 +16,7 @@ from auditord_hookspecs.wire import decode_record
 
 T = TypeVar("T")
 
-# Where one object ends and another begins. Inside of one, braces never meet like this: in a list a comma is between
+# Where one object ends and another begins. In one object, braces never meet like this: in a list a comma is between
 # them, and in a text the quote would have to end the text, after which no member's name can follow.
 _BETWEEN: Final = re.compile(rb'\}[ \t\r\n]*(?=\{[ \t\r\n]*"[^ \t\r\n,:}\]])')
 # The same at the very end: of the next object, nothing has come but its brace.
@@ -80,8 +80,8 @@ class Framer(Generic[T]):
             record = self._decode(text)
         except InvalidRecord as error:
             after = f"after {self._records} records"
-            if "truncated" in str(error):  # msgspec's word for an end inside a value
-                raise CutAnswer(f"the answer of {self._source} ended inside a record, {after}: ask again") from error
+            if "truncated" in str(error):  # msgspec's word for an end within a value
+                raise CutAnswer(f"the answer of {self._source} ended within a record, {after}: ask again") from error
             raise InvalidAnswer(f"{self._source} sent something that is no record, {after}: {error}") from error
         self._records += 1
         return record

@@ -168,11 +168,7 @@ def _merged(bounds: Sequence[tuple[Comparison, V]]) -> Iterator[tuple[Comparison
     upper = [bound for bound in bounds if bound[0] in _UPPER]
     if lower:
         highest = max(value for _, value in lower)
-        yield _strictest(_LOWER, [op for op, value in lower if value == highest]), highest
+        yield max((op for op, value in lower if value == highest), key=_LOWER.index), highest
     if upper:
         lowest = min(value for _, value in upper)
-        yield _strictest(_UPPER, [op for op, value in upper if value == lowest]), lowest
-
-
-def _strictest(order: Sequence[Comparison], given: Iterable[Comparison]) -> Comparison:
-    return max(given, key=order.index)
+        yield max((op for op, value in upper if value == lowest), key=_UPPER.index), lowest

@@ -1,7 +1,7 @@
 """The client for plain programs: the asynchronous one, driven by an event loop in a thread for the time of each call.
 
 A call blocks the thread that makes it, as reading a file would, and so it works in scripts, in threads and in
-notebooks, whose cells run inside a loop. In a coroutine, take :class:`auditord.client.AsyncClient`. Nothing is kept
+notebooks, whose cells run in an event loop. In a coroutine, take :class:`auditord.client.AsyncClient`. Nothing is kept
 between calls, so that threads may share a client.
 """
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from auditord.testing.aggregates import aggregate_records
+from auditord.client.summing import Adder
 from auditord.testing.http import FakeHttpClient, HttpRequest
 from auditord.testing.records import EPOCH
 from auditord_hookspecs import (
@@ -243,7 +243,10 @@ class FakePluginContext(FakeContext):
     async def aggregate(self, query: AggregateQuery) -> Aggregates:
         """The answer of a store with the stored records."""
         self.summed.append(query)
-        return aggregate_records(self.stored, query)
+        adder = Adder(query)
+        for record in self.stored:
+            adder.add(record)
+        return adder.answer()
 
     async def save_state(self, state: Any) -> None:  # Any: JSON of the plugin's own
         """Keep the state in memory."""

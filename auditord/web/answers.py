@@ -101,7 +101,7 @@ class Unsent(web.StreamResponse):
     """The answer on a connection that was aborted: nothing is sent."""
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:  # noqa: ARG002 aiohttp's signature
-        """Tell aiohttp that nobody is there."""
+        """Make aiohttp send nothing."""
         raise ConnectionResetError("the connection was aborted")
 
 
@@ -111,7 +111,7 @@ def _date_line(seconds: int) -> bytes:
 
 
 def sendable(text: str) -> str:
-    """The text without lone surrogates, which a client may have sent and no JSON can carry."""
+    """The text without lone surrogates, which a client may have sent and JSON cannot hold."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 

@@ -37,7 +37,7 @@ _PIPELINED: Final = 2
 """Requests that may wait on a connection behind the one that is being answered; then it is not read any further."""
 
 _READ_AT_ONCE: Final = 65_536
-"""Bytes of a body that are read before somebody asks for them; aiohttp takes up to twice as many."""
+"""Bytes of a body that are read in advance; aiohttp takes up to twice as many."""
 
 
 RESERVE: Final = 384

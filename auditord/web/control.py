@@ -41,6 +41,6 @@ def peer_name(request: web.BaseRequest) -> str:
 
 def _name(peer: UnixPeer | None) -> str:
     try:
-        return "somebody" if peer is None else pwd.getpwuid(peer.uid).pw_name
+        return "unknown" if peer is None else pwd.getpwuid(peer.uid).pw_name
     except KeyError:
-        return f"uid {peer.uid}" if peer is not None else "somebody"
+        return f"uid {peer.uid}" if peer is not None else "unknown"

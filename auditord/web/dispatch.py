@@ -67,10 +67,10 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A route and its figures."""
+    """A handler and its metrics."""
 
     handler: Handler
-    figures: RouteMetrics
+    metrics: RouteMetrics
 
 
 def refuse_bare(_path: str, methods: Collection[str]) -> Answer:
@@ -83,7 +83,7 @@ class Dispatcher:
 
     Args:
         routes: who answers what.
-        figures: where it is counted.
+        metrics: of all routes.
         refuse: makes the answer where no route takes a request, from the path and the methods that are taken there.
         unmatched: answers instead where no route takes a request.
     """
@@ -91,18 +91,18 @@ class Dispatcher:
     def __init__(
         self,
         routes: Iterable[Route],
-        figures: HttpMetrics,
+        metrics: HttpMetrics,
         refuse: Refuse = refuse_bare,
         unmatched: Handler | None = None,
     ) -> None:
-        self._figures = figures
+        self._metrics = metrics
         self._refuse = refuse
         self._unmatched = unmatched
         self._paths = Paths[Endpoint]()
         self._literal: dict[str, MutableMapping[str, Endpoint]] = {}
         for route in routes:
             place = self._paths.at(route.path.split("/")[1:])
-            place.methods[route.method] = Endpoint(route.handler, figures.route(route.path, route.method))
+            place.methods[route.method] = Endpoint(route.handler, metrics.route(route.path, route.method))
             if "{" not in route.path:
                 self._literal[route.path] = place.methods
         self._running: set[asyncio.Task[None]] = set()
@@ -145,13 +145,13 @@ class Dispatcher:
             return answer
 
         method = request.method if request.method in _METHODS else "other"
-        return Endpoint(self._unmatched or handler, self._figures.route(UNKNOWN_ROUTE, method))
+        return Endpoint(self._unmatched or handler, self._metrics.route(UNKNOWN_ROUTE, method))
 
     async def _run(self, endpoint: Endpoint, request: web.BaseRequest) -> web.StreamResponse:
-        figures = endpoint.figures
+        metrics = endpoint.metrics
         response: web.StreamResponse | None = None
         begun = perf_counter()
-        figures.in_flight += 1
+        metrics.in_flight += 1
         self._running.add(request.task)
         try:
             response = await endpoint.handler(request)
@@ -163,8 +163,8 @@ class Dispatcher:
             return response
         finally:
             self._running.discard(request.task)
-            figures.in_flight -= 1
-            _count(figures, request, response, perf_counter() - begun)
+            metrics.in_flight -= 1
+            _count(metrics, request, response, perf_counter() - begun)
             if self._stopping and not self._running:
                 self._idle.set()
 
@@ -176,7 +176,7 @@ class Dispatcher:
         """
         match error:
             case Abort():
-                self._figures.count_abort(error.reason)
+                self._metrics.count_abort(error.reason)
                 log.warning("%s %s from %s: %s", request.method, request.raw_path[:200], _peer(request), error)
             case ConnectionError() | web.RequestPayloadError() | TimeoutError():
                 log.info("%s from %s: the client left: %r", request.method, _peer(request), error)
@@ -189,14 +189,15 @@ class Dispatcher:
 
 
 def _count(
-    figures: RouteMetrics, request: web.BaseRequest, response: web.StreamResponse | None, seconds: float
+    metrics: RouteMetrics, request: web.BaseRequest, response: web.StreamResponse | None, seconds: float
 ) -> None:
     received = request.content_length or 0
     if response is not None and response is not UNSENT:
-        figures[response.status].observe(seconds, received, response.body_length)
+        sent = response.body_length
+        metrics[response.status].observe(seconds, received, sent)
     else:  # aiohttp answers a fault of our own with 500, where the connection was not aborted
         cut_off = request.transport is None or request.transport.is_closing()
-        figures["aborted" if cut_off else 500].observe(seconds, received, 0)
+        metrics["aborted" if cut_off else 500].observe(seconds, received, 0)
 
 
 def _may_stay(request: web.BaseRequest) -> bool:

@@ -45,11 +45,15 @@ def guarded(handler: Handler, names: Collection[str]) -> Handler:
     def is_known(host: str) -> bool:
         return "*" in names or _stands_for_itself(host) or host in names
 
-    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+    def answer(request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
         refusal = _refusal(request, is_known)
-        return await handler(request) if refusal is None else refusal
+        return handler(request) if refusal is None else _answered(refusal)
 
     return answer
+
+
+async def _answered(refusal: Answer) -> web.StreamResponse:
+    return refusal
 
 
 def _refusal(request: web.BaseRequest, is_known: Callable[[str], bool]) -> Answer | None:

@@ -2,8 +2,8 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
 from typing import Final
@@ -14,12 +14,13 @@ from auditord.errors import StoreUnavailable
 from auditord.web.access import principal_name
 from auditord.web.bodies import DEMAND, Demand, most_unpacked
 from auditord.web.dispatch import Abort, Handler
+from auditord_hookspecs import AuditordError
 
 
 class Shares:
     """Units that requests may hold together; no principal gets more than half of them at a time.
 
-    Who finds too little waits. Principals are served in turn, whoever was served longest ago first, and the requests of
+    A request that finds too little waits. Principals are served in turn, the longest ago served first, and requests of
     each in their order: however many requests one of them has waiting, another one's is next.
 
     Args:
@@ -180,58 +181,55 @@ def limited(handler: Handler, uploads: Uploads, rate: RateLimit | None, weight: 
         weight: how many times its body a request counts.
     """
 
+    def limiting(request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
+        # No coroutine of its own for the common case, a body that came with its head.
+        return handler(request) if rate is None and _is_there(request) else waiting(request)
+
     async def waiting(request: web.BaseRequest) -> web.StreamResponse:
         who = holder(request)
         if rate is not None and (delay := rate.delay(who)):
-            await _sleep(delay)
-        if request.content.is_eof() and "Content-Encoding" not in request.headers:
+            if delay > PATIENCE:
+                raise Abort("too_busy", "more requests than api.requests_per_second allows; the client was cut off")
+            await asyncio.sleep(delay)
+        if _is_there(request):
             return await handler(request)
-        async with _in_time(uploads.memory, who, weight * uploads.size(request)):
+        late = Abort("too_busy", "other bodies held api.max_uploads for too long; the client was cut off")
+        async with held_in_time(uploads.memory, who, weight * uploads.size(request), PATIENCE, late):
             request[DEMAND] = Demand(lambda: uploads.memory.is_wanted(who))
             return await handler(request)
 
-    return waiting
+    return limiting
+
+
+def _is_there(request: web.BaseRequest) -> bool:
+    """True if all of a body is in memory, and takes no more of it."""
+    return request.content.is_eof() and "Content-Encoding" not in request.headers
 
 
 @asynccontextmanager
-async def place(places: Shares, request: web.BaseRequest) -> AsyncGenerator[None, None]:
-    """Hold one of the places for long answers, in turn.
+async def held_in_time(
+    shares: Shares, who: str, size: int, patience: float, late: AuditordError
+) -> AsyncGenerator[None, None]:
+    """Hold units in turn; raises ``late`` if others hold them for more seconds than the patience."""
+    async with AsyncExitStack() as stack:
+        try:
+            async with asyncio.timeout(patience):
+                await stack.enter_async_context(shares.held(who, size))
+        except TimeoutError as error:
+            raise late from error
+        yield
+
+
+def reading_slot(slots: Shares, who: str) -> AbstractAsyncContextManager[None]:
+    """Hold one of the slots for long answers, in turn.
 
     Raises:
         StoreUnavailable: others held them for too long.
     """
-    held = places.held(holder(request), 1)
-    try:
-        async with asyncio.timeout(READING_PATIENCE):
-            await held.__aenter__()
-    except TimeoutError as error:
-        raise StoreUnavailable("api.max_long_reads other answers have been under way for too long") from error
-    try:
-        yield
-    finally:
-        await held.__aexit__(None, None, None)
+    late = StoreUnavailable("api.max_long_reads other answers have been under way for too long")
+    return held_in_time(slots, who, 1, READING_PATIENCE, late)
 
 
 def holder(request: web.BaseRequest) -> str:
-    """In whose name a request holds what it holds: the principal's or, where nobody is asked, the address's."""
+    """The name under which a request holds units: of its principal or, without authenticators, its address."""
     return principal_name(request) or request.remote or ""
-
-
-async def _sleep(delay: float) -> None:
-    if delay > PATIENCE:
-        raise Abort("too_busy", "more requests than api.requests_per_second allows; the client was cut off")
-    await asyncio.sleep(delay)
-
-
-@asynccontextmanager
-async def _in_time(memory: Shares, who: str, size: int) -> AsyncGenerator[None, None]:
-    held = memory.held(who, size)
-    try:
-        async with asyncio.timeout(PATIENCE):
-            await held.__aenter__()
-    except TimeoutError as error:
-        raise Abort("too_busy", "other bodies held api.max_uploads for too long; the client was cut off") from error
-    try:
-        yield
-    finally:
-        await held.__aexit__(None, None, None)

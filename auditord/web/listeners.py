@@ -28,7 +28,7 @@ class Bound:
     """A socket that clients can be let in at.
 
     Args:
-        socket: bound; somebody must still listen.
+        socket: bound; it does not listen yet.
         address: of the configuration; a name may have become several sockets.
     """
 
@@ -144,7 +144,7 @@ def _remove_stale(address: UnixListen) -> None:
     """Remove a socket's file that a killed process left behind; nothing else.
 
     Raises:
-        ConfigurationError: somebody listens there, or the file is no socket.
+        ConfigurationError: another process listens there, or the file is no socket.
     """
     with suppress(FileNotFoundError):
         if not stat.S_ISSOCK(address.path.lstat().st_mode):
@@ -171,7 +171,7 @@ def _remove(path: Path, inode: int) -> None:
 RENEWAL_INTERVAL: Final = timedelta(seconds=10)
 """How often files of certificates are looked at."""
 
-_BACKLOG: Final = 256  # all of them may be accepted before one is closed: fewer than crowd.RESERVE
+_BACKLOG: Final = 256  # all of them may be accepted before one is closed: fewer than connections.RESERVE
 _HANDSHAKE_SECONDS: Final = 15.0
 
 Protocols = Callable[[], asyncio.Protocol]
@@ -212,7 +212,7 @@ async def accepting(
 
 
 class _Listener:
-    """A socket at which somebody listens.
+    """A listening socket.
 
     Args:
         bound: where.

@@ -113,7 +113,7 @@ class HttpMetrics(Collector):
         self.large_records = 0
 
     def route(self, route: str, method: str) -> RouteMetrics:
-        """The figures of one route; callers must draw both labels from a closed set."""
+        """The metrics of one route; callers must draw both labels from a closed set."""
         return self._routes.setdefault((route, method), RouteMetrics(route, method))
 
     def count_abort(self, reason: AbortReason) -> None:
@@ -122,7 +122,7 @@ class HttpMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The families, under our names first."""
-        tallies = [tally for figures in self._routes.values() for tally in figures.tallies()]
+        tallies = [tally for metrics in self._routes.values() for tally in metrics.tallies()]
         yield from self._own_counters(tallies)
         yield from _histograms(_HISTOGRAMS, _LABELS, tallies)
         yield self._in_flight("auditord_http_requests_in_flight", _LABELS[:2])
@@ -156,8 +156,8 @@ class HttpMetrics(Collector):
 
     def _in_flight(self, name: str, labels: tuple[str, ...]) -> Metric:
         family = GaugeMetricFamily(name, "HTTP requests that are being worked on.", labels=labels)
-        for figures in self._routes.values():
-            family.add_metric(figures.labels, figures.in_flight)
+        for metrics in self._routes.values():
+            family.add_metric(metrics.labels, metrics.in_flight)
         return family
 
 

@@ -45,7 +45,7 @@ class MonitoringHandlers:
     async def health(self, _request: web.BaseRequest) -> web.StreamResponse:
         """``GET /health_check``: 200 as long as a POST would be durable, in the store or in the spool.
 
-        With a damaged store it is 500 all the same: that mends by no waiting, and should wake somebody. Those who ask
+        With a damaged store it is 500 all the same: no waiting mends it, and an operator should know. Those who ask
         while a check is under way get its answer: each one writes to a disk, and anybody may ask.
         """
         if not self.checking:

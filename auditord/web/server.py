@@ -21,7 +21,7 @@ from auditord.ingest import Ingest
 from auditord.spool import Spool
 from auditord.web.access import Authorisation
 from auditord.web.access.authorisation import while_valid
-from auditord.web.access.principals import seen_by_all
+from auditord.web.access.principals import visible_records
 from auditord.web.api.adding import AddHandler
 from auditord.web.api.amending import ChangeHandlers
 from auditord.web.api.document import PATH as DOCUMENT_PATH
@@ -98,7 +98,7 @@ async def serve(
     answers = StreamedAnswers(Shares(api.max_long_reads), Shares(api.max_unread), control and control.parent)
     described = [*_record_operations(api, ingest, answers, now, metrics), *operations]
     writing = WriteHandlers(ingest, api.duplicates, api.max_body, now, metrics)
-    reading, monitoring = ReadHandlers(seen_by_all(ingest.store), answers), MonitoringHandlers(ingest, registry)
+    reading, monitoring = ReadHandlers(visible_records(ingest.store), answers), MonitoringHandlers(ingest, registry)
     document = Route("GET", DOCUMENT_PATH, answering(described), Permission.READ)
     plain = [*_wire_routes(writing, reading, monitoring), document]
     registry.register(metrics)
@@ -138,11 +138,11 @@ def _record_operations(
     api: ApiSection, ingest: Ingest, answers: StreamedAnswers, now: Callable[[], datetime], metrics: HttpMetrics
 ) -> Sequence[Operation]:
     """The calls of the API that are about records."""
-    records = seen_by_all(ingest.store)
+    records = visible_records(ingest.store)
     return [
         *RecordHandlers(records, answers).operations(),
         *AddHandler(ingest, api.duplicates, api.max_body, now, metrics).operations(),
-        *SumsHandler(records, answers.places).operations(),
+        *SumsHandler(records, answers.slots).operations(),
     ]
 
 

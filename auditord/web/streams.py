@@ -26,7 +26,7 @@ from aiohttp.http import StreamWriter
 from auditord.errors import StoreUnavailable
 from auditord.web.answers import SERVER
 from auditord.web.dispatch import Abort
-from auditord.web.limits import Shares, holder, place
+from auditord.web.limits import Shares, holder, reading_slot
 
 log = logging.getLogger(__name__)
 
@@ -50,12 +50,12 @@ class StreamedAnswers:
     """Sends long answers, which share places and room on the disk.
 
     Args:
-        places: for those that read the store now.
+        slots: for those that read the store now.
         room: bytes on the disk, for what is left of stalled ones.
         folder: where files without a name are made; None for the system's temporary folder.
     """
 
-    places: Shares
+    slots: Shares
     room: Shares
     folder: Path | None = None
 
@@ -77,11 +77,12 @@ class StreamedAnswers:
             Abort: the store failed later, or there is no room for what the client does not read.
         """
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(place(self.places, request))
+            who = holder(request)
+            await stack.enter_async_context(reading_slot(self.slots, who))
             pages = await stack.enter_async_context(opened)
             first = await _next(pages)
             response = web.StreamResponse(headers={"Content-Type": content_type, "Server": SERVER})
-            client = _Client(request, await response.prepare(request), self)
+            client = _Client(request, who, await response.prepare(request), self)
             try:
                 await self._relay(client, first, pages, stack)
                 await response.write_eof()
@@ -122,8 +123,10 @@ async def _next(pages: Pages) -> Sequence[bytes]:
 class _Client:
     """The reader of an answer."""
 
-    def __init__(self, request: web.BaseRequest, writer: AbstractStreamWriter | None, answers: StreamedAnswers) -> None:
-        self.who = holder(request)
+    def __init__(
+        self, request: web.BaseRequest, who: str, writer: AbstractStreamWriter | None, answers: StreamedAnswers
+    ) -> None:
+        self.who = who
         self._writer = writer if isinstance(writer, StreamWriter) else None
         self._protocol = request.protocol
         self._answers = answers
@@ -154,7 +157,7 @@ class _Client:
                 raise Abort("stalled", "a client does not read, there is no room for its answer, and others wait")
 
     def _is_in_the_way(self) -> bool:
-        return self._answers.places.is_wanted(self.who)
+        return self._answers.slots.is_wanted(self.who)
 
     async def _write(self, data: bytes) -> None:
         if self._writer is None:

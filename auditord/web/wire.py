@@ -18,8 +18,8 @@ from auditord.duplicates import Duplicates
 from auditord.errors import StoreUnavailable
 from auditord.ingest import Ingest, Outcome, Stopped
 from auditord.store import Provenance, Verdict
-from auditord.web.access import audit, principal_name, principal_of
-from auditord.web.access.principals import RecordsFor
+from auditord.web.access import audit
+from auditord.web.access.principals import RecordsFor, sender_of
 from auditord.web.answers import IGNORED, JSON, NULL, RECORD_EXISTS, STORED, Answer, json_error, plain_text
 from auditord.web.bodies import (
     BodyTooLarge,
@@ -28,7 +28,6 @@ from auditord.web.bodies import (
     json_body,
     read_body,
     require_json,
-    unpacked,
     unpacked_pieces,
 )
 from auditord.web.dispatch import Abort, read_target
@@ -80,7 +79,7 @@ class ReadHandlers:
         since an answer that ends early must never look complete.
         """
         try:
-            query = read_query(read_target(request.raw_path).query)
+            query = read_query(request.raw_path.partition("?")[2])
         except InvalidQuery as error:
             return json_error(400, str(error))
         try:
@@ -90,7 +89,9 @@ class ReadHandlers:
 
 
 def _unavailable(request: web.BaseRequest, error: StoreUnavailable) -> Answer:
-    log.error("%s %s: the record store is away, the client was told so: %s", request.method, request.raw_path, error)
+    log.error(
+        "%s %s: the record store is away, and the client was answered 500: %s", request.method, request.raw_path, error
+    )
     return json_error(500, "The record store is not available; try again later.")
 
 
@@ -124,14 +125,13 @@ class WriteHandlers:
         return await self._receive(request, self.max_body, self._decoded_many)
 
     async def _receive(self, request: web.BaseRequest, limit: int, decode: Decode) -> Answer:
-        provenance = self._provenance(request)
+        principal, provenance = sender_of(request, self.now())
         body = b""
         try:
             body = await read_body(request, limit)
-            require_json(request)
             found = await decode(request, body)
             outcomes = await self.ingest.accept(
-                found.records, principal_of(request), provenance, atomic=True, duplicates=self.duplicates
+                found.records, principal, provenance, atomic=True, duplicates=self.duplicates
             )
         except BodyTooLarge as error:
             raise Abort("body_too_large", f"{_too_large(error)}; the client was cut off, nothing was stored") from error
@@ -151,11 +151,12 @@ class WriteHandlers:
         return min(self.max_body, LARGEST_RECORD)
 
     async def _decoded_one(self, request: web.BaseRequest, body: bytes) -> Decoded:
-        text = unpacked(request, body, self._largest_record)
+        text = json_body(request, body, self._largest_record)
         record = decode_record(text)
         return Decoded([record], [record] if len(text) > SURELY_SMALL else [])
 
     async def _decoded_many(self, request: web.BaseRequest, body: bytes) -> Decoded:
+        require_json(request)
         if is_packed(request):
             return await decoded(unpacked_pieces(request, body, self.max_body))
         return await decoded_body(body)
@@ -178,16 +179,14 @@ class WriteHandlers:
             return IGNORED
         return STORED
 
-    def _provenance(self, request: web.BaseRequest) -> Provenance:
-        return Provenance(self.now(), principal_name(request), request.headers.get("User-Agent"))
-
     async def stop(self, request: web.BaseRequest) -> web.StreamResponse:
         """``PUT /record``: the stop time of a record that is there; everything else in the body is only checked."""
+        principal, provenance = sender_of(request, self.now())
         try:
             limit = self._largest_record
             body = json_body(request, await read_body(request, limit), limit)
             update = decode_update(body)
-            stopped = await self.ingest.stop(update, principal_of(request), self._provenance(request))
+            stopped = await self.ingest.stop(update, principal, provenance)
         except BodyTooLarge as error:
             return plain_text(413, _too_large(error))
         except UnreadableBody as error:
@@ -195,10 +194,10 @@ class WriteHandlers:
         except InvalidRecord as error:
             return plain_text(400, f"Json deserialize error: {error}")
         except StoreUnavailable as error:
-            log.error("PUT /record: the record store is away, the client was told so: %s", error)  # noqa: TRY400 no trace
+            log.error("PUT /record: the record store is away, and the client was answered 500: %s", error)  # noqa: TRY400 no trace
             return plain_text(500, "The record store is not available; try again later.")
         if stopped is Stopped.HIDDEN:
-            audit.refused(request, principal_name(request), f"record {update.record_id!r} is not there, or of others")
+            audit.refused(request, provenance.principal, f"record {update.record_id!r} is not there, or of others")
         missing = f"There is no record with the id '{update.record_id}'."
         return STORED if stopped is Stopped.DONE else plain_text(404, missing)
 

@@ -23,7 +23,6 @@ import pytest
 
 from auditord.store import Duplicates, Provenance, RecordStore
 from auditord.store.opening import open_store
-from auditord.testing.aggregates import aggregate_records
 from auditord_hookspecs import (
     AggregateQuery,
     CalendarPeriod,
@@ -38,6 +37,7 @@ from auditord_hookspecs import (
 )
 from auditord_hookspecs.query import AllOf, Comparison, MetaContains, TimeCompares, TimeField
 from tests.benchmark.in_turns import in_turns
+from tests.summed_records import aggregate_records
 
 BEGIN: Final = datetime(2024, 1, 1, tzinfo=UTC)
 SPACING: Final = timedelta(

@@ -6,7 +6,6 @@ from decimal import Decimal
 import pytest
 
 from auditord.testing import make_record
-from auditord.testing.aggregates import aggregate_records
 from auditord_hookspecs import (
     AggregateQuery,
     AmountSums,
@@ -23,6 +22,7 @@ from auditord_hookspecs import (
     Window,
 )
 from auditord_hookspecs.query import IsOpen, TimeField
+from tests.summed_records import aggregate_records
 
 JANUARY = datetime(2026, 1, 1, tzinfo=UTC)
 FEBRUARY = datetime(2026, 2, 1, tzinfo=UTC)

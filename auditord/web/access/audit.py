@@ -14,7 +14,7 @@ _LONGEST: Final = 200
 
 
 def acting(request: web.BaseRequest, principal: str) -> None:
-    """Note that somebody is about to act on the daemon, or to see raw input."""
+    """Note that a principal is about to act on the daemon, or to see raw input."""
     _write("acting", request, principal, None)
 
 

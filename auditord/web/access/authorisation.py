@@ -1,4 +1,4 @@
-"""The gate before the handlers: recognises the caller, asks whether they may, and refuses alike whatever is there."""
+"""Authorisation before the handlers: a request is refused alike whatever is at its path."""
 
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -35,8 +35,8 @@ class Authorisation:
     """Recognises callers, and lets them do what their roles permit.
 
     Args:
-        authenticators: by the instance's name, in the order in which they are asked; the first that knows somebody
-            counts.
+        authenticators: by the instance's name, in the order in which they are asked; the first that knows
+            the caller counts.
         roles: what may be done, by name.
     """
 
@@ -139,7 +139,7 @@ class HostAuthenticatorContext(InstanceContext):
 async def open_authorisation(
     configuration: Configuration, hooks: Hooks, now: Callable[[], datetime]
 ) -> AsyncGenerator[Authorisation | None, None]:
-    """The gate that the configuration describes; None if it has no authenticator, so that nobody is asked.
+    """Open the configured authenticators; None without any, so that callers are not asked.
 
     Raises:
         ConfigurationError: an authenticator cannot be opened; the text names it.
@@ -168,7 +168,7 @@ _CHALLENGE: Final = 'Bearer realm="auditord"'
 
 
 def refusal(request: web.BaseRequest, *, known: bool) -> Answer:
-    """The answer to somebody who was recognised, or was not. The connection ends, whatever its body still holds."""
+    """The answer to a caller that is known, or is not. The connection ends, whatever its body still holds."""
     path = read_target(request.raw_path).path
     if path.startswith(PREFIX):
         return _PROBLEMS[known]
@@ -182,7 +182,7 @@ def _text(*, known: bool) -> Answer:
 
 def _problem(*, known: bool) -> Answer:
     if known:
-        remedy = "ask whoever runs this server for a role; there may also be nothing at this path"
+        remedy = "ask the operator of this server for a role; there may also be nothing at this path"
         return Refused(403, _FORBIDDEN, remedy=remedy).answer().closing()
     remedy = "send Authorization: Bearer <token>, or use a client certificate"
     return Refused(401, _UNKNOWN, remedy=remedy, challenge=_CHALLENGE).answer().closing()

@@ -1,6 +1,6 @@
 """Credentials: of the connection, and of the header ``Authorization``. Nothing else that a client says counts.
 
-In particular no ``Forwarded`` and no ``X-Forwarded-…``: whoever can reach the server can write them.
+In particular no ``Forwarded`` and no ``X-Forwarded-…``: every client that reaches the server can write them.
 """
 
 import socket

@@ -14,9 +14,8 @@ from aiohttp import web
 from auditord.duplicates import Duplicates
 from auditord.errors import StoreUnavailable
 from auditord.ingest import Forbidden, Ingest, Outcome
-from auditord.store import Provenance
 from auditord.store import Verdict as StoreVerdict
-from auditord.web.access import principal_name, principal_of
+from auditord.web.access.principals import sender_of
 from auditord.web.answers import JSON, Answer, sendable
 from auditord.web.api.listing import NDJSON
 from auditord.web.api.operation import BODY_PROBLEMS, Operation
@@ -90,15 +89,13 @@ class AddHandler:
     async def _handle(self, request: web.BaseRequest, batch: Sequence[bytes], verdicts: VerdictList) -> None:
         if verdicts["invalid"] > MOST_INVALID:
             raise _senseless(verdicts)
-        part, provenance = await _decode(batch, len(verdicts)), self._provenance(request)
+        part = await _decode(batch, len(verdicts))
+        principal, provenance = sender_of(request, self.now())
         outcomes = await self.ingest.accept(
-            part.records, principal_of(request), provenance, atomic=False, duplicates=self.duplicates
+            part.records, principal, provenance, atomic=False, duplicates=self.duplicates
         )
         report_large(part.records, self.metrics)
         verdicts.add(part.with_verdicts(outcomes))
-
-    def _provenance(self, request: web.BaseRequest) -> Provenance:
-        return Provenance(self.now(), principal_name(request), request.headers.get("User-Agent"))
 
     def operations(self) -> Sequence[Operation]:
         """The calls, as they are routed and described."""

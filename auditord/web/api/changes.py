@@ -22,7 +22,7 @@ class CorrectionWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: Annotated[Reason, doc("why, in words; it is kept.")]
     by: Annotated[
         str | None,
-        doc("the name of whoever wants it; without it, the user at the other end of the socket."),
+        doc("the name of its author; without it, the user at the other end of the socket."),
     ] = None
     seen: Annotated[
         Record | None,
@@ -45,7 +45,7 @@ class ClosingsWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: Annotated[Reason, doc("why, in words; it is kept.")]
     by: Annotated[
         str | None,
-        doc("the name of whoever wants it; without it, the user at the other end of the socket."),
+        doc("the name of its author; without it, the user at the other end of the socket."),
     ] = None
 
 
@@ -56,7 +56,7 @@ class DeletionsWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: Annotated[Reason, doc("why, in words; it is kept.")]
     by: Annotated[
         str | None,
-        doc("the name of whoever wants it; without it, the user at the other end of the socket."),
+        doc("the name of its author; without it, the user at the other end of the socket."),
     ] = None
 
 
@@ -67,7 +67,7 @@ class Outcomes(msgspec.Struct, frozen=True):
 
 
 class FormerVersion(msgspec.Struct, frozen=True):
-    """A record as it was until somebody changed it."""
+    """A record as it was before a change."""
 
     number: Annotated[int, doc("of one record, a later change has the higher one.")]
     action: Annotated[Action, doc("what was done then: ``correct``, ``close`` or ``delete``.")]
@@ -77,7 +77,7 @@ class FormerVersion(msgspec.Struct, frozen=True):
     record: Annotated[StoredRecord, doc("as it was until then.")]
     received_at: Annotated[Instant, doc("when the record had first arrived.")]
     updated_at: Annotated[Instant | None, doc("when this version of it had come, or null if it was the first.")]
-    principal: Annotated[str | None, doc("who had brought it.")]
+    principal: Annotated[str | None, doc("the principal that had sent it.")]
 
 
 class History(msgspec.Struct, frozen=True):

@@ -4,7 +4,7 @@ The query string has the grammar of ``GET /records`` (:mod:`auditord.web.record_
 ``open=true|false``, ``meta[key][any][]=value`` (at least one of the values), ``meta[key][absent]=true``, ``cursor`` and
 ``format``; an operator of ``meta`` that is not known is refused here, where AUDITOR ignores it.
 
-Pages follow the order of start times, since a stop time changes while somebody pages. A cursor is the start time and
+Pages follow the order of start times, since a stop time may change between two pages. A cursor is the start time and
 the id of the last record of a page, ``2026-01-31T12:00:00Z,slurm-17``, and may be written by hand.
 """
 

@@ -113,7 +113,7 @@ async def _answer(operation: Operation, request: web.BaseRequest) -> web.StreamR
     except UnicodeDecodeError as error:
         return _unless_begun(request, error, Refused(404, "the path is not UTF-8 once it is decoded"))
     except StoreUnavailable as error:
-        log.warning("%s %s: the client was told to try again: %s", request.method, operation.path, error)
+        log.warning("%s %s: the client is to try again: %s", request.method, operation.path, error)
         away = Refused(503, "the record store or the spool is not available", remedy="try again later; see the log")
         return _unless_begun(request, error, away)
 

@@ -150,7 +150,7 @@ class RunHandler:
     actions: Actions
 
     async def run(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Run an instance; lines tell how it goes, the last one is the report. Leaving ends the run."""
+        """Run an instance; lines report its progress, the last one is the report. Leaving ends the run."""
         instance = read_target(request.raw_path).segment(-2)
         body = await read(request, MAX_WISH)
         try:

@@ -87,10 +87,10 @@ class QuarantinePage(msgspec.Struct, frozen=True):
 
 
 class QuarantinedInput(QuarantineEntry, frozen=True):
-    """The same with its raw input, and who brought it."""
+    """The same with its raw input and its sender."""
 
     raw: Annotated[Any, doc("JSON, or a text where it is none.")]  # Any: whatever a source gave
-    principal: Annotated[str | None, doc("who brought it, where that is known.")]
+    principal: Annotated[str | None, doc("the principal that sent it, where that is known.")]
     agent: Annotated[str | None, doc("with which program.")]
 
 

@@ -13,7 +13,7 @@ class Run(msgspec.Struct, frozen=True):
     started: Annotated[Instant, doc("when it began.")]
     seconds: Annotated[float, doc("how long it took.")]
     error: Annotated[str | None, doc("what went wrong, or null.")]
-    records: Annotated[int, doc("how many records it brought that were new.")]
+    records: Annotated[int, doc("how many new records it made.")]
     quarantined: Annotated[int, doc("how many jobs it put into quarantine.")]
     skipped: Annotated[dict[str, int], doc("how many jobs made no record on purpose, by reason.")]
 

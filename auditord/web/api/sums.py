@@ -22,7 +22,7 @@ from auditord.web.api.parameters import FILTERS as FILTER_PARAMETERS
 from auditord.web.api.shapes import Amounts, GroupSums, ScoredAmounts, ScoreValueAmounts, Sums, UsedComponent
 from auditord.web.api.values import INSTANT, WHITE_SPACE, Texts, read_given
 from auditord.web.dispatch import read_target
-from auditord.web.limits import Shares, place
+from auditord.web.limits import Shares, holder, reading_slot
 from auditord.web.record_query import Given, InvalidQuery, about, read_conditions
 from auditord_hookspecs import AggregateQuery, ComponentUsage, Permission, Window
 from auditord_hookspecs.aggregates import (
@@ -196,16 +196,16 @@ class SumsHandler:
 
     Args:
         records: those that the caller may see.
-        places: for long work of the store.
+        slots: for long work of the store.
     """
 
     records: RecordsFor
-    places: Shares
+    slots: Shares
 
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
         """The sums over each group."""
         asked = read_sums_query(read_target(request.raw_path).query)
-        async with place(self.places, request):
+        async with reading_slot(self.slots, holder(request)):
             found = await self.records(request).aggregate(asked.query)
         groups = [_group(asked, group) for group in found.groups]
         return Answer(200, msgspec.json.encode(Sums(found.ticks_per_second, groups)), JSON)

@@ -21,7 +21,7 @@ from auditord_hookspecs.records import MAX_AMOUNT, MAX_NAME_GRAPHEMES, check_nam
 from auditord_hookspecs.wire import parse_time
 
 WHITE_SPACE: Final = r"\t-\r \u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
-r"""Unicode's white space, as inside of a character class: ``\s`` is not the same to every reader of a schema."""
+r"""Unicode's white space, for a character class: ``\s`` is not the same to every reader of a schema."""
 
 _YEAR: Final = "(?:000[2-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-8][0-9]{3}|9[0-8][0-9]{2}|99[0-8][0-9]|999[0-8])"
 
@@ -86,7 +86,7 @@ class Name:
     """A name as records have them: 1 to 256 characters that are not all blank, without NUL.
 
     Args:
-        forbidden: further characters that the document leaves out, as inside of a character class.
+        forbidden: further characters that the document leaves out, for a character class.
     """
 
     forbidden: str = ""

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from auditord.testing.aggregates import aggregate_records
 from auditord_builtin.utilisation.config import UtilisationConfig
 from auditord_builtin.utilisation.energy import Estimator
 from auditord_builtin.utilisation.page import as_html
@@ -19,6 +18,7 @@ from auditord_builtin.utilisation.question import Question
 from auditord_builtin.utilisation.report import Report, report_on
 from auditord_builtin.utilisation.tables import as_csv, as_json, as_text, number
 from auditord_hookspecs import Record
+from tests.summed_records import aggregate_records
 from tests.utilisation_jobs import job, mixed_jobs
 
 PERIOD = parse_period("2026-01")

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from auditord.store import Duplicates, Provenance, RecordStore
 from auditord.store.reading import StoredRecords
-from auditord.testing.aggregates import aggregate_records
 from auditord_hookspecs import (
     AggregateQuery,
     AmountSums,
@@ -51,6 +50,7 @@ from auditord_hookspecs.query import (
     TimeField,
 )
 from auditord_hookspecs.records import MAX_AMOUNT
+from tests.summed_records import aggregate_records
 
 pytestmark = pytest.mark.anyio
 

@@ -7,7 +7,6 @@ import pytest
 
 from auditord.client import ClientError, ConnectionFailed, CutAnswer, ServerFailed
 from auditord.testing import EPOCH, make_record
-from auditord.testing.aggregates import aggregate_records
 from auditord_hookspecs import (
     AggregateQuery,
     CalendarPeriod,
@@ -25,6 +24,7 @@ from auditord_hookspecs import (
 from auditord_hookspecs.query import AllOf, Comparison, MetaContainsAny, TimeCompares, TimeField
 from tests.fake_auditor import FakeAuditor, Fault
 from tests.integration.client.conftest import AnyClient
+from tests.summed_records import aggregate_records
 
 Connect = Callable[..., AnyClient]
 HOUR = timedelta(hours=1)

@@ -80,9 +80,7 @@ def test_reading_one() -> None:
 
 
 def test_a_stop_is_an_update_that_any_server_takes() -> None:
-    request = exchange.stopping("a/b", NOON)
-    assert (request.method, request.target) == ("PUT", "/record")
-    update = decode_update(request.body or b"")
+    update = decode_update(exchange.stop_update("a/b", NOON))
     assert (update.record_id, update.stop_time) == ("a/b", NOON)
 
 
@@ -123,4 +121,4 @@ def test_statuses_are_kept() -> None:
     with pytest.raises(AnsweredError) as caught:
         exchange.check_status(answer(418, b"teapot"))
     assert (caught.value.status, "teapot" in str(caught.value)) == (418, True)
-    assert msgspec.json.decode(exchange.stopping("a", NOON).body or b"")["components"] == []
+    assert msgspec.json.decode(exchange.stop_update("a", NOON))["components"] == []

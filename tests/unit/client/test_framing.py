@@ -66,7 +66,7 @@ def test_an_end_inside_a_record_is_noticed_wherever_it_is() -> None:
         if end in ends:
             assert frame([stream[:end]])
         else:
-            with pytest.raises(CutAnswer, match=r"http://far ended inside a record, after [01] records"):
+            with pytest.raises(CutAnswer, match=r"http://far ended within a record, after [01] records"):
                 frame([stream[:end]])
 
 
@@ -111,5 +111,5 @@ def test_texts_are_cut_apart_even_if_they_are_no_records() -> None:
 def test_a_text_that_ends_in_its_middle_is_a_cut() -> None:
     framer = TextFramer("http://far")
     assert list(framer.feed(b'{"record_id":"x","comp')) == []
-    with pytest.raises(CutAnswer, match="ended inside a record, after 0 records"):
+    with pytest.raises(CutAnswer, match="ended within a record, after 0 records"):
         list(framer.finish())

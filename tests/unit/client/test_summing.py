@@ -13,7 +13,6 @@ from auditord.client import InvalidAnswer, UnsupportedQuery, aggregates
 from auditord.client.conditions import matches
 from auditord.client.summing import Adder, records_for
 from auditord.testing import EPOCH, make_record
-from auditord.testing.aggregates import aggregate_records
 from auditord.web.api.sums import read_sums_query
 from auditord_hookspecs import (
     AggregateQuery,
@@ -47,6 +46,7 @@ from auditord_hookspecs.query import (
     TimeCompares,
     TimeField,
 )
+from tests.summed_records import aggregate_records
 
 NAMES = st.sampled_from(["Cores", "Cores", "a:b|c%3A", "ядра", "x&y=z"])
 TEXTS = st.sampled_from(["x", "a|b", "100%", "знач", "a+b c"])
@@ -122,7 +122,7 @@ def test_an_open_record_counts_in_days_of_utc() -> None:
 
 @given(query=QUERIES)
 def test_the_api_reads_what_the_client_asks(query: AggregateQuery) -> None:
-    target = aggregates.asking(query).target
+    target = aggregates.target(query)
     read = read_sums_query(target.partition("?")[2]).query
     assert (read.by, read.usage, read.window, read.as_of) == (query.by, query.usage, query.window, query.as_of)
     assert flattened(read.where) == flattened(query.where)
@@ -130,7 +130,7 @@ def test_the_api_reads_what_the_client_asks(query: AggregateQuery) -> None:
 
 def test_a_place_among_pages_cannot_be_asked_for() -> None:
     with pytest.raises(UnsupportedQuery):
-        aggregates.asking(AggregateQuery(PlaceCompares(Comparison.GT, EPOCH, "a")))
+        aggregates.target(AggregateQuery(PlaceCompares(Comparison.GT, EPOCH, "a")))
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,8 @@
 """The description at /openapi.json: valid, complete, and true of every answer that generated requests get."""
 
+import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Any
@@ -131,3 +134,14 @@ def test_answers_that_hold_something_are_as_described(described: Any, daemon: Te
     assert sums.json()["groups"]
     one = found["getRecord"].Case(path_parameters={"record_id": "full"}).call_and_validate()
     assert one.status_code == HTTPStatus.OK
+
+
+def test_nothing_is_lost_without_docstrings(described: Any) -> None:
+    source = "import msgspec; from auditord.web.api.shapes import Verdicts; print(msgspec.json.schema(Verdicts))"
+    done = subprocess.run([sys.executable, "-OO", "-c", source], capture_output=True, check=True, text=True)
+    bare = ast.literal_eval(done.stdout)["$defs"]
+    for name, schema in bare.items():
+        expected = described.raw_schema["components"]["schemas"][name]["properties"]
+        assert {member: each["description"] for member, each in schema["properties"].items()} == {
+            member: each["description"] for member, each in expected.items()
+        }

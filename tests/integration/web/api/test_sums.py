@@ -11,10 +11,10 @@ import pytest
 
 from auditord.duplicates import Duplicates
 from auditord.store import Provenance
-from auditord.testing.aggregates import aggregate_records
 from auditord.web.api.sums import read_sums_query
 from auditord_hookspecs import Component, Record, Score
 from tests.api_server import AWAY, NOW, Api, api_server
+from tests.summed_records import aggregate_records
 
 pytestmark = pytest.mark.anyio
 
