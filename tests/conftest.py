@@ -25,6 +25,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
+@pytest.fixture(autouse=True)
+def no_configuration_of_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take away the tests' own variable, which auditord would refuse as an option that it does not know."""
+    monkeypatch.delenv("AUDITORD_TEST_DATABASE_URL", raising=False)
+
+
 @pytest.fixture
 def anyio_backend() -> str:
     """Asynchronous tests run on asyncio, as the daemon does."""

@@ -34,6 +34,8 @@ _UNPRIVILEGED: Final = ("postgres", "nobody")
 _FAST: Final = ("-F", "-c", "synchronous_commit=off", "-c", "full_page_writes=off")
 """What is lost in a power cut is test data."""
 
+_GIVEN_SERVER: Final = os.environ.get("AUDITORD_TEST_DATABASE_URL")  # each test takes it out of the environment
+
 _numbers = count(1)
 
 
@@ -185,8 +187,8 @@ def own_server(options: Sequence[str] = _FAST) -> Generator[OwnServer, None, Non
 
 @contextmanager
 def _some_server() -> Generator[PostgresServer, None, None]:
-    if url := os.environ.get("AUDITORD_TEST_DATABASE_URL"):
-        yield PostgresServer(url)
+    if _GIVEN_SERVER:
+        yield PostgresServer(_GIVEN_SERVER)
         return
     with own_server() as server:
         yield PostgresServer(server.url)
