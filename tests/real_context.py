@@ -1,25 +1,20 @@
 """A collector's context whose child processes are real, for tests that run programs."""
 
-from collections.abc import Sequence
-from datetime import timedelta
-from typing import Any
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
 
-from auditord.contexts.command import CommandRunner
+from auditord.contexts.command import Child, CommandRunner
 from auditord.testing import FakeCollectorContext
-from auditord_hookspecs import CommandResult
-
-_RUNNER = CommandRunner()
 
 
 class RealContext(FakeCollectorContext):
     """Runs child processes as the daemon does; the rest is in memory."""
 
-    async def run_command(self, argv: Sequence[str], *, timeout: timedelta, **options: Any) -> CommandResult:
+    @asynccontextmanager
+    async def child(
+        self, argv: Sequence[str], environment: Mapping[str, str], through: Sequence[str], max_output: int
+    ) -> AsyncGenerator[Child, None]:
         """Run the program."""
-        self.ran.append((*options.get("through", ()), *argv))
-        return await _RUNNER.run_command(argv, timeout=timeout, **options)
-
-    def stream_command(self, argv: Sequence[str], *, timeout: timedelta, **options: Any) -> Any:
-        """Run the program."""
-        self.ran.append((*options.get("through", ()), *argv))
-        return _RUNNER.stream_command(argv, timeout=timeout, **options)
+        self.ran.append((*through, *argv))
+        async with CommandRunner.child(self, argv, environment, through, max_output) as child:
+            yield child

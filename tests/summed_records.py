@@ -1,4 +1,4 @@
-"""Aggregates computed one record after the other: what every store must answer, and what the fake contexts do."""
+"""Aggregates computed in the plainest way, over all records at once: the answer that every store must give."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence

@@ -31,7 +31,7 @@ _SILENT_TURNS: Final = 50
 _TURN: Final = 0.01
 _SHOWN_COMMAND: Final = 200
 _PIECE: Final = 2**20
-"""Bytes of a piece, and that wait to be taken before the child has to wait."""
+"""Bytes that wait to be taken before the child has to wait, give or take what one read brings."""
 
 
 class CommandRunner:
@@ -54,7 +54,7 @@ class CommandRunner:
     ) -> CommandResult:
         """Run a child and gather what it prints; cancelling the call kills its process group."""
         printed, seconds = bytearray(), timeout.total_seconds()
-        async with _started(argv, {**self.environment, **(environment or {})}, through, max_output) as child:
+        async with self.child(argv, {**self.environment, **(environment or {})}, through, max_output) as child:
             with anyio.move_on_after(seconds) as scope:
                 async for piece in child:
                     printed += piece
@@ -74,9 +74,28 @@ class CommandRunner:
     ) -> AsyncGenerator["Child", None]:
         """Run a child and read while it prints; leaving the block kills its process group."""
         limit = maxsize if max_output is None else max_output
-        async with _started(argv, {**self.environment, **(environment or {})}, through, limit) as child:
+        async with self.child(argv, {**self.environment, **(environment or {})}, through, limit) as child:
             child.patience = timeout
             yield child
+
+    @asynccontextmanager
+    async def child(
+        self, argv: Sequence[str], environment: Mapping[str, str], through: Sequence[str], max_output: int
+    ) -> AsyncGenerator["Child", None]:
+        """Start a child; on leaving neither process nor pipe is left, an unfinished one is killed with its whole group.
+
+        Raises:
+            CommandFailed: it cannot be started.
+        """
+        child, command = Child(argv, max_output), command_line(argv, environment, through)
+        transport = await _spawn(child, command, child_environment(environment, through))
+        try:
+            yield child
+        finally:
+            with anyio.CancelScope(shield=True):
+                if not child.exited.is_set():
+                    await _kill_group(child, transport.get_pid())
+                transport.close()
 
 
 def command_line(argv: Sequence[str], environment: Mapping[str, str], through: Sequence[str]) -> list[str]:
@@ -90,26 +109,6 @@ def child_environment(environment: Mapping[str, str], through: Sequence[str]) ->
     """The whole environment of the child; ssh would not forward the additions, so they are in the line instead."""
     inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
     return inherited if through else {**inherited, **environment}
-
-
-@asynccontextmanager
-async def _started(
-    argv: Sequence[str], environment: Mapping[str, str], through: Sequence[str], max_output: int
-) -> AsyncGenerator["Child", None]:
-    """A running child; on leaving neither process nor pipe is left, an unfinished one is killed with its whole group.
-
-    Raises:
-        CommandFailed: it cannot be started.
-    """
-    child, command = Child(argv, max_output), command_line(argv, environment, through)
-    transport = await _spawn(child, command, child_environment(environment, through))
-    try:
-        yield child
-    finally:
-        with anyio.CancelScope(shield=True):
-            if not child.exited.is_set():
-                await _kill_group(child, transport.get_pid())
-            transport.close()
 
 
 async def _spawn(child: "Child", command: Sequence[str], environment: Mapping[str, str]) -> asyncio.SubprocessTransport:
@@ -131,17 +130,27 @@ async def _spawn(child: "Child", command: Sequence[str], environment: Mapping[st
 class Child(asyncio.SubprocessProtocol):
     """A child process and its output; implements :class:`auditord_hookspecs.CommandOutput`."""
 
-    def __init__(self, argv: Sequence[str], max_output: int) -> None:
+    def __init__(self, argv: Sequence[str], max_output: int, piece: int = _PIECE) -> None:
         self.patience: timedelta | None = None
         self.exited = anyio.Event()
         self._argv = argv
         self._max_output = max_output
+        self._piece = piece
         self._waiting = bytearray()
         self._taken = 0
         self._stderr = bytearray()
         self._open_pipes = {_STDOUT, _STDERR}
         self._news = anyio.Event()
         self._transport: asyncio.SubprocessTransport | None = None
+
+    @classmethod
+    def ended(cls, argv: Sequence[str], printed: bytes, max_output: int, piece: int) -> "Child":
+        """A child that has printed and ended well, without a process: for tests."""
+        child = cls(argv, max_output, piece)
+        child._waiting += printed
+        child._open_pipes.clear()
+        child.exited.set()
+        return child
 
     @property
     def stderr(self) -> bytes:
@@ -161,7 +170,7 @@ class Child(asyncio.SubprocessProtocol):
         """
         while piece := await self._next_in_time():
             yield piece
-        code = None if self._transport is None else self._transport.get_returncode()
+        code = 0 if self._transport is None else self._transport.get_returncode()
         if code != 0:
             raise self.failed(_exit_text(code), exit_code=code)
 
@@ -195,10 +204,10 @@ class Child(asyncio.SubprocessProtocol):
         return self._take()
 
     def _take(self) -> bytes:
-        piece = bytes(self._waiting[:_PIECE])  # uvloop may go on reading for a while after it was told to pause
+        piece = bytes(self._waiting[: self._piece])  # uvloop may go on reading for a while after it was told to pause
         self._taken += len(piece)
-        del self._waiting[:_PIECE]
-        if len(self._waiting) < _PIECE and (pipe := self._pipe()) is not None:
+        del self._waiting[: self._piece]
+        if len(self._waiting) < self._piece and (pipe := self._pipe()) is not None:
             pipe.resume_reading()
         return piece
 
@@ -231,7 +240,7 @@ class Child(asyncio.SubprocessProtocol):
             del self._stderr[:-_STDERR_TAIL]
             return
         self._waiting += data
-        if len(self._waiting) >= _PIECE and (pipe := self._pipe()) is not None:
+        if len(self._waiting) >= self._piece and (pipe := self._pipe()) is not None:
             pipe.pause_reading()
         self._news.set()
 

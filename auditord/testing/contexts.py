@@ -4,13 +4,14 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from auditord.client.summing import Adder
+from auditord.contexts.command import Child, CommandRunner
 from auditord.testing.http import FakeHttpClient, HttpRequest
 from auditord.testing.records import EPOCH
 from auditord_hookspecs import (
@@ -20,7 +21,6 @@ from auditord_hookspecs import (
     Batch,
     Close,
     CommandFailed,
-    CommandResult,
     Entry,
     HttpAnswer,
     HttpClient,
@@ -33,7 +33,7 @@ from auditord_hookspecs import (
 
 
 @dataclass
-class FakeContext:
+class FakeContext(CommandRunner):
     """The part that every fake context has.
 
     Args:
@@ -62,40 +62,19 @@ class FakeContext:
         """The moment that the test set."""
         return self.moment
 
-    async def run_command(
+    @asynccontextmanager
+    async def child(
         self,
         argv: Sequence[str],
-        *,
-        timeout: timedelta,  # noqa: ARG002 the contract's argument; nothing takes time here
-        environment: Mapping[str, str] | None = None,  # noqa: ARG002 the same
-        through: Sequence[str] = (),
-        max_output: int = 2**28,
-    ) -> CommandResult:
+        environment: Mapping[str, str],  # noqa: ARG002 that of the contract; no program sees it
+        through: Sequence[str],
+        max_output: int,
+    ) -> AsyncGenerator[Child, None]:
         """Ask ``commands``; without it every program is missing."""
         self.ran.append((*through, *argv))
         if self.commands is None:
             raise CommandFailed(f"{argv[0]}: this fake context runs no commands; give it commands=…")
-        printed = self.commands(argv)
-        if len(printed) > max_output:
-            raise CommandFailed(f"{argv[0]}: printed more than {max_output} bytes", printed_too_much=True)
-        return CommandResult(stdout=printed, stderr=b"")
-
-    @asynccontextmanager
-    async def stream_command(
-        self,
-        argv: Sequence[str],
-        *,
-        timeout: timedelta,
-        environment: Mapping[str, str] | None = None,
-        through: Sequence[str] = (),
-        max_output: int | None = None,
-    ) -> AsyncGenerator["FakeOutput", None]:
-        """Ask ``commands`` and give its answer in pieces."""
-        limit = 2**60 if max_output is None else max_output
-        result = await self.run_command(
-            argv, timeout=timeout, environment=environment, through=through, max_output=limit
-        )
-        yield FakeOutput(result)
+        yield Child.ended(argv, self.commands(argv), max_output, _PIECE)
 
     def http(self, options: HttpOptions | None = None) -> AbstractAsyncContextManager[HttpClient]:
         """Open a client of ``server``, or a real one."""
@@ -106,24 +85,8 @@ class FakeContext:
         return open_client(options or HttpOptions())
 
 
-@dataclass(frozen=True)
-class FakeOutput:
-    """A child's output that is all there already."""
-
-    result: CommandResult
-
-    @property
-    def stderr(self) -> bytes:
-        """The output on standard error."""
-        return self.result.stderr
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Pieces, short enough to cut texts in two."""
-        for start in range(0, len(self.result.stdout), _PIECE):
-            yield self.result.stdout[start : start + _PIECE]
-
-
 _PIECE = 9_973
+"""Bytes; short enough to cut texts in two."""
 
 
 @dataclass
