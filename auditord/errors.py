@@ -19,7 +19,7 @@ class StoreUnavailable(AuditordError):
 
 
 class StoreMisconfigured(StoreUnavailable):
-    """The database refuses this daemon (user, password, name, certificate): that passes when somebody mends it."""
+    """The database refuses this daemon (user, password, name, certificate): that passes once it is mended."""
 
 
 class StoreDamaged(StoreUnavailable):

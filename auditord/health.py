@@ -40,25 +40,25 @@ class Health:
     """The state of the daemon and its instances.
 
     Args:
-        keepers: checks of the places that can take a POST durably; one that works suffices. Each raises if it cannot.
+        durable_parts: checks of the parts that can take a POST durably; one that works suffices. Each raises if not.
         spool: the check of the spool.
         next_run: the clock's next tick for an instance.
     """
 
     def __init__(
         self,
-        keepers: Sequence[Callable[[], Awaitable[object]]],
+        durable_parts: Sequence[Callable[[], Awaitable[object]]],
         spool: Callable[[], Awaitable[object]],
         next_run: Callable[[str], datetime | None],
     ) -> None:
-        self._keepers = keepers
+        self._keepers = durable_parts
         self._spool = spool
         self._next_run = next_run
         self._tasks: dict[tuple[str, str], TaskHealth] = {}
 
     async def durable(self) -> bool:
         """Tell if a POST would be durable now, for ``/health_check``."""
-        return any([await _works(keeper) for keeper in self._keepers])
+        return any([await _works(part) for part in self._keepers])
 
     async def alive(self) -> bool:
         """Tell if the spool answers at all, be it that its disk is full: only if it does not, a restart may help."""
@@ -100,10 +100,10 @@ class Health:
         self._tasks[section, task] = replace(self._tasks[section, task], **changes)  # type: ignore[arg-type] # by name
 
 
-async def _works(keeper: Callable[[], Awaitable[object]]) -> bool:
+async def _works(part: Callable[[], Awaitable[object]]) -> bool:
     try:
         with anyio.fail_after(ANSWER_WITHIN):
-            await keeper()
+            await part()
     except (AuditordError, TimeoutError):
         return False
     return True

@@ -35,7 +35,7 @@ _QUIET: Final = {
     "aiohttp.access": logging.WARNING,
     "stamina": logging.ERROR,
 }
-"""Loggers of libraries that tell of their everyday work. Whoever retries says itself what it gives up on."""
+"""Loggers of libraries that log their everyday work. Code that retries logs itself what it gives up on."""
 
 
 def set_up(level: str, form: Literal["text", "json", "journal"], stream: TextIO = sys.stderr) -> None:
@@ -128,7 +128,7 @@ class TextFormatter(logging.Formatter):
 
 
 class MessageFormatter(logging.Formatter):
-    """The message alone, for whoever waits for a command."""
+    """The message alone, for the user of a command."""
 
     def format(self, record: logging.LogRecord) -> str:
         """One line, and a traceback after it where there is one."""

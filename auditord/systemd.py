@@ -36,7 +36,7 @@ class Notifier:
 
     @contextmanager
     def starting(self, every: timedelta = _EXTEND_EVERY) -> Generator[None, None, None]:
-        """Ask for more time until the context is left: to bring millions of records up to date takes minutes.
+        """Ask for more time until the context is left: to migrate millions of records takes minutes.
 
         A thread asks, since a migration keeps the event loop waiting.
         """
@@ -84,7 +84,7 @@ class Notifier:
                 datagrams.connect(self._address)
                 datagrams.sendall(state.encode())
         except OSError as error:
-            _log.warning("systemd does not hear %s: %s", state.partition("=")[0], error)
+            _log.warning("systemd does not receive %s: %s", state.partition("=")[0], error)
 
 
 def _watchdog(environ: Mapping[str, str], pid: int) -> timedelta | None:

@@ -23,13 +23,13 @@ from auditord.hooks import HookModule
 _log: Final = logging.getLogger(__name__)
 
 BLOCKED_SECONDS: Final = 5.0
-"""For how long the event loop may not turn before somebody is named."""
+"""Time for which the event loop may stand still before a culprit is named."""
 
 MOST_THREADS: Final = 64
-"""Threads of one hook module, or of nobody in particular, above which they are told of; then at each doubling."""
+"""Threads of one hook module, or of none in particular, above which they are logged; then at each doubling."""
 
 MOST_GROWTH: Final = 512 << 20
-"""Bytes by which the process may grow before it is told of."""
+"""Bytes by which the process may grow before it is logged."""
 
 _TURN: Final = 0.5
 _STATM: Final = Path("/proc/self/statm")
@@ -66,7 +66,7 @@ async def _beat(watchdog: "Watchdog") -> None:
 
 
 class Owners:
-    """Tells whose code a thread is in."""
+    """Finds the module whose code a thread is in."""
 
     def __init__(self, modules: Sequence[HookModule]) -> None:
         names = {module.module.partition(":")[0]: module for module in modules}
@@ -117,7 +117,7 @@ class Watchdog:
             self.look_at_memory()
 
     def look_at_loop(self) -> None:
-        """Name who blocks the event loop, once, and tell when it turns again."""
+        """Name the code that blocks the event loop, once, and log when it turns again."""
         silent = monotonic() - self._last
         if silent > self._patience and self._blocked_by is None:
             self._blocked_by = self._culprit()
@@ -141,7 +141,7 @@ class Watchdog:
                 _log.warning("%d threads are at work in code of %s: does it leave threads behind?", count, name)
 
     def look_at_memory(self) -> None:
-        """Tell which instances run while the process grows."""
+        """Name the instances that run while the process grows."""
         resident = _resident()
         if resident - self._told_memory > MOST_GROWTH:
             names = ", ".join(self._running()) or "no instance"

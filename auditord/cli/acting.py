@@ -25,7 +25,7 @@ def log_to_terminal() -> None:
 
 @asynccontextmanager
 async def actions(url: str | None) -> AsyncGenerator[Actions, None]:
-    """The actions of the daemon at a URL or, without one, of whoever owns this installation's state folder.
+    """The actions of the daemon at a URL or, without one, of the owner of this installation's state folder.
 
     Raises:
         StateInUse: a daemon owns it and does not answer.

@@ -83,8 +83,8 @@ def delete_command(
 ) -> None:
     """Delete records; what they were is kept, see `auditord records history`.
 
-    Senders carry no deletion on, since no protocol has a request for it: whoever keeps a copy elsewhere has to delete
-    it there. A collector that is made to read the period again brings the record again.
+    Senders forward no deletion, since no protocol has a request for it: a copy elsewhere has to be deleted
+    there. A collector that is made to read the period again brings the record again.
     """
     for record_id in ids:
         say(f"- {encode_record(_one(record_id, url)).decode()}")
@@ -114,7 +114,7 @@ def close_command(
     dry_run: bool,
     url: str | None,
 ) -> None:
-    """Close open records whose end was never told; what they were is kept, see `auditord records history`.
+    """Close open records whose end was never reported; what they were is kept, see `auditord records history`.
 
     Lists them and asks. A stop time that comes later from their source still counts.
     """
@@ -184,7 +184,7 @@ def _tell(outcomes: Sequence[Outcome]) -> None:
 _WORDS = {
     "done": "done",
     "same": "like that already",
-    "changed": "changed by somebody else meanwhile: look again",
+    "changed": "changed meanwhile: look again",
     "missing": "not there",
     "refused": "left as they are",
 }
@@ -204,7 +204,7 @@ async def _read(where: Condition, url: str | None) -> Sequence[Record]:
 
 
 async def _open_records(where: Condition, ids: Sequence[str], url: str | None) -> Sequence[Record]:
-    """Those that are meant; what was named by its id may have stopped, which is told later."""
+    """Those that are meant; what was named by its id may have stopped, which is reported later."""
     if not ids:
         return await _read(AllOf((IsOpen(), where)), url)
     found = [await _read(IdEquals(record_id), url) for record_id in ids]

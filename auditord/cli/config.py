@@ -58,7 +58,7 @@ def show_command(output: str) -> None:
 def import_command(files: Sequence[Path]) -> None:
     """Turn configuration FILES of AUDITOR's parts, or of a Waldur site agent, into one of auditord, and print it.
 
-    A remark tells of every value that means something else here, and of all that has no counterpart.
+    A remark names every value that means something else here, and all that has no counterpart.
     """
     hooks = load_installed_hooks()
     text = import_files(files, hooks.kinds)

@@ -101,7 +101,7 @@ def check_command() -> None:
 def copy_command(*, source: str | None, target: str | None, resume: bool) -> None:
     """Copy a record store into an empty one, from SQLite to PostgreSQL or back.
 
-    All goes along: records with who brought them and when, differences, former versions, what waits for senders, and
+    All goes along: records with their senders and times, differences, former versions, what waits for senders, and
     what plugins remember. At the end both stores are compared, record by record. The daemon must not run meanwhile.
 
     URL is sqlite:///path/to/file or postgresql://user@host/database, whose password is best kept in ~/.pgpass; the

@@ -133,7 +133,7 @@ def _print_units(compared: Compared) -> None:
 
 def _figures(months: Sequence[MonthOfUnits]) -> tuple[str, ...]:
     records, before, after = (
-        sum(figures) for figures in zip(*((each.records, each.before, each.after) for each in months), strict=True)
+        sum(counts) for counts in zip(*((each.records, each.before, each.after) for each in months), strict=True)
     )
     span = months[0].month if len(months) == 1 else f"{months[0].month} to {months[-1].month}"
     return span, f"{records:,}", f"{before:,} ({before / records:.1%})", f"{after:,} ({after / records:.1%})"

@@ -26,7 +26,7 @@ def quarantine_command() -> None:
     """List, show, retry or discard what could not be handled.
 
     A job that could not be converted, a record that a destination refused and a body that was answered 400 are kept
-    here with their raw input until somebody decides.
+    here with their raw input until they are retried or discarded.
     """
 
 

@@ -34,7 +34,7 @@ _WITHOUT_COUNTERPART: Final = (
     *(_APPLICATION, _DATABASE, f"{PREFIX}ENVIRONMENT", f"{PREFIX}IGNORE_RECORD_EXISTS_ERROR"),
     *(f"{PREFIX}{section}__" for section in ("METRICS", "LOGGING", "TLS_CONFIG", "RBAC_CONFIG", "ARCHIVAL_CONFIG")),
 )
-"""How the other variables of AUDITOR's server begin; any other name is somebody else's."""
+"""How the other variables of AUDITOR's server begin; any other name is another program's."""
 
 
 def read_auditor_environment(environ: Mapping[str, str], below: Document) -> Document:

@@ -23,7 +23,7 @@ def inconsistencies(configuration: Configuration, kinds: InstalledKinds, documen
 
 
 def _shared_names(configuration: Configuration, document: Document) -> Iterator[str]:
-    """Collectors and plugins are tasks: state, figures and log lines are kept by the task's name."""
+    """Collectors and plugins are tasks: state, metrics and log lines are kept by the task's name."""
     for name in configuration.plugins:
         if name in configuration.collectors:
             where = document.origin(("collectors", name))

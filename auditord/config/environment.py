@@ -26,7 +26,7 @@ def read_environment(environ: Mapping[str, str], below: Document, models: Instan
     Args:
         environ: the environment.
         below: what the files say, for the kinds of the instances.
-        models: the model of each kind, which tells a list from a text.
+        models: the model of each kind, which distinguishes a list from a text.
 
     Raises:
         ConfigurationError: a name belongs to no section, or a list is not JSON; one line per variable.

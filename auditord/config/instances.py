@@ -47,7 +47,7 @@ _SAME_SOURCE = "The collector that reads the same jobs with the same record pref
 
 
 _FROM = (
-    "Which records it carries: those of this daemon's collectors, those that clients wrote over the API (which keeps "
+    "Which records it sends: those of this daemon's collectors, those that clients wrote over the API (which keeps "
     "them in the record store itself), or all."
 )
 

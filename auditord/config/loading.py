@@ -138,7 +138,7 @@ def read_files(paths: Sequence[Path] | None) -> Document:
     """The files and, beside each, ``conf.d/*.yml`` in the order of their names; the later one wins.
 
     Raises:
-        ConfigurationError: one of them cannot be read; every such fault is told.
+        ConfigurationError: one of them cannot be read; the error has every such fault.
     """
     document, faults = Document(), list[str]()
     for path in _files(paths):

@@ -30,7 +30,7 @@ DATABASE_METRICS: tuple[DatabaseMetric, ...] = (
 )
 
 SenderSource: TypeAlias = Literal["collectors", "api", "all"]
-"""What a sender carries (the option ``from`` of every sender)."""
+"""The source of a sender (the option ``from`` of every sender)."""
 
 INSTANCE_NAME = r"^[a-z][a-z0-9_]*$"
 

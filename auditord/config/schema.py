@@ -15,7 +15,7 @@ class _Lenient(GenerateJsonSchema):
     """A kind's option of a type that JSON cannot describe is described as anything."""
 
     def emit_warning(self, kind: Any, detail: str) -> None:
-        """Say nothing: whoever reads the schema cannot change the kind."""
+        """Say nothing: a reader of the schema cannot change the kind."""
 
     def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> JsonSchemaValue:  # noqa: ARG002
         return {}

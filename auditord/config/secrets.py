@@ -1,4 +1,4 @@
-"""Secrets that references name: read when the configuration is loaded, and again when somebody must log in anew."""
+"""Secrets that references name: read when the configuration is loaded, and again for each new login."""
 
 import logging
 from collections.abc import Callable

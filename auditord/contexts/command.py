@@ -245,7 +245,7 @@ class Child(asyncio.SubprocessProtocol):
         self._news.set()
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:  # noqa: ARG002 asyncio's signature
-        """Note the end of a pipe; one that broke has ended as well, the exit code tells."""
+        """Note the end of a pipe; one that broke has ended as well, the exit code says how."""
         self._open_pipes.discard(fd)
         self._news.set()
 

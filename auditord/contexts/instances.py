@@ -160,7 +160,7 @@ class StorePluginContext(InstanceContext):
 
     @cached_property
     def log(self) -> TaskLog:
-        """A logger that names the instance, and tells the observer."""
+        """A logger that names the instance, and informs the observer."""
         log = task_log(self.instance, self.kind)
         return log if self.observer is None else ObservedLog(log, self.observer)
 

@@ -14,7 +14,7 @@ from auditord.errors import HookError
 GROUP = "auditord.hooks"
 
 SLOW_IMPORT: Final = 10.0
-"""Seconds after which an import is told of."""
+"""Seconds after which an import is logged as slow."""
 
 LONGEST_IMPORT: Final = 60.0
 """Seconds after which it has failed."""
@@ -56,7 +56,7 @@ class HookEntry:
             raise
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # a guest may raise anything, and must not end the host without its name
+        except BaseException as error:  # a module may raise anything, and must not end the host without its name
             raise HookError(f"{self.described} cannot be imported: {blame(error)}") from error
 
 

@@ -21,7 +21,7 @@ EVENT_TIMEOUT = timedelta(seconds=10)
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """The hook modules that take part, and what they brought.
+    """The hook modules that take part, and what they declared.
 
     Args:
         manager: has every module registered under the name of its module.
@@ -73,7 +73,7 @@ class Hooks:
         try:
             with anyio.move_on_after(self.event_timeout.total_seconds()) as scope:
                 await cast("Awaitable[None]", _call(implementation, arguments))
-        except (Exception, SystemExit):  # noqa: BLE001 the boundary of an event: a guest's fault stays its own
+        except (Exception, SystemExit):  # noqa: BLE001 the boundary of an event: a module's fault stays its own
             _log.exception("%s failed in %s; the daemon goes on", module, name)
         if scope.cancelled_caught:
             _log.error("%s took longer than %s s in %s", module, self.event_timeout.total_seconds(), name)

@@ -7,10 +7,9 @@ import pluggy
 
 from auditord.config.faults import suggestion
 from auditord.errors import HookError
-from auditord.hooks.colours import implemented_hooks, violations
-from auditord.hooks.declared import KIND_HOOKS, KindCollection
 from auditord.hooks.entries import HookEntry, HookModule, blame, installed_entries
 from auditord.hooks.hooks import Hooks, declared_by, implementations
+from auditord.hooks.rules import KIND_HOOKS, KindCollection, implemented_hooks, violations
 from auditord_hookspecs import hookspec
 from auditord_hookspecs.hookspec import PROJECT
 
@@ -51,17 +50,15 @@ def load_hooks(disabled: Sequence[str], entries: Sequence[HookEntry] | None = No
 def survey(disabled: Sequence[str], entries: Sequence[HookEntry] | None = None) -> Survey:
     """Load what can be loaded, and say what is wrong with the rest; the arguments are those of :func:`load_hooks`."""
     entries = installed_entries() if entries is None else entries
-    left_out = [entry.described for entry in entries if _is_disabled(entry.described, disabled)]
+    left_out = [
+        each.described for each in entries if not {each.described.name, each.described.module}.isdisjoint(disabled)
+    ]
     loader = _Loader()
     loader.faults += _unknown(disabled, entries)
     for entry in entries:
         if entry.described not in left_out:
             loader.take(entry)
     return Survey(loader.finish(), left_out, loader.faults)
-
-
-def _is_disabled(module: HookModule, disabled: Sequence[str]) -> bool:
-    return module.name in disabled or module.module in disabled
 
 
 def _unknown(disabled: Sequence[str], entries: Sequence[HookEntry]) -> Iterator[str]:
@@ -84,14 +81,13 @@ class _Loader:
         """Import, check and register one module."""
         try:
             module = entry.import_module()
-            self._refuse_second(entry.described)
-            _check(entry.described, module)
+            self._check(entry.described, module)
             self._manager.register(module, name=entry.described.module)
         except HookError as error:
             self.faults.append(str(error))
         except pluggy.PluginValidationError as error:
             self.faults.append(f"{entry.described}: {error}")
-        except Exception as error:  # noqa: BLE001 even looking at a guest may raise; its fault gets its name
+        except Exception as error:  # noqa: BLE001 even looking at a module may raise; its fault gets its name
             self.faults.append(f"{entry.described} cannot be looked at: {blame(error)}")
         else:
             self._modules.append(replace(entry.described, hooks=tuple(sorted(implemented_hooks(module)))))
@@ -108,13 +104,10 @@ class _Loader:
         self.faults += collection.faults
         return Hooks(self._manager, tuple(self._modules), collection.installed())
 
-    def _refuse_second(self, described: HookModule) -> None:
+    def _check(self, described: HookModule, module: object) -> None:
+        """Raise HookError if the module is there already, or breaks a rule of the hooks."""
         for other in self._modules:
             if other.module == described.module:
                 raise HookError(f"{described} is loaded already, as {other}")
-
-
-def _check(described: HookModule, module: object) -> None:
-    """Raise HookError if the module breaks a rule of the hooks."""
-    if reasons := "; ".join(violations(module)):
-        raise HookError(f"{described}: {reasons}")
+        if reasons := "; ".join(violations(module)):
+            raise HookError(f"{described}: {reasons}")

@@ -12,9 +12,8 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from auditord.importing.ahead import in_order
 from auditord.importing.conversion import BadRow, Conversion, Converted, convert_page
-from auditord.importing.source import Page, Source
+from auditord.importing.source import Page, Source, in_order
 from auditord.importing.units import Units
 from auditord.importing.writing import Advanced
 from auditord.store import Duplicates, Verdict
@@ -32,7 +31,7 @@ class Stored(Protocol):
         ...
 
     async def deleted(self, record_ids: Sequence[str]) -> Collection[str]:
-        """Those of the records that somebody deleted there on purpose."""
+        """Those of the records that were deleted there on purpose."""
         ...
 
 
@@ -43,7 +42,7 @@ class Finding(Enum):
     """There, with equal times and content; or closed there since."""
     MISSING = "missing"
     DELETED = "deleted"
-    """Not there, since somebody deleted it on purpose."""
+    """Not there, since it was deleted on purpose."""
     STILL_OPEN = "still open"
     """There without its stop time."""
     DIFFERENT = "different"
@@ -103,8 +102,8 @@ class Comparison:
     conversion: Conversion
     cores: Sequence[str]
 
-    async def compare_all(self, source: Source, tell: Callable[[Problem], None], advanced: Advanced) -> Compared:
-        """Read all of the source; every problem is told, in the order of the source.
+    async def compare_all(self, source: Source, report: Callable[[Problem], None], advanced: Advanced) -> Compared:
+        """Read all of the source; every problem is reported, in the order of the source.
 
         Raises:
             SourceFailed: the source cannot be read to its end.
@@ -117,7 +116,7 @@ class Comparison:
                 for each in good:
                     compared.units.add(each.before, each.after)
                 for problem in problems:
-                    tell(problem)
+                    report(problem)
                 advanced(len(page.texts), page.fraction)
         return compared
 

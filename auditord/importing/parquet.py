@@ -123,7 +123,7 @@ def _text(row: dict[str, Any]) -> bytes:  # Any: text or time, as pyarrow made i
 
 
 def _runtime(row: dict[str, Any]) -> str:  # Any: as pyarrow made it
-    """The member, unless the times would tell the same if they had not lost their microseconds."""
+    """The member, unless the times would give the same if they had not lost their microseconds."""
     start, stop, runtime = row["start_time"], row["stop_time"], row.get(_RUNTIME)
     if None in {start, stop, runtime} or runtime in {
         runtime_seconds(start, stop + lost) for lost in (timedelta(), _LOST, -_LOST)

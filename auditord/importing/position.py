@@ -38,7 +38,7 @@ class PositionFile:
 
     @classmethod
     def of(cls, folder: Path, *what: str) -> "PositionFile":
-        """The file in a folder for an import that these words tell from every other one."""
+        """The file in a folder for an import that these words identify."""
         name = blake2b("\0".join(what).encode(), digest_size=8).hexdigest()
         return cls(folder / f"{name}.json")
 
@@ -46,7 +46,7 @@ class PositionFile:
         """Read the position that was written last; the beginning if none was.
 
         Raises:
-            BadPosition: somebody else has written it.
+            BadPosition: it was written by another program.
         """
         try:
             return msgspec.json.decode(self.path.read_bytes(), type=Progressed)

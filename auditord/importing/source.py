@@ -1,11 +1,18 @@
 """Sources of records: one protocol, an implementation for each way to AUDITOR's data."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from auditord_hookspecs import AuditordError
+
+T = TypeVar("T")
+
+_AT_ONCE: Final = 2
+"""While the database works on one page, another one is being put together."""
 
 PAGE_ROWS: Final = 5_000
 PAGE_BYTES: Final = 8 << 20
@@ -62,3 +69,23 @@ async def in_pages(pieces: AsyncIterator[Sequence[bytes]]) -> AsyncGenerator[lis
             texts, size = [], 0
     if texts:
         yield texts
+
+
+async def in_order(
+    pages: AsyncIterator[Page], work: Callable[[Page], Coroutine[Any, Any, T]]
+) -> AsyncGenerator[tuple[Page, T], None]:
+    """Work on several pages at a time; each is given with its result, in order, after all before it are done."""
+    waiting: deque[tuple[Page, asyncio.Task[T]]] = deque()
+    try:
+        async for page in pages:
+            waiting.append((page, asyncio.create_task(work(page))))
+            if len(waiting) > _AT_ONCE:
+                yield waiting[0][0], await waiting[0][1]
+                waiting.popleft()
+        while waiting:
+            yield waiting[0][0], await waiting[0][1]
+            waiting.popleft()
+    finally:
+        for _, task in waiting:
+            task.cancel()
+        await asyncio.gather(*(task for _, task in waiting), return_exceptions=True)

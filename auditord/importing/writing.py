@@ -5,10 +5,9 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
 
-from auditord.importing.ahead import in_order
 from auditord.importing.conversion import Conversion, convert_page
 from auditord.importing.position import PositionFile, Progressed
-from auditord.importing.source import Page, Source
+from auditord.importing.source import Page, Source, in_order
 from auditord.ingest import add_each
 from auditord.store import Duplicates, Provenance, RecordStore, Verdict
 from auditord.store.amendments import Action, Amendment
@@ -17,7 +16,7 @@ from auditord_hookspecs import InvalidRecord, Record
 REASON: Final = "imported again with --replace"
 
 Advanced = Callable[[int, float], None]
-"""Told after every page: how many rows it had, and how much of the source lies behind, from 0 to 1."""
+"""Called after every page with its number of rows, and the fraction of the source that lies behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +24,10 @@ class Writer:
     """Puts records into a store.
 
     Args:
-        store: the target; nothing of what is imported may be carried on by senders, so it is one without an outbox.
-        refused: told why the store refuses a record for good.
+        store: the target; nothing of what is imported may be forwarded by senders, so it is one without an outbox.
+        refused: receives the reason for which the store refuses a record for good.
         replacing: whether records that are stored with other content (of the same start) are corrected, and what they
-            were is kept in their history; whether those come back that somebody deleted.
+            were is kept in their history; whether those come back that were deleted.
     """
 
     store: RecordStore
@@ -63,7 +62,7 @@ class Writer:
             await self._correct([record for record, verdict in pairs if verdict is Verdict.DIFFERENT])
 
     async def _wanted(self, records: Sequence[Record]) -> Sequence[Record]:
-        """Without those that somebody deleted from the store; most likely they were in AUDITOR by mistake."""
+        """Without those that were deleted from the store; most likely they were in AUDITOR by mistake."""
         if self.replacing:
             return records
         deleted = await self.store.deleted([record.record_id for record in records])

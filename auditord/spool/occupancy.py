@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 class Occupancy:
     """The senders whose queues may hold entries; wrong in one direction only: an occupied queue is never called empty.
 
-    Whoever is about to queue something says so before; a queue is empty again when a write transaction has seen it
+    A writer says so before it queues something; a queue is empty again when a write transaction has seen it
     empty and nobody has begun to queue anything since that was asked for. (Writes are done in the order in which they
     are asked for.)
     """

@@ -1,4 +1,4 @@
-"""The quarantine's SQL: each function is one piece of work inside somebody's transaction."""
+"""The quarantine's SQL: each function is one piece of work inside its caller's transaction."""
 
 import hashlib
 import json

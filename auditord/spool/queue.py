@@ -1,4 +1,4 @@
-"""The send-queue's SQL: each function is one piece of work inside somebody's transaction."""
+"""The send-queue's SQL: each function is one piece of work inside its caller's transaction."""
 
 import json
 import sqlite3

@@ -1,4 +1,4 @@
-"""A second chance for what is in quarantine, after somebody has mended the cause."""
+"""Retries of what is in quarantine, once the cause has been mended."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias

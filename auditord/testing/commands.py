@@ -1,4 +1,4 @@
-"""A stand-in for what the host lends to the commands of hook modules."""
+"""A stand-in for the context of the commands of hook modules."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
@@ -23,7 +23,7 @@ class FakeCommandContext:
 
     Args:
         plugins: kind and configuration by instance.
-        plugin_context: what every plugin is lent; its instance and dry run are set when one is opened.
+        plugin_context: the context of every plugin; its instance and dry run are set when one is opened.
     """
 
     plugins: dict[str, tuple[str, InstanceConfig]] = field(default_factory=dict[str, tuple[str, InstanceConfig]])

@@ -1,4 +1,4 @@
-"""Stand-ins for what the host lends to an instance: they remember what the instance did with them."""
+"""Stand-ins for the contexts of instances: they remember what the instance did with them."""
 
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence

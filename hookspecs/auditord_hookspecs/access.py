@@ -107,7 +107,7 @@ class AuthenticatorContext(Context, Protocol):
 class AuthenticatorKind(Generic[A]):
     """A kind of proof of who somebody is.
 
-    As soon as one instance is enabled, everything but ``/health_check`` is refused to whoever is not recognised.
+    As soon as one instance is enabled, everything but ``/health_check`` is refused to callers who are not recognised.
 
     Args:
         name: what ``kind:`` says in the configuration.

@@ -4,7 +4,7 @@ Which records count: those with a stop time that is not before their start, and,
 open records that had started by then, as if they had stopped at it. With a window, those that overlap it (a job without
 length is in the window that holds its instant), so that windows which follow each other count each microsecond once.
 
-All sums are integers of any size; products with scores are exact decimals. Rounding is left to whoever reports.
+All sums are integers of any size; products with scores are exact decimals. Rounding is left to the reports.
 """
 
 from collections.abc import Mapping

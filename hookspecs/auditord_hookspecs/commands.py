@@ -1,4 +1,4 @@
-"""Commands of hook modules: what the host lends to a command that a module adds to ``auditord``.
+"""Commands that hook modules add to ``auditord``, and their context.
 
 ::
 

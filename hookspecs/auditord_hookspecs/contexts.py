@@ -199,7 +199,7 @@ class PluginContext(Context, Protocol):
         ...
 
     def show(self, text: str) -> None:
-        """Show a text to whoever asked for this run: a command's standard output, the answer to a dry run over the API.
+        """Show a text where this run was asked for: a command's standard output, the answer to a dry run over the API.
 
         Nobody watches a run of the clock: then it goes to the log.
         """
@@ -233,7 +233,7 @@ class Redactor(Protocol):
     async def redact(self, record_ids: Sequence[str], keys: Collection[str]) -> int:
         """Take the keys out of some hundred records, and out of what they were before; returns how many had any.
 
-        One transaction, safe to repeat. Senders carry nothing of it on.
+        One transaction, safe to repeat. Senders forward nothing of it.
         """
         ...
 

@@ -1,6 +1,6 @@
 """Folders that other users may write, and those that only the daemon may: work by descriptors, never by paths.
 
-Between a look at a path and its use, whoever may write to the folder can put a link in its place. So a folder is opened
+Between a look at a path and its use, another writer of the folder can put a link in its place. So a folder is opened
 once, its files are opened relative to it (``openat``), no link is followed, and what was opened is what is looked at.
 All calls block: call them in a worker thread.
 """
@@ -19,7 +19,7 @@ from auditord_hookspecs.errors import AuditordError
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-"""Without O_NONBLOCK a FIFO would hold the thread until somebody writes to it."""
+"""Without O_NONBLOCK a FIFO would hold the thread until it is written to."""
 
 _WRITE: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _TAKEN: Final = ".taken-"
@@ -84,7 +84,7 @@ class Folder:
         """Open a regular file of this folder for reading.
 
         Raises:
-            UnsafePath: it is a link, FIFO, device or folder, or has other names: it may be a file of somebody else.
+            UnsafePath: it is a link, FIFO, device or folder, or has other names: it may be a file of another user.
             OSError: it is gone, or cannot be read.
         """
         descriptor = self._open(name)
@@ -213,7 +213,7 @@ class PrivateFolder(Folder):
         """Open a folder below another one, which others may write to; make it if it is missing.
 
         Raises:
-            UnsafePath: it is a link, somebody else's, or others may write to it.
+            UnsafePath: it is a link, another user's, or others may write to it.
             OSError: it cannot be made.
         """
         with SharedFolder.opened(parent) as around:

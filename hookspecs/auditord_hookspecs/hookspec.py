@@ -94,7 +94,7 @@ def auditord_commands() -> Iterable[click.Command]:
     """Bring commands and groups of commands for ``auditord``; they work beside a running daemon and without one.
 
     Called when a command is looked for that auditord itself does not have, and for ``auditord --help``. Open nothing
-    here: :mod:`auditord_hookspecs.commands` says what a command is lent.
+    here: :mod:`auditord_hookspecs.commands` describes a command's context.
 
     Example::
 
@@ -146,7 +146,7 @@ def auditord_metrics(daemon: Daemon) -> Iterable[Collector]:
 
 @hookspec
 async def auditord_run_finished(daemon: Daemon, report: RunReport) -> None:
-    """Hear that a run of a collector or plugin ended, well or not.
+    """Receive the report of a run of a collector or plugin that ended, well or not.
 
     Args:
         daemon: the running daemon.

@@ -43,7 +43,7 @@ class Produced:
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
-    """A job that could not be converted; kept with its raw input until somebody retries or discards it.
+    """A job that could not be converted; kept with its raw input until it is retried or discarded.
 
     Args:
         source_id: what the batch system calls the job; one entry per instance and source id is kept, the newest.
@@ -66,7 +66,7 @@ class Batch:
         skipped: how many jobs made no record on purpose, by reason.
         checkpoint: how far the source has been read, as JSON; None leaves it as it is.
         seen: keys to remember until the given instant (see ``CollectorContext.seen``).
-        pending: values by key, carried between runs (see ``CollectorContext.pending``); None forgets a key.
+        pending: values by key, kept between runs (see ``CollectorContext.pending``); None forgets a key.
     """
 
     records: Sequence[Record | Produced] = ()
@@ -171,7 +171,7 @@ class Sender(Protocol):
 
 @dataclass(frozen=True)  # no slots: SenderKind[Config](…) would raise TypeError
 class SenderKind(Generic[C]):
-    """A kind of destination that the send-queue is carried to.
+    """A kind of destination of the send-queue.
 
     Args:
         name: what ``kind:`` says in the configuration.

@@ -119,7 +119,7 @@ class IsOpen:
 class PlaceCompares:
     """The place of the record in the order of start times, ``record_id`` breaking ties: what goes on from a cursor.
 
-    A start time stays while somebody pages, a stop time does not. Ids compare by their bytes in UTF-8.
+    A start time stays between two pages, a stop time may change. Ids compare by their bytes in UTF-8.
     """
 
     comparison: Comparison

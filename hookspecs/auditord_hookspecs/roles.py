@@ -90,7 +90,7 @@ def _sites(record: Record) -> set[str | None]:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Somebody who was recognised. Of several roles each counts for itself: what one of them allows is allowed.
+    """A caller who was recognised. Of several roles each counts for itself: what one of them allows is allowed.
 
     Args:
         name: ``<authenticator>:<name>``; what provenance and the audit log say.

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from auditord.hooks import load_hooks
-from auditord.hooks.colours import Function, is_event, specified_hooks
+from auditord.hooks.rules import Function, specified_hooks
 from auditord_hookspecs import (
     Batch,
     CollectorKind,
@@ -42,7 +42,7 @@ def signature(function: Function) -> str:
     (node,) = ast.parse(inspect.getsource(function)).body
     assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     assert node.returns is not None
-    word = "async def" if is_event(function) else "def"
+    word = "async def" if inspect.iscoroutinefunction(function) else "def"
     return f"{word} {node.name}({ast.unparse(node.args)}) -> {ast.unparse(node.returns)}"
 
 
@@ -59,7 +59,7 @@ def test_there_is_no_heading_of_a_hook_that_is_gone() -> None:
 def test_every_hook_has_a_complete_example_in_its_docstring(name: str) -> None:
     _, _, example = (inspect.getdoc(SPECS[name]) or "").partition("Example::\n")
     (node,) = ast.parse(textwrap.dedent(example)).body
-    assert isinstance(node, ast.AsyncFunctionDef if is_event(SPECS[name]) else ast.FunctionDef)
+    assert isinstance(node, ast.AsyncFunctionDef if inspect.iscoroutinefunction(SPECS[name]) else ast.FunctionDef)
     assert (node.name, [ast.unparse(each) for each in node.decorator_list]) == (name, ["hookimpl"])
     assert {each.arg for each in node.args.args} <= set(inspect.signature(SPECS[name]).parameters)
 

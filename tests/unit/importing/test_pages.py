@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from auditord.importing.ahead import in_order
-from auditord.importing.source import PAGE_BYTES, PAGE_ROWS, Page, in_pages
+from auditord.importing.source import PAGE_BYTES, PAGE_ROWS, Page, in_order, in_pages
 
 pytestmark = pytest.mark.anyio
 

@@ -1,17 +1,28 @@
-"""Collect the kinds that hook modules declare; a kind that cannot work is refused before anything is configured."""
+"""Rules of hook modules and their kinds: what breaks one is refused before anything is configured."""
 
 import inspect
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from auditord.config.faults import suggestion
 from auditord.config.kinds import InstalledKinds
 from auditord.config.model import INSTANCE_NAME
 from auditord.hooks.entries import HookModule
-from auditord_hookspecs import AuthenticatorKind, CollectorKind, InstanceConfig, PluginKind, SenderKind, TransformKind
+from auditord_hookspecs import (
+    AuthenticatorKind,
+    CollectorKind,
+    InstanceConfig,
+    PluginKind,
+    SenderKind,
+    TransformKind,
+    hookspec,
+)
+from auditord_hookspecs.hookspec import PROJECT
 from auditord_hookspecs.kinds import AnyKind
 
+Function: TypeAlias = Callable[..., Any]
 Declared: TypeAlias = tuple[HookModule, Any]  # Any: what a hook module yields is checked here
 
 _DECLARATIONS: Mapping[str, tuple[str, type]] = {
@@ -60,11 +71,11 @@ def _unusable(kind: Any, kind_type: type, section: str) -> Iterator[str]:
         yield f"{called}whose config is no model derived from RunConfig or InstanceConfig"
     elif "kind" in declared.config.model_fields:
         yield f"{called}whose config has an option 'kind', which the host adds itself"
-    if reason := _wrong_colour(declared):
+    if reason := _wrong_function(declared):
         yield f"{called}{reason}"
 
 
-def _wrong_colour(kind: AnyKind) -> str | None:
+def _wrong_function(kind: AnyKind) -> str | None:
     if isinstance(kind, CollectorKind):
         return "whose collect never yields a batch: write yield" if inspect.iscoroutinefunction(kind.collect) else None
     if isinstance(kind, PluginKind):
@@ -74,3 +85,47 @@ def _wrong_colour(kind: AnyKind) -> str | None:
         return "whose make is async: it is called without waiting" if inspect.iscoroutinefunction(kind.make) else None
     made = inspect.iscoroutinefunction(kind.open) or inspect.isasyncgenfunction(kind.open)
     return "whose open is no context manager: decorate it with @asynccontextmanager" if made else None
+
+
+def specified_hooks() -> Mapping[str, Function]:
+    """The hookspecs, by name."""
+    functions = vars(hookspec).items()
+    return {name: function for name, function in functions if hasattr(function, f"{PROJECT}_spec")}
+
+
+def implemented_hooks(module: object) -> Mapping[str, Function]:
+    """The functions of a module that are marked with ``@hookimpl``, by the hook's name."""
+    marked: dict[str, Function] = {}
+    for name, function in inspect.getmembers(module, inspect.isroutine):
+        if (options := getattr(function, f"{PROJECT}_impl", None)) is not None:
+            marked[options.get("specname") or name] = function
+    return marked
+
+
+def violations(module: object) -> Iterator[str]:
+    """The rules that a hook module breaks: one sentence each, without the module's name."""
+    specs, implemented = specified_hooks(), implemented_hooks(module)
+    if not implemented:
+        yield f"it implements no hook: is @hookimpl missing?{suggestion('', specs)}"
+    for name, function in implemented.items():
+        if name not in specs:
+            yield f"there is no hook {name}{suggestion(name, specs)}"
+        else:
+            yield from _misimplemented(name, function, specs[name])
+    for name, function in inspect.getmembers(module, inspect.isfunction):
+        if name in specs and name not in implemented and function.__module__ == getattr(module, "__name__", None):
+            yield f"the function {name} is not marked with @hookimpl and would never be called"
+
+
+def _misimplemented(name: str, function: Function, spec: Function) -> Iterator[str]:
+    options = getattr(function, f"{PROJECT}_impl")
+    if options.get("wrapper") or options.get("hookwrapper"):
+        yield f"{name} is a wrapper: each implementation is called on its own here, so there is nothing to wrap"
+    coroutine, generator = inspect.iscoroutinefunction(function), inspect.isgeneratorfunction(function)
+    is_event = inspect.iscoroutinefunction(spec)  # all others are declarations
+    if is_event and not coroutine:
+        yield f"{name} is an event: write 'async def {name}', without yield"
+    elif not is_event and (coroutine or inspect.isasyncgenfunction(function)):
+        yield f"{name} is a declaration: write 'def {name}' (what is asynchronous goes into what it returns)"
+    elif generator and getattr(spec, f"{PROJECT}_spec").get("firstresult"):
+        yield f"{name} returns one value: write return, not yield"
