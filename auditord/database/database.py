@@ -13,9 +13,10 @@ from auditord.database.connections import open_for_reading, open_for_writing, se
 from auditord.database.faults import translated
 from auditord.database.migrations import Migrations, load_migrations, migrate, refuse_foreign, require_current
 from auditord.database.readers import Parameters, Readers, Snapshot, Snapshots
-from auditord.database.writer import Writer
+from auditord.database.writer import Together, Writer
 from auditord.errors import StoreDamaged, StoreUnavailable
 
+P = TypeVar("P")
 T = TypeVar("T")
 
 MOST_LOG: Final = 1 << 30
@@ -84,12 +85,12 @@ class Database:
         return cls(path, None)
 
     def submit(self, work: Callable[[sqlite3.Connection], T]) -> "asyncio.Future[T]":
-        """Queue work for the writer's thread; see :meth:`write`. For those who must not wait themselves."""
-        if self._writer is not None:
-            return self._writer.submit(work)
-        refused: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        refused.set_exception(StoreUnavailable(f"The database {self.path} is open for reading only."))
-        return refused
+        """Queue work for the writer's thread; see :meth:`write`. For callers that must not wait themselves."""
+        return self._writing().submit(work)
+
+    async def write_part(self, work: Together[P, T], part: P) -> T:
+        """Do one part of work as :meth:`write` does; parts of the same work that wait together are done together."""
+        return await self._writing().submit_part(work, part)
 
     async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Do work in the writer's thread and return its result after the commit.
@@ -137,6 +138,11 @@ class Database:
             self._writer.stop()
         self._snapshots.end_all()
         await asyncio.get_running_loop().run_in_executor(None, self._release)
+
+    def _writing(self) -> Writer:
+        if self._writer is None:
+            raise StoreUnavailable(f"The database {self.path} is open for reading only.")
+        return self._writer
 
     def _release(self) -> None:
         self._readers.close()

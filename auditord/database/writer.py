@@ -1,52 +1,56 @@
 """The one thread that writes, with greedy group commit.
 
 Whatever waits when the thread is free becomes one transaction, each piece of work in a savepoint of its own: many
-callers share one sync of the disk, and nobody waits for a timer. What a caller is told is told after the commit.
+callers share one sync of the disk, and nobody waits for a timer. Outcomes are given after the commit.
 """
 
 import asyncio
 import queue
 import sqlite3
 import threading
-from collections import defaultdict
-from collections.abc import Callable
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from auditord.database.faults import as_unavailable
 from auditord.errors import StoreDamaged, StoreUnavailable
 
+P = TypeVar("P")
 T = TypeVar("T")
 
 _LARGEST_GROUP: Final = 1_000  # works; bounds how long the first one waits for the last one's turn
 
 
-@dataclass(slots=True, eq=False)
-class _Job(Generic[T]):
-    """One piece of work, and where its outcome goes."""
+Together: TypeAlias = Callable[[sqlite3.Connection, Sequence[P]], Sequence[T | Exception]]
+"""Work on many parts at a time, with an outcome for each."""
 
-    work: Callable[[sqlite3.Connection], T]
-    future: "asyncio.Future[T]"
-    result: T | None = None
-    error: BaseException | None = None
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    """One part of a piece of work, and the future of its outcome."""
+
+    work: Together[Any, Any]  # Any: the queue mixes parts and outcomes of all types
+    part: Any
+    future: "asyncio.Future[Any]"
+    outcome: Any = None
 
     def settle(self) -> None:
-        """Tell the caller, unless it has left (its work is done all the same)."""
+        """Notify the caller, unless it has left (its work is done all the same)."""
         if self.future.done():
             return
-        if self.error is not None:
-            self.future.set_exception(self.error)
+        if isinstance(self.outcome, BaseException):
+            self.future.set_exception(self.outcome)
         else:
-            self.future.set_result(self.result)  # type: ignore[arg-type]  # None only where T is None
+            self.future.set_result(self.outcome)
 
 
 class _TransactionLost(Exception):
     """The whole transaction is gone, with what others had done in it."""
-
-
-_AnyJob = _Job[Any]  # Any: the queue mixes results of all types
 
 
 class Writer:
@@ -62,7 +66,11 @@ class Writer:
         self._connection = connection
         self._path = path
         self._after_commit = after_commit
-        self._jobs: queue.SimpleQueue[_AnyJob | None] = queue.SimpleQueue()
+        # The loop's thread appends and the writer's takes away, which needs no lock. The thread is woken once for all
+        # jobs that gather until it looks: waking it for each would cost more than a small insert.
+        self._jobs: deque[_Job | None] = deque()
+        self._wake_ups: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._is_woken = False
         self._closed = False
         self._damage: StoreDamaged | None = None
         # A daemon thread: a process that dies of an error is not kept alive by it; what was answered is on the disk.
@@ -72,15 +80,19 @@ class Writer:
     def submit(self, work: Callable[[sqlite3.Connection], T]) -> "asyncio.Future[T]":
         """Queue work for the next transaction; the future is resolved after the commit.
 
-        Cancelling the future takes nothing back: the work is done, nobody is told.
+        Cancelling the future takes nothing back: the work is done, and the outcome dropped.
         """
+        return self.submit_part(lambda connection, _: [work(connection)], None)
+
+    def submit_part(self, work: Together[P, T], part: P) -> "asyncio.Future[T]":
+        """Queue one part of work: all parts of the same work that wait one after the other are done together."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         if self._closed:
             future.set_exception(StoreUnavailable(f"The database {self._path} is closed."))
         elif self._damage is not None:
             future.set_exception(StoreDamaged(str(self._damage)))
         else:
-            self._jobs.put(_Job(work, future))
+            self._queue(_Job(work, part, future))
         return future
 
     def give_up(self, damage: StoreDamaged) -> None:
@@ -91,7 +103,7 @@ class Writer:
         """Take no more work. Call it where :meth:`submit` is called, so that nothing slips in behind."""
         if not self._closed:
             self._closed = True
-            self._jobs.put(None)
+            self._queue(None)
 
     def join(self) -> None:
         """Block until what was queued is done, then close the connection; to be called when no reader is open any more.
@@ -100,6 +112,12 @@ class Writer:
         """
         self._thread.join()
         self._connection.close()
+
+    def _queue(self, job: _Job | None) -> None:
+        self._jobs.append(job)
+        if not self._is_woken:
+            self._is_woken = True
+            self._wake_ups.put(None)
 
     def _run(self) -> None:
         open_ = True
@@ -110,60 +128,67 @@ class Writer:
                 _settle(group)
                 self._after_commit()
 
-    def _next_group(self) -> tuple[list[_AnyJob], bool]:
-        group: list[_AnyJob] = []
-        job = self._jobs.get()
-        try:
-            while job is not None and len(group) < _LARGEST_GROUP:
-                group.append(job)
-                job = self._jobs.get_nowait()
-        except queue.Empty:
-            return group, True
-        if job is not None:  # the group is full
+    def _next_group(self) -> tuple[list[_Job], bool]:
+        if not self._jobs:
+            self._wake_ups.get()
+        self._is_woken = False  # before the last look, so that a job behind it wakes the thread again
+        group: list[_Job] = []
+        while self._jobs and len(group) < _LARGEST_GROUP:
+            job = self._jobs.popleft()
+            if job is None:
+                return group, False
             group.append(job)
-        return group, job is not None
+        return group, True
 
-    def _commit(self, group: list[_AnyJob]) -> None:
+    def _commit(self, group: list[_Job]) -> None:
         try:
             self._roll_back()  # nothing, unless the disk failed the last attempt
             self._connection.execute("BEGIN IMMEDIATE")
-            for job in group:
-                self._do(job)
+            for _, jobs in groupby(group, key=attrgetter("work")):
+                self._do(list(jobs))
             self._connection.execute("COMMIT")
         except (sqlite3.Error, _TransactionLost) as error:
             self._fail(group, error)
 
-    def _do(self, job: _AnyJob) -> None:
+    def _do(self, jobs: list[_Job]) -> None:
         self._connection.execute("SAVEPOINT work")
         try:
-            job.result = job.work(self._connection)
-        except BaseException as error:  # not swallowed: it is handed to the one who waits
-            job.error = as_unavailable(error, self._path) or error
-            if isinstance(job.error, StoreDamaged):
-                self.give_up(job.error)
+            outcomes = jobs[0].work(self._connection, [job.part for job in jobs])
+        except BaseException as error:  # not swallowed: it is handed to those who wait
+            outcomes = [as_unavailable(error, self._path) or error] * len(jobs)
+            if isinstance(outcomes[0], StoreDamaged):
+                self.give_up(outcomes[0])
             if not self._connection.in_transaction:  # SQLite rolls everything back when a disk is full
+                _keep(jobs, outcomes)
                 raise _TransactionLost(str(error)) from error
             self._connection.execute("ROLLBACK TO work")
         self._connection.execute("RELEASE work")
+        _keep(jobs, outcomes)
 
-    def _fail(self, group: list[_AnyJob], error: Exception) -> None:
+    def _fail(self, group: list[_Job], error: Exception) -> None:
         with suppress(sqlite3.Error):  # tried again before the next transaction
             self._roll_back()
         fault = as_unavailable(error.__cause__ or error, self._path)
         if isinstance(fault, StoreDamaged):
             self.give_up(fault)
+        lost = fault or StoreUnavailable(f"The database {self._path} could not commit: {error}.")
         for job in group:
-            if job.error is None:
-                job.error = fault or StoreUnavailable(f"The database {self._path} could not commit: {error}.")
+            if not isinstance(job.outcome, BaseException):
+                job.outcome = lost
 
     def _roll_back(self) -> None:
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
 
 
-def _settle(group: list[_AnyJob]) -> None:
+def _keep(jobs: Sequence[_Job], outcomes: Sequence[object]) -> None:
+    for job, outcome in zip(jobs, outcomes, strict=True):
+        job.outcome = outcome
+
+
+def _settle(group: list[_Job]) -> None:
     # One wake-up per event loop and transaction: waking a loop costs more than a small insert.
-    by_loop: defaultdict[asyncio.AbstractEventLoop, list[_AnyJob]] = defaultdict(list)
+    by_loop: defaultdict[asyncio.AbstractEventLoop, list[_Job]] = defaultdict(list)
     for job in group:
         by_loop[job.future.get_loop()].append(job)
     for loop, jobs in by_loop.items():
@@ -173,6 +198,6 @@ def _settle(group: list[_AnyJob]) -> None:
             continue
 
 
-def _settle_here(jobs: list[_AnyJob]) -> None:
+def _settle_here(jobs: list[_Job]) -> None:
     for job in jobs:
         job.settle()

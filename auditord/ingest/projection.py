@@ -6,7 +6,7 @@ import msgspec
 
 from auditord.duplicates import Duplicates
 from auditord.store import Provenance, Verdict
-from auditord.store.ledger import Addition, ChangePlan, Replacement, Stop, StoredRow
+from auditord.store.planning import Addition, ChangePlan, Replacement, Stop, StoredRow
 from auditord.store.rows import PendingRecord, make_pending
 from auditord_hookspecs import Close, Entry, Insert, Record, Replace
 from auditord_hookspecs.wire import decode_record

@@ -18,7 +18,7 @@ from auditord.ingest.permission import Roles, depends_on_stored, may_update, upd
 from auditord.ingest.projection import projected
 from auditord.ingest.submission import Submission
 from auditord.store import Provenance, RecordStore
-from auditord.store.ledger import ChangePlan
+from auditord.store.planning import ChangePlan
 from auditord_hookspecs import Close, Entry, Principal, Record, RecordUpdate, Transform
 
 _log: Final = logging.getLogger(__name__)

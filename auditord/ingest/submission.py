@@ -10,7 +10,7 @@ from auditord.ingest.outcomes import QUEUED, Forbidden, Outcome
 from auditord.ingest.permission import Roles, left_to_check, may_write
 from auditord.ingest.projection import classified
 from auditord.store import Provenance, Verdict
-from auditord.store.ledger import ChangePlan
+from auditord.store.planning import ChangePlan
 from auditord_hookspecs import Insert, InvalidRecord, Record, Transform
 
 _BETWEEN_PAUSES: Final = 100  # about a millisecond

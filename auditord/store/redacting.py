@@ -1,48 +1,83 @@
-"""Taking meta out of stored records for good, whatever database keeps them; see :meth:`RecordStore.redact`."""
+"""Meta taken out of stored records for good; see :meth:`RecordStore.redact`."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 import msgspec
 
-from auditord.store.rows import Value, columns
+from auditord.store.changes import stored_rows
+from auditord.store.rows import make_row
+from auditord.store.work import Count, Work, as_json, ask, for_each
 from auditord_hookspecs import Record
-from auditord_hookspecs.wire import decode_record
+from auditord_hookspecs.records import Meta
+from auditord_hookspecs.wire import decode_record, encode_record
 
 
-class Redacted(msgspec.Struct, frozen=True, gc=False):
-    """A record without some of its meta, and the columns that this changes."""
+class RedactedRow(msgspec.Struct, frozen=True, gc=False):
+    """The columns of a record that its meta decides."""
 
-    before: Record
-    after: Record
-    site: Value
-    user_group: Value
-    user_name: Value
-    more: Value
-    content: Value
-    document: Value
+    record_id: str
+    site: str | None
+    user_group: str | None
+    user_name: str | None
+    more: bool | None
+    content: int
+    meta: Meta | None
+    document: str
 
 
-def redact(document: bytes, keys: Collection[str]) -> Redacted | None:
-    """What a stored record becomes; None if it has none of the keys."""
-    before = decode_record(document)
+def redact(record_ids: Sequence[str], keys: Collection[str]) -> Work[int]:
+    """Redact the records, what differed from them and what they were before; returns how many records were changed."""
+    ids = as_json(sorted(record_ids))
+    for number, document in (yield from ask("versions_of_records", ids=ids)):
+        yield from _redact_version(number, _without(document, keys))
+    rows = stored_rows((yield from ask("lock_records", ids=ids))).values()
+    found = [(row, after) for row in rows if (after := _without(row.text, keys)) is not None]
+    if found:
+        yield from for_each("redact_records", [_redacted_row(after) for _, after in found])
+        yield from ask("settle_differences", ids=as_json([after.record_id for _, after in found]))
+        yield Count(changed=found)
+    return len(found)
+
+
+def redact_leftovers(before: datetime, keys: Collection[str]) -> Work[int]:
+    """Redact former versions of old records, and forget what differed from old records; returns how many there were."""
+    changed = 0
+    for key in keys:
+        text = msgspec.json.encode(key).decode() + ":"  # in every document that has the key
+        for number, document in (yield from ask("versions_with_text", text=text)):
+            changed += yield from _redact_version(number, _without_if_old(document, keys, before))
+        for record_id, content, offered in (yield from ask("differences_with_text", text=text)):
+            if _without_if_old(offered, keys, before) is not None:
+                yield from ask("forget_difference", record_id=record_id, content=content)
+                changed += 1
+    return changed
+
+
+def _redact_version(number: int, after: Record | None) -> Work[bool]:
+    if after is None:
+        return False
+    yield from ask("redact_version", number=number, document=encode_record(after).decode())
+    return True
+
+
+def _without(document: str, keys: Collection[str]) -> Record | None:
+    """The record without the keys; None if it has none of them."""
+    before = decode_record(document.encode())
     if before.meta is None or set(keys).isdisjoint(before.meta):
         return None
-    after = msgspec.structs.replace(
-        before, meta={key: values for key, values in before.meta.items() if key not in keys}
-    )
-    _, _, site, group, user, more, *_, content, text = columns(after)
-    return Redacted(before, after, site, group, user, more, content, text)
+    meta = {key: values for key, values in before.meta.items() if key not in keys}
+    return msgspec.structs.replace(before, meta=meta)
 
 
-def redact_old(document: bytes, keys: Collection[str], before: datetime) -> Redacted | None:
+def _without_if_old(document: str, keys: Collection[str], before: datetime) -> Record | None:
     """The same, but None for a record that ended later (an open one: started later)."""
-    found = redact(document, keys)
-    if found is None or (found.before.stop_time or found.before.start_time) >= before:
-        return None
-    return found
+    after = _without(document, keys)
+    return None if after is None or (after.stop_time or after.start_time) >= before else after
 
 
-def key_text(key: str) -> str:
-    """What stands in every wire text that has the meta key."""
-    return msgspec.json.encode(key).decode() + ":"
+def _redacted_row(after: Record) -> RedactedRow:
+    row = make_row(after)
+    return RedactedRow(
+        row.record_id, row.site, row.user_group, row.user_name, row.more, row.content, after.meta, row.document
+    )

@@ -36,38 +36,84 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _encoder: Final = msgspec.json.Encoder()
 
-Value: TypeAlias = str | int | None
 _Meta: TypeAlias = Mapping[str, Sequence[str]]
 
 
-class PendingRecord(msgspec.Struct, frozen=True, gc=False):
-    """A record on its way into the store.
+class RecordRow(msgspec.Struct, frozen=True, gc=False):
+    """A record as all databases keep it; times are microseconds since 1970.
 
     Args:
-        record: as it was offered.
-        row: its columns from ``start_time`` to ``document``, in the order of the statements.
-        scores: what its components score (:func:`scores_text`).
-        provenance: who brought it, and when.
+        record_id: its id.
+        start_time: of the run.
+        stop_time: None while open.
+        site: first value of the meta key; so are the next two.
+        user_group: the same.
+        user_name: the same.
+        more: True if the columns for meta and amounts do not tell all.
+        cores: the amount of the component, summed where its name occurs more than once; so are the next three.
+        memory: the same.
+        gpu: the same.
+        total_cpu: the same.
+        content: see :func:`auditord.store.verdicts.content_hash`.
+        document: the wire text.
+    """
+
+    record_id: str
+    start_time: int
+    stop_time: int | None
+    site: str | None
+    user_group: str | None
+    user_name: str | None
+    more: bool | None
+    cores: int | None
+    memory: int | None
+    gpu: int | None
+    total_cpu: int | None
+    content: int
+    document: str
+
+
+class PendingRecord(msgspec.Struct, frozen=True, gc=False):
+    """A record to be stored.
+
+    Args:
+        record: as it came.
+        row: the same as a row.
+        provenance: who sent it, and when.
         duplicates: what it means if the id is known.
         forwarded: whether what becomes of it is put into the outbox.
+        source: the number of the principal and the agent.
+        score_set: the number of what its components score (:func:`scores_text`); None for nothing.
     """
 
     record: Record
-    row: tuple[Value, ...]
-    scores: str | None
+    row: RecordRow
     provenance: Provenance
     duplicates: Duplicates
     forwarded: bool = False
+    source: int = 0
+    score_set: int | None = None
+
+    @property
+    def record_id(self) -> str:
+        """The record's id."""
+        return self.record.record_id
 
     @property
     def identity(self) -> Identity:
         """What the verdict depends on."""
-        start, stop, *_, content, _ = self.row
-        return Identity(start, stop, content, anonymous_hash(self.record))  # type: ignore[arg-type]  # as make_pending has put them
+        row = self.row
+        return Identity(row.start_time, row.stop_time, row.content, anonymous_hash(self.record))
 
 
 def make_pending(
-    record: Record, provenance: Provenance, duplicates: Duplicates, *, forwarded: bool = False
+    record: Record,
+    provenance: Provenance,
+    duplicates: Duplicates,
+    *,
+    forwarded: bool = False,
+    source: int = 0,
+    score_set: int | None = None,
 ) -> PendingRecord:
     """Encode a record.
 
@@ -75,7 +121,7 @@ def make_pending(
         InvalidRecord: it cannot be encoded, since somebody got around the checks of :class:`Record`.
     """
     try:
-        return PendingRecord(record, columns(record), scores_text(record.components), provenance, duplicates, forwarded)
+        return PendingRecord(record, make_row(record), provenance, duplicates, forwarded, source, score_set)
     except (UnicodeError, OverflowError) as error:
         raise InvalidRecord(f"The record {record.record_id!r} cannot be stored: {error}.") from error
 
@@ -91,29 +137,9 @@ def from_micros(micros: int) -> datetime:
     return _EPOCH + timedelta(microseconds=micros)
 
 
-def kept_name(text: str | None) -> str:
-    """What is kept of a principal or an agent; an empty text if there is none."""
-    if not text:
-        return ""
-    if len(text) <= LONGEST_NAME and text.isascii() and "\0" not in text:
-        return text  # as nearly always
-    # A header may hold bytes that are no text at all.
-    return text[:LONGEST_NAME].replace("\0", "").encode(errors="replace").decode()
-
-
-def unfinished_copy(where: str, source: str) -> str:
-    """Why a store is not used that was only filled in part."""
-    return f"{where} holds only a part of {source}: go on with `auditord database copy --resume`."
-
-
 def can_be_there(text: str) -> bool:
     """Whether any stored text can equal it; a database may refuse to be asked for others."""
     return "\0" not in text and text.encode(errors="replace").decode() == text
-
-
-def document_text(record: Record) -> str:
-    """The wire text."""
-    return encode_record(record).decode()
 
 
 def scores_text(components: Sequence[Component]) -> str | None:
@@ -125,21 +151,22 @@ def scores_text(components: Sequence[Component]) -> str | None:
     return _encoder.encode(scored).decode() if scored else None
 
 
-def columns(record: Record) -> tuple[Value, ...]:
-    """The columns of a record from ``start_time`` to ``document``, see :class:`PendingRecord`."""
-    stop = None if record.stop_time is None else to_micros(record.stop_time)
-    site, group, user, more_values = _dimensions(record.meta or {})
-    cores, memory, gpu, total_cpu, more_components = _amounts(record.components)
-    more = 1 if more_values or more_components else None
-    start, content, document = to_micros(record.start_time), content_hash(record), document_text(record)
-    return start, stop, site, group, user, more, cores, memory, gpu, total_cpu, content, document
-
-
-def _dimensions(meta: _Meta) -> tuple[str | None, str | None, str | None, bool]:
+def make_row(record: Record) -> RecordRow:
+    """The row of a record."""
+    meta, stop = record.meta or {}, record.stop_time
     site, more_sites = _dimension(meta, "site_id", "site")
     group, more_groups = _dimension(meta, "group_id", "group")
     user, more_users = _dimension(meta, "user_id", "user")
-    return site, group, user, more_sites or more_groups or more_users
+    cores, memory, gpu, total_cpu, several = _amounts(record.components)
+    return RecordRow(
+        record.record_id,
+        to_micros(record.start_time),
+        None if stop is None else to_micros(stop),
+        site, group, user, True if more_sites or more_groups or more_users or several else None,
+        cores, memory, gpu, total_cpu,
+        content_hash(record),
+        encode_record(record).decode(),
+    )  # fmt: skip
 
 
 def _dimension(meta: _Meta, key: str, otherwise: str) -> tuple[str | None, bool]:

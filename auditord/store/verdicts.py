@@ -1,9 +1,7 @@
 """The rules of what a second record with a known id means, without any database."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -70,38 +68,6 @@ def classify(stored: Identity, offered: Identity, duplicates: Duplicates) -> Ver
 def starts_earlier(stored: Identity, offered: Identity) -> bool:
     """Whether an open record that came back tells of an earlier start: deliveries may overtake each other."""
     return _came_back(stored, offered) and offered.start < stored.start
-
-
-class Offered(Protocol):
-    """A record that is to be stored."""
-
-    @property
-    def record(self) -> Record:
-        """The record."""
-        ...
-
-    @property
-    def identity(self) -> Identity:
-        """Its identity."""
-        ...
-
-
-AnOffer = TypeVar("AnOffer", bound=Offered)
-
-
-def choose_id(pending: AnOffer, alternate: AnOffer, stored: Mapping[str, Identity]) -> AnOffer:
-    """The one under the id that its run has already; else under its own, or the alternate if another run has that.
-
-    Args:
-        pending: the record under its own id.
-        alternate: the same under its alternate id.
-        stored: what is stored under these ids.
-    """
-    for each in (pending, alternate):
-        found = stored.get(each.record.record_id)
-        if found is not None and found.start == pending.identity.start:
-            return each
-    return alternate if pending.record.record_id in stored else pending
 
 
 def _classify_same_run(stored: Identity, offered: Identity) -> Verdict:

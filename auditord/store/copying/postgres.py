@@ -13,11 +13,12 @@ from auditord.database.postgres.faults import translated
 from auditord.database.postgres.migrations import migrate, require_current
 from auditord.database.queries import load_queries
 from auditord.database.scripts import load_scripts
-from auditord.store.copying.sides import AT_ONCE, TABLES, CopyRefused, Kept, Row, Source
-from auditord.store.postgres.rows import COPY_TYPES, as_json, copy_rows, since_2000
-from auditord.store.postgres.sources import Sources
+from auditord.store.copying.sides import AT_ONCE, TABLES, CopyRefused, Kept, Row, Source, numbered
+from auditord.store.postgres.driver import COPY_TYPES, copy_rows, run, since_2000
 from auditord.store.postgres.store import MIGRATIONS
 from auditord.store.rows import to_micros
+from auditord.store.sources import Sources
+from auditord.store.work import as_json
 
 QUERIES: Final = load_queries("auditord.store.postgres", "copying.sql")
 
@@ -81,7 +82,7 @@ class PostgresEnd:
     def __init__(self, connection: Connection, where: str) -> None:
         self.where = where
         self._connection = connection
-        self._sources = Sources()
+        self._sources = Sources(lambda make: run(connection, make()))
 
     async def count(self) -> int:
         """See :class:`Source`."""
@@ -118,20 +119,14 @@ class PostgresEnd:
 
     async def write(self, added: Sequence[Kept], removed: Sequence[str]) -> None:
         """See :class:`Target`."""
-        pending_records = [kept.pending() for kept in added]
-        numbers = await self._sources.learn(
-            self._connection,
-            (pending.provenance for pending in pending_records),
-            (pending.scores for pending in pending_records),
-        )
+        pending = await numbered(self._sources, added)
         async with self._connection.transaction(), self._connection.cursor() as cursor:
             await cursor.execute(QUERIES["remove_records"], (as_json(removed),))
             async with cursor.copy(QUERIES["write_records"]) as copy:
                 copy.set_types((*COPY_TYPES, "int8"))
-                for kept, row in zip(added, copy_rows(pending_records, numbers), strict=True):
-                    *fields, _ = row  # the wire text itself stays as it is, byte for byte
+                for kept, row in zip(added, copy_rows(pending), strict=True):
                     updated_at = None if kept.updated_at is None else since_2000(to_micros(kept.updated_at))
-                    await copy.write_row((*fields, kept.document, updated_at))
+                    await copy.write_row((*row, updated_at))
 
     async def refill(self, source: Source) -> None:
         """See :class:`Target`."""

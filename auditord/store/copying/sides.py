@@ -10,6 +10,7 @@ import msgspec
 from auditord.duplicates import Duplicates
 from auditord.store.protocol import Provenance
 from auditord.store.rows import PendingRecord, make_pending
+from auditord.store.sources import Sources
 from auditord_hookspecs import AuditordError
 from auditord_hookspecs.wire import decode_record
 
@@ -69,10 +70,17 @@ class Kept(msgspec.Struct, frozen=True, gc=False):
     principal: str | None
     agent: str | None
 
-    def pending(self) -> PendingRecord:
-        """The same as a row, its columns worked out from the wire text."""
-        provenance = Provenance(self.received_at, self.principal, self.agent)
-        return make_pending(decode_record(self.document.encode()), provenance, Duplicates.SAME_RUN)
+
+async def numbered(sources: Sources, records: Sequence[Kept]) -> Sequence[PendingRecord]:
+    """Records as rows, their columns worked out from the wire text, which itself stays as it is, byte for byte."""
+    return [await _numbered(sources, kept) for kept in records]
+
+
+async def _numbered(sources: Sources, kept: Kept) -> PendingRecord:
+    record, provenance = decode_record(kept.document.encode()), Provenance(kept.received_at, kept.principal, kept.agent)
+    source, (score_set,) = await sources.numbers(provenance, [record])
+    pending = make_pending(record, provenance, Duplicates.SAME_RUN, source=source, score_set=score_set)
+    return msgspec.structs.replace(pending, row=msgspec.structs.replace(pending.row, document=kept.document))
 
 
 class Progress(Protocol):

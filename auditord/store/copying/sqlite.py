@@ -4,20 +4,24 @@ A command has nothing else to do meanwhile, so its thread may wait for the disk.
 """
 
 import sqlite3
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing, contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from auditord.database.connections import open_for_reading, open_for_writing, set_up_writer
 from auditord.database.faults import translated
 from auditord.database.migrations import load_migrations, migrate, refuse_foreign, require_current
 from auditord.database.queries import load_queries
-from auditord.store.copying.sides import AT_ONCE, TABLES, CopyRefused, Kept, Row, Source
+from auditord.store.copying.sides import AT_ONCE, TABLES, CopyRefused, Kept, Row, Source, numbered
 from auditord.store.rows import from_micros, to_micros
-from auditord.store.sqlite.sources import ScoreSets, Sources
+from auditord.store.sources import Sources
+from auditord.store.sqlite.driver import record_values, run
 from auditord.store.sqlite.store import MIGRATIONS
+from auditord.store.work import Work
+
+T = TypeVar("T")
 
 QUERIES: Final = load_queries("auditord.store.sqlite", "copying.sql")
 
@@ -113,7 +117,14 @@ class SqliteEnd:
         """See :class:`Target`."""
         with _transaction(self._connection):
             self._connection.executemany(QUERIES["remove_record"], [(record_id,) for record_id in removed])
-            self._connection.executemany(QUERIES["write_record"], self._as_rows(added))
+            # What is looked up is of this transaction: it is remembered no longer.
+            pending = await numbered(Sources(self._look_up), added)
+            updated = [None if kept.updated_at is None else to_micros(kept.updated_at) for kept in added]
+            rows = [(*values, at) for values, at in zip(record_values(pending), updated, strict=True)]
+            self._connection.executemany(QUERIES["write_record"], rows)
+
+    async def _look_up(self, make: Callable[[], Work[T]]) -> T:
+        return run(self._connection, make())
 
     async def refill(self, source: Source) -> None:
         """See :class:`Target`."""
@@ -136,18 +147,6 @@ class SqliteEnd:
         async for rows in source.rows(name):
             values = [[to_micros(value) if isinstance(value, datetime) else value for value in row] for row in rows]
             self._connection.executemany(QUERIES[f"write_{name}"], values)
-
-    def _as_rows(self, records: Iterable[Kept]) -> Sequence[Sequence[str | int | None]]:
-        sources, score_sets = Sources(self._connection), ScoreSets(self._connection)
-        rows: list[Sequence[str | int | None]] = []
-        for kept in records:
-            pending = kept.pending()
-            *columns, _ = pending.row  # the wire text itself stays as it is, byte for byte
-            source, score_set = sources.number(pending.provenance), score_sets.number(pending.scores)
-            updated_at = None if kept.updated_at is None else to_micros(kept.updated_at)
-            received_at = to_micros(kept.received_at)
-            rows.append((kept.record_id, *columns, kept.document, score_set, received_at, source, updated_at))
-        return rows
 
     def _number(self, query: str, *parameters: str) -> int:
         return int(self._connection.execute(QUERIES[query], parameters).fetchone()[0])

@@ -10,8 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from auditord.database.postgres import Connection
 from auditord.errors import StoreUnavailable
-from auditord.store.ledger import Bulk, Change, Outcome, ids_of
-from auditord.store.protocol import Verdict
+from auditord.store.planning import Bulk, Change, Outcome, ids_of
 
 _LARGEST: Final = 1_000
 """Changes in a transaction; bounds how long the first one waits for the last one's turn."""
@@ -29,8 +28,8 @@ class _Waiting:
     ids: Sequence[str]
     outcome: "asyncio.Future[Any]"  # Any: a verdict, a boolean, or verdicts
 
-    def tell(self, outcome: Outcome | Sequence[Outcome] | BaseException) -> None:
-        """Tell the caller, unless it has left (its change is made all the same)."""
+    def settle(self, outcome: Outcome | Sequence[Outcome] | BaseException) -> None:
+        """Notify the caller, unless it has left (its change is made all the same)."""
         if self.outcome.done():
             return
         if isinstance(outcome, BaseException):
@@ -67,15 +66,8 @@ class Batches:
         self._lingering: list[asyncio.Future[bool]] = []
         self._closed = False
 
-    def submit(self, change: Change) -> "asyncio.Future[Verdict | bool]":
+    def submit(self, change: Change | Bulk) -> "asyncio.Future[Any]":  # Any: of a bulk, its outcomes
         """The outcome of a change, once it is durable. Cancelling it takes nothing back."""
-        return self._submit(change)
-
-    def submit_bulk(self, bulk: Bulk) -> "asyncio.Future[Sequence[Verdict]]":
-        """The verdicts of many records that get a transaction of their own."""
-        return self._submit(bulk)
-
-    def _submit(self, change: Change | Bulk) -> "asyncio.Future[Any]":
         outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if self._closed:
             outcome.set_exception(StoreUnavailable("The record store is closed."))
@@ -153,7 +145,7 @@ class Batches:
         return batch
 
     async def _change(self, connection: Connection, batch: Sequence[_Waiting]) -> bool:
-        """Make changes and tell the outcomes; False if the connection should not be used any more."""
+        """Make changes and settle them; False if the connection should not be used any more."""
         try:
             outcomes = await self._make_together(connection, batch)
         except asyncio.CancelledError:
@@ -179,7 +171,7 @@ class Batches:
         each = repeat(outcomes) if isinstance(outcomes, BaseException) else outcomes
         for waiting, outcome in zip(batch, each, strict=False):
             self._held.difference_update(waiting.ids)
-            waiting.tell(outcome)
+            waiting.settle(outcome)
 
 
 def _wake(worker: "asyncio.Future[bool]", more: bool) -> None:  # noqa: FBT001 call_later takes no names

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final, TypeAlias
 
 import msgspec
@@ -11,48 +11,29 @@ from auditord.database.postgres import Connection
 from auditord.database.queries import load_queries
 from auditord.store.protocol import RecordCounts
 from auditord_hookspecs import Record
-from auditord_hookspecs.records import Meta
 
-QUERIES: Final = load_queries("auditord.store.postgres", "counting.sql")
+QUERIES: Final = {
+    **load_queries("auditord.store.postgres"),
+    **load_queries("auditord.store.postgres", "counting.sql"),
+}
+"""All statements of the store."""
+
 ALL_RECORDS: Final = ""
 """Stands for a key that every record has; no meta key is empty."""
 
-Changes: TypeAlias = dict[str, dict[str, int]]
+_Values: TypeAlias = dict[str, dict[str, int]]
 """How many more records have a value, by meta key."""
 
 
-class CountChanges:
-    """What one transaction changes in the counts.
+def changes(keys: Sequence[str], added: Sequence[Record], removed: Sequence[Record] = ()) -> str:
+    """The changes of the counts by one transaction, as they are appended.
 
-    Args:
-        keys: the meta keys that are counted.
+    They have every key that is counted, so that adding up shows which ones were.
     """
-
-    def __init__(self, keys: Sequence[str]) -> None:
-        self._records = 0
-        self._values: Changes = {key: {} for key in keys}
-
-    def add(self, records: Iterable[Record]) -> "CountChanges":
-        """Count records that are there from now on."""
-        self._count([record.meta or {} for record in records], 1)
-        return self
-
-    def remove(self, record: Record) -> None:
-        """Count a record that is there no more."""
-        self._count([record.meta or {}], -1)
-
-    def as_json(self) -> str:
-        """What is appended; it has every key, so that whoever adds it up sees which ones were counted."""
-        changes = {ALL_RECORDS: {"": self._records}, **self._values}
-        return msgspec.json.encode(changes).decode()
-
-    def _count(self, metas: Sequence[Meta], more: int) -> None:
-        self._records += more * len(metas)
-        for key, counts in self._values.items():
-            # Many records have the same values, which are looked at once.
-            for values, times in Counter([meta.get(key, ()) for meta in metas]).items():
-                for value in values if len(values) == 1 else set(values):
-                    counts[value] = counts.get(value, 0) + more * times
+    values: _Values = {key: {} for key in keys}
+    _count(values, added, 1)
+    _count(values, removed, -1)
+    return msgspec.json.encode({ALL_RECORDS: {"": len(added) - len(removed)}, **values}).decode()
 
 
 async def set_counted_keys(connection: Connection, keys: Sequence[str]) -> Sequence[str]:
@@ -72,7 +53,7 @@ async def add_up(connection: Connection) -> Sequence[str]:
     async with connection.transaction():
         unknown = await (await connection.execute(QUERIES["add_up"])).fetchall()
         if unknown:
-            await connection.execute(QUERIES["stop_counting"], (json.dumps([key for (key,) in unknown]),))
+            await connection.execute(QUERIES["stop_counting"], {"keys": json.dumps([key for (key,) in unknown])})
         return await _counted_keys(connection)
 
 
@@ -83,7 +64,7 @@ async def read_counts(connection: Connection, keys: Sequence[str] | None) -> Rec
         shown = await _counted_keys(connection) if keys is None else keys
         rows = await (await connection.execute(QUERIES["list_counts"])).fetchall()
         found = await (await connection.execute(QUERIES["count_differences"])).fetchone()
-    per_value: dict[str, dict[str, int]] = {key: {} for key in (ALL_RECORDS, *shown)}
+    per_value: _Values = {key: {} for key in (ALL_RECORDS, *shown)}
     for key, value, records in rows:
         if key in per_value:
             per_value[key][value] = records
@@ -91,8 +72,17 @@ async def read_counts(connection: Connection, keys: Sequence[str] | None) -> Rec
     return RecordCounts(total, per_value, found[0] if found else 0)
 
 
+def _count(values: _Values, records: Sequence[Record], more: int) -> None:
+    metas = [record.meta or {} for record in records]
+    for key, counts in values.items():
+        # Many records have the same values, which are looked at once.
+        for found, times in Counter([meta.get(key, ()) for meta in metas]).items():
+            for value in found if len(found) == 1 else set(found):
+                counts[value] = counts.get(value, 0) + more * times
+
+
 async def _count_from_scratch(connection: Connection, keys: Sequence[str]) -> None:
-    parameter = (json.dumps(keys),)
+    parameter = {"keys": json.dumps(keys)}
     async with connection.transaction():
         await connection.execute("SET LOCAL statement_timeout = 0")  # it reads every record
         await connection.execute(QUERIES["hold_writers"])

@@ -3,7 +3,7 @@
 -- name: note_changes
 -- Append what a transaction changed in the counts.
 INSERT INTO auditord.count_changes (changes)
-VALUES (%s::jsonb)
+VALUES (%(changes)s::jsonb)
 
 -- name: add_up
 -- Add up what transactions have appended and nobody else is adding up; says which counted keys some daemon did not know.
@@ -36,13 +36,13 @@ FROM auditord.counted_keys
 -- name: start_counting
 -- Remember that the values of keys are counted from now on.
 INSERT INTO auditord.counted_keys (meta_key)
-SELECT jsonb_array_elements_text(%s::jsonb)
+SELECT jsonb_array_elements_text(%(keys)s::jsonb)
 ON CONFLICT DO NOTHING
 
 -- name: stop_counting
 -- Forget that the values of keys were counted.
 DELETE FROM auditord.counted_keys
-WHERE meta_key = ANY (ARRAY(SELECT jsonb_array_elements_text(%s::jsonb)))
+WHERE meta_key = ANY (ARRAY(SELECT jsonb_array_elements_text(%(keys)s::jsonb)))
 
 -- name: hold_writers
 -- Wait for transactions that change or add up counts, and let no other begin to until this one ends.
@@ -51,14 +51,14 @@ LOCK TABLE auditord.records, auditord.count_changes IN SHARE ROW EXCLUSIVE MODE
 -- name: forget_counts
 -- Drop the counts of keys.
 DELETE FROM auditord.record_counts
-WHERE meta_key = ANY (ARRAY(SELECT jsonb_array_elements_text(%s::jsonb)))
+WHERE meta_key = ANY (ARRAY(SELECT jsonb_array_elements_text(%(keys)s::jsonb)))
 
 -- name: recount
 -- Count what is stored under keys, each record once per distinct value.
 INSERT INTO auditord.record_counts (meta_key, meta_value, records)
 SELECT wanted.key, entry.value, count(DISTINCT records.record_id)
 FROM
-    jsonb_array_elements_text(%s::jsonb) AS wanted (key),
+    jsonb_array_elements_text(%(keys)s::jsonb) AS wanted (key),
     auditord.records,
     jsonb_array_elements_text(records.meta -> wanted.key) AS entry (value)
 GROUP BY wanted.key, entry.value

@@ -1,10 +1,10 @@
 -- The statements of the record store in PostgreSQL. Many rows travel as one parameter, a JSON array.
 
--- name: insert_records
+-- name: add_records
 -- Add records whose ids are all free, and what they change in the counts; fails as a whole otherwise.
 WITH counted AS (
     INSERT INTO auditord.count_changes (changes)
-    VALUES (%s::jsonb)
+    VALUES (%(counts)s::jsonb)
 )
 INSERT INTO auditord.records (
     start_time, stop_time, runtime, content, received_at, cores, memory, gpu, total_cpu, source_id, score_set, more,
@@ -13,14 +13,14 @@ INSERT INTO auditord.records (
 SELECT
     start_time, stop_time, runtime, content, received_at, cores, memory, gpu, total_cpu, source_id, score_set, more,
     record_id, site, user_group, user_name, meta, document
-FROM jsonb_to_recordset(%s::jsonb) AS offered (
+FROM jsonb_to_recordset(%(records)s::jsonb) AS offered (
     start_time timestamptz, stop_time timestamptz, runtime bigint, content bigint, received_at timestamptz, cores bigint,
     memory bigint, gpu bigint, total_cpu bigint, source_id integer, score_set integer, more boolean, record_id text,
     site text, user_group text, user_name text, meta jsonb, document text
 )
 
--- name: insert_missing
--- Add those of the records whose ids are free, and say which.
+-- name: insert_records
+-- Add those of the records whose ids are free.
 INSERT INTO auditord.records (
     start_time, stop_time, runtime, content, received_at, cores, memory, gpu, total_cpu, source_id, score_set, more,
     record_id, site, user_group, user_name, meta, document
@@ -34,7 +34,6 @@ FROM jsonb_to_recordset(%s::jsonb) AS offered (
     site text, user_group text, user_name text, meta jsonb, document text
 )
 ON CONFLICT (record_id) DO NOTHING
-RETURNING record_id
 
 -- name: copy_records
 -- Add many records whose ids are all free.
@@ -71,22 +70,22 @@ FROM jsonb_to_recordset(%s::jsonb) AS moved (
 WHERE records.record_id = moved.record_id
 
 -- name: find_records
--- What there is under ids, as far as verdicts need it; the wire text only where the record may be changed.
+-- Records by id, as far as plans need them; the wire text only where the record may be changed. They have no numbers.
 SELECT
     records.record_id, (extract(EPOCH FROM start_time) * 1000000)::bigint,
     (extract(EPOCH FROM stop_time) * 1000000)::bigint, content,
-    CASE WHEN whole OR stop_time IS NULL THEN document END
-FROM jsonb_to_recordset(%s::jsonb) AS wanted (record_id text, whole boolean)
+    CASE WHEN whole OR stop_time IS NULL THEN document END, 0
+FROM jsonb_to_recordset(%(wanted)s::jsonb) AS wanted (record_id text, whole boolean)
 INNER JOIN auditord.records ON records.record_id = wanted.record_id
 
 -- name: lock_records
--- Keep records from being changed by others until the transaction ends; always in one order, so that nobody waits in a
+-- The same, kept from being changed by others until the transaction ends; always in one order, so that nobody waits in a
 -- circle.
 SELECT
     record_id, (extract(EPOCH FROM start_time) * 1000000)::bigint, (extract(EPOCH FROM stop_time) * 1000000)::bigint,
-    content
+    content, document, 0
 FROM auditord.records
-WHERE record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%s::jsonb)))
+WHERE record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%(ids)s::jsonb)))
 ORDER BY record_id
 FOR UPDATE
 
@@ -94,19 +93,19 @@ FOR UPDATE
 -- The wire texts of records.
 SELECT record_id, document
 FROM auditord.records
-WHERE record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%s::jsonb)))
+WHERE record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%(ids)s::jsonb)))
 
 -- name: insert_source
 -- Give a principal and its client a number, unless they have one.
 INSERT INTO auditord.sources (principal, agent)
-VALUES (%s, %s)
+VALUES (%(principal)s, %(agent)s)
 ON CONFLICT (principal, agent) DO NOTHING
 
 -- name: find_source
 -- The number of a principal and its client.
 SELECT source_id
 FROM auditord.sources
-WHERE principal = %s AND agent = %s
+WHERE principal = %(principal)s AND agent = %(agent)s
 
 -- name: note_differences
 -- Keep records that differ from the stored ones; one that came before comes to the top.
@@ -123,12 +122,13 @@ SET
 -- name: settle_differences
 -- Forget the differences of records that have been overwritten.
 DELETE FROM auditord.differences
-WHERE record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%s::jsonb)))
+WHERE record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%(ids)s::jsonb)))
 
 -- name: list_differences
 -- All differences, the newest first, with what is stored now.
 SELECT
-    differences.record_id, differences.seen_at, nullif(sources.principal, ''), records.document, differences.offered
+    differences.record_id, (extract(EPOCH FROM differences.seen_at) * 1000000)::bigint, nullif(sources.principal, ''),
+    records.document, differences.offered
 FROM auditord.differences
 INNER JOIN auditord.records ON records.record_id = differences.record_id
 INNER JOIN auditord.sources ON sources.source_id = differences.source_id
@@ -137,23 +137,14 @@ ORDER BY differences.arrival DESC
 -- name: insert_score_set
 -- Give a text of scores a number, unless it has one.
 INSERT INTO auditord.score_sets (digest, scores)
-VALUES (%s, %s::jsonb)
+VALUES (%(digest)s, %(scores)s::jsonb)
 ON CONFLICT (digest) DO NOTHING
 
 -- name: find_score_set
 -- The number of a text of scores.
 SELECT score_set
 FROM auditord.score_sets
-WHERE digest = %s
-
--- name: lock_documents
--- Keep records from being changed by others until the transaction ends; always in one order, so that nobody waits in a
--- circle.
-SELECT record_id, document
-FROM auditord.records
-WHERE record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%s::jsonb)))
-ORDER BY record_id
-FOR UPDATE
+WHERE digest = %(digest)s
 
 -- name: keep_versions
 -- Keep records as they are before somebody changes them.
@@ -183,33 +174,33 @@ WHERE records.record_id = redacted.record_id
 -- The wire texts of what records were.
 SELECT number, document
 FROM auditord.versions
-WHERE record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%s::jsonb)))
+WHERE record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%(ids)s::jsonb)))
 FOR UPDATE
 
 -- name: versions_with_text
 -- The wire texts of former versions that hold a text.
 SELECT number, document
 FROM auditord.versions
-WHERE strpos(document, %s) > 0
+WHERE strpos(document, %(text)s) > 0
 FOR UPDATE
 
 -- name: redact_version
 -- Change the wire text of a former version.
 UPDATE auditord.versions
-SET document = %s
-WHERE number = %s
+SET document = %(document)s
+WHERE number = %(number)s
 
 -- name: differences_with_text
 -- The wire texts of differences that hold a text.
 SELECT record_id, content, offered
 FROM auditord.differences
-WHERE strpos(offered, %s) > 0
+WHERE strpos(offered, %(text)s) > 0
 FOR UPDATE
 
 -- name: forget_difference
 -- Forget a difference.
 DELETE FROM auditord.differences
-WHERE record_id = %s AND content = %s
+WHERE record_id = %(record_id)s AND content = %(content)s
 
 -- name: find_deleted
 -- Which records were deleted on purpose, and are not there again.
@@ -217,23 +208,24 @@ SELECT DISTINCT versions.record_id
 FROM auditord.versions
 WHERE
     versions.action = 'delete'
-    AND versions.record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%s::jsonb)))
+    AND versions.record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%(ids)s::jsonb)))
     AND NOT EXISTS (SELECT 1 FROM auditord.records WHERE records.record_id = versions.record_id)
 
 -- name: delete_records
 -- Delete records.
 DELETE FROM auditord.records
-WHERE record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%s::jsonb)))
+WHERE record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%(ids)s::jsonb)))
 
 -- name: list_versions
 -- What a record was before each change, the oldest first.
 SELECT
-    versions.number, versions.action, versions.reason, versions.changed_at, nullif(changers.principal, ''),
-    versions.document, versions.received_at, versions.updated_at, nullif(sources.principal, '')
+    versions.number, versions.action, versions.reason, (extract(EPOCH FROM versions.changed_at) * 1000000)::bigint,
+    nullif(changers.principal, ''), versions.document, (extract(EPOCH FROM versions.received_at) * 1000000)::bigint,
+    (extract(EPOCH FROM versions.updated_at) * 1000000)::bigint, nullif(sources.principal, '')
 FROM auditord.versions
 INNER JOIN auditord.sources AS changers ON changers.source_id = versions.changed_by
 INNER JOIN auditord.sources ON sources.source_id = versions.source_id
-WHERE versions.record_id = %s
+WHERE versions.record_id = %(record_id)s
 ORDER BY versions.number
 
 -- name: put_outbox
@@ -247,17 +239,17 @@ FROM jsonb_to_recordset(%s::jsonb) AS forwarded (
 -- name: list_outbox
 -- The changes that have waited longest, in order.
 SELECT
-    outbox.number, outbox.operation, outbox.document, outbox.received_at, nullif(sources.principal, ''),
-    nullif(sources.agent, '')
+    outbox.number, outbox.operation, outbox.document, (extract(EPOCH FROM outbox.received_at) * 1000000)::bigint,
+    nullif(sources.principal, ''), nullif(sources.agent, '')
 FROM auditord.outbox
 INNER JOIN auditord.sources ON sources.source_id = outbox.source_id
 ORDER BY outbox.number
-LIMIT %s
+LIMIT %(limit)s
 
 -- name: forget_outbox
 -- Drop changes that have been forwarded.
 DELETE FROM auditord.outbox
-WHERE number = ANY (ARRAY(SELECT jsonb_array_elements_text(%s::jsonb)::bigint))
+WHERE number = ANY (ARRAY(SELECT jsonb_array_elements_text(%(numbers)s::jsonb)::bigint))
 
 -- name: unfinished_copy
 -- Which store is being copied here.
@@ -276,11 +268,11 @@ SELECT
 -- How far a spool has come.
 SELECT generation
 FROM auditord.spools
-WHERE spool_id = %s
+WHERE spool_id = %(spool_id)s
 FOR UPDATE
 
 -- name: set_generation
 -- Note how far a spool has come.
 INSERT INTO auditord.spools (spool_id, generation)
-VALUES (%s, %s)
+VALUES (%(spool_id)s, %(generation)s)
 ON CONFLICT (spool_id) DO UPDATE SET generation = excluded.generation

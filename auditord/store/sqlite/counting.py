@@ -11,10 +11,16 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final, LiteralString
 
 from auditord.database.queries import load_queries
+from auditord.store.planning import StoredRow
 from auditord.store.protocol import RecordCounts
+from auditord.store.work import Count
 from auditord_hookspecs import Record
 
-QUERIES: Final = load_queries("auditord.store.sqlite", "counting.sql")
+QUERIES: Final = {
+    **load_queries("auditord.store.sqlite"),
+    **load_queries("auditord.store.sqlite", "counting.sql"),
+}
+"""All statements of the store."""
 
 ALL_RECORDS: Final = ""
 """Stands for a key that every record has; no meta key is empty."""
@@ -61,23 +67,26 @@ def count_arrivals(connection: sqlite3.Connection) -> None:
         _write_down(connection, last)
 
 
-def count_change(connection: sqlite3.Connection, seq: int, before: Record, after: Record) -> None:
-    """To be called when a record is overwritten: corrects what has been written down about it."""
+def count_changes(connection: sqlite3.Connection, count: Count) -> None:
+    """Correct what has been written down, and write down what is new if it is time."""
+    for before, after in count.changed:
+        _correct(connection, before, after)
+    for before in count.removed:
+        _correct(connection, before, None)
+    if count.removed:
+        # Of the newest record the next one takes the number over: it has not been written down.
+        connection.execute(QUERIES["note_removal"], (_last_record(connection),))
+    if count.added:
+        count_arrivals(connection)
+
+
+def _correct(connection: sqlite3.Connection, before: StoredRow, after: Record | None) -> None:
+    record = before.record
     for key, up_to in _counted_keys(connection):
-        if key != ALL_RECORDS and seq <= up_to:
-            changes = Counter(_values(after, key))
-            changes.subtract(_values(before, key))
+        if before.seq <= up_to:
+            changes = Counter(() if after is None else _values(after, key))
+            changes.subtract(_values(record, key))
             _add(connection, key, changes)
-
-
-def count_removal(connection: sqlite3.Connection, seq: int, record: Record) -> None:
-    """To be called when a record has been deleted."""
-    for key, up_to in _counted_keys(connection):
-        if seq <= up_to:
-            values = [""] if key == ALL_RECORDS else _values(record, key)
-            _add(connection, key, Counter(dict.fromkeys(values, -1)))
-    # Of the newest record the next one takes the number over: it has not been written down.
-    connection.execute(QUERIES["note_removal"], (_last_record(connection),))
 
 
 def _write_down(connection: sqlite3.Connection, last: int) -> None:
@@ -117,4 +126,4 @@ def _last_record(connection: sqlite3.Connection) -> int:
 
 def _values(record: Record, key: str) -> Collection[str]:
     # A value that is listed twice makes no second record.
-    return set((record.meta or {}).get(key, ()))
+    return {""} if key == ALL_RECORDS else set((record.meta or {}).get(key, ()))

@@ -102,13 +102,13 @@ class SqliteDialect(Dialect):
         likely = repeated("instr(document, %s) > 0", " OR ", len(values))
         return Sql(
             f"(({likely}) AND EXISTS (SELECT 1 FROM json_each(document, '$.meta') AS meta,"  # noqa: S608 literals only
-            f" json_each(meta.value) AS entry WHERE meta.key = %s AND entry.value IN ({_marks(values)})))",
+            f" json_each(meta.value) AS entry WHERE meta.key = %s AND entry.value {_is_one_of(values)}))",
             (*map(encoded, values), key, *values),
         )
 
     def one_of(self, column: LiteralString, values: Sequence[str]) -> Sql:
         """That a column has one of the values."""
-        return Sql(f"{column} IN ({_marks(values)})", tuple(values))
+        return Sql(f"{column} {_is_one_of(values)}", tuple(values))
 
     def dimension_contains(self, column: Sql, document: Sql, columns: Columns) -> Sql:
         """The column where it tells."""
@@ -186,8 +186,8 @@ def marked(statement: Sql) -> LiteralString:
     return statement.sql.replace("%s", "?")
 
 
-def _marks(values: Sequence[str]) -> LiteralString:
-    return repeated("%s", ", ", len(values))
+def _is_one_of(values: Sequence[str]) -> LiteralString:
+    return "= %s" if len(values) == 1 else f"IN ({repeated('%s', ', ', len(values))})"
 
 
 def _state(query: AggregateQuery, stop: Sql, conditions: Sequence[Sql]) -> State:

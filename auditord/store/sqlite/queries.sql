@@ -1,132 +1,131 @@
 -- The statements of the record store in SQLite.
 
--- name: insert_record
--- Add a record whose id is free; the row count tells.
+-- name: insert_records
+-- Add a record whose id is free; the row count tells. The order of its values, of all statements for each of many
+-- records: columns of RecordRow, then the number of its scores, its arrival, the number of its sender.
 INSERT INTO records (
     record_id, start_time, stop_time, site, user_group, user_name, more, cores, memory, gpu, total_cpu, content, document,
     score_set, received_at, source_id
 )
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)
 ON CONFLICT (record_id) DO NOTHING
 
--- name: overwrite_record
+-- name: overwrite_records
 -- Put a record in the place of the stored one; when the run was first heard of stays.
 UPDATE records
 SET
-    start_time = ?, stop_time = ?, site = ?, user_group = ?, user_name = ?, more = ?, cores = ?, memory = ?, gpu = ?,
-    total_cpu = ?, content = ?, document = ?, score_set = ?, updated_at = ?,
-    source_id = ?
-WHERE seq = ?
+    start_time = ?2, stop_time = ?3, site = ?4, user_group = ?5, user_name = ?6, more = ?7, cores = ?8, memory = ?9,
+    gpu = ?10, total_cpu = ?11, content = ?12, document = ?13, score_set = ?14, updated_at = ?15, source_id = ?16
+WHERE record_id = ?1
 
--- name: move_times
+-- name: move_records
 -- Change when a record started and stopped, and its wire text with it.
 UPDATE records
-SET start_time = ?, stop_time = ?, document = ?, updated_at = ?
-WHERE seq = ?
+SET start_time = ?2, stop_time = ?3, document = ?5, updated_at = ?6
+WHERE record_id = ?1
 
--- name: find_record
--- What there is under an id, as far as verdicts need it.
-SELECT seq, start_time, stop_time, content, CAST(document AS BLOB)
-FROM records
-WHERE record_id = ?
+-- name: find_records
+-- Records by id, as far as plans need them.
+SELECT records.record_id, start_time, stop_time, content, document, seq
+FROM json_each(:wanted) AS wanted
+INNER JOIN records ON records.record_id = json_extract(wanted.value, '$.record_id')
 
--- name: get_document
--- The wire text of one record.
-SELECT CAST(document AS BLOB)
-FROM records
-WHERE record_id = ?
+-- name: lock_records
+-- The same; nobody else writes.
+SELECT records.record_id, start_time, stop_time, content, document, seq
+FROM json_each(:ids) AS wanted
+INNER JOIN records ON records.record_id = wanted.value
 
 -- name: get_documents
 -- The wire texts of records.
-SELECT record_id, CAST(document AS BLOB)
+SELECT record_id, document
 FROM records
-WHERE record_id IN (SELECT value FROM json_each(?))
+WHERE record_id IN (SELECT value FROM json_each(:ids))
 
 -- name: find_source
 -- The number of a principal and its client.
 SELECT source_id
 FROM sources
-WHERE principal IS ? AND agent IS ?
+WHERE principal IS nullif(:principal, '') AND agent IS nullif(:agent, '')
 
 -- name: insert_source
 -- Give a principal and its client a number.
 INSERT INTO sources (principal, agent)
-VALUES (?, ?)
+VALUES (nullif(:principal, ''), nullif(:agent, ''))
 
 -- name: find_score_set
 -- The number of what components score.
 SELECT score_set
 FROM score_sets
-WHERE scores = ?
+WHERE scores = :scores
 
 -- name: insert_score_set
 -- Give what components score a number.
 INSERT INTO score_sets (scores)
-VALUES (?)
+VALUES (:scores)
 
--- name: note_difference
+-- name: note_differences
 -- Keep a record that differs from the stored one; one that came before comes to the top.
 INSERT OR REPLACE INTO differences (record_id, content, offered, seen_at, source_id)
-VALUES (?, ?, ?, ?, ?)
+VALUES (?1, ?12, ?13, ?15, ?16)
 
 -- name: settle_differences
--- Forget the differences of a record that has been overwritten.
+-- Forget the differences of records that have been overwritten.
 DELETE FROM differences
-WHERE record_id = ?
+WHERE record_id IN (SELECT value FROM json_each(:ids))
 
 -- name: list_differences
 -- All differences, the newest first, with what is stored now.
 SELECT
-    differences.record_id, differences.seen_at, sources.principal, CAST(records.document AS BLOB),
-    CAST(differences.offered AS BLOB)
+    differences.record_id, differences.seen_at, sources.principal, records.document, differences.offered
 FROM differences
 INNER JOIN records ON records.record_id = differences.record_id
 INNER JOIN sources ON sources.source_id = differences.source_id
 ORDER BY differences.seq DESC
 
--- name: keep_version
+-- name: keep_versions
 -- Keep a record as it is before somebody changes it.
 INSERT INTO versions (
     record_id, action, reason, changed_at, changed_by, received_at, updated_at, source_id, document
 )
-SELECT record_id, ?, ?, ?, ?, received_at, updated_at, source_id, document
+SELECT record_id, ?2, ?3, ?4, ?5, received_at, updated_at, source_id, document
 FROM records
-WHERE seq = ?
+WHERE record_id = ?1
 
--- name: redact_record
+-- name: redact_records
 -- Change what the meta of a record decides, and its wire text.
 UPDATE records
-SET site = ?, user_group = ?, user_name = ?, more = ?, content = ?, document = ?
-WHERE seq = ?
+SET site = ?2, user_group = ?3, user_name = ?4, more = ?5, content = ?6, document = ?8
+WHERE record_id = ?1
 
--- name: versions_of_record
--- The wire texts of what a record was.
-SELECT number, CAST(document AS BLOB)
+-- name: versions_of_records
+-- The wire texts of what records were.
+SELECT number, document
 FROM versions
-WHERE record_id = ?
+WHERE record_id IN (SELECT value FROM json_each(:ids))
 
 -- name: versions_with_text
 -- The wire texts of former versions that hold a text.
-SELECT number, CAST(document AS BLOB)
+SELECT number, document
 FROM versions
-WHERE instr(document, ?) > 0
+WHERE instr(document, :text) > 0
 
 -- name: redact_version
 -- Change the wire text of a former version.
 UPDATE versions
-SET document = ?
-WHERE number = ?
+SET document = :document
+WHERE number = :number
 
 -- name: differences_with_text
 -- The wire texts of differences that hold a text.
-SELECT seq, CAST(offered AS BLOB)
+SELECT record_id, content, offered
 FROM differences
-WHERE instr(offered, ?) > 0
+WHERE instr(offered, :text) > 0
 
 -- name: forget_difference
 -- Forget a difference.
 DELETE FROM differences
-WHERE seq = ?
+WHERE record_id = :record_id AND content = :content
 
 -- name: find_deleted
 -- Which records were deleted on purpose, and are not there again.
@@ -134,43 +133,43 @@ SELECT DISTINCT record_id
 FROM versions
 WHERE
     action = 'delete'
-    AND record_id IN (SELECT value FROM json_each(?))
+    AND record_id IN (SELECT value FROM json_each(:ids))
     AND NOT EXISTS (SELECT 1 FROM records WHERE records.record_id = versions.record_id)
 
--- name: delete_record
--- Delete a record, with its differences.
+-- name: delete_records
+-- Delete records, with their differences.
 DELETE FROM records
-WHERE seq = ?
+WHERE record_id IN (SELECT value FROM json_each(:ids))
 
 -- name: list_versions
 -- What a record was before each change, the oldest first.
 SELECT
     versions.number, versions.action, versions.reason, versions.changed_at, changers.principal,
-    CAST(versions.document AS BLOB), versions.received_at, versions.updated_at, sources.principal
+    versions.document, versions.received_at, versions.updated_at, sources.principal
 FROM versions
 INNER JOIN sources AS changers ON changers.source_id = versions.changed_by
 INNER JOIN sources ON sources.source_id = versions.source_id
-WHERE versions.record_id = ?
+WHERE versions.record_id = :record_id
 ORDER BY versions.number
 
 -- name: put_outbox
 -- Keep a change for senders.
 INSERT INTO outbox (operation, document, received_at, source_id)
-VALUES (?, ?, ?, ?)
+VALUES (?1, ?2, ?3, ?4)
 
 -- name: list_outbox
 -- The changes that have waited longest.
 SELECT
-    outbox.number, outbox.operation, CAST(outbox.document AS BLOB), outbox.received_at, sources.principal, sources.agent
+    outbox.number, outbox.operation, outbox.document, outbox.received_at, sources.principal, sources.agent
 FROM outbox
 INNER JOIN sources ON sources.source_id = outbox.source_id
 ORDER BY outbox.number
-LIMIT ?
+LIMIT :limit
 
 -- name: forget_outbox
--- Drop a change that has been forwarded.
+-- Drop changes that have been forwarded.
 DELETE FROM outbox
-WHERE number = ?
+WHERE number IN (SELECT value FROM json_each(:numbers))
 
 -- name: fill_probe
 -- Take room for a large record.
@@ -190,10 +189,10 @@ FROM unfinished_copy
 -- How far a spool has come.
 SELECT generation
 FROM spools
-WHERE spool_id = ?
+WHERE spool_id = :spool_id
 
 -- name: set_generation
 -- Note how far a spool has come.
 INSERT INTO spools (spool_id, generation)
-VALUES (?, ?)
+VALUES (:spool_id, :generation)
 ON CONFLICT (spool_id) DO UPDATE SET generation = excluded.generation

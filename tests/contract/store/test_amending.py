@@ -103,6 +103,7 @@ async def test_versions_come_in_order_with_what_brought_each(store: RecordStore)
     assert await store.history("job-2") == []
 
 
+@pytest.mark.needs_database
 async def test_a_deleted_record_is_gone_from_everywhere_but_its_history(store: RecordStore) -> None:
     await put(store, finished("a"), finished("b"))
     await store.add(finished("a", meta={"site_id": ("U",)}), COLLECTOR, SAME_RUN)

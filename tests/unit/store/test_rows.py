@@ -16,7 +16,7 @@ BROUGHT = Provenance(START)
 
 def columns(meta: dict[str, tuple[str, ...]] | None, *components: Component) -> tuple[object, ...]:
     pending = make_pending(Record("r", START, components, meta=meta), BROUGHT, Duplicates.SAME_RUN)
-    _, _, *columns, _, _ = pending.row
+    _, _, _, *columns, _, _ = msgspec.structs.astuple(pending.row)
     return tuple(columns)
 
 

@@ -1,0 +1,206 @@
+"""Transactions that change records: rows are read, a plan is made (:class:`ChangePlan`), and what it says is written.
+
+Nearly all records are new: they are added at once, without a look at what is there. Where several daemons may write,
+what a plan rests on is locked and compared before anything is written; if another transaction was faster, all begins
+anew (:class:`auditord.store.work.Overtaken`).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from auditord.store.planning import Addition, Change, ChangePlan, Correction, Kept, Outcome, StoredRow, ids_of
+from auditord.store.protocol import Verdict
+from auditord.store.rows import PendingRecord
+from auditord.store.verdicts import Identity
+from auditord.store.work import AddNew, Count, Overtaken, Refused, Work, as_json, ask, atomic, for_each, records
+from auditord_hookspecs import InvalidRecord
+
+
+class Move(msgspec.Struct, frozen=True, gc=False):
+    """A record that starts or stops at another time."""
+
+    record_id: str
+    start_time: datetime
+    stop_time: datetime | None
+    runtime: int | None
+    document: str
+    received_at: datetime
+
+
+class KeptVersion(msgspec.Struct, frozen=True, gc=False):
+    """The change before which a record is kept as it was."""
+
+    record_id: str
+    action: str
+    reason: str
+    changed_at: datetime
+    changed_by: int
+
+
+class OutboxRow(msgspec.Struct, frozen=True, gc=False):
+    """A change that senders must forward."""
+
+    operation: str
+    document: str
+    received_at: datetime
+    source_id: int
+
+
+def change_each(changes: Sequence[Change]) -> Work[Sequence[Outcome]]:
+    """Make changes in order and in one transaction; one that the database refuses harms no other."""
+    try:
+        return (yield from _together(changes))
+    except Refused:
+        outcomes: list[Outcome] = []
+        for change in changes:
+            outcomes.append((yield from _alone(change)))  # noqa: PERF401 a comprehension cannot yield
+        return outcomes
+
+
+def add_bulk(additions: Sequence[Addition], *, is_atomic: bool) -> Work[Sequence[Outcome]]:
+    """Add records in one transaction, all or none; if ``is_atomic``, a single EXISTS undoes it.
+
+    Raises:
+        InvalidRecord: the database refuses one of them for good.
+    """
+    try:
+        return (yield from _together(additions, is_atomic=is_atomic))
+    except Refused as error:
+        raise (yield from _refusal([each.pending for each in additions], error)) from error
+
+
+def correct(corrections: Sequence[Correction]) -> Work[Sequence[Outcome]]:
+    """Make those corrections that still fit what is there, in one transaction, or none.
+
+    Raises:
+        InvalidRecord: the database refuses a record.
+    """
+    try:
+        return (yield from atomic(lambda: _settle(corrections)))
+    except Refused as error:
+        raise InvalidRecord(f"A record cannot be stored: {error}.") from error
+
+
+def _together(changes: Sequence[Change], *, is_atomic: bool = False) -> Work[Sequence[Outcome]]:
+    pending = [change.pending for change in changes if isinstance(change, Addition)]
+    if len(pending) == len(changes) == len({each.record_id for each in pending}):
+        are_new: bool = yield AddNew(pending)
+        if are_new:
+            return [Verdict.ADDED] * len(pending)
+    return (yield from atomic(lambda: _settle(changes, is_atomic=is_atomic)))
+
+
+def _alone(change: Change) -> Work[Outcome]:
+    try:
+        (outcome,) = yield from _together([change])
+    except Refused as error:
+        return _invalid(ids_of(change)[0], error)
+    return outcome
+
+
+def _settle(changes: Sequence[Change], *, is_atomic: bool = False) -> Work[Sequence[Outcome]]:
+    plan = ChangePlan((yield from _find(changes)))
+    outcomes = [plan.apply(change) for change in changes]
+    if not (is_atomic and Verdict.EXISTS in outcomes):
+        yield from _write(plan)
+    return outcomes
+
+
+def _write(plan: ChangePlan) -> Work[None]:
+    new, overwritten, removed = plan.new, plan.overwritten, sorted(plan.removed)
+    inserted = yield from records("insert_records", new)
+    if inserted < len(new):
+        raise Overtaken
+    if plan.touched:
+        yield from _lock(plan)
+    yield from for_each("keep_versions", [_version(record_id, kept) for record_id, kept in sorted(plan.kept.items())])
+    yield from records("overwrite_records", overwritten)
+    yield from for_each("move_records", [_move(pending) for pending in plan.moved])
+    if plan.settled:
+        yield from ask("settle_differences", ids=as_json(sorted(plan.settled)))
+    yield from records("note_differences", list(plan.differences.values()))
+    if removed:
+        yield from ask("delete_records", ids=as_json(removed))
+    if new or overwritten or removed:
+        changed = [(plan.before[pending.record_id], pending.record) for pending in overwritten]
+        yield Count(new, changed, [plan.before[record_id] for record_id in removed])
+    yield from for_each("put_outbox", [outbox_row(operation, pending) for operation, pending in plan.forwarded])
+
+
+def _refusal(pending: Sequence[PendingRecord], error: Refused) -> Work[InvalidRecord]:
+    """The error about the record that the database refuses, found by trying ever smaller parts of them."""
+    while len(pending) > 1:
+        half = pending[: len(pending) // 2]
+        pending = half if (yield from _is_refused(half)) else pending[len(half) :]
+    return _invalid(pending[0].record_id, error)
+
+
+class _Tried(Exception):
+    """Work that is only tried, and undone."""
+
+
+def outbox_row(operation: str, pending: PendingRecord) -> OutboxRow:
+    """A change for senders."""
+    return OutboxRow(operation, pending.row.document, pending.provenance.received_at, pending.source)
+
+
+def stored_rows(rows: Iterable[tuple[str, int, int | None, int, str | None, int]]) -> Mapping[str, StoredRow]:
+    """Rows of ``find_records`` and ``lock_records`` by id."""
+    return {
+        record_id: StoredRow(Identity(start, stop, content), document, seq)
+        for record_id, start, stop, content, document, seq in rows
+    }
+
+
+def _find(changes: Sequence[Change]) -> Work[Mapping[str, StoredRow]]:
+    wanted: dict[str, bool] = {}
+    for change in changes:
+        for record_id in ids_of(change):
+            wanted[record_id] = wanted.get(record_id, False) or not isinstance(change, Addition)
+    rows = [{"record_id": record_id, "whole": whole} for record_id, whole in wanted.items()]
+    return stored_rows((yield from ask("find_records", wanted=as_json(rows))))
+
+
+def _lock(plan: ChangePlan) -> Work[None]:
+    """Keep what the plan rests on as it was.
+
+    Raises:
+        Overtaken: it is not as it was.
+    """
+    ids = sorted(plan.touched)
+    locked = stored_rows((yield from ask("lock_records", ids=as_json(ids))))
+    for record_id in ids:
+        found, before = locked.get(record_id), plan.before[record_id]
+        if found is None or found.identity != before.identity or before.document not in {None, found.document}:
+            raise Overtaken
+
+
+def _is_refused(pending: Sequence[PendingRecord]) -> Work[bool]:
+    def attempt() -> Work[None]:
+        yield from records("insert_records", pending)
+        raise _Tried
+
+    try:
+        yield from atomic(attempt)
+    except Refused:
+        return True
+    except _Tried:
+        pass
+    return False
+
+
+def _invalid(record_id: str, error: Refused) -> InvalidRecord:
+    return InvalidRecord(f"The record {record_id!r} cannot be stored: {error}.")
+
+
+def _move(pending: PendingRecord) -> Move:
+    record, received_at = pending.record, pending.provenance.received_at
+    return Move(
+        record.record_id, record.start_time, record.stop_time, record.runtime, pending.row.document, received_at
+    )
+
+
+def _version(record_id: str, kept: Kept) -> KeptVersion:
+    return KeptVersion(record_id, kept.action.value, kept.reason, kept.provenance.received_at, kept.source)

@@ -1,0 +1,318 @@
+"""What changes make of what is stored: worked out in order and in memory, for every database."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from auditord.store.amendments import COLLECTED_AGAIN, Action, Amended, Amendment
+from auditord.store.protocol import Duplicates, Provenance, Verdict
+from auditord.store.rows import PendingRecord, make_pending, to_micros
+from auditord.store.verdicts import Identity, classify, starts_earlier
+from auditord_hookspecs import InvalidRecord, Record
+from auditord_hookspecs.wire import decode_record
+
+Operation: TypeAlias = Literal["insert", "close", "replace"]
+Forwarded: TypeAlias = tuple[Operation, PendingRecord]
+"""A change that senders forward: the operation, and the record as it is now with its provenance."""
+
+
+class Addition(msgspec.Struct, frozen=True, gc=False):
+    """A record that may be new."""
+
+    pending: PendingRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The stop time of a record that should be there."""
+
+    record_id: str
+    stop_time: datetime
+    provenance: Provenance
+    forwarded: bool = False
+    source: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """A record that counts whatever is there; under the alternate's id if the plain one is another run's."""
+
+    pending: PendingRecord
+    alternate: PendingRecord | None
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """A change of a record on purpose.
+
+    Args:
+        amendment: what is wanted.
+        pending: the record that is to be there; None deletes it.
+        provenance: who wants it.
+        source: the number of the principal and the agent.
+    """
+
+    amendment: Amendment
+    pending: PendingRecord | None
+    provenance: Provenance
+    source: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Bulk:
+    """Many additions in one transaction; if ``atomic``, a single EXISTS undoes all of them."""
+
+    additions: Sequence[Addition]
+    atomic: bool
+
+
+Change: TypeAlias = Addition | Stop | Replacement | Correction
+Outcome: TypeAlias = Verdict | bool | Amended | InvalidRecord
+"""A stop says whether there was a record."""
+
+
+def ids_of(change: Change | Bulk) -> Sequence[str]:
+    """The ids that a change looks at."""
+    match change:
+        case Bulk(additions):
+            return [each.pending.record_id for each in additions]
+        case Addition() | Replacement():
+            return [pending.record_id for pending in pending_of(change)]
+        case Stop(record_id):
+            return (record_id,)
+        case Correction(amendment):
+            return (amendment.record_id,)
+
+
+def pending_of(change: Change) -> Sequence[PendingRecord]:
+    """The records of a change."""
+    match change:
+        case Addition(pending):
+            return (pending,)
+        case Replacement(pending, alternate):
+            return (pending, alternate) if alternate else (pending,)
+        case Correction(pending=pending):
+            return () if pending is None else (pending,)
+        case Stop():
+            return ()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRow:
+    """A stored record.
+
+    Args:
+        identity: what verdicts depend on.
+        document: its wire text, where the record may be changed.
+        seq: the number of the row, where the database has one.
+    """
+
+    identity: Identity
+    document: str | None
+    seq: int = 0
+
+    @property
+    def text(self) -> str:
+        """The wire text, which is there."""
+        if self.document is None:
+            raise AssertionError("the wire text was not asked for")
+        return self.document
+
+    @property
+    def record(self) -> Record:
+        """The stored record."""
+        return decode_record(self.text.encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The change before which a record is kept as it was."""
+
+    action: Action
+    reason: str
+    provenance: Provenance
+    source: int
+
+
+class ChangePlan:
+    """The outcomes of changes in order, and what has to be written at the end.
+
+    Args:
+        before: what the database has, by id.
+    """
+
+    def __init__(self, before: Mapping[str, StoredRow]) -> None:
+        self.before = before
+        self.forwarded: list[Forwarded] = []
+        """What senders must forward, in order."""
+        self.settled: set[str] = set()
+        """Ids whose differences are to be forgotten."""
+        self.differences: dict[tuple[str, int], PendingRecord] = {}
+        """What is to be noted as a difference, in order, by id and content."""
+        self.kept: dict[str, Kept] = {}
+        """Stored records whose former versions are to be kept."""
+        self.removed: set[str] = set()
+        """Ids of stored records that are to be deleted."""
+        self._written: dict[str, PendingRecord] = {}  # the final state of every record that is new or changed
+        self._now: dict[str, StoredRow] = dict(before)
+        self._moved: set[str] = set()  # of the stored ones, those of which nothing but the times changes
+
+    @property
+    def new(self) -> Sequence[PendingRecord]:
+        """Records that the database does not have, in the order of ids."""
+        return [pending for record_id, pending in sorted(self._written.items()) if record_id not in self.before]
+
+    @property
+    def overwritten(self) -> Sequence[PendingRecord]:
+        """Records that take the place of stored ones, in the order of ids."""
+        replaced = self._written.keys() & self.before.keys() - self._moved
+        return [self._written[record_id] for record_id in sorted(replaced)]
+
+    @property
+    def moved(self) -> Sequence[PendingRecord]:
+        """Stored records that start or stop at another time, in the order of ids."""
+        return [self._written[record_id] for record_id in sorted(self._moved)]
+
+    @property
+    def touched(self) -> set[str]:
+        """Ids of stored records that must not change until this has been written."""
+        differing = {record_id for record_id, _ in self.differences}
+        return (self._written.keys() | differing | self.removed) & self.before.keys()
+
+    def record(self, record_id: str) -> Record | None:
+        """The record under an id as all changes so far leave it."""
+        now = self._now.get(record_id)
+        return None if now is None else now.record
+
+    def apply(self, change: Change) -> Verdict | bool | Amended:
+        """The outcome of a change, given all that came before."""
+        match change:
+            case Addition(pending):
+                return self._add(pending)
+            case Stop():
+                return self._stop(change)
+            case Replacement(pending, alternate):
+                return self._replace(pending, alternate)
+            case Correction():
+                return self._correct(change)
+
+    def _add(self, pending: PendingRecord) -> Verdict:
+        stored = self._now.get(pending.record_id)
+        if stored is None:
+            self._write(pending)
+            self._forward("insert", pending)
+            return Verdict.ADDED
+        verdict = classify(stored.identity, pending.identity, pending.duplicates)
+        if verdict is Verdict.CLOSED:
+            self._overwrite(pending)
+            self._forward("insert", pending)
+        elif verdict is Verdict.DIFFERENT:
+            self._note_difference(pending)
+        elif verdict is Verdict.SAME and starts_earlier(stored.identity, pending.identity):
+            self._forward("insert", self._move(pending, start_time=pending.record.start_time))
+        return verdict
+
+    def _stop(self, change: Stop) -> bool:
+        stored = self._now.get(change.record_id)
+        if stored is None:
+            return False
+        if stored.identity.stop != to_micros(change.stop_time):
+            moved = self._move(change, stop_time=change.stop_time)
+            self._forward("insert" if stored.identity.stop is None else "close", moved)
+        return True
+
+    def _replace(self, wanted: PendingRecord, alternate: PendingRecord | None) -> Verdict:
+        pending = wanted if alternate is None else self._choose_id(wanted, alternate)
+        stored = self._now.get(pending.record_id)
+        self._overwrite(pending)
+        self._forward("insert" if stored is None else "replace", pending)
+        if stored is None:
+            return Verdict.ADDED
+        if stored.identity == pending.identity:
+            return Verdict.SAME
+        if pending.record_id in self.before:
+            self.kept[pending.record_id] = Kept(Action.CORRECT, COLLECTED_AGAIN, pending.provenance, pending.source)
+        return Verdict.DIFFERENT
+
+    def _correct(self, change: Correction) -> Amended:
+        amendment, pending = change.amendment, change.pending
+        stored = self._now.get(amendment.record_id)
+        if stored is None:
+            return Amended.MISSING
+        if stored.text.encode() != amendment.stored:
+            return Amended.CHANGED
+        if pending is not None and pending.row.document == stored.document:
+            return Amended.SAME
+        self.kept[amendment.record_id] = Kept(amendment.action, amendment.reason, change.provenance, change.source)
+        if pending is None:
+            self._remove(amendment.record_id)
+        else:
+            self._overwrite(pending)
+            self._forward(_operation(stored.record, pending.record), pending)
+        return Amended.DONE
+
+    def _choose_id(self, wanted: PendingRecord, alternate: PendingRecord) -> PendingRecord:
+        """The one under the id that its run has; else under its own, or the alternate if another run has that."""
+        for each in (wanted, alternate):
+            found = self._now.get(each.record_id)
+            if found is not None and found.identity.start == wanted.row.start_time:
+                return each
+        return alternate if wanted.record_id in self._now else wanted
+
+    def _overwrite(self, pending: PendingRecord) -> None:
+        self._write(pending)
+        self._settle(pending.record_id)
+
+    def _remove(self, record_id: str) -> None:
+        self.removed.add(record_id)
+        self._settle(record_id)
+        del self._now[record_id]
+
+    def _settle(self, record_id: str) -> None:
+        self.settled.add(record_id)
+        self.differences = {key: other for key, other in self.differences.items() if key[0] != record_id}
+
+    def _note_difference(self, pending: PendingRecord) -> None:
+        key = (pending.record_id, pending.identity.content)
+        self.differences.pop(key, None)  # the last one counts, at the end
+        self.differences[key] = pending
+
+    def _forward(self, operation: Operation, pending: PendingRecord) -> None:
+        if pending.forwarded:
+            self.forwarded.append((operation, pending))
+
+    def _move(self, by: PendingRecord | Stop, **times: datetime) -> PendingRecord:
+        """Change the times of a record and nothing else."""
+        record_id = by.record_id
+        record = msgspec.structs.replace(self._now[record_id].record, **times)
+        written = self._written.get(record_id)
+        score_set = None if written is None else written.score_set  # of a stored record it stays as it is
+        moved = make_pending(
+            record,
+            by.provenance,
+            Duplicates.SAME_RUN,
+            forwarded=by.forwarded,
+            source=by.source,
+            score_set=score_set,
+        )
+        only_moved = record_id in self.before and (written is None or record_id in self._moved)
+        self._write(moved)
+        if only_moved:
+            self._moved.add(record_id)
+        return moved
+
+    def _write(self, pending: PendingRecord) -> None:
+        record_id = pending.record_id
+        self._moved.discard(record_id)
+        self._written[record_id] = pending
+        self._now[record_id] = StoredRow(pending.identity, pending.row.document)
+
+
+def _operation(before: Record, after: Record) -> Operation:
+    """What a correction is to a destination."""
+    if after.stop_time is None or msgspec.structs.replace(before, stop_time=after.stop_time) != after:
+        return "replace"
+    return "insert" if before.stop_time is None else "close"

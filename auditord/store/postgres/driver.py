@@ -1,0 +1,220 @@
+"""Work on a record store in PostgreSQL: its steps as statements on one connection, in autocommit mode at the beginning.
+
+Many rows travel as one parameter, a JSON array; very many records through a binary COPY.
+"""
+
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, Final, LiteralString, TypeAlias, TypeVar
+
+import msgspec
+from psycopg import errors
+
+from auditord.database.postgres import Connection
+from auditord.database.postgres.faults import is_passing, is_permanent
+from auditord.errors import StoreUnavailable
+from auditord.store.changes import outbox_row
+from auditord.store.postgres.counting import QUERIES, changes
+from auditord.store.protocol import Provenance
+from auditord.store.rows import PendingRecord, to_micros
+from auditord.store.work import (
+    AddNew,
+    Atomic,
+    Count,
+    ForEach,
+    Overtaken,
+    Records,
+    Refused,
+    Rows,
+    Statement,
+    Step,
+    Work,
+    as_json,
+)
+from auditord_hookspecs.records import Meta
+
+T = TypeVar("T")
+
+_ATTEMPTS: Final = 10
+
+_FEW: Final = 200
+"""Records up to which one statement with a JSON parameter beats COPY and the transaction around it."""
+
+_encoder: Final = msgspec.json.Encoder()
+
+_TO_2000: Final = to_micros(datetime(2000, 1, 1, tzinfo=UTC))  # where PostgreSQL begins to count microseconds
+
+_JSONB_VERSION: Final = b"\x01"
+
+COPY_TYPES: Final = (
+    # A timestamptz is an int8 on the wire, and jsonb its text behind a version number: both spare a conversion.
+    *["int8"] * 5,  # start_time, stop_time, runtime, content, received_at
+    *["int8"] * 4,  # cores, memory, gpu, total_cpu
+    *("int4", "int4", "bool"),  # source_id, score_set, more
+    *("text", "text", "text", "text", "bytea", "text"),  # record_id, site, user_group, user_name, meta, document
+)
+
+_Field: TypeAlias = str | int | bytes | bool | None
+
+
+class _Row(msgspec.Struct, frozen=True, gc=False):
+    """A record under the names of its columns; ``received_at`` is of this arrival."""
+
+    start_time: datetime
+    stop_time: datetime | None
+    runtime: int | None
+    content: int
+    received_at: datetime
+    cores: int | None
+    memory: int | None
+    gpu: int | None
+    total_cpu: int | None
+    source_id: int
+    score_set: int | None
+    more: bool | None
+    record_id: str
+    site: str | None
+    user_group: str | None
+    user_name: str | None
+    meta: Meta | None
+    document: str
+
+
+async def run(connection: Connection, work: Work[T], counted_keys: Sequence[str] = ()) -> T:
+    """Do work.
+
+    Args:
+        connection: outside a transaction, for work that begins its own.
+        work: of any kind.
+        counted_keys: the meta keys whose values are counted, for work that changes records.
+    """
+    try:
+        step = next(work)
+        while True:
+            try:
+                answer = await _do(connection, step, counted_keys)
+            except Exception as error:  # noqa: BLE001 not swallowed: the work decides
+                step = work.throw(error)
+            else:
+                step = work.send(answer)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+def record_rows(pending: Iterable[PendingRecord]) -> str:
+    """Records as one parameter."""
+    return as_json([_row(each) for each in pending])
+
+
+def copy_rows(pending: Iterable[PendingRecord]) -> Iterator[tuple[_Field, ...]]:
+    """The fields of records for a binary COPY, of :data:`COPY_TYPES`."""
+    provenance: Provenance | None = None
+    received_at = 0
+    for each in pending:
+        if each.provenance is not provenance:  # as nearly never: a bulk has one
+            provenance = each.provenance
+            received_at = to_micros(provenance.received_at) - _TO_2000
+        record, row = each.record, each.row
+        yield (
+            row.start_time - _TO_2000, since_2000(row.stop_time), record.runtime, row.content, received_at,
+            row.cores, row.memory, row.gpu, row.total_cpu, each.source, each.score_set, row.more,
+            row.record_id, row.site, row.user_group, row.user_name,
+            None if record.meta is None else _JSONB_VERSION + _encoder.encode(record.meta), row.document,
+        )  # fmt: skip
+
+
+def since_2000(micros: int | None) -> int | None:
+    """Microseconds since 1970 as PostgreSQL counts them."""
+    return None if micros is None else micros - _TO_2000
+
+
+async def _do(connection: Connection, step: Step, counted_keys: Sequence[str]) -> Any:  # Any: of the step's type
+    if not isinstance(step, Atomic):
+        with _named_refusals():
+            return await _execute(connection, step, counted_keys)
+    for _ in range(_ATTEMPTS):
+        try:
+            with _named_refusals():
+                async with connection.transaction():
+                    return await run(connection, step.make(), counted_keys)
+        except Overtaken:
+            continue
+    raise StoreUnavailable(f"Other transactions were faster {_ATTEMPTS} times in a row: try again.")
+
+
+async def _execute(
+    connection: Connection, step: Statement | ForEach | Records | AddNew | Count, counted_keys: Sequence[str]
+) -> Any:  # Any: the answer is of the step's type
+    match step:
+        case Statement(name, parameters):
+            return await _rows(connection, QUERIES[name], parameters)
+        case ForEach(name, rows):
+            return (await connection.execute(QUERIES[name], (as_json(rows),))).rowcount
+        case Records(name, pending):
+            return (await connection.execute(QUERIES[name], (record_rows(pending),))).rowcount
+        case AddNew(pending):
+            return await _add_new(connection, pending, counted_keys)
+        case Count(added, changed, removed):
+            now = [*[each.record for each in added], *[after for _, after in changed]]
+            before = [*[row.record for row, _ in changed], *[row.record for row in removed]]
+            return await _rows(connection, QUERIES["note_changes"], {"changes": changes(counted_keys, now, before)})
+
+
+async def _add_new(connection: Connection, pending: Sequence[PendingRecord], counted_keys: Sequence[str]) -> bool:
+    # In one order, so that transactions which add the same records do not wait for each other in a circle.
+    ordered = sorted(pending, key=_record_id)
+    counts = changes(counted_keys, [each.record for each in ordered])
+    forwarded = [outbox_row("insert", each) for each in pending if each.forwarded]
+    try:
+        if len(pending) <= _FEW and not forwarded:
+            parameters = {"counts": counts, "records": record_rows(ordered)}
+            await connection.execute(QUERIES["add_records"], parameters)
+        else:
+            async with connection.transaction():
+                await _copy(connection, ordered)
+                await connection.execute(QUERIES["note_changes"], {"changes": counts})
+                if forwarded:
+                    await connection.execute(QUERIES["put_outbox"], (as_json(forwarded),))
+    except (errors.UniqueViolation, errors.DeadlockDetected):
+        return False
+    return True
+
+
+async def _copy(connection: Connection, pending: Sequence[PendingRecord]) -> None:
+    async with connection.cursor() as cursor, cursor.copy(QUERIES["copy_records"]) as copy:
+        copy.set_types(COPY_TYPES)
+        for row in copy_rows(pending):
+            await copy.write_row(row)
+
+
+async def _rows(connection: Connection, query: LiteralString, parameters: Mapping[str, object]) -> Rows:
+    cursor = await connection.execute(query, parameters or None)
+    return await cursor.fetchall() if cursor.description else ()
+
+
+@contextmanager
+def _named_refusals() -> Generator[None, None, None]:
+    """Inside, errors about values and about other transactions are raised as work knows them."""
+    try:
+        yield
+    except (errors.Error, UnicodeError, OverflowError) as error:
+        if is_passing(error):
+            raise Overtaken from error
+        if is_permanent(error):
+            raise Refused(str(error).partition("\n")[0]) from error
+        raise
+
+
+def _row(pending: PendingRecord) -> _Row:
+    record, row = pending.record, pending.row
+    return _Row(
+        record.start_time, record.stop_time, record.runtime, row.content, pending.provenance.received_at,
+        row.cores, row.memory, row.gpu, row.total_cpu, pending.source, pending.score_set, row.more,
+        row.record_id, row.site, row.user_group, row.user_name, record.meta, row.document,
+    )  # fmt: skip
+
+
+def _record_id(pending: PendingRecord) -> str:
+    return pending.record_id

@@ -1,0 +1,106 @@
+"""Numbers for what many records share: some bytes in a row, where the texts would take hundreds."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from hashlib import blake2b
+from typing import Final, TypeAlias
+
+from auditord.errors import StoreUnavailable
+from auditord.store.protocol import Provenance
+from auditord.store.rows import LONGEST_NAME, scores_text
+from auditord.store.work import Work, ask
+from auditord_hookspecs import Record
+
+_MOST: Final = 10_000
+"""Texts of each sort that are remembered at a time."""
+
+_Name: TypeAlias = tuple[str, str]
+_Found: TypeAlias = tuple[int, Mapping[str, int]]
+LookUp: TypeAlias = Callable[[Callable[[], Work[_Found]]], Awaitable[_Found]]
+"""Does work on the database, and returns after the commit."""
+
+
+class Sources:
+    """The numbers of principals with their clients, and of what components score; none is ever deleted.
+
+    Callers get their numbers in the order in which they ask, so that changes of one record stay in order.
+
+    Args:
+        look_up: for numbers that are not remembered yet.
+    """
+
+    def __init__(self, look_up: LookUp) -> None:
+        self._look_up = look_up
+        self._in_order = asyncio.Lock()
+        self._fault: StoreUnavailable | None = None
+        self._failures = 0
+        self._sources: dict[_Name, int] = {}
+        self._score_sets: dict[str, int] = {}
+
+    async def number(self, provenance: Provenance) -> int:
+        """The number that stands for the provenance's principal and agent."""
+        source, _ = await self.numbers(provenance, ())
+        return source
+
+    async def numbers(self, provenance: Provenance, records: Collection[Record]) -> tuple[int, Sequence[int | None]]:
+        """The same, and the numbers of what the components of each record score; None for nothing."""
+        name = (provenance.principal or "", provenance.agent or "")
+        texts = [scores_text(record.components) for record in records]
+        if not self._in_order.locked():
+            try:
+                return self._known(name, texts)
+            except KeyError:
+                pass
+        failures = self._failures
+        async with self._in_order:
+            if max(len(self._sources), len(self._score_sets)) >= _MOST:
+                self._sources, self._score_sets = {}, {}
+            unknown = {text for text in texts if text is not None} - self._score_sets.keys()
+            if unknown or name not in self._sources:
+                if self._fault is not None and failures < self._failures:
+                    raise self._fault.__class__(str(self._fault))  # they would wait for the same, one after the other
+                await self._learn(name, unknown)
+            return self._known(name, texts)
+
+    def _known(self, name: _Name, texts: Sequence[str | None]) -> tuple[int, Sequence[int | None]]:
+        return self._sources[name], [None if text is None else self._score_sets[text] for text in texts]
+
+    async def _learn(self, name: _Name, texts: Collection[str]) -> None:
+        try:
+            source, score_sets = await self._look_up(lambda: _numbers(name, texts))
+        except StoreUnavailable as error:
+            self._fault = error
+            self._failures += 1
+            raise
+        self._sources[name] = source
+        self._score_sets.update(score_sets)
+
+    async def settled(self) -> None:
+        """Return once everybody who asked has an answer."""
+        async with self._in_order:
+            pass
+
+
+def _numbers(name: _Name, texts: Collection[str]) -> Work[_Found]:
+    principal, agent = map(_kept, name)
+    source = yield from _number("source", {"principal": principal, "agent": agent})
+    score_sets: dict[str, int] = {}
+    for text in texts:
+        digest = blake2b(text.encode(), digest_size=16).digest()
+        score_sets[text] = yield from _number("score_set", {"scores": text, "digest": digest})
+    return source, score_sets
+
+
+def _number(sort: str, values: Mapping[str, object]) -> Work[int]:
+    rows = yield from ask(f"find_{sort}", **values)
+    if not rows:
+        yield from ask(f"insert_{sort}", **values)
+        rows = yield from ask(f"find_{sort}", **values)
+    if not rows:
+        raise StoreUnavailable(f"The database does not keep the {sort} that is put into it: {values}.")
+    return int(rows[0][0])
+
+
+def _kept(text: str) -> str:
+    """What is kept of a principal or an agent: a header may be long, or hold bytes that are no text at all."""
+    return text[:LONGEST_NAME].replace("\0", "").encode(errors="replace").decode()

@@ -1,0 +1,212 @@
+"""A record store in an SQL database, as far as it is the same in every one."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from auditord.errors import SchemaMismatch
+from auditord.store.amendments import Action, Amended, Amendment, Version
+from auditord.store.changes import correct
+from auditord.store.planning import Addition, Bulk, Change, Correction, Operation, Replacement, Stop
+from auditord.store.protocol import (
+    Difference,
+    Duplicates,
+    OutboxEntry,
+    Provenance,
+    Verdict,
+    follows,
+    is_forwarded,
+)
+from auditord.store.redacting import redact, redact_leftovers
+from auditord.store.rows import PendingRecord, from_micros, make_pending
+from auditord.store.sources import Sources
+from auditord.store.work import Work, as_json, ask, atomic
+from auditord_hookspecs import Close, Entry, Insert, InvalidRecord, Record, RecordUpdate, Replace
+from auditord_hookspecs.wire import decode_record
+
+T = TypeVar("T")
+
+_RECORDS_BETWEEN_PAUSES: Final = 100  # about a millisecond
+
+
+class SqlRecordStore(ABC):
+    """What the implementations of :class:`auditord.store.protocol.RecordStore` have in common.
+
+    Args:
+        outbox: whether changes are kept for senders.
+    """
+
+    def __init__(self, *, outbox: bool) -> None:
+        self._sources = Sources(self._write)
+        self._has_outbox = outbox
+
+    @abstractmethod
+    async def _submit(self, change: Change | Bulk) -> Any:  # Any: of a change its outcome, of a bulk all outcomes
+        """Make a change in a transaction that it may share with others; return after the commit."""
+
+    @abstractmethod
+    async def _write(self, make: Callable[[], Work[T]], *, is_long: bool = False) -> T:
+        """Do work, outside a transaction unless it begins one."""
+
+    @abstractmethod
+    async def _read(self, work: Work[T]) -> T:
+        """Do short work that only reads."""
+
+    async def add(self, record: Record, provenance: Provenance, duplicates: Duplicates) -> Verdict:
+        """See :class:`RecordStore`."""
+        source, (score_set,) = await self._sources.numbers(provenance, (record,))
+        forwarded = self._is_forwarded(provenance)
+        pending = make_pending(record, provenance, duplicates, forwarded=forwarded, source=source, score_set=score_set)
+        verdict: Verdict = await self._submit(Addition(pending))
+        return verdict
+
+    async def add_all(
+        self, records: Sequence[Record], provenance: Provenance, duplicates: Duplicates, *, atomic: bool
+    ) -> Sequence[Verdict]:
+        """See :class:`RecordStore`."""
+        if not records:
+            return []
+        additions: list[Addition] = []
+        for first in range(0, len(records), _RECORDS_BETWEEN_PAUSES):
+            part = records[first : first + _RECORDS_BETWEEN_PAUSES]
+            additions += map(Addition, await self._pending(part, provenance, duplicates))
+            await asyncio.sleep(0)  # encoding thousands of records must not hold up everybody else's requests
+        verdicts: Sequence[Verdict] = await self._submit(Bulk(additions, atomic))
+        return verdicts
+
+    async def stop(self, update: RecordUpdate, provenance: Provenance) -> bool:
+        """See :class:`RecordStore`."""
+        forwarded, source = self._is_forwarded(provenance), await self._sources.number(provenance)
+        return bool(await self._submit(Stop(update.record_id, update.stop_time, provenance, forwarded, source)))
+
+    async def replace(self, record: Record, provenance: Provenance, alternate_id: str | None = None) -> Verdict:
+        """See :class:`RecordStore`."""
+        ids = (record.record_id,) if alternate_id is None else (record.record_id, alternate_id)
+        renamed = [msgspec.structs.replace(record, record_id=record_id) for record_id in ids]
+        wanted, *alternate = await self._pending(renamed, provenance, Duplicates.SAME_RUN)
+        verdict: Verdict = await self._submit(Replacement(wanted, alternate[0] if alternate else None))
+        return verdict
+
+    async def amend(self, amendments: Sequence[Amendment], provenance: Provenance) -> Sequence[Amended]:
+        """See :class:`RecordStore`."""
+        if len({each.record_id for each in amendments}) < len(amendments):
+            raise InvalidRecord("one record cannot be changed twice at a time")
+        wanted = [each.record for each in amendments if each.record is not None]
+        pending = iter(await self._pending(wanted, provenance, Duplicates.SAME_RUN))
+        source = await self._sources.number(provenance)
+        corrections = [
+            Correction(each, None if each.record is None else next(pending), provenance, source) for each in amendments
+        ]
+        outcomes = await self._write(lambda: correct(corrections), is_long=True)
+        return [outcome for outcome in outcomes if isinstance(outcome, Amended)]
+
+    async def history(self, record_id: str) -> Sequence[Version]:
+        """See :class:`RecordStore`."""
+        return [
+            Version(
+                number,
+                Action(action),
+                reason,
+                from_micros(changed_at),
+                changed_by,
+                document.encode(),
+                from_micros(received_at),
+                None if updated_at is None else from_micros(updated_at),
+                principal,
+            )
+            for number, action, reason, changed_at, changed_by, document, received_at, updated_at, principal in (
+                await self._read(ask("list_versions", record_id=record_id))
+            )
+        ]
+
+    async def redact(self, record_ids: Sequence[str], keys: Collection[str]) -> int:
+        """See :class:`RecordStore`."""
+        return await self._write(lambda: atomic(lambda: redact(record_ids, keys)), is_long=True)
+
+    async def redact_leftovers(self, before: datetime, keys: Collection[str]) -> int:
+        """See :class:`RecordStore`."""
+        return await self._write(lambda: atomic(lambda: redact_leftovers(before, keys)), is_long=True)
+
+    async def get(self, record_id: str) -> bytes | None:
+        """See :class:`RecordStore`."""
+        return (await self.documents([record_id])).get(record_id)
+
+    async def documents(self, record_ids: Sequence[str]) -> Mapping[str, bytes]:
+        """See :class:`RecordStore`."""
+        rows = await self._read(ask("get_documents", ids=as_json(record_ids)))
+        return {record_id: document.encode() for record_id, document in rows}
+
+    async def deleted(self, record_ids: Sequence[str]) -> Collection[str]:
+        """See :class:`RecordStore`."""
+        return {record_id for (record_id,) in await self._read(ask("find_deleted", ids=as_json(record_ids)))}
+
+    async def outbox(self, limit: int) -> Sequence[OutboxEntry]:
+        """See :class:`RecordStore`."""
+        return [
+            OutboxEntry(number, _entry(operation, document, Provenance(from_micros(received_at), principal, agent)))
+            for number, operation, document, received_at, principal, agent in (
+                await self._read(ask("list_outbox", limit=limit))
+            )
+        ]
+
+    async def forget_outbox(self, numbers: Collection[int]) -> None:
+        """See :class:`RecordStore`."""
+        await self._write(lambda: ask("forget_outbox", numbers=as_json(list(numbers))))
+
+    async def advance(self, spool_id: str, generation: int, *, adopt: bool = False) -> int:
+        """See :class:`RecordStore`."""
+        return await self._write(lambda: atomic(lambda: _advance(spool_id, generation, adopt=adopt)))
+
+    async def _pending(
+        self, records: Sequence[Record], provenance: Provenance, duplicates: Duplicates
+    ) -> Sequence[PendingRecord]:
+        forwarded = self._is_forwarded(provenance)
+        source, score_sets = await self._sources.numbers(provenance, records)
+        return [
+            make_pending(record, provenance, duplicates, forwarded=forwarded, source=source, score_set=score_set)
+            for record, score_set in zip(records, score_sets, strict=True)
+        ]
+
+    def _is_forwarded(self, provenance: Provenance) -> bool:
+        return self._has_outbox and is_forwarded(provenance)
+
+
+def difference(row: Sequence[Any]) -> Difference:  # Any: columns of all types
+    """A row of ``list_differences``."""
+    record_id, seen_at, principal, stored, offered = row
+    return Difference(record_id, from_micros(seen_at), principal, stored.encode(), offered.encode())
+
+
+def refuse_unfinished_copy(where: object) -> Work[None]:
+    """Return unless only a part of another store's records is there.
+
+    Raises:
+        SchemaMismatch: a copy was interrupted.
+    """
+    for (source,) in (yield from ask("unfinished_copy")):
+        raise SchemaMismatch(f"{where} holds only a part of {source}: go on with `auditord database copy --resume`.")
+
+
+def _advance(spool_id: str, generation: int, *, adopt: bool) -> Work[int]:
+    rows = yield from ask("find_generation", spool_id=spool_id)
+    before: int = rows[0][0] if rows else 0
+    if adopt or follows(before, generation):
+        yield from ask("set_generation", spool_id=spool_id, generation=generation)
+    return before
+
+
+def _entry(operation: Operation, document: str, provenance: Provenance) -> Entry:
+    record = decode_record(document.encode())
+    match operation:
+        case "insert":
+            return Insert(record, None, provenance)
+        case "replace":
+            return Replace(record, None, provenance)
+        case "close":
+            if record.stop_time is None:
+                raise ValueError(f"the outbox closes {record.record_id!r} without a stop time")
+            return Close(record.record_id, record.stop_time, provenance)

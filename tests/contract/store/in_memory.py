@@ -1,0 +1,267 @@
+"""A record store in dictionaries: plans of changes, and the named statements that they need, without a database."""
+
+# ruff: noqa: ARG002 the signatures are the protocols'
+
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgspec
+
+from auditord.client.conditions import matches
+from auditord.database.memory import PluginMemory
+from auditord.store.changes import KeptVersion, Move, OutboxRow, add_bulk, change_each, outbox_row
+from auditord.store.planning import Bulk, Change
+from auditord.store.protocol import Difference, HeldTurn, Occasion, RecordCounts
+from auditord.store.rows import PendingRecord, RecordRow, to_micros
+from auditord.store.store import SqlRecordStore, difference
+from auditord.store.work import AddNew, Atomic, Count, ForEach, Records, Rows, Statement, Step, Work, as_json
+from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
+from auditord_hookspecs.wire import decode_record
+
+T = TypeVar("T")
+
+
+@dataclass
+class MemoryDatabase:
+    """Tables, and what statements do to them."""
+
+    records: dict[str, tuple[RecordRow, int, int | None, int]] = field(default_factory=dict)  # row, times, source
+    sources: list[tuple[str, str]] = field(default_factory=list)
+    differences: dict[tuple[str, int], tuple[int, int, str]] = field(default_factory=dict)
+    versions: list[tuple[Any, ...]] = field(default_factory=list)
+    outbox: dict[int, OutboxRow] = field(default_factory=dict)
+    entries: int = 0
+
+    def run(self, work: Work[T]) -> T:
+        """Do work."""
+        try:
+            step = next(work)
+            while True:
+                try:
+                    answer = self._do(step)
+                except Exception as error:  # noqa: BLE001 not swallowed: the work decides
+                    step = work.throw(error)
+                else:
+                    step = work.send(answer)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+    def _do(self, step: Step) -> Any:
+        match step:
+            case Statement(name, parameters):
+                return getattr(self, name)(**parameters)
+            case ForEach(name, rows):
+                for row in rows:
+                    getattr(self, name)(row)
+                return None
+            case Records(name, pending):
+                return sum(getattr(self, name)(each) for each in pending)
+            case AddNew(pending):
+                return self._add_new(pending)
+            case Count():
+                return None
+            case Atomic(make):
+                before = {name: type(table)(table) for name, table in vars(self).items()}
+                try:
+                    return self.run(make())
+                except BaseException:
+                    vars(self).update(before)
+                    raise
+
+    # -- statements -------------------------------------------------------------------------------------------------
+
+    def find_source(self, principal: str, agent: str) -> Rows:
+        return [(self.sources.index((principal, agent)),)] if (principal, agent) in self.sources else []
+
+    def insert_source(self, principal: str, agent: str) -> None:
+        self.sources.append((principal, agent))
+
+    def _add_new(self, pending: Sequence[PendingRecord]) -> bool:
+        if any(each.record_id in self.records for each in pending):
+            return False
+        for each in pending:
+            self.insert_records(each)
+            if each.forwarded:
+                self.put_outbox(outbox_row("insert", each))
+        return True
+
+    def find_score_set(self, scores: str, digest: bytes) -> Rows:
+        del scores, digest
+        return [(1,)]
+
+    def insert_records(self, pending: PendingRecord) -> int:
+        if pending.row.record_id in self.records:
+            return 0
+        received_at = to_micros(pending.provenance.received_at)
+        self.records[pending.row.record_id] = (pending.row, received_at, None, pending.source)
+        return 1
+
+    def overwrite_records(self, pending: PendingRecord) -> int:
+        _, received_at, _, _ = self.records[pending.row.record_id]
+        now = to_micros(pending.provenance.received_at)
+        self.records[pending.row.record_id] = (pending.row, received_at, now, pending.source)
+        return 1
+
+    def move_records(self, move: Move) -> None:
+        row, received_at, _, source = self.records[move.record_id]
+        stop = None if move.stop_time is None else to_micros(move.stop_time)
+        moved = msgspec.structs.replace(
+            row, start_time=to_micros(move.start_time), stop_time=stop, document=move.document
+        )
+        self.records[move.record_id] = (moved, received_at, to_micros(move.received_at), source)
+
+    def find_records(self, wanted: str) -> Rows:
+        whole = {each["record_id"]: each["whole"] for each in msgspec.json.decode(wanted)}
+        return [
+            (*identity, document if whole[identity[0]] or identity[2] is None else None, 0)
+            for *identity, document, _ in self.lock_records(as_json(list(whole)))
+        ]
+
+    def lock_records(self, ids: str) -> Rows:
+        found = [self.records[record_id][0] for record_id in msgspec.json.decode(ids) if record_id in self.records]
+        return [(row.record_id, row.start_time, row.stop_time, row.content, row.document, 0) for row in found]
+
+    def get_documents(self, ids: str) -> Rows:
+        return [(record_id, document) for record_id, *_, document, _ in self.lock_records(ids)]
+
+    def delete_records(self, ids: str) -> None:
+        for record_id in msgspec.json.decode(ids):
+            del self.records[record_id]
+
+    def find_deleted(self, ids: str) -> Rows:
+        deleted = {record_id for _, record_id, action, *_ in self.versions if action == "delete"}
+        return [(each,) for each in msgspec.json.decode(ids) if each in deleted and each not in self.records]
+
+    def settle_differences(self, ids: str) -> None:
+        settled = set(msgspec.json.decode(ids))
+        self.differences = {key: value for key, value in self.differences.items() if key[0] not in settled}
+
+    def note_differences(self, pending: PendingRecord) -> int:
+        key, seen = (pending.row.record_id, pending.row.content), to_micros(pending.provenance.received_at)
+        self.differences.pop(key, None)
+        self.differences[key] = (seen, pending.source, pending.row.document)
+        return 1
+
+    def keep_versions(self, kept: KeptVersion) -> None:
+        row, received_at, updated_at, source = self.records[kept.record_id]
+        changed = (kept.action, kept.reason, to_micros(kept.changed_at), kept.changed_by)
+        self.versions.append(
+            (len(self.versions), kept.record_id, *changed, row.document, received_at, updated_at, source)
+        )
+
+    def list_versions(self, record_id: str) -> Rows:
+        return [
+            (number, action, reason, at, self._principal(by), document, received, updated, self._principal(source))
+            for number, of, action, reason, at, by, document, received, updated, source in self.versions
+            if of == record_id
+        ]
+
+    def put_outbox(self, row: OutboxRow) -> None:
+        self.entries += 1
+        self.outbox[self.entries] = row
+
+    def list_outbox(self, limit: int) -> Rows:
+        return [
+            (number, row.operation, row.document, to_micros(row.received_at), *self._names(row.source_id))
+            for number, row in sorted(self.outbox.items())[:limit]
+        ]
+
+    def forget_outbox(self, numbers: str) -> None:
+        for number in msgspec.json.decode(numbers):
+            self.outbox.pop(number, None)
+
+    def _names(self, source: int) -> tuple[str | None, str | None]:
+        principal, agent = self.sources[source]
+        return principal or None, agent or None
+
+    def _principal(self, source: int) -> str | None:
+        return self._names(source)[0]
+
+
+class MemoryRecordStore(SqlRecordStore):
+    """A record store as far as plans go: it adds, closes, replaces, corrects and forwards."""
+
+    def __init__(self, database: MemoryDatabase, counted_keys: Sequence[str], *, outbox: bool) -> None:
+        super().__init__(outbox=outbox)
+        self._database = database
+        self._counted_keys = counted_keys
+
+    async def _submit(self, change: Change | Bulk) -> Any:
+        if isinstance(change, Bulk):
+            return self._database.run(add_bulk(change.additions, is_atomic=change.atomic))
+        (outcome,) = self._database.run(change_each([change]))
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    async def _write(self, make: Callable[[], Work[T]], *, is_long: bool = False) -> T:
+        return self._database.run(make())
+
+    async def _read(self, work: Work[T]) -> T:
+        return self._database.run(work)
+
+    @asynccontextmanager
+    async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Sequence[bytes]], None]:
+        rows = sorted((row for row, *_ in self._database.records.values()), key=_place)
+        documents = [row.document.encode() for row in rows]
+        page = [document for document in documents if matches(decode_record(document), query.where)]
+
+        async def pages() -> AsyncIterator[Sequence[bytes]]:
+            yield page
+
+        yield pages()
+
+    async def aggregate(self, query: AggregateQuery) -> Aggregates:
+        raise AssertionError("sums are tested with the databases")
+
+    async def counts(self) -> RecordCounts:
+        rows = [decode_record(row.document.encode()) for row, *_ in self._database.records.values()]
+        values: Mapping[str, Counter[str]] = {
+            key: Counter(value for record in rows for value in set((record.meta or {}).get(key, ())))
+            for key in self._counted_keys
+        }
+        per_value = {key: dict(counter) for key, counter in values.items()}
+        return RecordCounts(len(rows), per_value, len(self._database.differences))
+
+    @asynccontextmanager
+    async def differences(self) -> AsyncGenerator[AsyncIterator[Difference], None]:
+        found = [
+            difference(
+                (
+                    record_id,
+                    seen_at,
+                    self._database._principal(source),
+                    self._database.records[record_id][0].document,
+                    offered,
+                )
+            )
+            for (record_id, _), (seen_at, source, offered) in reversed(self._database.differences.items())
+        ]
+
+        async def each() -> AsyncIterator[Difference]:
+            for one in found:
+                yield one
+
+        yield each()
+
+    def memory(
+        self, task: str, waiting: Callable[[], None] | None, occasion: Occasion | None = None
+    ) -> AbstractAsyncContextManager[PluginMemory]:
+        raise AssertionError("what plugins remember is tested with the databases")
+
+    async def turns(self) -> Sequence[HeldTurn]:
+        return ()
+
+    async def check(self) -> None:
+        return None
+
+    async def close(self) -> None:
+        return None
+
+
+def _place(row: RecordRow) -> tuple[bool, int, str]:
+    return row.stop_time is None, row.stop_time or 0, row.record_id

@@ -1,0 +1,109 @@
+"""Numbers for principals and scores: looked up once, given in the order of asking, and nobody waits in a long line."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from auditord.errors import StoreDamaged, StoreUnavailable
+from auditord.store import Provenance
+from auditord.store import sources as module
+from auditord.store.sources import Sources
+from auditord.store.work import Statement, Work
+from auditord_hookspecs import Component, Record, Score
+
+pytestmark = pytest.mark.anyio
+
+NOW = datetime(2024, 2, 3, tzinfo=UTC)
+
+
+def scored(value: float) -> Record:
+    return Record("job", NOW, (Component("Cores", 1, (Score("HEPSPEC06", value),)),))
+
+
+class Tables:
+    """Two tables, and how often they were asked."""
+
+    def __init__(self) -> None:
+        self.kept: list[Mapping[str, object]] = []
+        self.asked = 0
+        self.fault: Exception | None = None
+        self.going = asyncio.Event()
+        self.going.set()
+
+    async def look_up(self, make: Callable[[], Work[Any]]) -> Any:
+        self.asked += 1
+        await self.going.wait()
+        if self.fault is not None:
+            raise self.fault
+        work, answer = make(), None
+        try:
+            while True:
+                answer = self._answer(work.send(answer))
+        except StopIteration as end:
+            return end.value
+
+    def _answer(self, step: object) -> Any:
+        assert isinstance(step, Statement)
+        if step.name.startswith("insert"):
+            self.kept.append(step.parameters)
+        return [(self.kept.index(step.parameters),)] if step.parameters in self.kept else []
+
+
+async def test_each_is_looked_up_once() -> None:
+    tables = Tables()
+    sources = Sources(tables.look_up)
+    by = Provenance(NOW, "client", "x" * 300 + "\0")
+    records = [scored(1), scored(2), scored(1), Record("open", NOW, ())]
+    source, score_sets = await sources.numbers(by, records)
+    assert len({source, *score_sets}) == 4
+    assert (score_sets[0], score_sets[3]) == (score_sets[2], None)
+    assert tables.kept[0] == {"principal": "client", "agent": "x" * 200}
+    assert await sources.numbers(by, records) == (source, score_sets)
+    assert (tables.asked, len(tables.kept)) == (1, 3)
+
+
+async def test_many_texts_are_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST", 2)
+    sources = Sources(Tables().look_up)
+    by = Provenance(NOW)
+    found = [await sources.numbers(by, [scored(value), scored(0)]) for value in range(5)]
+    assert await sources.numbers(by, [scored(2), scored(0)]) == found[2]
+
+
+async def test_those_who_ask_go_on_in_their_order() -> None:
+    tables = Tables()
+    sources = Sources(tables.look_up)
+    await sources.number(Provenance(NOW, "known"))
+    tables.going.clear()
+    done: list[str] = []
+
+    async def ask(name: str) -> None:
+        await sources.number(Provenance(NOW, name))
+        done.append(name)
+
+    tasks = [asyncio.create_task(ask(name)) for name in ("new", "known", "newer")]
+    await asyncio.sleep(0)
+    assert done == []
+    tables.going.set()
+    await sources.settled()
+    await asyncio.gather(*tasks)
+    assert done == ["new", "known", "newer"]
+
+
+@pytest.mark.parametrize("fault", [StoreUnavailable("away"), StoreDamaged("damaged")])
+async def test_those_who_wait_for_a_database_that_is_away_fail_together(fault: StoreUnavailable) -> None:
+    tables = Tables()
+    sources = Sources(tables.look_up)
+    tables.going.clear()
+    tasks = [asyncio.create_task(sources.number(Provenance(NOW, f"client {each}"))) for each in range(20)]
+    await asyncio.sleep(0)
+    tables.fault = fault
+    tables.going.set()
+    errors = await asyncio.gather(*tasks, return_exceptions=True)
+    assert {(type(error), str(error)) for error in errors} == {(type(fault), str(fault))}
+    assert tables.asked == 1
+    tables.fault = None
+    assert await sources.number(Provenance(NOW, "client 7")) == 0
