@@ -1,11 +1,9 @@
 """The one way of a client's record into the store, through permission, transforms, and what waits in the spool."""
 
-from auditord.ingest.adding import add_each
-from auditord.ingest.delivery import StoreSink
-from auditord.ingest.outcomes import QUEUED, Forbidden, Outcome, Queued, Stopped
+from auditord.ingest.delivery import StoreSink, add_each
 from auditord.ingest.pairing import Pairing, missing_store
 from auditord.ingest.service import Ingest
-from auditord.ingest.transforming import transformed_once
+from auditord.ingest.submission import QUEUED, Forbidden, Outcome, Queued, Stopped, transformed_once
 
 __all__ = [
     "QUEUED",

@@ -24,7 +24,7 @@ class StoreSink:
     Args:
         store: where entries go.
         now: the present instant, for entries that do not say where they are from.
-        duplicates: what a known id means to clients; ``ignore`` holds for what they sent, too, since they were told so.
+        duplicates: what a known id means to clients; ``ignore`` holds for what they sent, too: that was their answer.
         pairing: of the store and the spool that the entries come from; None if they come from elsewhere.
     """
 
@@ -150,3 +150,28 @@ def _id_of(entry: Entry) -> str:
 
 def _client(entry: Entry) -> str:
     return "its sender" if entry.provenance is None else str(entry.provenance.principal)
+
+
+async def add_each(
+    store: RecordStore, records: Sequence[Record], provenance: Provenance, duplicates: Duplicates
+) -> Sequence[Verdict | InvalidRecord]:
+    """Add records in one transaction or, where the database refuses one of them for good, one by one.
+
+    Raises:
+        StoreUnavailable: the store is away; some of them may be there.
+    """
+    if not records:
+        return ()
+    try:
+        return await store.add_all(records, provenance, duplicates, atomic=False)
+    except InvalidRecord:  # of one of them; nothing was kept
+        return await asyncio.gather(*(_add_one(store, record, provenance, duplicates) for record in records))
+
+
+async def _add_one(
+    store: RecordStore, record: Record, provenance: Provenance, duplicates: Duplicates
+) -> Verdict | InvalidRecord:
+    try:
+        return await store.add(record, provenance, duplicates)
+    except InvalidRecord as error:
+        return error

@@ -9,14 +9,13 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, Protocol, TypeAlias
 
+import anyio
+
 from auditord.duplicates import Duplicates
 from auditord.errors import StoreUnavailable
-from auditord.ingest.adding import add_each
-from auditord.ingest.claims import Claims
-from auditord.ingest.outcomes import Forbidden, Outcome, Stopped
+from auditord.ingest.delivery import add_each
 from auditord.ingest.permission import Roles, depends_on_stored, may_update, updating_roles, writing_roles
-from auditord.ingest.projection import projected
-from auditord.ingest.submission import Submission
+from auditord.ingest.submission import Forbidden, Outcome, Stopped, Submission, projected
 from auditord.store import Provenance, RecordStore
 from auditord.store.planning import ChangePlan
 from auditord_hookspecs import Close, Entry, Principal, Record, RecordUpdate, Transform
@@ -48,6 +47,31 @@ class PendingChanges(Protocol):
     async def check(self) -> object:
         """Return if something could be kept now."""
         ...
+
+
+class Claims:
+    """The record ids that are being worked on.
+
+    All ids of a piece of work are taken at once, so that two pieces never wait for each other.
+    """
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+        self._released: anyio.Event | None = None
+
+    async def take(self, ids: Collection[str]) -> None:
+        """Take the ids as soon as all of them are free."""
+        while not self._taken.isdisjoint(ids):
+            self._released = self._released or anyio.Event()
+            await self._released.wait()
+        self._taken.update(ids)
+
+    def release(self, ids: Collection[str]) -> None:
+        """Give the ids back."""
+        self._taken.difference_update(ids)
+        if self._released is not None:
+            self._released.set()
+            self._released = None
 
 
 class Ingest:
@@ -173,10 +197,10 @@ class Ingest:
         """Put into the store what need not wait; returns the rest."""
         if waiting or submission.roles is not None:
             looked_up = submission.ids if depends_on_stored(submission.roles) else waiting.keys()
-            ledger = await self._projected(looked_up, waiting, submission.provenance)
-            submission.permit(ledger)
+            plan = await self._projected(looked_up, waiting, submission.provenance)
+            submission.permit(plan)
             behind = [at for at, record in submission.records.items() if record.record_id in waiting]
-            if not await submission.classify(ledger, behind):
+            if not await submission.classify(plan, behind):
                 return ()
         else:
             behind = []
@@ -246,9 +270,9 @@ class Ingest:
 
 async def _place_without_store(submission: Submission, waiting: _Waiting) -> Sequence[Entry]:
     """Classify by what waits alone; returns what is to be queued."""
-    ledger = projected({}, waiting, submission.provenance)
-    submission.permit(ledger)
-    if not await submission.classify(ledger, submission.records):
+    plan = projected({}, waiting, submission.provenance)
+    submission.permit(plan)
+    if not await submission.classify(plan, submission.records):
         return ()
     submission.leave_open()
     return submission.queue(submission.records)

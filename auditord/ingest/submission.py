@@ -1,20 +1,55 @@
-"""The records that a client sends at once, and what is decided about them."""
+"""The records that a client sends at once, and what is decided about each; no input and no output.
+
+What waits in the spool for the store counts as stored: a plan of changes takes it in before the records that come
+behind it.
+"""
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from enum import Enum
+from typing import Final, TypeAlias
+
+import msgspec
 
 from auditord.duplicates import Duplicates
-from auditord.ingest.outcomes import QUEUED, Forbidden, Outcome
 from auditord.ingest.permission import Roles, left_to_check, may_write
-from auditord.ingest.projection import classified
 from auditord.store import Provenance, Verdict
-from auditord.store.planning import ChangePlan
-from auditord_hookspecs import Insert, InvalidRecord, Record, Transform
+from auditord.store.planning import Addition, ChangePlan, Replacement, Stop, StoredRow
+from auditord.store.rows import PendingRecord, make_pending
+from auditord_hookspecs import AuditordError, Close, Entry, Insert, InvalidRecord, Record, Replace, Transform
+from auditord_hookspecs.records import Meta
+from auditord_hookspecs.wire import decode_record
 
 _BETWEEN_PAUSES: Final = 100  # about a millisecond
 _FORBIDDEN: Final = "is of a site, or has a prefix, that is not its sender's to write"
+
+
+class Forbidden(AuditordError):
+    """A request for more than its sender may have; the text is for the audit log alone."""
+
+
+class Queued(Enum):
+    """A record that is durable in the spool while the store cannot be asked about its id."""
+
+    QUEUED = "queued"
+
+
+QUEUED: Final = Queued.QUEUED
+
+Outcome: TypeAlias = Verdict | Queued | InvalidRecord | Forbidden
+"""Of one record. The last two are values only where each record counts for itself."""
+
+
+class Stopped(Enum):
+    """The outcome of an update."""
+
+    DONE = "done"
+    """The stop time is in the store or, behind what waits of the record, durably in the spool."""
+    MISSING = "missing"
+    """There is no such record."""
+    HIDDEN = "hidden"
+    """There is none that this client may update; the answer is the same as for MISSING."""
 
 
 @dataclass(slots=True)
@@ -55,21 +90,21 @@ class Submission:
             except InvalidRecord as error:
                 self._refuse(position, error)
 
-    def permit(self, ledger: ChangePlan) -> None:
+    def permit(self, plan: ChangePlan) -> None:
         """Refuse what the sender may not write, given what is stored.
 
         Raises:
             Forbidden: that is one of them, and they go together.
         """
         for position, record in list(self.records.items()):
-            if not may_write(self.roles, record, ledger.record(record.record_id)):
+            if not may_write(self.roles, record, plan.record(record.record_id)):
                 self._refuse(position, Forbidden(f"record {record.record_id!r} {_FORBIDDEN}"))
 
-    async def classify(self, ledger: ChangePlan, positions: Collection[int]) -> bool:
-        """Decide about records that come behind what the ledger has seen; returns whether any of them may be kept."""
+    async def classify(self, plan: ChangePlan, positions: Collection[int]) -> bool:
+        """Decide about records that come behind what is in the plan; returns whether any of them may be kept."""
         for count, position in enumerate(positions):
             await _pause(count)
-            self.outcomes[position] = classified(ledger, self.records[position], self.provenance, self.duplicates)
+            self.outcomes[position] = classified(plan, self.records[position], self.provenance, self.duplicates)
         return self.is_possible()
 
     def decide(self, outcomes: Mapping[int, Outcome]) -> bool:
@@ -108,3 +143,70 @@ async def _pause(count: int) -> None:
     """Let others have their turn now and then: thousands of records must not hold up everybody else's requests."""
     if count % _BETWEEN_PAUSES == _BETWEEN_PAUSES - 1:
         await asyncio.sleep(0)
+
+
+def projected(
+    stored: Mapping[str, bytes], waiting: Mapping[str, Sequence[Entry]], provenance: Provenance
+) -> ChangePlan:
+    """Apply what waits to what is stored.
+
+    Args:
+        stored: wire texts by id; without those of the store if it is away: then what waits is taken for all there is.
+        waiting: entries by id, in order.
+        provenance: of the change that is classified; verdicts do not depend on it.
+    """
+    plan = ChangePlan({record_id: _stored(document, provenance) for record_id, document in stored.items()})
+    for entries in waiting.values():
+        for entry in entries:
+            _apply(plan, entry, provenance)
+    return plan
+
+
+def classified(plan: ChangePlan, record: Record, provenance: Provenance, duplicates: Duplicates) -> Verdict:
+    """The verdict about a record that comes behind all that, which it then is a part of."""
+    return Verdict(plan.apply(Addition(make_pending(record, provenance, duplicates))))
+
+
+def _stored(document: bytes, provenance: Provenance) -> StoredRow:
+    return StoredRow(_pending(decode_record(document), provenance).identity, document.decode())
+
+
+def _apply(plan: ChangePlan, entry: Entry, provenance: Provenance) -> None:
+    match entry:
+        case Insert(record, alternate_id):
+            verdict = plan.apply(Addition(_pending(record, provenance)))
+            if verdict is Verdict.EXISTS and alternate_id is not None:
+                plan.apply(Addition(_renamed(record, alternate_id, provenance)))
+        case Close(record_id, stop_time):
+            plan.apply(Stop(record_id, stop_time, provenance))
+        case Replace(record, alternate_id):
+            alternate = None if alternate_id is None else _renamed(record, alternate_id, provenance)
+            plan.apply(Replacement(_pending(record, provenance), alternate))
+
+
+def _pending(record: Record, provenance: Provenance) -> PendingRecord:
+    return make_pending(record, provenance, Duplicates.SAME_RUN)
+
+
+def _renamed(record: Record, record_id: str, provenance: Provenance) -> PendingRecord:
+    return _pending(msgspec.structs.replace(record, record_id=record_id), provenance)
+
+
+def transformed_once(transform: Transform, record: Record, stored: Record) -> Record:
+    """Apply the transform to what a correction changes of a stored record, and to nothing else.
+
+    Raises:
+        InvalidRecord: the transform refuses the record.
+    """
+    changed = transform(record)
+    components = record.components if record.components == stored.components else changed.components
+    return msgspec.structs.replace(changed, components=components, meta=_meta(changed.meta, record.meta, stored.meta))
+
+
+def _meta(changed: Meta | None, given: Meta | None, stored: Meta | None) -> Meta | None:
+    if given == stored or given is None or changed is None:
+        return given if given == stored else changed
+    known = stored or {}
+    return {
+        key: given[key] if key in given and given[key] == known.get(key) else values for key, values in changed.items()
+    }

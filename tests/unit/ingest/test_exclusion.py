@@ -4,7 +4,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from auditord.ingest.claims import Claims
+from auditord.ingest.service import Claims
 from auditord.spool.occupancy import Occupancy
 
 pytestmark = pytest.mark.anyio
