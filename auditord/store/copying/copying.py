@@ -15,8 +15,8 @@ import msgspec
 from auditord.config.model import StoreSection
 from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.database.postgres.address import address_of
+from auditord.store.copying.ends import AT_ONCE, CopyRefused, End, Kept, Progress
 from auditord.store.copying.postgres import postgres_source, postgres_target
-from auditord.store.copying.sides import AT_ONCE, CopyRefused, Kept, Progress, Source, Target
 from auditord.store.copying.sqlite import sqlite_source, sqlite_target
 
 
@@ -59,19 +59,19 @@ async def copy_store(
         return await _Copy(there, here, progress, await there.count()).run()
 
 
-def _source(section: StoreSection) -> AbstractAsyncContextManager[Source]:
+def _source(section: StoreSection) -> AbstractAsyncContextManager[End]:
     if is_postgresql(section.url):
         return postgres_source(address_of(section))
     return sqlite_source(sqlite_path(section.url))
 
 
-def _target(section: StoreSection, now: Callable[[], datetime]) -> AbstractAsyncContextManager[Target]:
+def _target(section: StoreSection, now: Callable[[], datetime]) -> AbstractAsyncContextManager[End]:
     if is_postgresql(section.url):
         return postgres_target(address_of(section), now)
     return sqlite_target(sqlite_path(section.url))
 
 
-async def _begin(source: Source, target: Target, *, resume: bool) -> None:
+async def _begin(source: End, target: End, *, resume: bool) -> None:
     unfinished = await target.unfinished()
     if unfinished is None:
         if not await target.is_empty():
@@ -85,8 +85,8 @@ async def _begin(source: Source, target: Target, *, resume: bool) -> None:
 
 @dataclass(slots=True)
 class _Copy:
-    source: Source
-    target: Target
+    source: End
+    target: End
     progress: Progress
     total: int
     written: int = 0

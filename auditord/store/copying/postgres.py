@@ -1,9 +1,9 @@
 """A record store in PostgreSQL as an end of a copy."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
-from typing import Final
+from typing import Final, LiteralString
 
 from psycopg import AsyncConnection, AsyncServerCursor
 
@@ -13,16 +13,13 @@ from auditord.database.postgres.faults import translated
 from auditord.database.postgres.migrations import migrate, require_current
 from auditord.database.queries import load_queries
 from auditord.database.scripts import load_scripts
-from auditord.store.copying.sides import AT_ONCE, TABLES, CopyRefused, Kept, Row, Source, numbered
+from auditord.store.copying.ends import AT_ONCE, End, Kept, Row, numbered
 from auditord.store.postgres.driver import COPY_TYPES, copy_rows, run, since_2000
 from auditord.store.postgres.store import MIGRATIONS
 from auditord.store.rows import to_micros
 from auditord.store.sources import Sources
-from auditord.store.work import as_json
 
 QUERIES: Final = load_queries("auditord.store.postgres", "copying.sql")
-
-_NUMBERED: Final = {table.name: table.numbered for table in TABLES if table.numbered is not None}
 
 _SETTINGS: Final = """
 SELECT
@@ -45,8 +42,7 @@ async def postgres_source(address: Address) -> AsyncGenerator["PostgresEnd", Non
         async with connection.transaction():
             await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             end = PostgresEnd(connection, address.where)
-            if (unfinished := await end.unfinished()) is not None:  # the first look begins the snapshot
-                raise CopyRefused(f"{address.where} holds a part of {unfinished} from an interrupted copy")
+            await end.refuse_unfinished()  # the first look begins the snapshot
             yield end
 
 
@@ -71,87 +67,38 @@ async def _connected(address: Address) -> AsyncGenerator[Connection, None]:
             yield connection
 
 
-class PostgresEnd:
-    """Implements :class:`auditord.store.copying.sides.Source` and :class:`auditord.store.copying.sides.Target`.
+class PostgresEnd(End):
+    """A database, through a connection that is of a source inside a transaction, of a target outside."""
 
-    Args:
-        connection: of a source inside a transaction, of a target outside.
-        where: server and database.
-    """
+    forgotten = ("forget_changes", "forget_counted_keys", "forget_counts", "count_all")
 
     def __init__(self, connection: Connection, where: str) -> None:
-        self.where = where
+        super().__init__(where, QUERIES)
         self._connection = connection
         self._sources = Sources(lambda make: run(connection, make()))
 
-    async def count(self) -> int:
-        """See :class:`Source`."""
-        return int(await self._one("count_records"))
+    async def _rows(self, query: LiteralString, parameters: Mapping[str, object]) -> Sequence[Row]:
+        cursor = await self._connection.execute(query, parameters)
+        return await cursor.fetchall() if cursor.description else ()
 
-    async def page(self, after: str) -> Sequence[Kept]:
-        """See :class:`Source`."""
-        found = await self._connection.execute(QUERIES["read_records"], (after, AT_ONCE))
-        return [Kept(*row) for row in await found.fetchall()]
-
-    async def rows(self, name: str) -> AsyncIterator[Sequence[Row]]:
-        """See :class:`Source`."""
-        async with AsyncServerCursor(self._connection, f"rows_of_{name}") as cursor:
-            await cursor.execute(QUERIES[f"read_{name}"])
+    async def _stream(self, query: LiteralString, times: Collection[int]) -> AsyncIterator[Sequence[Row]]:
+        del times  # the driver knows them
+        async with AsyncServerCursor(self._connection, "rows") as cursor:
+            await cursor.execute(query)
             while rows := await cursor.fetchmany(AT_ONCE):
                 yield rows
 
-    async def last_numbers(self) -> Mapping[str, int]:
-        """See :class:`Source`."""
-        return {name: int(await self._one("last_number", name, column)) for name, column in _NUMBERED.items()}
-
-    async def unfinished(self) -> str | None:
-        """See :class:`Target`."""
-        row = await (await self._connection.execute(QUERIES["unfinished"])).fetchone()
-        return None if row is None else str(row[0])
-
-    async def is_empty(self) -> bool:
-        """See :class:`Target`."""
-        return bool(await self._one("is_empty"))
-
-    async def begin(self, source: str) -> None:
-        """See :class:`Target`."""
-        await self._connection.execute(QUERIES["begin_copy"], (source,))
-
-    async def write(self, added: Sequence[Kept], removed: Sequence[str]) -> None:
-        """See :class:`Target`."""
-        pending = await numbered(self._sources, added)
-        async with self._connection.transaction(), self._connection.cursor() as cursor:
-            await cursor.execute(QUERIES["remove_records"], (as_json(removed),))
-            async with cursor.copy(QUERIES["write_records"]) as copy:
-                copy.set_types((*COPY_TYPES, "int8"))
-                for kept, row in zip(added, copy_rows(pending), strict=True):
-                    updated_at = None if kept.updated_at is None else since_2000(to_micros(kept.updated_at))
-                    await copy.write_row((*row, updated_at))
-
-    async def refill(self, source: Source) -> None:
-        """See :class:`Target`."""
-        async with self._connection.transaction():
-            await self._write_all("sources", source)
-            for table in TABLES:
-                await self._connection.execute(QUERIES[f"empty_{table.name}"])
-                await self._write_all(table.name, source)
-            for name, number in (await source.last_numbers()).items():
-                await self._one("set_last_number", name, _NUMBERED[name], number, number)
-            for forget in ("forget_changes", "forget_counted_keys", "forget_counts", "count_all"):
-                await self._connection.execute(QUERIES[forget])
-
-    async def finish(self) -> None:
-        """See :class:`Target`."""
-        await self._connection.execute(QUERIES["finish_copy"])
-
-    async def _write_all(self, name: str, source: Source) -> None:
+    async def _write_rows(self, query: LiteralString, rows: Sequence[Row]) -> None:
         async with self._connection.cursor() as cursor:
-            async for rows in source.rows(name):
-                await cursor.executemany(QUERIES[f"write_{name}"], rows)
+            await cursor.executemany(query, rows)
 
-    async def _one(self, query: str, *parameters: str | int) -> int:
-        row = await (await self._connection.execute(QUERIES[query], parameters)).fetchone()
-        if row is None:
-            raise LookupError(query)
-        value: int = row[0]
-        return value
+    async def _write_records(self, added: Sequence[Kept]) -> None:
+        pending = await numbered(self._sources, added)
+        async with self._connection.cursor() as cursor, cursor.copy(QUERIES["write_records"]) as copy:
+            copy.set_types((*COPY_TYPES, "int8"))
+            for kept, row in zip(added, copy_rows(pending), strict=True):
+                updated_at = None if kept.updated_at is None else since_2000(to_micros(kept.updated_at))
+                await copy.write_row((*row, updated_at))
+
+    def _transaction(self) -> AbstractAsyncContextManager[object]:
+        return self._connection.transaction()

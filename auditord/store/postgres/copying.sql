@@ -12,9 +12,9 @@ SELECT
     nullif(sources.principal, ''), nullif(sources.agent, '')
 FROM auditord.records
 INNER JOIN auditord.sources ON sources.source_id = records.source_id
-WHERE records.record_id > %s
+WHERE records.record_id > %(after)s
 ORDER BY records.record_id
-LIMIT %s
+LIMIT %(limit)s
 
 -- name: write_records
 -- Add records as they were elsewhere.
@@ -27,7 +27,7 @@ FROM STDIN (FORMAT binary)
 -- name: remove_records
 -- Delete records.
 DELETE FROM auditord.records
-WHERE record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%s::jsonb)))
+WHERE record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%(ids)s::jsonb)))
 
 -- name: read_sources
 -- Who brought records.
@@ -118,11 +118,17 @@ VALUES (%s, %s)
 
 -- name: last_number
 -- The highest number that a column of a table has given.
-SELECT coalesce(pg_sequence_last_value(pg_get_serial_sequence('auditord.' || %s, %s)::regclass), 0)
+SELECT coalesce(pg_sequence_last_value(pg_get_serial_sequence('auditord.' || %(table)s, %(column)s)::regclass), 0)
+
+-- name: forget_last_number
+-- Nothing: the number is set whatever it was.
+SELECT 1
 
 -- name: set_last_number
 -- Let a table go on behind a number.
-SELECT setval(pg_get_serial_sequence('auditord.' || %s, %s), greatest(%s::bigint, 1), %s::bigint > 0)
+SELECT setval(
+    pg_get_serial_sequence('auditord.' || %(table)s, %(column)s), greatest(%(number)s::bigint, 1), %(number)s::bigint > 0
+)
 
 -- name: is_empty
 -- Whether nothing has been kept here.
@@ -161,7 +167,7 @@ FROM auditord.unfinished_copy
 -- name: begin_copy
 -- Let nobody use the store until the copy is finished.
 INSERT INTO auditord.unfinished_copy (source)
-VALUES (%s)
+VALUES (%(source)s)
 
 -- name: finish_copy
 -- The copy is complete.

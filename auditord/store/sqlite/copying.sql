@@ -12,9 +12,9 @@ SELECT
     sources.agent
 FROM records
 INNER JOIN sources ON sources.source_id = records.source_id
-WHERE records.record_id > ?
+WHERE records.record_id > :after
 ORDER BY records.record_id
-LIMIT ?
+LIMIT :limit
 
 -- name: write_record
 -- Add a record as it was elsewhere.
@@ -24,10 +24,10 @@ INSERT INTO records (
 )
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
--- name: remove_record
--- Delete a record.
+-- name: remove_records
+-- Delete records.
 DELETE FROM records
-WHERE record_id = ?
+WHERE record_id IN (SELECT value FROM json_each(:ids))
 
 -- name: read_sources
 -- Who brought records.
@@ -110,17 +110,17 @@ VALUES (?, ?)
 -- The highest number that a table has given.
 SELECT coalesce(max(seq), 0)
 FROM sqlite_sequence
-WHERE name = ?
+WHERE name = :table
 
 -- name: forget_last_number
 -- Let a table begin to count anew.
 DELETE FROM sqlite_sequence
-WHERE name = ?
+WHERE name = :table
 
 -- name: set_last_number
 -- Let a table go on behind a number.
 INSERT INTO sqlite_sequence (name, seq)
-VALUES (?, ?)
+VALUES (:table, :number)
 
 -- name: is_empty
 -- Whether nothing has been kept here.
@@ -159,7 +159,7 @@ FROM unfinished_copy
 -- name: begin_copy
 -- Let nobody use the store until the copy is finished.
 INSERT INTO unfinished_copy (source)
-VALUES (?)
+VALUES (:source)
 
 -- name: finish_copy
 -- The copy is complete.
