@@ -44,15 +44,7 @@ async def collect(config: FilesConfig, context: CollectorContext) -> AsyncIterat
 
 @dataclass
 class _Run:
-    """One run over the files.
-
-    Args:
-        config: the instance's options.
-        context: of the run.
-        folder: the drop folder.
-        results: the folders that files go to.
-        refused: why files stay where they are.
-    """
+    """One run over the files; ``refused`` has the reasons why files stay where they are."""
 
     config: FilesConfig
     context: CollectorContext

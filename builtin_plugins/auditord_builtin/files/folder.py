@@ -33,14 +33,7 @@ class FileChanged(AuditordError):
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A file that nobody writes to any more.
-
-    Args:
-        name: of the file.
-        identity: changes if it is written to or replaced by another file.
-        changed: when it was written to last.
-        size: in bytes.
-    """
+    """A file that is complete; another one of its name, or a later state of it, has another identity."""
 
     name: str
     identity: str
@@ -101,13 +94,7 @@ def open_unchanged(folder: Folder, name: str, known: str) -> Generator[BinaryIO,
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """The folders that results go to.
-
-    Args:
-        done: files that were read to their end.
-        failed: files that cannot be used.
-        quarantine: lines that are no records.
-    """
+    """The folders for files that were read, for those that cannot be used, and for lines that are no records."""
 
     done: PrivateFolder
     failed: PrivateFolder
@@ -173,12 +160,8 @@ def fail(folder: SharedFolder, file: Dropped, target: PrivateFolder, reason: str
 class RejectedLines:
     """The lines of a file that are no records, as they are found.
 
-    They grow in ``.<file>.part``, whose length is remembered with the place in the file, so that what a killed daemon
-    had written and not remembered is cut off again.
-
-    Args:
-        folder: where they are kept.
-        name: of the file that they are in.
+    They grow in ``.<file>.part``, whose length is remembered with the position in the file, so that what a killed
+    daemon had written and not remembered is cut off again.
     """
 
     def __init__(self, folder: PrivateFolder, name: str) -> None:

@@ -46,14 +46,7 @@ class Position:
 
 @dataclass
 class Part:
-    """Some lines.
-
-    Args:
-        position: behind the last of them; ``rejected`` is that of the lines before.
-        records: in their order.
-        quarantined: lines that are no records.
-        rejected: these lines as they are.
-    """
+    """Some lines: records, entries of the quarantine and their lines; the position is behind the last of them."""
 
     position: Position
     records: list[Record] = field(default_factory=list[Record])

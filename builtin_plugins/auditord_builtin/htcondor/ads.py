@@ -58,13 +58,7 @@ Attributes = Mapping[str, Attribute]
 
 @dataclass(frozen=True, slots=True)
 class JobAd:
-    """One ad of a history.
-
-    Args:
-        row: the texts of the columns; of an ad that was refused, of those that are literals.
-        text: the whole ad, if it was refused.
-        reason: why it was.
-    """
+    """One ad of a history: the texts of its columns; if it was refused, those that are literals, all of it and why."""
 
     row: Row
     text: str = ""
@@ -101,14 +95,11 @@ def parse_ad(text: str) -> Attributes:
     Raises:
         InvalidRecord: it is neither.
     """
-    found = _of_json(text) if text.lstrip().startswith("{") else _of_lines(text)
+    lines = (line for line in text.split("\n") if line.strip())
+    found = _of_json(text) if text.lstrip().startswith("{") else list(map(_of_line, lines))
     if not found:
         raise InvalidRecord("this is no ClassAd: it has no attribute")
     return {attribute.name.lower(): attribute for attribute in found}
-
-
-def _of_lines(text: str) -> list[Attribute]:
-    return [_of_line(line) for line in text.split("\n") if line.strip()]
 
 
 def _of_line(line: str) -> Attribute:

@@ -28,12 +28,7 @@ _AGAIN: Final = "stands in the history again, and says less"
 
 @dataclass
 class _Jobs(Outcomes):
-    """The outcomes of jobs.
-
-    Args:
-        several: jobs that stand in the history several times.
-        counted: jobs that made a record.
-    """
+    """The outcomes of jobs; those that stand in the history several times, and those that made a record."""
 
     several: list[str] = field(default_factory=list[str])
     counted: set[str] = field(default_factory=set[str])

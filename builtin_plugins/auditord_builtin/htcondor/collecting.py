@@ -13,7 +13,7 @@ from auditord_builtin.htcondor.isolating import run_query_around
 from auditord_builtin.htcondor.per_job import collect_folder
 from auditord_builtin.htcondor.query import Query, Source
 from auditord_builtin.htcondor.reading import Answer, Checkpoint, Position, read_all, read_new
-from auditord_hookspecs import AuditordError, Batch, CollectorContext, CommandFailed, JobChoice, Window
+from auditord_hookspecs import AuditordError, Batch, CollectorContext, CommandFailed, JobChoice
 
 _CHUNK: Final = 2_000
 _JOB_ID: Final = re.compile(r"\d+(\.\d+)?")
@@ -65,11 +65,15 @@ async def _collect_schedd(
     """
     config, context = source.config, source.context
     if context.job is not None:
-        yield await _collect_job(source, schedd, context.job.job_id), checkpoint
+        printed = await run_query_around(source, Query(schedd, job=context.job.job_id))
+        yield await classify(source, wanted_again(source, reversed(printed.ads)), printed.unreadable), checkpoint
         return
     if context.window is not None:
-        async for batch in _collect_again(source, schedd, context.window):
+        answer = await read_all(source, schedd, context.window.start)
+        async for batch in _classified(source, answer, wanted_again(source, answer.ads)):
             yield batch, checkpoint
+        if answer.doubt:
+            raise CommandFailed(answer.doubt)
         return
     position = checkpoint.schedds.get(schedd)
     if position is None:  # the first run fixes the beginning, even if nothing can be read yet
@@ -100,19 +104,6 @@ def _chosen(config: HTCondorConfig, job: JobChoice | None) -> Sequence[str]:
     if job.source is not None and job.source not in schedds:
         raise AuditordError(f"no schedd {job.source!r} is configured; there are: {', '.join(schedds) or 'none'}")
     return schedds if job.source is None else (job.source,)
-
-
-async def _collect_job(source: Source, schedd: str, job_id: str) -> Batch:
-    printed = await run_query_around(source, Query(schedd, job=job_id))
-    return await classify(source, wanted_again(source, reversed(printed.ads)), printed.unreadable)
-
-
-async def _collect_again(source: Source, schedd: str, window: Window) -> AsyncIterator[Batch]:
-    answer = await read_all(source, schedd, window.start)
-    async for batch in _classified(source, answer, wanted_again(source, answer.ads)):
-        yield batch
-    if answer.doubt:
-        raise CommandFailed(answer.doubt)
 
 
 async def _classified(source: Source, answer: Answer, ads: Sequence[JobAd]) -> AsyncIterator[Batch]:

@@ -94,14 +94,11 @@ def _reason_to_skip(config: HTCondorConfig, row: Row) -> str | None:
         return "filtered out"
     if row.get("JobUniverse") in _ON_SUBMIT_HOST:
         return "ran on the submit host (scheduler or local universe)"
-    if _began_at(config, row) is None or (row.get("NumJobStarts") == "0" and not _was_executed(row)):
+    # NumJobStarts stays 0 also where the shadow or the node was lost before it could tell.
+    not_executed = row.get("NumJobStarts") == "0" and EXECUTED not in row and _wall_clock(row) <= 0
+    if _began_at(config, row) is None or not_executed:
         return "never started"
     return None
-
-
-def _was_executed(row: Row) -> bool:
-    """Tell whether something ran: ``NumJobStarts`` stays 0 where the shadow or the node was lost too early."""
-    return EXECUTED in row or _wall_clock(row) > 0
 
 
 def _wall_clock(row: Row) -> Decimal:

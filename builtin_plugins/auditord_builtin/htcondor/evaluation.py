@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final, Self
 
-from auditord_builtin.htcondor.ads import Attribute, Attributes, JobAd, is_name, parse_ad, reached
+from auditord_builtin.htcondor.ads import Attributes, JobAd, is_name, parse_ad, reached
 from auditord_hookspecs import AuditordError, InvalidRecord
 from auditord_hookspecs.mapping import Row
 
@@ -179,7 +179,8 @@ def literals(attributes: Attributes, columns: Sequence[str]) -> Row:
 
 
 def _evaluated(evaluator: Evaluator, attributes: Attributes, columns: Sequence[str]) -> Row:
-    wanted = [column for column in columns if not is_name(column) or _is_expression(attributes.get(column.lower()))]
+    literal = {name for name, attribute in attributes.items() if attribute.text is not None}
+    wanted = [each for each in columns if not is_name(each) or each.lower() in attributes.keys() - literal]
     if not wanted:
         return {}
     needed = [attributes[name] for name in reached(attributes, wanted) if name in attributes]
@@ -190,7 +191,3 @@ def _evaluated(evaluator: Evaluator, attributes: Attributes, columns: Sequence[s
         expressions={each.name: each.source for each in needed if each.form == "expression"},
     )
     return {column: text for column, text in zip(wanted, evaluator.evaluate(request), strict=True) if text}
-
-
-def _is_expression(attribute: Attribute | None) -> bool:
-    return attribute is not None and attribute.text is None

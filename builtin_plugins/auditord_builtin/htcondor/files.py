@@ -6,7 +6,7 @@ and begins a new one. A file is known by its first ad, which never changes, so n
 
 import glob
 import hashlib
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -30,12 +30,7 @@ _END: Final = b"\n***"
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a file.
-
-    Args:
-        ads: the jobs in it, the oldest first.
-        size: how many bytes it has.
-    """
+    """A part of a file: its jobs, the oldest first, and its number of bytes."""
 
     ads: Sequence[JobAd]
     size: int
@@ -68,7 +63,11 @@ async def collect_files(source: Source) -> AsyncIterator[Batch]:
     if checkpoint.earliest is None and not again:
         checkpoint = replace(checkpoint, earliest=config.earliest_datetime or context.now())
         yield checkpoint.batch()
-    found = [file for file in await to_thread.run_sync(_find, config.history_paths) if not _is_absent(context, file)]
+    there = await to_thread.run_sync(_find, config.history_paths)
+    for file in there:
+        if not file.name and not file.path.exists():  # HTCondor makes it for the first job that leaves the queue
+            context.log.warning("%s does not exist yet: no job has left the queue, or the path is wrong", file.path)
+    found = [file for file in there if file.name]
     if not again:
         _warn_of_lost_files(context, checkpoint, found)
     for number, file in enumerate(found, start=1):
@@ -81,13 +80,6 @@ async def collect_files(source: Source) -> AsyncIterator[Batch]:
         context.report_progress(number / len(found))
     if not again:
         yield _caught_up(checkpoint, found).batch()
-
-
-def _is_absent(context: CollectorContext, file: HistoryFile) -> bool:
-    """Tell whether there is nothing to read: HTCondor makes the file for the first job that leaves the queue."""
-    if not file.name and not file.path.exists():
-        context.log.warning("%s does not exist yet: no job has left the queue, or the path is wrong", file.path)
-    return not file.name
 
 
 def _warn_of_lost_files(context: CollectorContext, checkpoint: Checkpoint, found: Sequence[HistoryFile]) -> None:
@@ -123,12 +115,12 @@ def _chosen(source: Source, checkpoint: Checkpoint, ads: Sequence[JobAd]) -> Seq
 
 def _find(paths: Sequence[Path]) -> list[HistoryFile]:
     """The files, rotated ones first."""
-    return [each for path in paths for each in (*_rotated(path), HistoryFile(path, _fingerprint(path), str(path)))]
-
-
-def _rotated(path: Path) -> Iterator[HistoryFile]:
-    names = sorted(glob.glob(f"{glob.escape(str(path))}.*"))  # noqa: PTH207 the path is no pattern
-    return (HistoryFile(Path(name), _fingerprint(Path(name))) for name in names)
+    found: list[HistoryFile] = []
+    for path in paths:
+        rotated = map(Path, sorted(glob.glob(f"{glob.escape(str(path))}.*")))  # noqa: PTH207 the path is no pattern
+        found += [HistoryFile(each, _fingerprint(each)) for each in rotated]
+        found.append(HistoryFile(path, _fingerprint(path), str(path)))
+    return found
 
 
 def _fingerprint(path: Path) -> str:

@@ -29,13 +29,7 @@ _CHANGED: Final = "the history changed while the ads that end condor_history wer
 
 @dataclass(frozen=True, slots=True)
 class WholeAd:
-    """An ad as it is.
-
-    Args:
-        text: all of it.
-        row: the texts of the columns that are literals.
-        harmless: whether all that the columns refer to is literals, and lists of such.
-    """
+    """An ad as it is; harmless if all that the columns refer to is literals, and lists of such."""
 
     text: str
     row: Row
@@ -90,14 +84,13 @@ def _read_literals(text: str, columns: Sequence[str]) -> WholeAd:
 
 
 def _is_harmless(attributes: Attributes, columns: Sequence[str]) -> bool:
-    found = [attributes[name] for name in reached(attributes, columns) if name in attributes]
-    return all(each.text is not None or _is_plain_list(each.refers, attributes) for each in found)
-
-
-def _is_plain_list(expression: str, attributes: Attributes) -> bool:
-    """Tell whether it is a list or nested ad, such as benchmarks, without a call or a look at another attribute."""
-    inner = references([expression])
-    return expression[0] in "[{" and "(" not in expression and not any(name.lower() in attributes for name in inner)
+    """Tell whether all are literals, or lists (such as benchmarks) without a call or a look at another attribute."""
+    for attribute in (attributes[name] for name in reached(attributes, columns) if name in attributes):
+        expression = attribute.refers
+        names = any(name.lower() in attributes for name in references([expression]))
+        if attribute.text is None and (expression[0] not in "[{" or "(" in expression or names):
+            return False
+    return True
 
 
 class _Isolation:
@@ -122,7 +115,11 @@ class _Isolation:
         suspects = [job for job in self._places if job and not all(self._ads[n].harmless for n in self._places[job])]
         self._check(suspects)
         others = [job for job in self._places if job and job not in set(suspects)]
-        found = {**nameless, **await self._read_others(others, suspects), **await self._read_halves(suspects)}
+        if len(others) <= _MOST:
+            harmless = await self._read(others, " || ".join(others), limit=None) if others else {}
+        else:
+            harmless = await self._read(others, " && ".join(f"!{job}" for job in suspects), limit=self._query.limit)
+        found = {**nameless, **harmless, **await self._read_halves(suspects)}
         return [found[place] for place in range(len(self._ads))]
 
     def _check(self, suspects: Sequence[str]) -> None:
@@ -134,11 +131,6 @@ class _Isolation:
                 "history_paths (pip install 'auditord[htcondor]')"
             )
         self._source.context.log.warning("%s; asking again around %d jobs", self._cause, len(suspects))
-
-    async def _read_others(self, jobs: Sequence[str], suspects: Sequence[str]) -> dict[int, JobAd]:
-        if len(jobs) <= _MOST:
-            return await self._read(jobs, " || ".join(jobs), limit=None) if jobs else {}
-        return await self._read(jobs, " && ".join(f"!{job}" for job in suspects), limit=self._query.limit)
 
     async def _read_halves(self, jobs: Sequence[str]) -> dict[int, JobAd]:
         try:

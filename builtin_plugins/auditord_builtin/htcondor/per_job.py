@@ -30,13 +30,7 @@ _REMEMBERED: Final = timedelta(days=3650)
 
 @dataclass(frozen=True, slots=True)
 class JobFile:
-    """One file.
-
-    Args:
-        name: of the file.
-        key: its name and a hash of its text: two jobs may use one file name, one after the other.
-        ad: its job.
-    """
+    """One file; its key has a hash of its text, since two jobs may use one file name, one after the other."""
 
     name: str
     key: str

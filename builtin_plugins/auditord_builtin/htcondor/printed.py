@@ -18,12 +18,7 @@ _NOTHING: Final = frozenset({"undefined", "error", ""})
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """The output of condor_history.
-
-    Args:
-        ads: the jobs, in the order of the output: the newest first.
-        unreadable: lines that belong to no job.
-    """
+    """The output of condor_history: jobs, the newest first, and unreadable lines that belong to none."""
 
     ads: Sequence[JobAd]
     unreadable: Sequence[str] = ()

@@ -12,7 +12,7 @@ from auditord_builtin.htcondor.config import HTCondorConfig
 from auditord_builtin.htcondor.evaluation import Evaluator, read_ad
 from auditord_builtin.htcondor.identity import ID_COLUMNS, since
 from auditord_builtin.htcondor.printed import Printed, cut_json, cut_json_lines, parse_separated
-from auditord_hookspecs import CollectorContext, CommandFailed, CommandResult, InvalidRecord
+from auditord_hookspecs import CollectorContext, CommandFailed, InvalidRecord
 
 ENVIRONMENT: Final = {"TZ": "UTC"}
 
@@ -51,13 +51,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The source of a run.
-
-    Args:
-        config: the instance's section.
-        context: of the run.
-        evaluator: of expressions that condor_history does not evaluate itself.
-    """
+    """The source of a run; the evaluator is for expressions that condor_history does not evaluate itself."""
 
     config: HTCondorConfig
     context: CollectorContext
@@ -182,24 +176,15 @@ async def _run(source: Source, query: Query, output: Sequence[str]) -> bytes:
             max_output=config.query_max_output,
         )
     except CommandFailed as error:
-        if not _has_no_file(config, error):
+        # HTCondor makes the one file for the first job that ends.
+        absent = "opening history file" in str(error) and "No such file or directory" in str(error)
+        if config.history_file is None or not absent:
             raise
         source.context.log.warning(
             "%s does not exist yet: no job has left the queue, or the path is wrong", config.history_file
         )
         return b"[]" if config.output == "json" else b""
-    _check_silence(result)
-    return result.stdout
-
-
-def _has_no_file(config: HTCondorConfig, error: CommandFailed) -> bool:
-    """Tell whether the one file is not there (yet): HTCondor makes it for the first job that ends."""
-    text = str(error)
-    return config.history_file is not None and "opening history file" in text and "No such file or directory" in text
-
-
-def _check_silence(result: CommandResult) -> None:
-    """Refuse "no jobs" from a program that complains."""
     complaint = result.stderr.decode(errors="replace").strip()
     if not result.stdout and any(word in complaint.lower() for word in ("error", "fail", "unable")):
-        raise CommandFailed(f"condor_history: {complaint[-400:]}")
+        raise CommandFailed(f"condor_history: {complaint[-400:]}")  # "no jobs" from a program that complains
+    return result.stdout

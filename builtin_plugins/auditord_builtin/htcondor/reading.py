@@ -39,12 +39,12 @@ _EMPTY: Final = "its history is empty, and was not; if that is right, this is ov
 
 
 class Position(msgspec.Struct, frozen=True):
-    """How far one schedd's history has been read.
+    """The position in one schedd's history.
 
     Args:
         earliest: jobs that were over before, and were in the history at the first reading, are never looked at.
         anchors: names of the newest ads, the newest first; versions before 0.2 wrote names of jobs.
-        until: when it was last read without a gap; None as long as nothing was.
+        until: the last reading without a gap; None as long as there was none.
     """
 
     earliest: datetime
@@ -133,7 +133,9 @@ async def read_new(source: Source, schedd: str, position: Position) -> Answer:
     if place is not None:
         return Answer(ads[:place], printed.unreadable, names, doubt=None)
     if position.first:
-        ads = ads[: _reaching(config, ads, position.earliest)]
+        # Not those alone that ended since then: a job may stay in the queue for days after its end, and come late.
+        within = [number for number, ad in enumerate(ads, 1) if not ended_before(config, ad, position.earliest)]
+        ads = ads[: max(within, default=0)]
     if not names and position.anchors:  # also what is left of an answer that was cut before its first byte
         return Answer(ads, printed.unreadable, names, _EMPTY)
     whole = only_newest or await _reaches(source, schedd, printed.ads, position.until or position.earliest)
@@ -162,15 +164,6 @@ async def read_all(source: Source, schedd: str, since: datetime) -> Answer:
 def names_of(config: HTCondorConfig, ads: Sequence[JobAd]) -> list[str]:
     """The names of the ads."""
     return [ad_name(ad, epochs=config.epochs) for ad in ads]
-
-
-def _reaching(config: HTCondorConfig, ads: Sequence[JobAd], earliest: datetime) -> int:
-    """The number of ads, from the newest up to the last one that ended since then.
-
-    Not those alone that ended since then: a job may stay in the queue for days after its end, and come late.
-    """
-    within = [number for number, ad in enumerate(ads, start=1) if not ended_before(config, ad, earliest)]
-    return max(within, default=0)
 
 
 async def _reaches(source: Source, schedd: str, ads: Sequence[JobAd], moment: datetime) -> bool:

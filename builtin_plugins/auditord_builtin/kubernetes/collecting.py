@@ -73,11 +73,7 @@ async def _settle(
 ) -> AsyncIterator[Batch]:
     """The records of pods whose waiting is over. Whatever Prometheus does, this ends soon and raises nothing.
 
-    Args:
-        config: the Prometheus to ask.
-        context: the instance's.
-        tracked: the pods that wait.
-        at_once: each pod is asked about once, and none waits any longer.
+    ``at_once``: each pod is asked about once, and none waits any longer.
     """
     now, options = context.now(), config.prometheus
     if options is not None:

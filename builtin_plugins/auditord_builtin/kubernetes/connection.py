@@ -31,12 +31,7 @@ class Expired(AuditordError):
 
 
 class Cluster:
-    """Pods of a cluster, over an open connection.
-
-    Args:
-        api: the core API of kubernetes-asyncio.
-        config: the pods to select, and how long an answer may take.
-    """
+    """Pods of a cluster, over an open connection; ``api`` is the core API of kubernetes-asyncio."""
 
     def __init__(self, api: Any, config: KubernetesConfig) -> None:  # Any: the library has no types that help here
         self._api = api
@@ -44,12 +39,9 @@ class Cluster:
         self._timeout: Final = config.request_timeout
 
     async def page(self, scope: str, limit: int, token: str) -> bytes:
-        """A page of the list of pods, as JSON.
+        """A page of the list of pods of a namespace, or of all (``*``), as JSON.
 
-        Args:
-            scope: a namespace, or ``*``.
-            limit: how many pods at most; 0: all.
-            token: where the page before ended; empty for the first one.
+        ``limit`` pods at most (0: all), from the end of the page before (``token``; empty: the first page).
 
         Raises:
             Expired: the token is too old.

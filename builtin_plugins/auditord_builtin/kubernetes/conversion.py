@@ -42,14 +42,7 @@ class Finished(msgspec.Struct, frozen=True):
 
 
 def conclude(config: KubernetesConfig, pod: Pod, runs: Runs, seen: datetime) -> Finished | Skipped:
-    """A pod that is over or was deleted as it was at its end.
-
-    Args:
-        config: says which pods make records.
-        pod: the last that was seen of it.
-        runs: of its containers, as far as they were seen.
-        seen: when it was seen to be over.
-    """
+    """A pod that is over or was deleted as it was at its end, which was seen at an instant."""
     start = known(pod.status.start_time)
     if start is None:
         return Skipped("never started")

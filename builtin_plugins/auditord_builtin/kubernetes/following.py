@@ -29,14 +29,7 @@ _LISTS: Final = 3
 
 
 class Run:
-    """One run over all scopes.
-
-    Args:
-        config: the options.
-        context: the instance's.
-        cluster: an open connection.
-        tracked: the pods of the state.
-    """
+    """One run over all scopes."""
 
     def __init__(
         self, config: KubernetesConfig, context: CollectorContext, cluster: Cluster, tracked: TrackedPods
@@ -68,12 +61,10 @@ class Run:
             stretches = await self._stretches([scope for scope in active if scope not in self._faults])
             for scope, stretch in stretches.items():
                 yield await self._taken(scope, stretch)
-            active = [name for name, each in stretches.items() if self._goes_on(each, deadline)]
+            more = {name for name, each in stretches.items() if each.after in {After.MORE, After.EXPIRED}}
+            active = more if anyio.current_time() < deadline else ()
         if self._faults:
             raise AuditordError("; ".join(str(error) for error in self._faults.values()))
-
-    def _goes_on(self, stretch: Stretch, deadline: float) -> bool:
-        return stretch.after in {After.MORE, After.EXPIRED} and anyio.current_time() < deadline
 
     def _version(self, scope: str) -> str | None:
         return self._checkpoint.version(scope, self._config.selector)
@@ -105,8 +96,6 @@ class Run:
         self._checkpoint = self._checkpoint.moved(scope, position, self._config.scopes)
         return draft.batch(msgspec.to_builtins(self._checkpoint))
 
-    # -- lists ------------------------------------------------------------------------------------------------------
-
     async def _listed(self, scope: str) -> AsyncIterator[Batch]:
         self._lists[scope] += 1
         if self._lists[scope] > _LISTS:
@@ -135,39 +124,30 @@ class Run:
     async def _close_vanished(self, scope: str, draft: Draft, present: Collection[str]) -> None:
         """Pods that ran when they were last seen and are not there now: nobody saw their end."""
         gone = [one for uid, one in self._tracked.running.items() if uid not in present and _within(one, scope)]
-        closed = 0
+        position, closed = self._before.scopes.get(scope), 0
+        reselected = position is not None and position.selector != self._config.selector
         for running in gone:
-            if self._reselected(scope) and await self._is_there(running):
-                self._tracked.forget(running.pod.uid)
+            metadata = running.pod.metadata
+            if reselected and await self._cluster.uid_of(metadata.namespace, metadata.name) == metadata.uid:
+                self._tracked.forget(metadata.uid)  # it is only not selected any more
                 continue
-            draft.close(running, self._known_until(running.pod.metadata.namespace))
+            # Also if the scope is new, and the namespace was a part of another one.
+            known = (each.known_until(metadata.namespace, ALL) for each in (self._before, self._checkpoint))
+            draft.close(running, max(known))
             closed += 1
         if closed:
             text = "%d pods vanished while nobody watched; they count until they were last known to be there"
             self._context.log.warning(text, closed)
 
-    def _known_until(self, namespace: str) -> datetime:
-        """Also if the scope is new, and the namespace was a part of another one."""
-        return max(each.known_until(namespace, ALL) for each in (self._before, self._checkpoint))
-
-    def _reselected(self, scope: str) -> bool:
-        position = self._before.scopes.get(scope)
-        return position is not None and position.selector != self._config.selector
-
-    async def _is_there(self, running: RunningPod) -> bool:
-        """Whether a pod is only not selected any more."""
-        metadata = running.pod.metadata
-        return await self._cluster.uid_of(metadata.namespace, metadata.name) == metadata.uid
-
-    # -- watches ----------------------------------------------------------------------------------------------------
-
     async def _stretches(self, scopes: Sequence[str]) -> Mapping[str, Stretch]:
         """A stretch of each watch, all at the same time; one that fails does not disturb the others."""
         found = dict[str, Stretch]()
+        config, now = self._config, self._context.now
+        limits = Limits(config.page_size, config.quiet, config.watch_for, pause=config.quiet / 10)
 
         async def read(scope: str, version: str) -> None:
             try:
-                found[scope] = await self._follow(scope, version)
+                found[scope] = await follow(self._cluster, scope, version, limits, now)
             except AuditordError as error:
                 self._faults[scope] = error
 
@@ -175,11 +155,6 @@ class Run:
             for scope in scopes:
                 group.start_soon(read, scope, self._version(scope) or "")
         return found
-
-    async def _follow(self, scope: str, version: str) -> Stretch:
-        config, now = self._config, self._context.now
-        limits = Limits(config.page_size, config.quiet, config.watch_for, pause=config.quiet / 10)
-        return await follow(self._cluster, scope, version, limits, now)
 
     async def _taken(self, scope: str, stretch: Stretch) -> Batch:
         draft, _ = await self._draft(stretch.happenings)

@@ -190,14 +190,10 @@ def restore_pod(value: Any) -> Pod:  # Any: JSON of our own, or of the quarantin
 
 
 def _slim(pod: Pod) -> Pod:
-    metadata = pod.metadata
+    """The pod without copies of itself, and of its writers with the kubelet and the last one alone."""
+    metadata, writers = pod.metadata, pod.metadata.managed_fields or ()
     kept = {name: text for name, text in (metadata.annotations or {}).items() if name not in LEFT_BEHIND}
-    slim = msgspec.structs.replace(metadata, annotations=kept or None, managed_fields=_writers(metadata) or None)
-    return msgspec.structs.replace(pod, metadata=slim)
-
-
-def _writers(metadata: Metadata) -> tuple[ManagedFields, ...]:
-    """The kubelet, and the last writer."""
-    writers = metadata.managed_fields or ()
     latest = max((each.time for each in writers if each.time is not None), default=None)
-    return tuple(each for each in writers if each.manager == KUBELET or (latest is not None and each.time == latest))
+    last = tuple(each for each in writers if each.manager == KUBELET or (latest is not None and each.time == latest))
+    slim = msgspec.structs.replace(metadata, annotations=kept or None, managed_fields=last or None)
+    return msgspec.structs.replace(pod, metadata=slim)

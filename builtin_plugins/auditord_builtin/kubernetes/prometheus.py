@@ -34,12 +34,7 @@ class _Refused(AuditordError):
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """The metrics of a pod.
-
-    Args:
-        found: texts by column.
-        complaint: why something is missing, if Prometheus gave a reason.
-    """
+    """The metrics of a pod, texts by column; and why something is missing, if Prometheus gave a reason."""
 
     found: Mapping[str, str]
     complaint: str | None = None

@@ -17,12 +17,7 @@ from auditord_hookspecs import AuditordError
 
 @dataclass(frozen=True, slots=True)
 class Happening:
-    """A pod as it is, or as it was when it was removed.
-
-    Args:
-        raw: its JSON.
-        gone: it was removed, or does not match the selector any more.
-    """
+    """A pod's JSON; ``gone``: it was removed, or does not match the selector any more."""
 
     raw: msgspec.Raw
     gone: bool = False
@@ -30,13 +25,9 @@ class Happening:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some of the pods that there are.
+    """Some of the present pods; a watch goes on from the version.
 
-    Args:
-        pods: they.
-        version: from here on a watch says what happens.
-        first: the list begins here (once more, if its rest had become too old).
-        last: the list is complete.
+    ``first``: the list begins here (once more, if its rest had become too old); ``last``: it is complete.
     """
 
     pods: Sequence[Happening]
@@ -46,7 +37,7 @@ class Page:
 
 
 class After(Enum):
-    """What comes after a stretch."""
+    """The state of a watch after a stretch."""
 
     MORE = "more"
     QUIET = "quiet"
@@ -56,14 +47,10 @@ class After(Enum):
 
 @dataclass
 class Stretch:
-    """A part of a watch.
+    """A part of a watch; the rest is to be read from the version.
 
-    Args:
-        version: from here on the rest is to be read.
-        happenings: in order.
-        after: whether there is more now, nothing at the moment, whether the server has watched for long enough, or
-            whether nothing is to be had from this version.
-        known_until: all that happened until then is known; None if that cannot be said.
+    ``after``: there is more now, nothing at the moment, the server has watched for long enough, or nothing is to be had
+    from this version. ``known_until``: all that happened until then is known; None if that cannot be said.
     """
 
     version: str
@@ -74,12 +61,12 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long a stretch is.
+    """The limits of a stretch.
 
     Args:
         events: after so many there is more.
         quiet: nothing happens if nothing comes for so long.
-        patience: how long to watch, and to try again to.
+        patience: the time to watch, and to try again to.
         pause: an event that comes so long after another one has just happened; others may be old.
     """
 

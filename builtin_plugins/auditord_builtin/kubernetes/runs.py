@@ -1,10 +1,10 @@
-"""When the containers of a pod ran, and when the pod was over."""
+"""The times of the containers of a pod, and its end."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from auditord_builtin.kubernetes.pods import KUBELET, ContainerStatus, Pod, Span
+from auditord_builtin.kubernetes.pods import KUBELET, ContainerStatus, Pod
 
 _NEVER: Final = 1971
 """Kubernetes writes the years 1 and 1970 where it does not know a time."""
@@ -30,21 +30,16 @@ def runs_of(pod: Pod, earlier: Runs) -> Runs:
     found: Runs = {name: dict(spans) for name, spans in earlier.items()}
     for status in pod.statuses:
         spans = found.setdefault(status.name, {})
-        for span in _spans(status):
+        states = [state for state in (status.last_state, status.state) if state is not None]
+        for span in (span for state in states for span in (state.terminated, state.running) if span is not None):
             start, end = known(span.started_at), known(span.finished_at)
             if start is not None:
                 spans[start.isoformat()] = end.isoformat() if end else spans.get(start.isoformat())
     return {name: spans for name, spans in found.items() if spans}
 
 
-def _spans(status: ContainerStatus) -> Iterable[Span]:
-    for state in (status.last_state, status.state):
-        if state is not None:
-            yield from (span for span in (state.terminated, state.running) if span is not None)
-
-
 def seconds_by_container(runs: Runs, stop: datetime) -> Mapping[str, int]:
-    """How long each container ran in whole seconds, all its runs together."""
+    """The time of each container in whole seconds, all its runs together."""
     return {name: sum(_seconds(start, end) for start, end in _bounded(spans, stop)) for name, spans in runs.items()}
 
 
@@ -68,22 +63,22 @@ def _instant(text: str | None) -> datetime | None:
 
 
 def ended_at(pod: Pod, runs: Runs, seen: datetime) -> datetime:
-    """When a pod that is over, or was deleted, was over.
+    """The end of a pod that is over, or was deleted.
 
     The last end of its containers, as with AUDITOR, if all of them have ended. Otherwise a deletion ended it, whose
     time Kubernetes notes as a latest one. In a terminal phase the statuses of containers may be lost (an eviction), or
     say that they still run or wait for their image: then its conditions changed, or the kubelet last wrote its status.
-
-    Args:
-        pod: in a terminal phase, or deleted.
-        runs: of its containers.
-        seen: when we learned of it; the end if nothing says anything.
+    If nothing says anything, it ended when it was seen to be over.
     """
     ends = [end for end in _last_ends(runs) if end is not None]
     if _all_ended(pod, runs):
         return max(ends)
-    changed = [moment for moment in (*_changes(pod), *_writes(pod)) if moment <= seen] if pod.terminal else []
-    return max([*ends, *(changed or [_gone_at(pod, seen)])])
+    conditions = [each for each in pod.status.conditions or () if _STOPPING.get(each.type) == each.status]
+    writers = [each for each in pod.metadata.managed_fields or () if each.manager == KUBELET]
+    said = [known(each.last_transition_time) for each in conditions] + [known(each.time) for each in writers]
+    changed = [moment for moment in said if moment is not None and moment <= seen] if pod.terminal else []
+    gone = min(known(pod.metadata.deletion_timestamp) or seen, seen)
+    return max([*ends, *(changed or [gone])])
 
 
 def _last_ends(runs: Runs) -> Sequence[datetime | None]:
@@ -100,31 +95,12 @@ def _all_ended(pod: Pod, runs: Runs) -> bool:
 
 
 def _says_its_end(status: ContainerStatus) -> bool:
-    """Whether it ended and waits for no other try; one that was lost with its node is terminated without times."""
+    """Tell whether it ended and waits for no other try; one that was lost with its node has no times."""
     ended = status.state.terminated if status.state is not None else None
     return ended is not None and known(ended.finished_at) is not None
 
 
 def _failed_at_start(pod: Pod) -> bool:
-    """Whether an init container ended the pod, so that the others never ran."""
+    """Tell whether an init container ended the pod, so that the others never ran."""
     states = [status.state for status in pod.status.init_container_statuses or () if status.state is not None]
     return pod.terminal and any(state.terminated and state.terminated.exit_code for state in states)
-
-
-def _gone_at(pod: Pod, seen: datetime) -> datetime:
-    planned = known(pod.metadata.deletion_timestamp)
-    return seen if planned is None else min(planned, seen)
-
-
-def _changes(pod: Pod) -> Iterable[datetime]:
-    for condition in pod.status.conditions or ():
-        moment = known(condition.last_transition_time)
-        if moment is not None and _STOPPING.get(condition.type) == condition.status:
-            yield moment
-
-
-def _writes(pod: Pod) -> Iterable[datetime]:
-    for writer in pod.metadata.managed_fields or ():
-        moment = known(writer.time)
-        if moment is not None and writer.manager == KUBELET:
-            yield moment

@@ -17,7 +17,7 @@ Json = Any  # Any: whatever JSON can hold
 
 
 class Position(msgspec.Struct, frozen=True):
-    """How far one scope has been read.
+    """The position in one scope.
 
     Args:
         at: all that had happened until then is known.
@@ -31,12 +31,7 @@ class Position(msgspec.Struct, frozen=True):
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """How far everything has been read.
-
-    Args:
-        since: pods that ended before make no record.
-        scopes: by namespace, or ``*`` for all.
-    """
+    """The positions by namespace (``*`` for all); pods that ended before ``since`` make no record."""
 
     since: datetime
     scopes: dict[str, Position] = {}
@@ -62,13 +57,9 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
 
 class RunningPod(msgspec.Struct, frozen=True):
-    """A pod that has started and is not over.
+    """A pod that has started and is not over, with all runs of its containers that were seen.
 
-    Args:
-        pod: the last that was seen of it.
-        runs: of its containers, all that were seen.
-        opened: whether it has an open record.
-        sighted: when it was last known to be there; None in the state of older versions.
+    ``opened``: it has an open record; ``sighted``: it was there then, None in the state of older versions.
     """
 
     pod: Pod
@@ -78,14 +69,7 @@ class RunningPod(msgspec.Struct, frozen=True):
 
 
 class WaitingPod(msgspec.Struct, frozen=True):
-    """A pod that is over and waits for its metrics.
-
-    Args:
-        finished: the pod.
-        since: when the waiting began.
-        due: when to ask again.
-        attempts: how many answers came without a metric.
-    """
+    """A pod that is over and waits for its metrics; it is asked about again when it is due."""
 
     finished: Finished
     since: datetime
@@ -94,11 +78,7 @@ class WaitingPod(msgspec.Struct, frozen=True):
 
 
 class TrackedPods:
-    """The pods of the state, and the changes to it that are not durable yet.
-
-    Args:
-        pending: the stored state (``context.pending``).
-    """
+    """The pods of the state (``context.pending``), and the changes to it that are not durable yet."""
 
     def __init__(self, pending: Mapping[str, Json]) -> None:
         self.running: Final = _restored(pending, _RUNNING, RunningPod)
@@ -111,12 +91,7 @@ class TrackedPods:
         return changes
 
     def see(self, pod: Pod, at: datetime) -> RunningPod:
-        """A pod together with what was known of it: earlier runs, and the start if its status was wiped.
-
-        Args:
-            pod: as it is.
-            at: an instant at which it was there.
-        """
+        """A pod, there at an instant, with its earlier runs, and with its start if its status was wiped."""
         before = self.running.get(pod.uid)
         if before is None:
             return RunningPod(pod, runs_of(pod, {}), sighted=at)

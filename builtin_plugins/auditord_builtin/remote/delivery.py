@@ -36,14 +36,7 @@ Log: TypeAlias = "logging.LoggerAdapter[logging.Logger]"
 
 @dataclass(frozen=True, slots=True)
 class PendingRecord:
-    """A record of a batch.
-
-    Args:
-        position: of its entry in the batch.
-        record: the record to be there.
-        alternate_id: its id if the plain one belongs to another run.
-        overwrite: True if it corrects the one there.
-    """
+    """A record of a batch, by the position of its entry; ``overwrite``: it corrects the one there."""
 
     position: int
     record: Record
@@ -58,12 +51,7 @@ class PendingRecord:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """A stop time of a batch.
-
-    Args:
-        position: of its entry in the batch.
-        close: the record to stop.
-    """
+    """A stop time of a batch, by the position of its entry."""
 
     position: int
     close: Close
@@ -99,14 +87,7 @@ def steps(entries: Sequence[Entry], *, open_records: bool, batch_size: int) -> I
 
 
 class RemoteSender:
-    """Implements :class:`auditord_hookspecs.Sender` over a client.
-
-    Args:
-        client: an open connection.
-        log: for records that are left as they are.
-        open_records: whether records without stop time go out.
-        batch_size: how many records go into one request.
-    """
+    """Implements :class:`auditord_hookspecs.Sender` over an open client."""
 
     def __init__(self, client: AsyncClient, log: Log, *, open_records: bool, batch_size: int) -> None:
         self._client = client

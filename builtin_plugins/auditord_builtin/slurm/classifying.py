@@ -65,14 +65,9 @@ async def classify_new(config: JobsConfig, context: CollectorContext, found: Fou
 async def classify(
     config: JobsConfig, context: CollectorContext, found: Found, remember: datetime, known: Collection[str] = ()
 ) -> Batch:
-    """A batch without a checkpoint; labels that were left out go to the log.
+    """A batch without a checkpoint, of all whose keys are not ``known``; keys are remembered until ``remember``.
 
-    Args:
-        config: the collector's options.
-        context: its context.
-        found: a piece of accounting.
-        remember: until when its keys are remembered.
-        known: keys of what has been dealt with.
+    Labels that were left out go to the log.
     """
     # In a thread: a page of a large cluster takes seconds, in which the daemon has requests to answer.
     outcomes = await to_thread.run_sync(_convert_all, config, found, known)
@@ -95,12 +90,8 @@ class Waiting:
     """Runs that are over, but whose end the database does not know: they wait for it.
 
     After an outage of slurmdbd, slurmctld delivers all starts before the ends; for a while sacct says COMPLETED and
-    names no end (seen with Slurm 22.05). A run whose end never comes is a runaway job, for the administrator.
-
-    Args:
-        config: how long, and how far a run is looked back for.
-        now: the present instant.
-        known: the first sighting of each, as ISO text (``context.pending``).
+    names no end (seen with Slurm 22.05). A run whose end never comes is a runaway job, for the administrator. ``known``
+    has the first sighting of each, as ISO text (``context.pending``).
     """
 
     def __init__(self, config: SlurmConfig, now: datetime, known: Mapping[str, Any]) -> None:  # Any: JSON

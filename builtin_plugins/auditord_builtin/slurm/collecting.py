@@ -7,11 +7,12 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from auditord_builtin.slurm import query
 from auditord_builtin.slurm.classifying import Waiting, classify, classify_new, find_runs
 from auditord_builtin.slurm.config import JobsConfig, SlurmConfig
 from auditord_builtin.slurm.merge import reads_steps
+from auditord_builtin.slurm.query import Query, stream_query
 from auditord_builtin.slurm.reading import read_period
+from auditord_builtin.slurm.runs import RUNNING
 from auditord_hookspecs import AuditordError, Batch, CollectorContext, JobChoice, Window
 
 JOBS_AT_ONCE: Final = 200
@@ -100,7 +101,7 @@ async def collect_again(config: JobsConfig, context: CollectorContext) -> AsyncG
 
 
 async def _collect_window(config: JobsConfig, context: CollectorContext, period: Window) -> AsyncGenerator[Batch, None]:
-    async with aclosing(read_period(config, context, period, query.ended_jobs)) as pieces:
+    async with aclosing(read_period(config, context, period, config.sacct_states)) as pieces:
         async for piece in pieces:
             yield await classify(config, context, piece.found, _remembered(config, context))
             _report(context, period, piece.until)
@@ -114,8 +115,8 @@ async def _collect_jobs(
     if not all(map(_JOB_ID.fullmatch, jobs)):
         raise AuditordError(f"{choice.job_id!r} is no job: write its id, such as 42, 42_7 or 42+1; several with commas")
     ever = Window(_EPOCH, context.now() + timedelta(seconds=1))
-    asked = query.Query(ever, (), reads_steps(config), jobs)
-    async with aclosing(query.stream_query(config, context, asked)) as tables:
+    asked = Query(ever, (), reads_steps(config), jobs)
+    async with aclosing(stream_query(config, context, asked)) as tables:
         async for table in tables:
             yield await classify(config, context, find_runs(table, ever), _remembered(config, context))
 
@@ -148,7 +149,7 @@ async def _read_new(
 ) -> AsyncGenerator[tuple[Batch, Checkpoint], None]:
     """From the last end, less the overlap, until now, less the lag; each batch with the checkpoint after it."""
     period = Window(max(checkpoint.until - config.overlap, checkpoint.earliest), until)
-    async with aclosing(read_period(config, context, period, query.ended_jobs)) as pieces:
+    async with aclosing(read_period(config, context, period, config.sacct_states)) as pieces:
         async for piece in pieces:
             if piece.until is not None:
                 checkpoint = replace(checkpoint, until=max(checkpoint.until, piece.until))
@@ -164,7 +165,7 @@ async def _read_far_back(
         return
     waiting = Waiting(config, context.now(), await context.pending())
     period = Window(checkpoint.rescan_from, until)
-    async with aclosing(read_period(config, context, period, query.jobs_of_all_states)) as pieces:
+    async with aclosing(read_period(config, context, period, ())) as pieces:
         async for piece in pieces:
             if piece.until is not None:
                 checkpoint = checkpoint.rescanned_until(piece.until, now, until)
@@ -173,8 +174,9 @@ async def _read_far_back(
 
 
 async def _read_running(config: SlurmConfig, context: CollectorContext, now: datetime) -> AsyncGenerator[Batch, None]:
-    asked = query.running_jobs(Window(now - timedelta(seconds=1), now))
-    async with aclosing(query.stream_query(config, context, asked)) as tables:
+    # The steps of a running job are not asked for: what they measure is not final.
+    asked = Query(Window(now - timedelta(seconds=1), now), tuple(RUNNING), steps=False)
+    async with aclosing(stream_query(config, context, asked)) as tables:
         async for table in tables:
             yield await classify_new(config, context, find_runs(table, None), now + _OPEN_REMEMBERED)
 

@@ -35,14 +35,10 @@ CLUSTER = "{cluster}"
 Components = Annotated[tuple[ComponentRule, ...], auditor_preset((CORES,))]
 
 
-def _full_names(states: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(full_name(state) for state in states)
-
-
 class JobFilter(Section):
     """The jobs that make records; an empty list lets every job pass. Applied here, so that the rest is counted."""
 
-    status: Annotated[tuple[str, ...], AfterValidator(_full_names)] = Field(
+    status: Annotated[tuple[str, ...], AfterValidator(lambda states: tuple(map(full_name, states)))] = Field(
         default=(), description="States, long (completed) or short (CD). Empty: every state in which a job is over."
     )
     partition: tuple[str, ...] = ()

@@ -11,8 +11,8 @@ from anyio import to_thread
 
 from auditord_builtin.slurm.config import JobsConfig
 from auditord_builtin.slurm.conversion import ID_COLUMNS
-from auditord_builtin.slurm.merge import extra_columns, reads_steps
-from auditord_builtin.slurm.runs import FIRST_COLUMN, LAST_COLUMN, RUNNING, whole_runs
+from auditord_builtin.slurm.merge import extra_columns
+from auditord_builtin.slurm.runs import FIRST_COLUMN, LAST_COLUMN, whole_runs
 from auditord_builtin.slurm.table import Table, TableReader
 from auditord_hookspecs import CollectorContext, CommandFailed, CommandOutput, Window
 from auditord_hookspecs.mapping import Row
@@ -40,21 +40,6 @@ class Query:
     states: Sequence[str]
     steps: bool
     jobs: Sequence[str] = ()
-
-
-def ended_jobs(config: JobsConfig, window: Window) -> Query:
-    """The jobs that ended within the window."""
-    return Query(window, config.sacct_states, reads_steps(config))
-
-
-def jobs_of_all_states(config: JobsConfig, window: Window) -> Query:
-    """All jobs that may have ended within the window, also in a state that this version does not know."""
-    return Query(window, (), reads_steps(config))
-
-
-def running_jobs(window: Window) -> Query:
-    """The jobs that hold resources in the window; what their steps measure is not final, so it is not asked for."""
-    return Query(window, tuple(RUNNING), steps=False)
 
 
 def wanted_columns(config: JobsConfig) -> list[str]:

@@ -3,14 +3,15 @@
 A part is longer while sacct's answers are small, and shorter where one of its limits is met.
 """
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final, TypeAlias
+from typing import Final
 
 from auditord_builtin.slurm.classifying import Found, find_runs
 from auditord_builtin.slurm.config import JobsConfig
+from auditord_builtin.slurm.merge import reads_steps
 from auditord_builtin.slurm.query import Query, stream_query
 from auditord_hookspecs import CollectorContext, CommandFailed, Window
 
@@ -26,32 +27,21 @@ _AFTER_TIMEOUT: Final = 8
 _CAREFUL: Final = 30
 """So many parts after a limit was met are no longer than the one that was not too long."""
 
-Ask: TypeAlias = Callable[[JobsConfig, Window], Query]
-
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of a period's accounting.
-
-    Args:
-        found: its contents.
-        until: up to where the period has been read with it; None in the middle of a part.
-    """
+    """A piece of a period's accounting; ``until`` the period has been read with it, None in the middle of a part."""
 
     found: Found
     until: datetime | None
 
 
 async def read_period(
-    config: JobsConfig, context: CollectorContext, period: Window, ask: Ask
+    config: JobsConfig, context: CollectorContext, period: Window, states: Sequence[str]
 ) -> AsyncGenerator[Piece, None]:
     """Read what ended within a period, the oldest part first; where a limit is met, go on with shorter parts.
 
-    Args:
-        config: the collector's options.
-        context: its context.
-        period: as a whole; nothing is read of an empty or reversed one.
-        ask: makes the query for a part.
+    Nothing is read of an empty or reversed period; without states, jobs of all states are read, also of unknown ones.
 
     Raises:
         CommandFailed: sacct did not do what it should, and would not for a shorter part.
@@ -60,7 +50,7 @@ async def read_period(
     while start < period.stop:
         part = Window(start, min(start + pace.length, period.stop))
         try:
-            async with aclosing(_read_part(config, context, part, ask(config, part), pace)) as pieces:
+            async with aclosing(_read_part(config, context, Query(part, states, reads_steps(config)), pace)) as pieces:
                 async for piece in pieces:
                     yield piece
         except CommandFailed as error:
@@ -71,7 +61,7 @@ async def read_period(
 
 
 async def _read_part(
-    config: JobsConfig, context: CollectorContext, part: Window, query: Query, pace: "Pace"
+    config: JobsConfig, context: CollectorContext, query: Query, pace: "Pace"
 ) -> AsyncGenerator[Piece, None]:
     """The pieces of a part; the last one, which ends it, only when the whole answer is there."""
     rows, last = 0, None
@@ -80,17 +70,13 @@ async def _read_part(
             if last is not None:
                 yield Piece(last, None)
             rows += len(table.rows)
-            last = find_runs(table, part)
+            last = find_runs(table, query.window)
     pace.went_well(rows)
-    yield Piece(last or Found({}), part.stop)
+    yield Piece(last or Found({}), query.window.stop)
 
 
 class Pace:
-    """Chooses the next part's length.
-
-    Args:
-        usual: the length to begin with.
-    """
+    """Chooses the next part's length, ``usual`` at first."""
 
     def __init__(self, usual: timedelta) -> None:
         self._usual = usual

@@ -84,12 +84,12 @@ class Run:
 
     @property
     def has_no_end(self) -> bool:
-        """Whether sacct names no end; an unreadable one is no missing one."""
+        """True if sacct names no end; an unreadable one is no missing one."""
         return is_missing(self.allocation["End"])
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more will happen to the run."""
+        """True if nothing more will happen to the run."""
         return not self.has_no_end or self.state in ENDED.values()
 
 
@@ -108,7 +108,7 @@ def ended_at(run: Run) -> datetime | None:
 
 
 def may_have_ended_between(run: Run, start: datetime, stop: datetime) -> bool:
-    """Whether a run ended at ``start`` or later and before ``stop``; also if its end is missing or unreadable."""
+    """Tell whether a run ended from ``start`` on and before ``stop``; also if its end is missing or unreadable."""
     try:
         end = ended_at(run)
     except InvalidRecord:
@@ -143,5 +143,5 @@ def group_runs(rows: Sequence[Row]) -> Iterator[Run | Row]:
 
 
 def whole_runs(rows: Sequence[Row]) -> int:
-    """How many of the rows belong to runs of which nothing can follow: all before the last allocation."""
+    """The number of rows that belong to runs of which nothing can follow: all before the last allocation."""
     return next((index for index in range(len(rows) - 1, -1, -1) if "." not in rows[index][FIRST_COLUMN]), 0)

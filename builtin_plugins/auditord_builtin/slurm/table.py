@@ -22,12 +22,7 @@ _JOB_ID = re.compile(r"\d+\S*")
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Printed rows, whole ones.
-
-    Args:
-        rows: the texts of each row by column.
-        unreadable: lines between rows that belong to none.
-    """
+    """Whole rows, as texts by column, and unreadable lines between them that belong to none."""
 
     rows: Sequence[Row]
     unreadable: Sequence[str]
@@ -45,12 +40,7 @@ def parse_table(printed: bytes, columns: Sequence[str], delimiter: str) -> Table
 
 
 class TableReader:
-    """Cuts the output into rows while it arrives.
-
-    Args:
-        columns: the columns asked for, from ``JobID`` to ``JobIDRaw``.
-        delimiter: the text asked for between columns.
-    """
+    """Cuts the output into rows while it arrives; its columns go from ``JobID`` to ``JobIDRaw``."""
 
     def __init__(self, columns: Sequence[str], delimiter: str) -> None:
         self._columns = columns

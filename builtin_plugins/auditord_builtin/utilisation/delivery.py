@@ -38,13 +38,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._+-]{0,62}[A-Za-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class Addressed:
-    """A report for one recipient.
-
-    Args:
-        key: the recipient's name in the state.
-        address: where it goes.
-        report: its content.
-    """
+    """A report for one recipient, whose name in the state is the key."""
 
     key: str
     address: str
@@ -53,12 +47,7 @@ class Addressed:
 
 @dataclass(frozen=True, slots=True)
 class Undelivered:
-    """The recipients without a mail.
-
-    Args:
-        refused: those to whom the server takes no mail, with its reason; tried again some days.
-        busy: those to whom it takes none now; tried again in the next run.
-    """
+    """Recipients without a mail: refused (tried again some days), or busy (tried again in the next run)."""
 
     refused: Sequence[str] = ()
     busy: Sequence[str] = ()
@@ -66,13 +55,7 @@ class Undelivered:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """Delivers by mail.
-
-    Args:
-        mail: the options.
-        context: of the plugin.
-        state: who has got which report.
-    """
+    """Delivers by mail; the state knows who has got which report."""
 
     mail: Mail
     context: PluginContext

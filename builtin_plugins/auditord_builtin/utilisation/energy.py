@@ -26,12 +26,7 @@ class BadIntensity(AuditordError):
 
 @dataclass(frozen=True, slots=True)
 class Intensity:
-    """Kilograms of CO2 per kWh by days of UTC, each the mean of its values.
-
-    Args:
-        days: those that have values, in order.
-        sums: the sum of the means of all days up to each.
-    """
+    """Kilograms of CO2 per kWh by days of UTC, each the mean of its values; ``sums`` are of the days up to each."""
 
     days: Sequence[date]
     sums: Sequence[Fraction]
@@ -90,24 +85,13 @@ def _per_kwh(text: str, number: int) -> Fraction:
 
 @dataclass(frozen=True, slots=True)
 class Estimator:
-    """Estimates the energy of jobs, and the CO2 that the grid emitted for it.
-
-    Args:
-        options: the constants.
-        intensity: of the grid over time, if it is known.
-    """
+    """Estimates the energy of jobs, and the CO2 that the grid emitted for it, by its intensity if that is known."""
 
     options: Energy
     intensity: Intensity | None = None
 
     def energy(self, site: str | None, core_time: int, joules: int | None) -> Fraction | None:
-        """KWh of some jobs, with what the building adds; None if that is not known.
-
-        Args:
-            site: where they ran.
-            core_time: cores times seconds.
-            joules: what was measured, if it was.
-        """
+        """KWh of some jobs, with what the building adds, of joules if they were measured; None if that is not known."""
         here = self._here(site)
         pue = Fraction(self.options.pue if here.pue is None else here.pue)
         if joules is not None:
@@ -116,12 +100,9 @@ class Estimator:
         return None if watt is None else Fraction(watt) * core_time / JOULES_PER_KWH * pue
 
     def co2(self, site: str | None, kwh: Fraction, days: tuple[date, date] | None) -> Fraction | None:
-        """Kg for some energy; None if that is not known.
+        """Kg for energy of some days, from the first to the last; None if that is not known.
 
-        Args:
-            site: where it was drawn; a constant of its own goes before the grid's values.
-            kwh: how much.
-            days: when, from the first day to the last.
+        A constant of the site goes before the grid's values.
         """
         here = self._here(site).co2_per_kwh
         if here is not None:

@@ -62,11 +62,7 @@ def message_of(report: Report, mail: Mail, instance: str, recipient: str, now: d
 
 
 class MailServer:
-    """A mail server, over one connection as long as it holds. For one task at a time.
-
-    Args:
-        server: its address, and how to reach it.
-    """
+    """A mail server, over one connection as long as it holds. For one task at a time."""
 
     def __init__(self, server: Server) -> None:
         self._server = server

@@ -27,12 +27,7 @@ _PAGES: Final = jinja2.Environment(
 
 
 def as_html(report: Report, most_rows: int | None = None) -> str:
-    """The page.
-
-    Args:
-        report: its content.
-        most_rows: how many groups, and how many users, it lists of all sites together and of each.
-    """
+    """The page; of all sites together and of each it lists so many groups and so many users."""
     return _PAGES.get_template("page.html").render(
         report=report,
         most_rows=most_rows,

@@ -49,12 +49,7 @@ Usages: TypeAlias = Mapping[Who, Usage]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The question of a report, and its reading of the answer.
-
-    Args:
-        config: the names of keys and components.
-        estimator: of energy and CO2.
-    """
+    """The question of a report, and its reading of the answer."""
 
     config: UtilisationConfig
     estimator: Estimator

@@ -24,13 +24,7 @@ TOO_EFFICIENT: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The totals of some jobs.
-
-    Args:
-        level: of the row; None for all jobs of the report.
-        who: the site, group and user as far as the level tells them apart.
-        totals: of the jobs.
-    """
+    """The totals of the jobs of a site, group or user; of all jobs of the report if the level is None."""
 
     level: Level | None
     who: Who

@@ -71,13 +71,7 @@ def csv_path(options: Csv, instance: str, period: Period) -> Path:
 
 @dataclass(frozen=True)
 class _Work:
-    """One run.
-
-    Args:
-        config: the options.
-        context: of the plugin.
-        state: what has been done.
-    """
+    """One run."""
 
     config: UtilisationConfig
     context: PluginContext

@@ -48,11 +48,7 @@ class _Reported(msgspec.Struct):
 
 
 class ReportedState:
-    """The state, as it grows in a run.
-
-    Args:
-        context: of the plugin.
-    """
+    """The state, as it grows in a run."""
 
     def __init__(self, context: PluginContext) -> None:
         self._context = context

@@ -30,12 +30,7 @@ _ROUNDING: Final = Context(prec=60, rounding=ROUND_HALF_UP)
 
 
 def as_csv(report: Report, *, escape_formulas: bool = True) -> str:
-    """Every row with every total; empty is unknown.
-
-    Args:
-        report: the totals.
-        escape_formulas: whether names that a spreadsheet would take for formulas get an apostrophe.
-    """
+    """Every row with every total; empty is unknown. Names that spreadsheets take for formulas get an apostrophe."""
 
     def shown(name: str | None) -> str | None:
         return no_formula(name) if escape_formulas else name

@@ -17,11 +17,7 @@ from auditord_hookspecs.mapping import Row, is_missing, parse_instant
 
 @dataclass(frozen=True, slots=True)
 class Unclear:
-    """Slurmctld does not know all of a run.
-
-    Args:
-        reason: what is missing, for the operator.
-    """
+    """Slurmctld does not know all of a run; the reason is for the operator."""
 
     reason: str
 
@@ -37,13 +33,7 @@ _DAY: Final = timedelta(days=1)
 
 @dataclass
 class Settled:
-    """The runs behind some notes.
-
-    Args:
-        names: the notes that are dealt with.
-        runs: those to account for, by key.
-        quarantined: jobs that Slurm does not know, by key.
-    """
+    """The names of notes that are dealt with, runs to account for and jobs that Slurm does not know, both by key."""
 
     names: list[str] = field(default_factory=list[str])
     runs: dict[str, Run] = field(default_factory=dict[str, Run])
@@ -85,11 +75,7 @@ async def ask_sacct(
 ) -> Settled:
     """Ask the accounting database about the jobs; notes about which it knows nothing yet are not settled.
 
-    Args:
-        config: the collector's options.
-        context: its context.
-        notes: about the jobs.
-        unclear: why slurmctld was not enough, by the notes' names.
+    ``unclear`` says why slurmctld was not enough, by the notes' names.
 
     Raises:
         CommandFailed: it does not answer.

@@ -1,7 +1,7 @@
 """The collector's run: from notes to batches; a note is removed when its batch is durable."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import timedelta
@@ -43,7 +43,14 @@ async def collect(config: SlurmEpilogConfig, context: CollectorContext) -> Async
         return
     notes, broken = await _look(config, context)
     if broken:
-        yield Batch(quarantined=[_broken(each) for each in broken], seen=_seen(context, [each.name for each in broken]))
+        reason = "{} is no note of auditord-epilog: its name holds no job id; look at it and discard it"
+        yield Batch(
+            quarantined=[
+                Quarantined(f"note/{each.name}", {"note": each.name, "content": each.content}, reason.format(each.name))
+                for each in broken
+            ],
+            seen=_seen(context, [each.name for each in broken]),
+        )
         await _remove(config, context, [each.name for each in broken])
     async for settled in _settle(config, context, notes):
         found = Found(settled.runs, quarantined=settled.quarantined)
@@ -80,13 +87,13 @@ async def _settle(
     """Ask about all notes, some at a time; what is not over, or not known yet, stays for the next run."""
     unclear = {} if config.scontrol_suffices else {note.name: "its columns are sacct's" for note in notes}
     controller = Controller(config, context)
-    for part in _parts(notes if config.scontrol_suffices else (), _BY_SCONTROL):
-        yield await _settle_by_controller(controller, part, unclear)
+    for start in range(0, len(notes) if config.scontrol_suffices else 0, _BY_SCONTROL):
+        yield await _settle_by_controller(controller, notes[start : start + _BY_SCONTROL], unclear)
     for_sacct = [note for note in notes if note.name in unclear]
     old_enough = [note for note in for_sacct if context.now() - note.noted >= config.lag]
     waiting = {note.name for note in for_sacct}
-    for part in _parts(old_enough, _BY_SACCT):
-        settled = await ask_sacct(config, context, part, unclear)
+    for start in range(0, len(old_enough), _BY_SACCT):
+        settled = await ask_sacct(config, context, old_enough[start : start + _BY_SACCT], unclear)
         waiting.difference_update(settled.names)
         yield settled
     _log_waiting(config, context, Counter(unclear[name] for name in waiting))
@@ -101,10 +108,6 @@ def _log_waiting(config: SlurmEpilogConfig, context: CollectorContext, waiting: 
             context.log.warning(text, count, reason, config.patience)
 
 
-def _parts(notes: Sequence[Note], size: int) -> Iterator[Sequence[Note]]:
-    return (notes[start : start + size] for start in range(0, len(notes), size))
-
-
 async def _settle_by_controller(controller: Controller, notes: Sequence[Note], unclear: dict[str, str]) -> Settled:
     """Settle what slurmctld knows all of; of the others the reason is noted."""
     settled = Settled()
@@ -115,11 +118,6 @@ async def _settle_by_controller(controller: Controller, notes: Sequence[Note], u
         elif isinstance(answer, Run):
             settled.add(note, answer)
     return settled
-
-
-def _broken(file: Unreadable) -> Quarantined:
-    reason = f"{file.name} is no note of auditord-epilog: its name holds no job id; look at it and discard it"
-    return Quarantined(f"note/{file.name}", {"note": file.name, "content": file.content}, reason)
 
 
 def convert(config: SlurmEpilogConfig, raw: Any) -> Record | Produced | None:  # Any: JSON from the quarantine

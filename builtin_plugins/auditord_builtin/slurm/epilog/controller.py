@@ -59,12 +59,7 @@ def forms(config: SlurmEpilogConfig) -> list[Form]:
 
 
 class Controller:
-    """Asks slurmctld; the form that this Slurm has is found by the first question of a run.
-
-    Args:
-        config: the collector's options.
-        context: its context.
-    """
+    """Asks slurmctld; the form that this Slurm has is found by the first question of a run."""
 
     def __init__(self, config: SlurmEpilogConfig, context: CollectorContext) -> None:
         self._config = config

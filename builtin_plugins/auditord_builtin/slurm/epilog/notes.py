@@ -63,13 +63,7 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """The contents of the folder, the oldest first.
-
-    Args:
-        notes: the jobs.
-        unreadable: files that bear a note's suffix and no job id.
-        others: how many files are none of ours.
-    """
+    """The contents of the folder, the oldest first; ``others`` is the number of files that are none of ours."""
 
     notes: Sequence[Note]
     unreadable: Sequence[Unreadable]

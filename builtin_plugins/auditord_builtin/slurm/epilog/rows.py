@@ -89,13 +89,10 @@ def _resources(text: str) -> str:
     """
     if is_missing(text):
         return ""
-    pairs = (part.partition("=") for part in text.split(","))
-    return ",".join(sorted(f"{name}={_mebibytes(value) if name == 'mem' else value}" for name, _, value in pairs))
-
-
-def _mebibytes(text: str) -> str:
-    size = parse_size(text) / _MEBIBYTE
-    return f"{size.normalize():f}M"
+    pairs = [part.partition("=") for part in text.split(",")]
+    sizes = {value: parse_size(value) / _MEBIBYTE for name, _, value in pairs if name == "mem"}
+    texts = (f"{sizes[value].normalize():f}M" if name == "mem" else value for name, _, value in pairs)
+    return ",".join(sorted(f"{pair[0]}={value}" for pair, value in zip(pairs, texts, strict=True)))
 
 
 def squeue_format() -> str:
