@@ -6,11 +6,10 @@ only the sums of the store are kept: if they change, the jobs of that day are se
 
 import base64
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -18,6 +17,7 @@ from auditord_builtin.apel.config import ApelConfig
 from auditord_builtin.apel.fields import ComponentField, ScoreField
 from auditord_builtin.apel.jobs import individual_jobs
 from auditord_builtin.apel.messages import Message, render_jobs
+from auditord_builtin.apel.months import Month
 from auditord_builtin.apel.questions import site_groups
 from auditord_builtin.apel.reporting import Part, Reporter, other_kind
 from auditord_builtin.apel.rows import JobRow, Problem
@@ -32,14 +32,8 @@ _MARK_BYTES: Final = 8
 _DAY: Final = timedelta(days=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """The store's sums of the jobs of one site and day.
-
-    Args:
-        jobs: how many there are.
-        digest: of all sums.
-    """
+class Totals(NamedTuple):
+    """The store's sums of the jobs of one site and day: their number, and a digest of all."""
 
     jobs: int
     digest: str
@@ -82,9 +76,10 @@ class JobReporter(Reporter):
 
     def refuse_other_kind(self, site: str, begin: datetime) -> None:
         """See :class:`Reporter`."""
-        last = self.saved.site(site).last_month(begin.astimezone(UTC).date())
-        if last is not None:
-            raise other_kind(site, last, "summaries", "individual_jobs")
+        reported = self.saved.site(site).months
+        sent = [text for text, month in reported.items() if month.ids or (month.outbox and month.outbox.ids)]
+        if since := [month for month in map(Month.parse, sent) if month.next.start > begin]:
+            raise other_kind(site, max(since), "summaries", "individual_jobs")
 
     async def _report(self, site: str, day: date, window: Window, totals: Totals) -> None:
         """Send the jobs of a site that ended on a day, within the window, and are not acknowledged as they are.
@@ -108,7 +103,7 @@ class JobReporter(Reporter):
 
     async def _save(self, site: str, days: Mapping[date, DayState], sent: int = 0) -> None:
         changed = {str(day): state for day, state in days.items()}
-        await self.saved.save_days(site, forgetting({**self.saved.site(site).days, **changed}), sent=sent)
+        await self.saved.save_site(site, sent, days=forgetting({**self.saved.site(site).days, **changed}))
 
     async def _rows(self, site: str, window: Window) -> tuple[Sequence[JobRow], Sequence[Problem]]:
         """A day at most is in memory; messages are sent when the store's answer is read to its end."""
@@ -123,7 +118,8 @@ class JobReporter(Reporter):
         return rows, problems
 
     async def _send(self, site: str, rows: Sequence[JobRow]) -> None:
-        marks = {row.record_id: (_day_of(row), mark(row)) for row in rows}
+        ends = {row.record_id: datetime.fromtimestamp(int(row.fields["EndTime"]), UTC).date() for row in rows}
+        marks = {row.record_id: (ends[row.record_id], mark(row)) for row in rows}
         for first in range(0, len(rows), PER_MESSAGE):
             size = self.config.messaging.max_message_size
             waiting = [*render_jobs(rows[first : first + PER_MESSAGE], size)]
@@ -136,15 +132,22 @@ class JobReporter(Reporter):
                     waiting[:0] = sent
 
     async def _acknowledge(self, site: str, message: Message, marks: Mapping[str, tuple[date, bytes]]) -> None:
-        new: dict[date, set[bytes]] = {}
-        for day, marked in map(marks.__getitem__, message.record_ids):
-            new.setdefault(day, set()).add(marked)
-        await self._save(site, {day: _marked(self.saved.day(site, day), added) for day, added in new.items()}, sent=1)
+        days: dict[date, DayState] = {}
+        for day, new in sorted(map(marks.__getitem__, message.record_ids)):
+            state = days.get(day) or self.saved.day(site, day)
+            if state.marks is not None:  # else sent again by hand
+                joined = _marks(state.marks) | {new}
+                state = msgspec.structs.replace(state, marks=_joined(joined), jobs=len(joined))
+            days[day] = state
+        await self._save(site, days, sent=1)
 
     async def _totals(self, site: str, window: Window) -> Mapping[date, Totals]:
-        scores = _scores(self.config)
+        fields = _fields(self.config)
+        named = [ScoreValue(each.component_name, each.name) for each in fields if isinstance(each, ScoreField)]
+        benchmarks = [ScoreValue(each.component, each.score) for each in self.config.scores]
+        scores = list(dict.fromkeys(benchmarks + named))
+        usage = list(dict.fromkeys(field.name for field in fields if isinstance(field, ComponentField)))
         by_day = CalendarPeriod(CalendarUnit.DAY)
-        usage = [*_components(self.config)]
         days: dict[date, list[Group]] = {}
         records = self.context.records
         for group in await site_groups(self.config, records, site, window, by_day, *scores, usage=usage):
@@ -171,13 +174,6 @@ def forgetting(days: Mapping[str, DayState]) -> Mapping[str, DayState]:
     return changed
 
 
-def _marked(state: DayState, new: set[bytes]) -> DayState:
-    if state.marks is None:  # sent again by hand
-        return state
-    marks = _marks(state.marks) | new
-    return msgspec.structs.replace(state, marks=_joined(marks), jobs=len(marks))
-
-
 def _joined(marks: set[bytes]) -> str:
     return base64.b64encode(b"".join(sorted(marks))).decode()
 
@@ -195,18 +191,6 @@ def settings_digest(config: ApelConfig) -> str:
     return hashlib.sha256(content).hexdigest()[:32]
 
 
-def _components(config: ApelConfig) -> Iterable[str]:
-    """The components of which amounts are reported."""
-    return dict.fromkeys(field.name for field in _fields(config) if isinstance(field, ComponentField))
-
-
-def _scores(config: ApelConfig) -> Sequence[ScoreValue]:
-    """The scores that are reported."""
-    named = [ScoreValue(each.component_name, each.name) for each in _fields(config) if isinstance(each, ScoreField)]
-    benchmarks = [ScoreValue(each.component, each.score) for each in config.scores]
-    return list(dict.fromkeys(benchmarks + named))
-
-
 def _fields(config: ApelConfig) -> Sequence[object]:
     if config.individual_job_fields is None:
         return ()
@@ -215,25 +199,15 @@ def _fields(config: ApelConfig) -> Sequence[object]:
 
 
 def _totals_of(groups: Sequence[Group], scores: Sequence[ScoreValue]) -> Totals:
-    parts = [
-        (
-            *(group.records, group.runtime, group.first_stop, group.last_stop),
-            *([usage.sums.amount for usage in group.usage], _known(scores, group)),
-        )
-        for group in groups
-    ]
-    digest = hashlib.sha256(b"".join(sorted(map(msgspec.json.encode, parts)))).hexdigest()[:32]
+    """A benchmark more that no job has changes nothing: only the scores count that groups have."""
+    parts: list[bytes] = []
+    for group in groups:
+        values = zip(scores, group.key[2:], strict=True)
+        known = sorted(f"{score.component} {score.score} {value}" for score, value in values if value is not None)
+        sums = (group.records, group.runtime, group.first_stop, group.last_stop)
+        parts.append(msgspec.json.encode((*sums, [usage.sums.amount for usage in group.usage], known)))
+    digest = hashlib.sha256(b"".join(sorted(parts))).hexdigest()[:32]
     return Totals(sum(group.records for group in groups), digest)
-
-
-def _known(scores: Sequence[ScoreValue], group: Group) -> Sequence[str]:
-    """Those that the group has: another benchmark that no job has changes nothing."""
-    values = zip(scores, group.key[2:], strict=True)
-    return sorted(f"{score.component} {score.score} {value}" for score, value in values if value is not None)
-
-
-def _day_of(row: JobRow) -> date:
-    return datetime.fromtimestamp(int(row.fields["EndTime"]), UTC).date()
 
 
 def begin_of(day: date) -> datetime:

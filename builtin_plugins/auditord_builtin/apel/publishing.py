@@ -111,7 +111,7 @@ class _Run:
         full = all_months or self.saved.site(site).looked != now.date()  # nor may a clock that went wrong put it off
         done = await self._each_part(site, await self.reporter.due(site, since, full=full))
         if done and full and begin <= now:
-            await self.saved.save_look(site, now.date())
+            await self.saved.save_site(site, looked=now.date())
 
     async def again(self, site: str, period: Window) -> None:
         """Report a period of a site, changed or not."""
@@ -161,7 +161,7 @@ async def _settle_since(config: ApelConfig, saved: SavedState) -> datetime:
             "If another program has reported to APEL until now, take the first day of the month after its last one"
         )
     if since != saved.reported.since:
-        await saved.save_since(since)
+        await saved.save(since=since)
     return since
 
 

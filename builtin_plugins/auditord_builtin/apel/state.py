@@ -8,7 +8,7 @@ import base64
 import zlib
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -17,16 +17,13 @@ from auditord_builtin.apel.months import Month
 from auditord_builtin.apel.rows import SummaryRow
 from auditord_hookspecs import AuditordError, PluginContext
 
+T = TypeVar("T")
+
 VERSION: Final = 1
 
 
 class Packed(msgspec.Struct, frozen=True, array_like=True):
-    """Rows or messages, which repeat themselves a lot, as compressed JSON in base64.
-
-    Args:
-        text: base64.
-        size: the number of rows or messages.
-    """
+    """Rows or messages, which repeat themselves a lot, as compressed JSON in base64; and their number."""
 
     text: str = ""
     size: int = 0
@@ -37,20 +34,12 @@ def pack(things: Sequence[SummaryRow | Message]) -> Packed:
     return Packed(base64.b64encode(zlib.compress(msgspec.json.encode(things))).decode(), len(things))
 
 
-def unpack_rows(packed: Packed) -> Sequence[SummaryRow]:
-    """Read rows."""
-    rows: tuple[SummaryRow, ...] = _unpack(packed, tuple[SummaryRow, ...])
-    return rows
-
-
-def unpack_message(packed: Packed) -> Message:
-    """Read the only message."""
-    messages: tuple[Message] = _unpack(packed, tuple[Message])
-    return messages[0]
-
-
-def _unpack(packed: Packed, kind: Any) -> Any:  # Any: a type, and a value of it
-    return msgspec.json.decode(zlib.decompress(base64.b64decode(packed.text)), type=kind) if packed.size else ()
+def unpack(packed: Packed, kind: type[T]) -> Sequence[T]:
+    """Read rows or messages."""
+    if not packed.size:
+        return ()
+    data = zlib.decompress(base64.b64decode(packed.text))
+    return msgspec.json.decode(data, type=list[kind])  # type: ignore[valid-type] # a type in a variable
 
 
 class Outbox(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,14 +61,11 @@ class Outbox(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MonthState(msgspec.Struct, frozen=True, kw_only=True):
-    """One month of one site.
+    """One month of one site: ``digest`` to ``acknowledged`` are of the last report that was acknowledged in full.
 
     Args:
         there: the rows that APEL may hold with amounts, without their amounts.
-        digest: of the last summary of which every message was acknowledged.
-        jobs: how many it had.
         ids: the broker's ids of its messages.
-        acknowledged: when the last of them was.
         stored: how many jobs the store had at the last look.
         reportable: how many of them the summary had.
         problems: the reasons why others could not be reported.
@@ -118,35 +104,18 @@ class DayState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SiteState(msgspec.Struct, frozen=True, kw_only=True):
-    """One site.
-
-    Args:
-        looked: the last day (UTC) on which every month was looked at and reported.
-        months: summaries, by month.
-        days: individual jobs, by day.
-    """
+    """One site: summaries by month, individual jobs by day, and the last day (UTC) on which all were looked at."""
 
     looked: date | None = None
     months: Mapping[str, MonthState] = msgspec.field(default_factory=dict[str, MonthState])
     days: Mapping[str, DayState] = msgspec.field(default_factory=dict[str, DayState])
-
-    def last_day(self, first: date) -> date | None:
-        """The last day from this one on of which individual jobs were reported."""
-        days = [date.fromisoformat(text) for text, day in self.days.items() if day.jobs]
-        return max((day for day in days if day >= first), default=None)
-
-    def last_month(self, first: date) -> Month | None:
-        """The last month with this day, or behind it, that was reported as a summary, or in part."""
-        sent = [text for text, each in self.months.items() if each.ids or (each.outbox and each.outbox.ids)]
-        return max((month for month in map(Month.parse, sent) if month.next.start.date() > first), default=None)
 
 
 class ReportedState(msgspec.Struct, frozen=True, kw_only=True):
     """All of the state.
 
     Args:
-        version: of this layout.
-        since: the ``publish_since`` of the first run, for the day on which the option is gone.
+        since: the last ``publish_since``, for the day on which the option is gone.
         sent: how many messages were ever published; numbers their labels.
         sites: by their names in GOCDB.
     """
@@ -171,11 +140,7 @@ def read_state(state: Any) -> ReportedState:  # Any: the JSON that was saved
 
 
 class SavedState:
-    """The state of one run, saved with each change.
-
-    Args:
-        context: of the run.
-    """
+    """The state of one run, saved with each change."""
 
     def __init__(self, context: PluginContext) -> None:
         self._context = context
@@ -195,25 +160,15 @@ class SavedState:
 
     async def save_month(self, site: str, month: Month, state: MonthState, *, sent: int = 0) -> None:
         """Save a month, and that so many messages went out."""
-        await self._save_site(site, sent, months={**self.site(site).months, str(month): state})
+        await self.save_site(site, sent, months={**self.site(site).months, str(month): state})
 
-    async def save_days(self, site: str, days: Mapping[str, DayState], *, sent: int = 0) -> None:
-        """Save all days of individual jobs, and that so many messages went out."""
-        await self._save_site(site, sent, days=days)
-
-    async def save_look(self, site: str, day: date) -> None:
-        """Save that every month of a site was looked at."""
-        await self._save_site(site, looked=day)
-
-    async def save_since(self, since: datetime) -> None:
-        """Save from when on jobs are reported."""
-        await self._save(since=since)
-
-    async def _save_site(self, site: str, sent: int = 0, **changes: Any) -> None:  # Any: fields
+    async def save_site(self, site: str, sent: int = 0, **changes: Any) -> None:  # Any: fields
+        """Save changes of a site, and that so many messages went out."""
         changed = msgspec.structs.replace(self.site(site), **changes)
-        await self._save(sites={**self.reported.sites, site: changed}, sent=self.reported.sent + sent)
+        await self.save(sites={**self.reported.sites, site: changed}, sent=self.reported.sent + sent)
 
-    async def _save(self, **changes: Any) -> None:  # Any: fields
+    async def save(self, **changes: Any) -> None:  # Any: fields
+        """Save changes."""
         reported = msgspec.structs.replace(self.reported, **changes)
         await self._context.save_state(msgspec.to_builtins(reported))
         self.reported = reported

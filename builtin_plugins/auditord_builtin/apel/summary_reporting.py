@@ -8,7 +8,7 @@ replaces by key; it is never taken for sent when it was not.
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from functools import partial
 
 import msgspec
@@ -20,7 +20,7 @@ from auditord_builtin.apel.questions import site_groups
 from auditord_builtin.apel.reporting import LISTED, NotReported, Part, Reporter, other_kind
 from auditord_builtin.apel.rows import SummaryRow
 from auditord_builtin.apel.sending import say
-from auditord_builtin.apel.state import MonthState, Outbox, SiteState, pack, unpack_message, unpack_rows
+from auditord_builtin.apel.state import MonthState, Outbox, pack, unpack
 from auditord_builtin.apel.summaries import summaries
 from auditord_builtin.apel.validation import validate
 from auditord_hookspecs import AggregateQuery, Window
@@ -46,11 +46,6 @@ class Found:
     stored: int
 
     @property
-    def jobs(self) -> int:
-        """The number of jobs in the rows."""
-        return sum(row.jobs for row in self.rows)
-
-    @property
     def digest(self) -> str:
         """The same for the same rows, and for no others."""
         content = [self.rows, sorted(row.key for row in self.held), [message.text for message in self.accelerators]]
@@ -68,8 +63,10 @@ class SummaryReporter(Reporter):
         """The newest first, since an old one that cannot be sent must not be in its way."""
         current = Month.of(self.context.now())
         recent = {current, current.previous}
-        months = due_months(self.saved.site(site), first_month(since), current, full=full)
-        return [self._part(site, month, always=month in recent) for month in reversed(months)]
+        months = {*months_from(first_month(since), current)}
+        waiting = {Month.parse(text) for text, each in self.saved.site(site).months.items() if each.outbox is not None}
+        due = (months if full else months & recent) | waiting
+        return [self._part(site, month, always=month in recent) for month in sorted(due, reverse=True)]
 
     def widened(self, period: Window) -> Window:
         """Whole months of UTC."""
@@ -88,9 +85,9 @@ class SummaryReporter(Reporter):
 
     def refuse_other_kind(self, site: str, begin: datetime) -> None:
         """See :class:`Reporter`."""
-        last = self.saved.site(site).last_day(begin.astimezone(UTC).date())
-        if last is not None:
-            raise other_kind(site, last, "individual_jobs", "summaries")
+        days = [date.fromisoformat(text) for text, day in self.saved.site(site).days.items() if day.jobs]
+        if since := [day for day in days if day >= begin.astimezone(UTC).date()]:
+            raise other_kind(site, max(since), "individual_jobs", "summaries")
 
     def _part(self, site: str, month: Month, *, always: bool) -> Part:
         return Part(f"{site} {month}", partial(self._report, site, month, always=always))
@@ -103,8 +100,8 @@ class SummaryReporter(Reporter):
         """
         before = self.saved.month(site, month)
         found = await self._look(site, month, before)
-        problems = found.problems[:LISTED]
-        state = msgspec.structs.replace(before, stored=found.stored, reportable=found.jobs, problems=problems)
+        problems, jobs = found.problems[:LISTED], sum(row.jobs for row in found.rows)
+        state = msgspec.structs.replace(before, stored=found.stored, reportable=jobs, problems=problems)
         if self.context.dry_run or problems != before.problems:
             self.show_problems(f"{site} {month}", found.problems)
         reported = before.digest if before.outbox is None else before.outbox.digest
@@ -126,22 +123,16 @@ class SummaryReporter(Reporter):
         accelerators, faults = await accelerator_messages(config, records, site, month, size)
         problems = tuple(map(str, (*summary.problems, *faults)))
         stored = sum(group.records for group in await site_groups(config, records, site, month.window))
-        if not summary.rows and state.there.size and not await self._any(month):
+        if not summary.rows and state.there.size and not (await records.aggregate(_stopped_in(month))).groups:
             raise NotReported(
                 f"{site} {month}: the store has no job of this month any more, of any site, and APEL has {state.jobs}: "
                 "nothing is withdrawn. If these jobs are gone for good reason, ask APEL to delete the month"
             )
         return Found(summary.rows, summary.held, accelerators, problems, stored)
 
-    async def _any(self, month: Month) -> bool:
-        """True if the store has a job of a month, of any site."""
-        start = TimeCompares(TimeField.STOP, Comparison.GTE, month.start)
-        stop = TimeCompares(TimeField.STOP, Comparison.LT, month.next.start)
-        return bool((await self.context.records.aggregate(AggregateQuery(where=AllOf((start, stop))))).groups)
-
     def _plan(self, site: str, month: Month, state: MonthState, found: Found) -> MonthState:
         """Put the whole report of a month into its outbox, instead of what waited there."""
-        there = {row.key: row for row in unpack_rows(state.there)}
+        there = {row.key: row for row in unpack(state.there, SummaryRow)}
         kept = {row.key for row in (*found.rows, *found.held)}
         gone = [row for key, row in there.items() if key not in kept]
         held = {row.key: there[row.key] for row in found.held if row.key in there}
@@ -154,7 +145,7 @@ class SummaryReporter(Reporter):
             )
         outbox = Outbox(
             digest=found.digest,
-            jobs=found.jobs,
+            jobs=state.reportable,
             rows=pack([*will_be.values()]),
             messages=tuple([pack([message]) for message in messages]),
         )
@@ -180,7 +171,7 @@ class SummaryReporter(Reporter):
     async def _send(self, site: str, month: Month) -> None:
         """Send what waits, each message saved as sent before the next one goes out."""
         while (outbox := (state := self.saved.month(site, month)).outbox) is not None:
-            sent = await self.publish(unpack_message(outbox.messages[0]))
+            sent = await self.publish(unpack(outbox.messages[0], Message)[0])
             if isinstance(sent, str):
                 ids, messages = (*outbox.ids, sent), outbox.messages[1:]
             else:
@@ -202,8 +193,6 @@ class SummaryReporter(Reporter):
         )
 
 
-def due_months(state: SiteState, first: Month, current: Month, *, full: bool) -> Sequence[Month]:
-    """The months of one site to look at, the oldest first: the last two, those that wait, and in a full look all."""
-    since = {*months_from(first, current)}
-    waiting = {Month.parse(text) for text, month in state.months.items() if month.outbox is not None}
-    return sorted((since if full else since & {current, current.previous}) | waiting)
+def _stopped_in(month: Month) -> AggregateQuery:
+    start = TimeCompares(TimeField.STOP, Comparison.GTE, month.start)
+    return AggregateQuery(where=AllOf((start, TimeCompares(TimeField.STOP, Comparison.LT, month.next.start))))
