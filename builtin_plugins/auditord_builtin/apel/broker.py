@@ -89,12 +89,7 @@ class Broker:
 
 
 class AmsClient:
-    """Publishes to one topic. Make one with :func:`open_broker`.
-
-    Args:
-        broker: its addresses and our token.
-        http: shows our certificate.
-    """
+    """Publishes to one topic. Make one with :func:`open_broker`."""
 
     def __init__(self, broker: Broker, http: HttpClient) -> None:
         self._broker = broker

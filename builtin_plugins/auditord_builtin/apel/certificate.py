@@ -57,7 +57,11 @@ class Credentials:
     @property
     def subject(self) -> str:
         """The name as GOCDB has it under *Host DN*: ``/DC=org/O=Example/CN=host.example.org``."""
-        return "".join(f"/{_short_name(part)}={part.value!s}" for part in self.certificate.subject)
+        names = [
+            _SHORT_NAMES.get(part.oid.dotted_string, part.rfc4514_attribute_name) for part in self.certificate.subject
+        ]
+        values = zip(names, self.certificate.subject, strict=True)
+        return "".join(f"/{name}={part.value!s}" for name, part in values)
 
     @property
     def expires(self) -> datetime:
@@ -101,7 +105,8 @@ def load_credentials(certificate: Path, key: Path) -> Credentials:
 def sign(text: str, credentials: Credentials) -> bytes:
     """The message as ``multipart/signed``, in ASCII."""
     plain = text.isascii() and _LOOKS_ENCRYPTED.decode() not in text
-    data = text.encode() if plain else _QUOTED_PART + _quoted(text)
+    quoted = quopri.encodestring(text.encode()).replace(_LOOKS_ENCRYPTED, b"pkcs7=2Dmime")
+    data = text.encode() if plain else _QUOTED_PART + quoted
     options = [PKCS7Options.DetachedSignature, *([PKCS7Options.Text] if plain else [])]
     builder = PKCS7SignatureBuilder().set_data(data)
     builder = builder.add_signer(credentials.certificate, credentials.key, SHA256())
@@ -146,13 +151,5 @@ def _public_bytes(owner: x509.Certificate | SigningKey) -> bytes:
     return owner.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
-def _short_name(part: x509.NameAttribute[str | bytes]) -> str:
-    return _SHORT_NAMES.get(part.oid.dotted_string, part.rfc4514_attribute_name)
-
-
 def _day(moment: datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M} UTC"
-
-
-def _quoted(text: str) -> bytes:
-    return quopri.encodestring(text.encode()).replace(_LOOKS_ENCRYPTED, b"pkcs7=2Dmime")

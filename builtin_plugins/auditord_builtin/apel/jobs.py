@@ -1,7 +1,7 @@
 """Individual jobs, one record after the other."""
 
 import hashlib
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 from fractions import Fraction
@@ -28,6 +28,7 @@ from auditord_hookspecs import Record, RecordQuery, Records, Window
 from auditord_hookspecs.aggregates import exact_score
 
 _LENGTHS: Final = {"Queue": 100, "InfrastructureDescription": 100, "InfrastructureType": 20}
+_OTHERWISE: Final = frozenset({"CpuDuration", "ServiceLevel", "ServiceLevelType"})
 _NUMBERS: Final = frozenset({"Processors", "NodeCount", "MemoryReal", "MemoryVirtual"})
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -44,8 +45,7 @@ async def individual_jobs(
         sites: by their names in GOCDB; None: all of ``sites_to_report``.
     """
     wanted = tuple(config.site.sites_to_report) if sites is None else tuple(sites)
-    since = config.site.publish_since
-    begin = window.start if since is None else max(window.start, since)
+    begin = max(window.start, config.site.publish_since or window.start)
     if begin >= window.stop:
         return
     for where in conditions(config, wanted, Window(begin, window.stop)):
@@ -73,57 +73,43 @@ def _site(config: ApelConfig, record: Record) -> str | None:
 
 
 def _row(config: ApelConfig, record: Record, site: str) -> JobRow:
-    if config.individual_job_fields is None:
+    fields = config.individual_job_fields
+    if fields is None:
         raise ValueError("individual jobs need individual_job_fields")
     stop, runtime = record.stop_time, record.runtime
     if stop is None or runtime is None or stop < record.start_time:
         raise LeftOut("it stops before it starts: left out")
+    batch_system = batch_system_field(config)
+    description = describe(
+        config, () if batch_system is None else (batch_system.text(_first(record, batch_system.name)),)
+    )
     values = {
-        **_infrastructure(config, record),
+        **({} if description is None else {"InfrastructureDescription": description}),
         "Site": clean(site),
-        **_values(config.individual_job_fields, record),
+        **{name: _value(name, field, record) for name, field in _fields(fields)},
         "WallDuration": str(runtime),
-        "CpuDuration": str(_amount(config.individual_job_fields.mandatory.CpuDuration, record)),
+        "CpuDuration": str(_amount(fields.mandatory.CpuDuration, record)),
         "StartTime": _seconds(record.start_time),
         "EndTime": _seconds(stop),
-        **_service_level(config, record),
+        **_service_level(config, fields, record),
     }
     return JobRow(config.job_message, record.record_id, site, Month.of(stop), values)
 
 
-def _values(fields: JobFields, record: Record) -> Mapping[str, str]:
-    mandatory = fields.mandatory
-    given: dict[str, JobField | None] = {
-        "LocalJobId": mandatory.LocalJobId,
-        "Processors": mandatory.Processors,
-        "NodeCount": mandatory.NodeCount,
-    }
-    optional: Iterable[tuple[str, JobField | None]] = fields.optional
-    given |= {name: field for name, field in optional if not name.startswith("ServiceLevel")}
-    return {name: _value(name, field, record) for name, field in given.items() if field is not None}
-
-
-def _infrastructure(config: ApelConfig, record: Record) -> Mapping[str, str]:
-    """The description where no field gives one; none where ``site.ce`` is null."""
-    field = batch_system_field(config)
-    text = describe(config, () if field is None else (field.text(_first(record, field.name)),))
-    return {} if text is None else {"InfrastructureDescription": text}
+def _fields(fields: JobFields) -> Iterator[tuple[str, JobField]]:
+    for section in (fields.mandatory, fields.optional):
+        named: Iterable[tuple[str, JobField | None]] = section
+        yield from ((name, field) for name, field in named if field is not None and name not in _OTHERWISE)
 
 
 def _value(name: str, field: JobField, record: Record) -> str:
     text = _text(field, record)
     if name in _NUMBERS:
         return str(whole_number(text, name))
-    if name == "LocalJobId":
-        return _job_id(text)
-    return clean(text, _LENGTHS.get(name, LONGEST))
-
-
-def _job_id(text: str) -> str:
-    """The id, still one of its kind if APEL cannot keep all of it."""
-    cleaned = clean(text)
-    if cleaned == text:
-        return text
+    cleaned = clean(text, _LENGTHS.get(name, LONGEST))
+    if name != "LocalJobId" or cleaned == text:
+        return cleaned
+    # Still one of its kind if APEL cannot keep all of it.
     return f"{cleaned[: LONGEST - 65]}-{hashlib.sha256(text.encode()).hexdigest()}"
 
 
@@ -139,16 +125,9 @@ def _text(field: JobField, record: Record) -> str:
         case ScoreField():
             return known_text(field, _score(record, field.component_name, field.name))
         case RecordField(name=name, modify=part):
-            return _of_record(record, name, part)
-
-
-def _of_record(record: Record, name: str, part: str | None) -> str:
-    if name == "record_id":
-        return record.record_id
-    if name == "runtime" or record.stop_time is None:
-        return str(record.runtime)
-    moment = record.start_time if name == "start_time" else record.stop_time
-    return _seconds(moment) if part is None else str(getattr(moment, part))
+            value = getattr(record, name)
+            moment = getattr(value, part) if part is not None else value
+            return _seconds(moment) if isinstance(moment, datetime) else str(moment)
 
 
 def _amount(field: AmountField, record: Record) -> int:
@@ -161,30 +140,26 @@ def _amount(field: AmountField, record: Record) -> int:
             return int(_text(field, record))
 
 
-def _service_level(config: ApelConfig, record: Record) -> Mapping[str, str]:
-    kind, value = _benchmark(config, record)
+def _service_level(config: ApelConfig, fields: JobFields, record: Record) -> Mapping[str, str]:
+    kind, value = _benchmark(config, fields, record)
     level = f"{value.quantize(Decimal('0.001'), ROUND_HALF_UP):f}"
     if config.job_message is JobLayout.V4:
         return {"ServiceLevel": f"{{{kind}: {level}}}"}
     return {"ServiceLevelType": kind, "ServiceLevel": level}
 
 
-def _benchmark(config: ApelConfig, record: Record) -> tuple[str, Decimal]:
-    fields = None if config.individual_job_fields is None else config.individual_job_fields.optional
-    if fields is not None and fields.ServiceLevel is not None:
-        named = None if fields.ServiceLevelType is None else _text(fields.ServiceLevelType, record)
-        return named or config.site.benchmark_type, _decimal(_text(fields.ServiceLevel, record))
+def _benchmark(config: ApelConfig, fields: JobFields, record: Record) -> tuple[str, Decimal]:
+    given, kind = fields.optional.ServiceLevel, fields.optional.ServiceLevelType
+    if given is not None:
+        text, named = _text(given, record), None if kind is None else _text(kind, record)
+        try:
+            return named or config.site.benchmark_type, kept_level(Decimal(text), "ServiceLevel")
+        except ArithmeticError:
+            raise LeftOut(f"ServiceLevel is {text[:40]!r}, no number: left out") from None
     for benchmark in config.scores:
         if value := _score(record, benchmark.component, benchmark.score):  # AUDITOR writes 0 where it is not known
             return benchmark.type, kept_level(value, benchmark.score)
     raise LeftOut(f"no score {' or '.join(each.score for each in config.scores)}: left out")
-
-
-def _decimal(text: str) -> Decimal:
-    try:
-        return kept_level(Decimal(text), "ServiceLevel")
-    except ArithmeticError:
-        raise LeftOut(f"ServiceLevel is {text[:40]!r}, no number: left out") from None
 
 
 def _first(record: Record, keys: Sequence[str]) -> str | None:

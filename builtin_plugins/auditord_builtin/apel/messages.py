@@ -82,15 +82,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One record of a message.
-
-    Args:
-        header: the first line of the message that it belongs to.
-        site: its name in GOCDB.
-        month: in which the jobs ended.
-        lines: keys and values.
-        record_id: of a single job.
-    """
+    """One record of a message: the message's first line, site and month, the record's lines, the job if it is one."""
 
     header: str
     site: str
@@ -100,7 +92,7 @@ class Block:
 
     @property
     def text(self) -> str:
-        """As it stands in the message."""
+        """The record in the message."""
         return "".join([f"{key}: {value}\n" for key, value in self.lines]) + END
 
 
@@ -112,25 +104,40 @@ def render(rows: Iterable[SummaryRow], most_bytes: int = MOST_BYTES) -> Sequence
 
 def sync_message(rows: Iterable[SummaryRow], most_bytes: int = MOST_BYTES) -> Sequence[Message]:
     """The numbers of jobs for each site, month and submit host, for APEL to compare with what it holds."""
-    jobs: Counter[tuple[str, str, object]] = Counter()
-    first: dict[tuple[str, str, object], SummaryRow] = {}
+    jobs: Counter[tuple[str, str, Month]] = Counter()
+    hosts: dict[tuple[str, str, Month], str] = {}
     for row in sorted(rows, key=lambda row: (row.site, row.month, row.submit_host)):
         key = (row.site, fold(row.submit_host), row.month)
         jobs[key] += row.jobs
-        first.setdefault(key, row)
-    return pack([_sync_block(first[key], number) for key, number in jobs.items()], most_bytes)
+        hosts.setdefault(key, row.submit_host)
+    blocks: list[Block] = []
+    for (site, host, month), number in jobs.items():
+        lines = [("Site", site), ("SubmitHost", hosts[site, host, month]), ("NumberOfJobs", str(number))]
+        lines += [("Month", str(month.month)), ("Year", str(month.year))]
+        blocks.append(Block(SYNC_HEADER, site, month, lines))
+    return pack(blocks, most_bytes)
 
 
 def render_jobs(rows: Iterable[JobRow], most_bytes: int = MOST_BYTES) -> Sequence[Message]:
     """The messages with these jobs, each with the jobs of one site and month, none larger than the broker takes."""
     ordered = sorted(rows, key=lambda row: (row.layout.value, row.site, row.month))
-    return pack([_job_block(row) for row in ordered], most_bytes)
+    blocks: list[Block] = []
+    for row in ordered:
+        lines = [(key, row.fields[key]) for key in JOB_FIELDS if key in row.fields]
+        blocks.append(Block(HEADERS[row.layout], row.site, row.month, lines, row.record_id))
+    return pack(blocks, most_bytes)
 
 
 def pack(blocks: Iterable[Block], most_bytes: int = MOST_BYTES) -> Sequence[Message]:
     """Messages with these records, one header, site and month each, in their order."""
     return [
-        _message(batch)
+        Message(
+            f"{batch[0].header}\n" + "".join([block.text for block in batch]),
+            len(batch),
+            batch[0].site,
+            batch[0].month,
+            tuple([block.record_id for block in batch if block.record_id is not None]),
+        )
         for _, alike in groupby(blocks, lambda block: (block.header, block.site, block.month))
         for batch in _batches(alike, most_bytes)
     ]
@@ -155,24 +162,6 @@ def _batches(blocks: Iterable[Block], most_bytes: int) -> Iterator[list[Block]]:
         batch.append(block)
         size += more
     yield batch
-
-
-def _message(batch: Sequence[Block]) -> Message:
-    first = batch[0]
-    ids = tuple([block.record_id for block in batch if block.record_id is not None])
-    text = f"{first.header}\n" + "".join([block.text for block in batch])
-    return Message(text, len(batch), first.site, first.month, ids)
-
-
-def _sync_block(row: SummaryRow, jobs: int) -> Block:
-    lines = [
-        ("Site", row.site),
-        ("SubmitHost", row.submit_host),
-        ("NumberOfJobs", str(jobs)),
-        ("Month", str(row.month.month)),
-        ("Year", str(row.month.year)),
-    ]
-    return Block(SYNC_HEADER, row.site, row.month, lines)
 
 
 def _block(row: SummaryRow) -> Block:
@@ -223,11 +212,6 @@ def _normalised(row: SummaryRow) -> list[tuple[str, object]]:
             ("NormalisedCpuDuration", f"{{{row.benchmark}: {cpu}}}"),
         ]
     return [("NormalisedWallDuration", wall), ("NormalisedCpuDuration", cpu)]
-
-
-def _job_block(row: JobRow) -> Block:
-    lines = [(key, row.fields[key]) for key in JOB_FIELDS if key in row.fields]
-    return Block(HEADERS[row.layout], row.site, row.month, lines, row.record_id)
 
 
 def _cut_text(text: str, middle: int) -> tuple[str, str]:

@@ -11,13 +11,7 @@ from auditord_builtin.apel.text import fold
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that an operator has to look at.
-
-    Args:
-        subject: which record, row or line.
-        reason: what is wrong with it, and what follows.
-        jobs: how many jobs it concerns; 0 where that is not known.
-    """
+    """A fault in a record, row or line for an operator, and the number of jobs; 0 where that is not known."""
 
     subject: str
     reason: str
@@ -29,28 +23,18 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class SummaryRow:
-    """One record of a summary: texts are clean, sums rounded.
+    """One record of a summary: texts are clean, sums rounded. What is None is not reported.
 
     Args:
-        layout: what it is written as.
         site: its name in GOCDB.
         month: in which the jobs ended.
-        vo: virtual organisation; the text ``None`` if there is none.
-        submit_host: the same.
-        node_count: of each job.
-        processors: of each job.
+        vo: virtual organisation; the text ``None`` if there is none; so for ``submit_host``.
+        node_count: of each job, as ``processors``.
         benchmark: its name in APEL.
         service_level: the value of the benchmark; None where durations are normalised already.
-        jobs: how many.
-        wall: the sum of runtimes in seconds, not times processors.
-        cpu: the sum of CPU times in seconds.
-        normalised_wall: seconds times benchmark; 0 where APEL normalises.
-        normalised_cpu: the same.
-        earliest: the first end time in seconds since 1970; None in a row that withdraws another.
-        latest: the last one.
-        global_user_name: None if it is not reported; the same with all that follow.
-        vo_group: for example ``/atlas/higgs``.
-        vo_role: for example ``Role=production``.
+        wall: the sum of runtimes in seconds, not times processors; as ``cpu``.
+        normalised_wall: seconds times benchmark; 0 where APEL normalises; as ``normalised_cpu``.
+        earliest: the first end time in seconds since 1970, as ``latest``; None in a row that withdraws another.
         infrastructure: ``grid`` or ``local``.
         infrastructure_description: not part of the key.
     """
@@ -92,15 +76,7 @@ class SummaryRow:
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """One job as it is published.
-
-    Args:
-        layout: what it is written as.
-        record_id: the record that it was made of.
-        site: its name in GOCDB.
-        month: in which it ended.
-        fields: every line, in order.
-    """
+    """One job as it is published: ``fields`` are its lines, ``month`` is that in which it ended."""
 
     layout: JobLayout
     record_id: str

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Protocol
 
@@ -29,39 +30,29 @@ class Publisher(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
 class SignedPublisher:
-    """Signs messages and gives them to the broker.
+    """Signs messages and gives them to the broker; those about accelerators have a topic, and so a URL, of their own."""
 
-    Args:
-        client: an open one.
-        credentials: ours.
-        accelerators: the address of messages about accelerators, which have a topic of their own.
-    """
-
-    def __init__(self, client: AmsClient, credentials: Credentials, accelerators: str | None) -> None:
-        self._client = client
-        self._credentials = credentials
-        self._accelerators = accelerators
+    client: AmsClient
+    credentials: Credentials
+    accelerators: str | None
 
     async def publish(self, message: Message, label: str) -> str:
         """See :class:`Publisher`."""
-        url = self._accelerators if message.text.startswith("{") else None
-        return await self._client.publish(sign(message.text, self._credentials), label, url)
+        url = self.accelerators if message.text.startswith("{") else None
+        return await self.client.publish(sign(message.text, self.credentials), label, url)
 
 
+@dataclass(frozen=True, slots=True)
 class ShowingPublisher:
-    """Shows each message as it is before it is signed.
+    """Shows each message of a dry run as it is before it is signed."""
 
-    Args:
-        context: of a dry run.
-    """
-
-    def __init__(self, context: PluginContext) -> None:
-        self._context = context
+    context: PluginContext
 
     async def publish(self, message: Message, label: str) -> str:
         """See :class:`Publisher`."""
-        self._context.show(message.text.removesuffix("\n"))
+        self.context.show(message.text.removesuffix("\n"))
         return f"dry run, {label}"
 
 

@@ -4,6 +4,7 @@ import re
 import unicodedata
 from functools import lru_cache
 from typing import Final
+from unicodedata import category
 
 LONGEST: Final = 255
 """Characters of most columns."""
@@ -22,7 +23,9 @@ def clean(text: str, longest: int = LONGEST) -> str:
     White space and control characters become single spaces, characters beyond the basic plane question marks; what is
     left of nothing is ``None``.
     """
-    printable = "".join([_printable(character) for character in text])
+    printable = "".join(
+        [" " if category(each) in _CONTROLS else each if ord(each) <= _WIDEST else "?" for each in text]
+    )
     line = " ".join(printable.split())
     harmless = _ENCRYPTED.sub(r"\1 \2", re.sub("%(?=%)", "% ", line))
     return harmless[:longest].rstrip() or "None"
@@ -41,9 +44,3 @@ def fold(text: str) -> str:
         return text.lower().strip()
     plain = unicodedata.normalize("NFKD", text.casefold())
     return "".join([each for each in plain if not unicodedata.combining(each)]).casefold().strip()
-
-
-def _printable(character: str) -> str:
-    if unicodedata.category(character) in _CONTROLS:
-        return " "
-    return character if ord(character) <= _WIDEST else "?"
