@@ -57,10 +57,9 @@ class Credentials:
     @property
     def subject(self) -> str:
         """The name as GOCDB has it under *Host DN*: ``/DC=org/O=Example/CN=host.example.org``."""
-        names = [
-            _SHORT_NAMES.get(part.oid.dotted_string, part.rfc4514_attribute_name) for part in self.certificate.subject
-        ]
-        values = zip(names, self.certificate.subject, strict=True)
+        parts = list(self.certificate.subject)
+        names = [_SHORT_NAMES.get(part.oid.dotted_string, part.rfc4514_attribute_name) for part in parts]
+        values = zip(names, parts, strict=True)
         return "".join(f"/{name}={part.value!s}" for name, part in values)
 
     @property

@@ -32,7 +32,7 @@ class Publisher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SignedPublisher:
-    """Signs messages and gives them to the broker; those about accelerators have a topic, and so a URL, of their own."""
+    """Signs messages and gives them to the broker; those about accelerators have a URL of their own."""
 
     client: AmsClient
     credentials: Credentials

@@ -1,7 +1,7 @@
 """The plan of a billing month: the amounts that are written to Waldur, and those that are held back."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
@@ -20,13 +20,7 @@ NOTHING: Final = Decimal("0.00")
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """The offering, its resources and its users.
-
-    Args:
-        offering: with its components.
-        resources: its allocations.
-        users: its users' logins.
-    """
+    """The offering with its components, its resources (allocations), and its users' logins."""
 
     offering: Offering
     resources: Sequence[Resource]
@@ -159,8 +153,16 @@ class ReportedAmounts:
     """The totals of a month, and the amounts of users below them."""
 
     def __init__(self, reported: Reported) -> None:
-        self._totals = _totals(reported.totals)
-        self._users = _users(reported)
+        self._totals: defaultdict[UUID, defaultdict[str, list[Decimal]]] = defaultdict(lambda: defaultdict(list))
+        self._users: defaultdict[UUID, dict[str, ReportedUser]] = defaultdict(dict)
+        for total in reported.totals:
+            self._totals[total.resource_uuid][total.type].append(total.usage)
+        resources = {row.uuid: row.resource_uuid for row in reported.totals}
+        for row in reported.users:
+            if (resource := resources.get(row.row)) is not None and row.usage:
+                before = self._users[resource].get(folded(row.username))
+                amounts = {**(before.amounts if before else {}), row.component_type: row.usage}
+                self._users[resource][folded(row.username)] = ReportedUser(row.username, amounts)
 
     def totals(self, resource: UUID) -> Totals:
         """The totals of a resource."""
@@ -173,21 +175,3 @@ class ReportedAmounts:
     def any_of(self, resource: UUID) -> bool:
         """True if anything but zeros was reported of a resource."""
         return bool(self.users(resource)) or any(sum(amounts) for amounts in self.totals(resource).values())
-
-
-def _totals(rows: Iterable[ComponentUsage]) -> Mapping[UUID, Totals]:
-    found: defaultdict[UUID, defaultdict[str, list[Decimal]]] = defaultdict(lambda: defaultdict(list))
-    for row in rows:
-        found[row.resource_uuid][row.type].append(row.usage)
-    return found
-
-
-def _users(reported: Reported) -> Mapping[UUID, Users]:
-    resources = {row.uuid: row.resource_uuid for row in reported.totals}
-    found: defaultdict[UUID, dict[str, ReportedUser]] = defaultdict(dict)
-    for row in reported.users:
-        if (resource := resources.get(row.row)) is not None and row.usage:
-            before = found[resource].get(folded(row.username))
-            amounts = {**(before.amounts if before else {}), row.component_type: row.usage}
-            found[resource][folded(row.username)] = ReportedUser(row.username, amounts)
-    return found
