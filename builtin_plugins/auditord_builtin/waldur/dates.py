@@ -44,13 +44,7 @@ class Probe(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class DateCheck:
-    """Finds out whether the server knows dates.
-
-    Args:
-        client: of the offering.
-        state: remembers amounts that are on their way.
-        now: the present instant.
-    """
+    """Finds out whether the server knows dates; the state remembers amounts that are on their way."""
 
     client: WaldurClient
     state: ReportState
@@ -81,7 +75,8 @@ class DateCheck:
         if not probes:
             return
         for probe in probes:
-            if _holds(await self._there(probe.month, probe.resource), probe.written):
+            there = await self._there(probe.month, probe.resource)
+            if all(there.get(name) == amount for name, amount in probe.written.items()):
                 await self._keep([])
                 return
         found = [await self._taken_back(probe) for probe in probes]
@@ -132,7 +127,3 @@ class DateCheck:
 def _ignored(probe: Probe) -> str:
     taken = f"{probe.backend_id}: Waldur took the usage of {probe.month:%Y-%m} and does not have it there"
     return f"{taken}: it does not know dates"
-
-
-def _holds(there: Amounts, written: Amounts) -> bool:
-    return all(there.get(name) == amount for name, amount in written.items())

@@ -9,7 +9,6 @@ import click
 from pydantic import SecretStr
 
 from auditord_builtin.waldur.commands import KIND, choose_source
-from auditord_builtin.waldur.config import WaldurConfig
 from auditord_builtin.waldur.history import History, load_history
 from auditord_builtin.waldur.usage_source import Source
 from auditord_hookspecs import AuditordError, CommandContext, pass_context
@@ -108,7 +107,8 @@ def load_history_command(
     async def load() -> None:
         name = names[0] if offering_uuid is None else await _of_offering(context, names, offering_uuid)
         async with context.instance(name, dry_run=dry_run) as (config, plugin_context):
-            await load_history(_with_token(config, token), plugin_context, wanted, say)
+            loading = config if token is None else config.model_copy(update={"waldur_api_token": token})
+            await load_history(loading, plugin_context, wanted, say)
 
     context.run(load)
 
@@ -120,25 +120,17 @@ def _token(user_token: str | None, token_file: TextIO | None) -> SecretStr | Non
     return None if token is None else SecretStr(token)
 
 
-def _with_token(config: WaldurConfig, token: SecretStr | None) -> WaldurConfig:
-    """A token is who we are, whatever else is configured."""
-    return config if token is None else config.model_copy(update={"waldur_api_token": token})
-
-
 async def _of_offering(context: CommandContext, names: Sequence[str], offering: UUID) -> str:
     """The instance of an offering.
 
     Raises:
         AuditordError: none of them is, or several.
     """
-    found = [name for name in names if await _offering_of(context, name) == offering]
+    found: list[str] = []
+    for name in names:
+        async with context.instance(name, dry_run=True) as (config, _):
+            found += [name] if config.waldur_offering_uuid == offering else []
     if len(found) != 1:
         which = f"several report to it ({', '.join(found)}): give --instance" if found else "no instance reports to it"
         raise AuditordError(f"offering {offering}: {which}")
     return found[0]
-
-
-async def _offering_of(context: CommandContext, name: str) -> UUID:
-    async with context.instance(name, dry_run=True) as (config, _):
-        uuid: UUID = config.waldur_offering_uuid
-        return uuid

@@ -63,14 +63,7 @@ Write = Callable[[ResourceOutcome], Awaitable[bool]]
 
 
 class Isolation:
-    """Runs a step for each resource until Waldur is found to be away or to refuse us.
-
-    Args:
-        concurrency: how many resources at a time.
-
-    Attributes:
-        stopped: why no other resource is tried.
-    """
+    """Runs a step for some resources at a time until Waldur is found to be away or to refuse us (``stopped``)."""
 
     def __init__(self, concurrency: int) -> None:
         self._concurrency = concurrency

@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable
 from dataclasses import replace
-from datetime import datetime
 
 from auditord_builtin.waldur import metrics
 from auditord_builtin.waldur.client import WaldurClient, open_client
@@ -11,7 +10,7 @@ from auditord_builtin.waldur.errors import AccessDenied, DateIgnored, WaldurErro
 from auditord_builtin.waldur.month_report import MonthReport
 from auditord_builtin.waldur.months import BillingMonth, moment_of, reported_months
 from auditord_builtin.waldur.outcomes import MonthOutcome
-from auditord_builtin.waldur.plans import MonthPlan, Offered, PlannedMonth, Rules
+from auditord_builtin.waldur.plans import Offered, PlannedMonth, Rules
 from auditord_builtin.waldur.state import Refusals, ReportState, identity_of
 from auditord_builtin.waldur.summary import Summary
 from auditord_builtin.waldur.usage_source import Source, UsageSource
@@ -55,18 +54,14 @@ class _Report:
         self._summary.offering(offered.offering)
         identity = identity_of(self._config, await self._client.me())
         self._refusals = Refusals(self._state.refused, self._usage.now, identity)
-        await self._forget_dates_of_another_version()
+        version = self._state.ignores_dates
+        if version is not None and version != (await self._client.version()).version:
+            self._state.ignores_dates = None  # another Waldur may put months that are over where they belong
         rules = Rules.of(self._config, await self._usage.staleness())
         for month in self._months:
             await self._isolated(month, self._report.settle())
             await self._isolated(month, self._month(offered, month, rules))
         self._summary.conclude()
-
-    async def _forget_dates_of_another_version(self) -> None:
-        """Try months that are over again when the Waldur that put them into the present one is another."""
-        version = self._state.ignores_dates
-        if version is not None and version != (await self._client.version()).version:
-            self._state.ignores_dates = None
 
     async def _isolated(self, month: BillingMonth, step: Awaitable[None]) -> None:
         """Take a step of reporting a month; its fault does not keep the next one from being reported.
@@ -85,10 +80,15 @@ class _Report:
                 raise
             self._summary.problem(f"{month.name} was not reported any further: {error}")
         finally:
-            await self._save()
+            self._state.refused = self._refusals.as_json([each.name for each in self._months])
+            await self._state.save()
 
     async def _month(self, offered: Offered, month: BillingMonth, rules: Rules) -> None:
-        moment, closed = self._moment(month), self._usage.now >= month.window.stop
+        now = self._usage.now
+        closed, moment = now >= month.window.stop, moment_of(month, now)
+        if moment is not None and not closed:
+            # Waldur refuses instants to come: a clock of ours that is a second fast would have everything refused.
+            moment = moment_of(month, self._usage.as_of)
         if moment is None:
             self._context.log.info("%s: Waldur would take it for another month now; the next run will do", month.name)
             return
@@ -103,24 +103,15 @@ class _Report:
         await self._write(month, planned)
 
     async def _write(self, month: BillingMonth, planned: PlannedMonth) -> None:
-        outcome = await self._report.write(self._without_refused(month, planned.plan))
+        """Write all but what Waldur refused a short while ago, which was logged then."""
+        plan = planned.plan
+        wanted = [each for each in plan.resources if not self._refusals.has(month.name, each)]
+        self._summary.closed(len(plan.resources) - len(wanted))
+        outcome = await self._report.write(replace(plan, resources=wanted))
         self._summary.written(month, planned, outcome)
         self._note(month, outcome)
         if outcome.stopped is not None:
             raise outcome.stopped
-
-    def _without_refused(self, month: BillingMonth, plan: MonthPlan) -> MonthPlan:
-        """Leave out what Waldur refused a short while ago, which was logged then."""
-        wanted = [each for each in plan.resources if not self._refusals.has(month.name, each)]
-        self._summary.closed(len(plan.resources) - len(wanted))
-        return replace(plan, resources=wanted)
-
-    def _moment(self, month: BillingMonth) -> datetime | None:
-        """The instant to send; None while Waldur would take it for another month, or as one to come."""
-        now = self._usage.now
-        present = moment_of(month, now)
-        # Waldur refuses instants to come: a clock of ours that is a second fast would have everything refused.
-        return present if present is None or now >= month.window.stop else moment_of(month, self._usage.as_of)
 
     def _note(self, month: BillingMonth, outcome: MonthOutcome) -> None:
         """Remember what went wrong."""
@@ -132,7 +123,3 @@ class _Report:
             else:
                 for text in resource.problems:
                     self._summary.problem(f"{name}: {text}")
-
-    async def _save(self) -> None:
-        self._state.refused = self._refusals.as_json([month.name for month in self._months])
-        await self._state.save()

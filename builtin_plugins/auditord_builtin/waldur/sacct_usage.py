@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeAlias
 from auditord_builtin.waldur.config import WaldurConfig
 from auditord_builtin.waldur.months import BillingMonth
 from auditord_builtin.waldur.usage import AccountUsage, Entry, Minutes, RawUsage, added_up, converted
-from auditord_hookspecs import CommandFailed, CommandResult, Context, InvalidRecord, Window
+from auditord_hookspecs import CommandFailed, Context, InvalidRecord, Window
 from auditord_hookspecs.mapping import quantities
 
 Tres: TypeAlias = Literal["AllocTRES", "ReqTRES"]
@@ -101,7 +101,8 @@ async def sacct_usage(config: WaldurConfig, context: Context, query: SacctQuery)
         environment=query.environment,
         through=config.slurm.through,
     )
-    _check_silence(result)
+    if not result.stdout and b"error" in result.stderr.lower():  # some versions fail to reach the database with exit 0
+        raise CommandFailed(f"sacct: {result.stderr.decode(errors='replace').strip()[-400:]}")
     entries = list(_entries(config, result.stdout.decode(errors="replace")))
     if unknown := sum(entry is None for entry in entries):
         context.log.warning("sacct does not know how long %d jobs ran; they are left out", unknown)
@@ -140,12 +141,6 @@ def resource_minutes(config: WaldurConfig, resources: str, elapsed: str) -> Minu
 def _amount(name: str, text: str) -> Fraction:
     amount = Fraction(0 if quantities.is_missing(text) else quantities.parse_size(text))
     return amount / _MEBIBYTE if name in _BYTES else amount
-
-
-def _check_silence(result: CommandResult) -> None:
-    """Refuse "no jobs" from an sacct that complains: some versions fail to reach the database with exit code 0."""
-    if not result.stdout and b"error" in result.stderr.lower():
-        raise CommandFailed(f"sacct: {result.stderr.decode(errors='replace').strip()[-400:]}")
 
 
 def _written(moment: datetime) -> str:

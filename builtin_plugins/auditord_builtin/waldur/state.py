@@ -13,18 +13,11 @@ from auditord_hookspecs import PluginContext
 RETRY_AFTER: Final = timedelta(days=1)
 """After so long amounts that were refused are tried again: Waldur's rules may be others by then."""
 
-_IGNORES_DATES: Final = "ignores_dates"
-_REFUSED: Final = "refused"
-_PROBES: Final = "probes"
-
 Json = Mapping[str, Any]  # Any: JSON of our own
 
 
 class ReportState:
-    """The plugin's state as attributes.
-
-    Args:
-        context: where it is kept; a dry run keeps nothing.
+    """The plugin's state as attributes; a dry run keeps nothing.
 
     Attributes:
         ignores_dates: the version of a Waldur that puts every month into the present one.
@@ -35,15 +28,15 @@ class ReportState:
     def __init__(self, context: PluginContext) -> None:
         self._context = context
         kept: Json = context.state or {}
-        self.ignores_dates: str | None = kept.get(_IGNORES_DATES)
-        self.refused: Mapping[str, Json] = kept.get(_REFUSED, {})
-        self.probes: Sequence[Json] = kept.get(_PROBES, ())
+        self.ignores_dates: str | None = kept.get("ignores_dates")
+        self.refused: Mapping[str, Json] = kept.get("refused", {})
+        self.probes: Sequence[Json] = kept.get("probes", ())
         self._saved = self._as_json()
 
     def _as_json(self) -> Json:
-        dates = {} if self.ignores_dates is None else {_IGNORES_DATES: self.ignores_dates}
-        probes = {_PROBES: list(self.probes)} if self.probes else {}
-        return {_REFUSED: dict(self.refused), **dates, **probes}
+        dates = {} if self.ignores_dates is None else {"ignores_dates": self.ignores_dates}
+        probes = {"probes": list(self.probes)} if self.probes else {}
+        return {"refused": dict(self.refused), **dates, **probes}
 
     async def save(self) -> None:
         """Keep what has changed."""
@@ -57,15 +50,13 @@ class Refusals:
     """The amounts that Waldur refused because a month is over, so that they are not sent every half hour.
 
     Args:
-        kept: what :meth:`as_json` gave.
+        kept: from :meth:`as_json`.
         now: the present instant.
-        identity: what :func:`identity_of` gave; what another identity was refused is tried again.
+        identity: from :func:`identity_of`; amounts that another identity was refused are tried again.
     """
 
     def __init__(self, kept: Mapping[str, Json], now: datetime, identity: str) -> None:
-        self._kept = dict(kept)
-        self._now = now
-        self._identity = identity
+        self._kept, self._now, self._identity = dict(kept), now, identity
 
     def has(self, month: str, plan: ResourcePlan) -> bool:
         """True if the very same amounts were refused a short while ago."""

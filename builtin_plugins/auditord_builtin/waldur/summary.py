@@ -29,14 +29,7 @@ class NothingReported(WaldurError):
 
 
 class Summary:
-    """The summary of a report, logged and shown as it goes.
-
-    Args:
-        config: the instance.
-        context: logs and shows it.
-        now: the present instant.
-        as_of: the instant up to which running jobs count.
-    """
+    """The summary of a report, logged and shown as it goes; running jobs count up to ``as_of``."""
 
     def __init__(self, config: WaldurConfig, context: PluginContext, now: datetime, as_of: datetime) -> None:
         self._config, self._context, self._now = config, context, now

@@ -58,16 +58,19 @@ async def raw_usage(config: WaldurConfig, records: Records, window: Window, *, a
     """The exact usage within a period, of records of the instance's sites."""
     if as_of <= window.start:
         return {}
-    names = _record_components(config)
+    names = list(dict.fromkeys(name for each in config.resources for name in config.recorded[each].component))
+    one_key = bool(config.sites) and len(config.site_meta) == 1  # else the language of conditions cannot express it
     query = AggregateQuery(
-        where=_of_sites(config),
+        where=AllOf((MetaContainsAny(config.site_meta[0], config.sites),)) if one_key else AllOf(),
         by=(MetaValue(*config.site_meta), MetaValue(*config.account_meta), MetaValue(*config.user_meta)),
         usage=tuple([ComponentUsage(name) for name in names]),
         window=Window(window.start, min(window.stop, as_of)),
         as_of=as_of,
     )
     groups = (await records.aggregate(query)).groups
-    return added_up(_entry(config, names, group) for group in groups if _counts(config, group))
+    return added_up(
+        _entry(config, names, group) for group in groups if not config.sites or group.key[0] in config.sites
+    )
 
 
 Entry: TypeAlias = tuple[str | None, str | None, Minutes]
@@ -107,21 +110,6 @@ def _rounded(config: WaldurConfig, parts: Sequence[Minutes]) -> Mapping[str, Dec
         component: rounded(sum((amount(config, component, minutes) for minutes in parts), Fraction()))
         for component in config.backend_components
     }
-
-
-def _record_components(config: WaldurConfig) -> list[str]:
-    return list(dict.fromkeys(name for each in config.resources for name in config.recorded[each].component))
-
-
-def _of_sites(config: WaldurConfig) -> AllOf:
-    """A first choice by the store, where the language of conditions can express it; :func:`_counts` decides."""
-    if config.sites and len(config.site_meta) == 1:
-        return AllOf((MetaContainsAny(config.site_meta[0], config.sites),))
-    return AllOf()
-
-
-def _counts(config: WaldurConfig, group: Group) -> bool:
-    return not config.sites or group.key[0] in config.sites
 
 
 def _entry(config: WaldurConfig, names: Sequence[str], group: Group) -> Entry:

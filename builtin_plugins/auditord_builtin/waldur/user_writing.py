@@ -16,17 +16,11 @@ from auditord_builtin.waldur.requests import MAX_USERNAME, UserUsage, user_usage
 Rows: TypeAlias = Mapping[tuple[UUID, str], Sequence[ComponentUsage]]
 """Totals by resource and component: more than one after a change of plan."""
 
-UserRows: TypeAlias = Mapping[tuple[UUID, str], ComponentUserUsage]
+UserRows: TypeAlias = Mapping[tuple[UUID | str, str], ComponentUserUsage]
 
 
 class UserWriting:
-    """The amounts of users of a month that are being written.
-
-    Args:
-        client: of the offering.
-        plan: the month.
-        rows: the totals that are there.
-    """
+    """The amounts of users of a month that are being written, below the totals ``rows``."""
 
     def __init__(self, client: WaldurClient, plan: MonthPlan, rows: Rows) -> None:
         self._client, self._plan, self._rows = client, plan, rows
@@ -44,15 +38,25 @@ class UserWriting:
 
     async def _users(self, resource: ResourceOutcome) -> bool:
         before = resource.users
-        for component, amounts in _by_component_then_user(resource.plan.users).items():
-            row = self._row(resource, component)
-            if row is not None:
-                await self._users_below(resource, component, row, [
-                    user_usage(name, self._plan.moment, amount, self._plan.links.get(name))
-                    for name, amount in _acceptable(resource, amounts)
-                    if self._differs(row, name, amount)
-                ])  # fmt: skip
+        by_component: defaultdict[str, dict[str, Decimal]] = defaultdict(dict)
+        for name, amounts in resource.plan.users.items():
+            for component, amount in amounts.items():
+                by_component[component][name] = amount
+        for component, by_user in by_component.items():
+            if (row := self._row(resource, component)) is not None:
+                await self._users_below(resource, component, row, [*self._usages(resource, row, by_user)])
         return resource.users > before
+
+    def _usages(
+        self, resource: ResourceOutcome, row: UUID | str, amounts: Mapping[str, Decimal]
+    ) -> Iterator[UserUsage]:
+        """The amounts that are not there."""
+        for name, amount in amounts.items():
+            found, link = self._there.get((row, name)), self._plan.links.get(name)
+            if not 0 < len(name) <= MAX_USERNAME:
+                resource.problems.append(f"user {name!r}: Waldur takes names of 1 to {MAX_USERNAME} characters")
+            elif found is None or found.usage != amount or (found.user is None and link is not None):
+                yield user_usage(name, self._plan.moment, amount, link)
 
     async def _users_below(
         self, resource: ResourceOutcome, component: str, row: UUID | str, usages: Sequence[UserUsage]
@@ -76,23 +80,3 @@ class UserWriting:
             many = "several totals" if rows else "no total"
             resource.problems.append(f"{component}: Waldur has {many} of this month, so its users were not reported")
         return None
-
-    def _differs(self, row: UUID | str, name: str, amount: Decimal) -> bool:
-        found = self._there.get((row, name)) if isinstance(row, UUID) else None
-        return found is None or found.usage != amount or (found.user is None and name in self._plan.links)
-
-
-def _acceptable(resource: ResourceOutcome, amounts: Mapping[str, Decimal]) -> Iterator[tuple[str, Decimal]]:
-    for name, amount in amounts.items():
-        if 0 < len(name) <= MAX_USERNAME:
-            yield name, amount
-        else:
-            resource.problems.append(f"user {name!r}: Waldur takes names of 1 to {MAX_USERNAME} characters")
-
-
-def _by_component_then_user(users: Mapping[str, Mapping[str, Decimal]]) -> Mapping[str, Mapping[str, Decimal]]:
-    turned: defaultdict[str, dict[str, Decimal]] = defaultdict(dict)
-    for name, amounts in users.items():
-        for component, amount in amounts.items():
-            turned[component][name] = amount
-    return turned

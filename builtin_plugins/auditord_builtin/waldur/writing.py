@@ -6,7 +6,6 @@ first, since the amounts of users hang below them. Faults of one resource or use
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from decimal import Decimal
 from uuid import UUID
 
 from auditord_builtin.waldur.answers import ComponentUsage
@@ -46,17 +45,15 @@ class _TotalWriting:
 
     async def write(self, resources: Sequence[ResourceOutcome]) -> Rows:
         """Write the totals that differ; returns those that are there afterwards."""
-        self._rows = _by_component(await self._read_rows() if self._plan.rows is None else self._plan.rows)
+        client, month, rows = self._client, self._plan.month, self._plan.rows
+        self._rows = _by_component(await client.component_usages(month) if rows is None else rows)
         waiting = iter(resources)
-        if self._plan.closed and not self._client.dry_run:
+        if self._plan.closed and not client.dry_run:
             await self._first_of_a_closed_month(waiting)
         await self._isolation.each(waiting, self._total)
-        if any(each.totals for each in resources) and not self._client.dry_run:
-            return _by_component(await self._read_rows())
+        if any(each.totals for each in resources) and not client.dry_run:
+            return _by_component(await client.component_usages(month))
         return self._rows
-
-    async def _read_rows(self) -> Sequence[ComponentUsage]:
-        return await self._client.component_usages(self._plan.month)
 
     async def _first_of_a_closed_month(self, waiting: Iterator[ResourceOutcome]) -> None:
         """Go on until one has been written, and see that it is where it belongs before the others follow.
@@ -69,15 +66,12 @@ class _TotalWriting:
             if self._isolation.stopped is not None:
                 return
             if resource.totals:
-                await self._verify(resource)
+                try:
+                    await self._dates.settle(answered=True)
+                except DateIgnored:
+                    resource.totals = {}
+                    raise
                 return
-
-    async def _verify(self, resource: ResourceOutcome) -> None:
-        try:
-            await self._dates.settle(answered=True)
-        except DateIgnored:
-            resource.totals = {}
-            raise
 
     async def _first_total(self, resource: ResourceOutcome) -> bool:
         if not (amounts := self._amounts(resource)):
@@ -106,10 +100,9 @@ class _TotalWriting:
 
     def _amounts(self, resource: ResourceOutcome) -> Amounts:
         """The totals that are not there."""
-        return {name: amount for name, amount in resource.plan.totals.items() if self._differs(resource, name, amount)}
-
-    def _differs(self, resource: ResourceOutcome, component: str, amount: Decimal) -> bool:
-        return [row.usage for row in self._rows.get((resource.plan.uuid, component), ())] != [amount]
+        plan = resource.plan
+        there = {name: [row.usage for row in self._rows.get((plan.uuid, name), ())] for name in plan.totals}
+        return {name: amount for name, amount in plan.totals.items() if there[name] != [amount]}
 
 
 def _by_component(rows: Iterable[ComponentUsage]) -> Rows:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Final
 
 NAMED: Final = 5
@@ -10,7 +11,7 @@ NAMED: Final = 5
 
 
 class Verdict(Enum):
-    """The weight of a finding."""
+    """The weight of a finding: NOTE, amounts may lack something; FAIL, they will not be right, or not arrive."""
 
     OK = "ok"
     NOTE = "note"
@@ -19,13 +20,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line.
-
-    Args:
-        verdict: how it stands.
-        subject: what was looked at.
-        text: what was found, and what to do.
-    """
+    """One line: its weight, the part that was looked at, what was found and what to do."""
 
     verdict: Verdict
     subject: str
@@ -35,19 +30,9 @@ class Finding:
         return f"{self.verdict.value:4}  {self.subject:10}  {self.text}"
 
 
-def ok(subject: str, text: str) -> Finding:
-    """All is well."""
-    return Finding(Verdict.OK, subject, text)
-
-
-def note(subject: str, text: str) -> Finding:
-    """Amounts may lack something, or it is a matter of taste."""
-    return Finding(Verdict.NOTE, subject, text)
-
-
-def fail(subject: str, text: str) -> Finding:
-    """Amounts will not be right, or not arrive."""
-    return Finding(Verdict.FAIL, subject, text)
+ok = partial(Finding, Verdict.OK)
+note = partial(Finding, Verdict.NOTE)
+fail = partial(Finding, Verdict.FAIL)
 
 
 def listed(names: Iterable[str]) -> str:

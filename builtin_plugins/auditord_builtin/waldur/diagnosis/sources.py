@@ -1,23 +1,17 @@
 """A look at the sources of amounts: records, or Slurm's own programs."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
 from auditord_builtin.waldur.config import WaldurConfig
-from auditord_builtin.waldur.diagnosis.findings import Finding, fail, listed, note, ok
+from auditord_builtin.waldur.diagnosis.findings import Finding, Verdict, fail, listed, note, ok
 from auditord_builtin.waldur.diagnosis.offering import Used
 from auditord_builtin.waldur.months import BillingMonth, reported_months
 from auditord_builtin.waldur.sacct_usage import exact_query, sacct_month_usage, sacct_usage
-from auditord_builtin.waldur.usage import AccountUsage, month_usage
+from auditord_builtin.waldur.usage import month_usage
 from auditord_builtin.waldur.usage_source import covered_since, staleness
-from auditord_hookspecs import (
-    AggregateQuery,
-    AuditordError,
-    ComponentUsage,
-    PluginContext,
-    Window,
-)
+from auditord_hookspecs import AggregateQuery, AuditordError, ComponentUsage, PluginContext, Window
 
 ASK_FOR: Final = timedelta(seconds=30)
 """The time that Slurm's small programs may take."""
@@ -32,19 +26,15 @@ async def used_by(config: WaldurConfig, context: PluginContext, *, sacct: bool) 
     found: dict[str, set[str]] = {}
     try:
         for month in reported_months(now, config.zone, config.reporting_periods):
-            for account, usage in (await _figures(config, context, month, sacct=sacct)).items():
+            if sacct:
+                used = await sacct_month_usage(config, context, month, as_of=now)
+            else:
+                used = await month_usage(config, context.records, month, as_of=now)
+            for account, usage in used.items():
                 found.setdefault(account, set()).update(usage.users)
     except AuditordError as error:
         return {}, fail("amounts", f"of the reported months cannot be had: {error}")
     return found, None
-
-
-async def _figures(
-    config: WaldurConfig, context: PluginContext, month: BillingMonth, *, sacct: bool
-) -> Mapping[str, AccountUsage]:
-    if sacct:
-        return await sacct_month_usage(config, context, month, as_of=context.now())
-    return await month_usage(config, context.records, month, as_of=context.now())
 
 
 async def store(config: WaldurConfig, context: PluginContext) -> AsyncIterator[Finding]:
@@ -98,30 +88,24 @@ async def slurm(config: WaldurConfig, context: PluginContext) -> AsyncIterator[F
 
 
 async def _program(config: WaldurConfig, context: PluginContext, program: str, *arguments: str) -> Finding:
+    """The output of one of Slurm's programs."""
+    argv = config.slurm.argv(program, *arguments)
     try:
-        printed = await _printed(config, context, program, *arguments)
+        result = await context.run_command(argv, timeout=ASK_FOR, through=config.slurm.through)
     except AuditordError as error:
         return fail(program, str(error))
-    return ok(program, printed.strip())
+    return ok(program, result.stdout.decode(errors="replace").strip())
 
 
 async def _cluster(config: WaldurConfig, context: PluginContext) -> Finding:
-    try:
-        printed = await _printed(
-            config, context, "sacctmgr", "--parsable2", "--noheader", "list", "cluster", "format=cluster"
-        )
-    except AuditordError as error:
-        return fail("sacctmgr", str(error))
-    clusters = printed.split()
+    asked = await _program(
+        config, context, *("sacctmgr", "--parsable2", "--noheader", "list", "cluster", "format=cluster")
+    )
+    if asked.verdict is Verdict.FAIL:
+        return asked
+    clusters = asked.text.split()
     if config.slurm.cluster_name not in {None, *clusters}:
         return fail("sacctmgr", f"knows no cluster {config.slurm.cluster_name}; there are {listed(clusters)}")
     if config.slurm.cluster_name is None and len(clusters) > 1:
         return note("sacctmgr", f"knows several clusters: {listed(clusters)}; see slurm.cluster_name")
     return ok("sacctmgr", f"knows {listed(clusters)}")
-
-
-async def _printed(config: WaldurConfig, context: PluginContext, program: str, *arguments: str) -> str:
-    result = await context.run_command(
-        config.slurm.argv(program, *arguments), timeout=ASK_FOR, through=config.slurm.through
-    )
-    return result.stdout.decode(errors="replace")
