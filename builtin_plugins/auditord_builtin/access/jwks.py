@@ -42,14 +42,7 @@ class KeysUnavailable(Exception):
 
 
 class KeyRing:
-    """The keys of one issuer.
-
-    Args:
-        fetch: gets its key set; may raise :class:`KeysUnavailable`.
-        refresh: how old the keys may get before they are fetched again.
-        now: the present instant.
-        log: for warnings about an issuer that is away.
-    """
+    """The keys of one issuer, fetched again once they are as old as ``refresh``."""
 
     def __init__(
         self,

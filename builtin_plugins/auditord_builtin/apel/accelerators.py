@@ -33,14 +33,9 @@ _Key: TypeAlias = tuple[str, str, str | None, str | None, int]
 async def accelerator_messages(
     config: ApelConfig, records: Records, site: str, month: Month, most_bytes: int = MOST_BYTES
 ) -> tuple[Sequence[Message], Sequence[Problem]]:
-    """Make the messages about accelerators of a site and month; none unless ``accelerators`` is set.
+    """The messages about accelerators of a site and month, and what is left out; none unless ``accelerators`` is set.
 
-    Args:
-        config: with ``accelerators`` and ``summary_fields``.
-        records: asked for sums only.
-        site: its name in GOCDB.
-        month: of UTC.
-        most_bytes: of a message once it is signed and encoded.
+    ``most_bytes`` are of a message once it is signed and encoded.
     """
     accelerators, fields = config.accelerators, config.summary_fields
     if accelerators is None or fields is None:

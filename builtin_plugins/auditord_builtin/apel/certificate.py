@@ -40,14 +40,7 @@ class CertificateUnusable(AuditordError):
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """A certificate and its key.
-
-    Args:
-        file: where the certificate was read from, for messages.
-        certificate: ours.
-        chain: what stood behind it in the file.
-        key: its private key.
-    """
+    """A certificate, the chain behind it in the same file, and its key; the file is for messages."""
 
     file: Path
     certificate: x509.Certificate

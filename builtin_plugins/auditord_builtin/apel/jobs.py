@@ -38,11 +38,7 @@ async def individual_jobs(
 ) -> AsyncIterator[JobRow | Problem]:
     """The jobs of sites that stopped in the window, but none from before ``publish_since``; bad ones as problems.
 
-    Args:
-        config: with ``individual_job_fields``.
-        records: are streamed, so memory stays bounded.
-        window: of stop times.
-        sites: by their names in GOCDB; None: all of ``sites_to_report``.
+    Records are streamed, so memory stays bounded. Without ``sites`` (names in GOCDB) all of ``sites_to_report`` count.
     """
     wanted = tuple(config.site.sites_to_report) if sites is None else tuple(sites)
     begin = max(window.start, config.site.publish_since or window.start)

@@ -47,15 +47,7 @@ _FRAME: Final = 16_000
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A text for the broker, small enough for it once it is signed.
-
-    Args:
-        text: header and records.
-        records: how many.
-        site: its name in GOCDB.
-        month: in which the jobs ended.
-        record_ids: of the jobs in it, in order; empty for summaries.
-    """
+    """A text for the broker, small enough for it once it is signed: records of one site and month, perhaps of jobs."""
 
     text: str
     records: int

@@ -28,13 +28,7 @@ async def run_apel(config: ApelConfig, context: PluginContext) -> None:
 async def publish(
     config: ApelConfig, context: PluginContext, publisher: Publisher, *, all_months: bool = False
 ) -> None:
-    """Report all that is due.
-
-    Args:
-        config: of the instance.
-        context: of the run.
-        publisher: the destination of messages.
-        all_months: look at every month since ``publish_since``, even if that was done today.
+    """Report all that is due; ``all_months``: look at every month since ``publish_since``, even if that was done today.
 
     Raises:
         AuditordError: it is not known from when on jobs are to be reported, or not everything could be reported.
@@ -62,15 +56,9 @@ async def republish(
     sites: Sequence[str] = (),
     force: bool = False,
 ) -> None:
-    """Report a period again, changed or not: summaries by whole months, individual jobs exactly.
+    """Report a period of stop times again, changed or not: summaries by whole months, individual jobs exactly.
 
-    Args:
-        config: of the instance.
-        context: of the run.
-        publisher: the destination of messages.
-        period: of stop times.
-        sites: by their names in GOCDB; none: all.
-        force: also months that begin before ``publish_since``, all of their jobs.
+    Without ``sites`` (names in GOCDB) all are reported; ``force``: also months that begin before ``publish_since``.
 
     Raises:
         AuditordError: the period or a site is not one that may be reported, or not everything could be sent.

@@ -75,16 +75,7 @@ def site_of(config: ApelConfig, site_id: KeyValue) -> str | None:
 async def site_groups(
     config: ApelConfig, records: Records, site: str, window: Window, *asked: Dimension, usage: Sequence[str] = ()
 ) -> Sequence[Group]:
-    """Sums over the records of a site that stopped in the window, by its id and by what is asked.
-
-    Args:
-        config: of the instance.
-        records: asked for sums only.
-        site: its name in GOCDB.
-        window: of stop times.
-        asked: the dimensions behind the id.
-        usage: the components to sum up.
-    """
+    """Sums over the records of a site that stopped in the window, by its id and, behind it, by what is asked."""
     found: list[Group] = []
     by = (MetaValue(*config.site.site_meta_field), *asked)
     summed = tuple([ComponentUsage(name) for name in usage])
@@ -99,12 +90,10 @@ class Answer:
     """Sums over jobs that are alike in all that was asked for.
 
     Args:
-        group: the sums of the store.
         alike: equal in groups with equal ``texts``.
         texts: of the key fields, by their names.
         amounts: sums of the amount fields, by their names, each in the field's unit.
-        benchmark: the first that the jobs have; None if none was asked for.
-        level: its value.
+        benchmark: the first that the jobs have, with its ``level``; None if none was asked for.
     """
 
     group: Group

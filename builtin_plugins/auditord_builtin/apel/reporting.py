@@ -36,14 +36,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Reporter(ABC):
-    """One run of one kind of reports.
-
-    Args:
-        config: of the instance.
-        context: of the run.
-        saved: the reported state.
-        publisher: the destination of messages.
-    """
+    """One run of one kind of reports."""
 
     config: ApelConfig
     context: PluginContext

@@ -87,12 +87,9 @@ class JobRow:
 
 @dataclass(frozen=True, slots=True)
 class Summaries:
-    """The summary of one site and month.
+    """The rows of one site and month in the order of their keys, and what was left out.
 
-    Args:
-        rows: in the order of their keys.
-        problems: what was left out, or has to be looked at.
-        held: rows that APEL would refuse. It keeps what it has of them: their jobs are not gone.
+    APEL would refuse ``held`` rows and keeps what it has of them: their jobs are not gone.
     """
 
     rows: tuple[SummaryRow, ...] = ()

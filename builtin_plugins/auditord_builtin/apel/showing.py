@@ -52,14 +52,8 @@ def _lines(site: str, state: SiteState) -> Iterator[str]:
 async def shown(config: ApelConfig, records: Records, site: str, month: Month) -> AsyncIterator[str]:
     """The messages of a site and month, one after the other, then what was left out and why.
 
-    Args:
-        config: as it is.
-        records: where they are.
-        site: its name in GOCDB, one of ``sites_to_report``.
-        month: of UTC.
-
     Raises:
-        ValueError: the site is not one of those.
+        ValueError: the site is not one of ``sites_to_report``.
     """
     if site not in config.site.sites_to_report:
         raise ValueError(f"{site} is not reported; sites_to_report has {', '.join(config.site.sites_to_report)}")

@@ -31,14 +31,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(slots=True, eq=False)
 class _Sums:
-    """One row, as it grows.
-
-    Args:
-        row: its texts and numbers that are not sums.
-        wall_by_score: amounts to be normalised, by the value of the benchmark.
-        cpu_by_score: the same.
-        batch_systems: those of its jobs, by name.
-    """
+    """One row, as it grows; amounts to be normalised are kept by the value of the benchmark."""
 
     row: SummaryRow
     jobs: int = 0
@@ -72,14 +65,7 @@ class _Sums:
 
 
 async def summaries(config: ApelConfig, records: Records, site: str, month: Month) -> Summaries:
-    """Sum up the jobs of a site that ended in a month.
-
-    Args:
-        config: with ``summary_fields``.
-        records: asked for sums only.
-        site: its name in GOCDB, one of ``sites_to_report``.
-        month: of UTC.
-    """
+    """Sum up the jobs of a site, one of ``sites_to_report``, that ended in a month; records are asked for sums only."""
     if config.summary_fields is None:
         raise ValueError("a summary needs summary_fields")
     fields = config.summary_fields

@@ -99,13 +99,7 @@ def _factors(components: Mapping[str, str | None]) -> Sequence[Dimension]:
 
 
 def usage_in(config: PriorityConfig, answer: Aggregates, log: Log) -> Usage:
-    """The usage that the sums of :func:`question` mean; components without their score count with 1.
-
-    Args:
-        config: the plugin's options.
-        answer: the sums.
-        log: for warnings about unscored components and records without a group.
-    """
+    """The usage that the sums of :func:`question` mean; components without their score count with 1, with a warning."""
     usage: defaultdict[str | None, Fraction] = defaultdict(Fraction)
     for group in answer.groups:
         name = group.key[0]

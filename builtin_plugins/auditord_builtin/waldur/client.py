@@ -67,14 +67,9 @@ async def open_client(
 
 
 class WaldurClient:
-    """One offering at one Waldur. Make it with :func:`open_client`.
+    """One offering at one Waldur; ``show`` gets each request that would write in a dry run. See :func:`open_client`.
 
     Every method raises :class:`WaldurError`: AccessDenied, Refused, ServerFailed, Unreachable, InvalidAnswer.
-
-    Args:
-        config: the offering.
-        connection: to its Waldur.
-        show: set for a dry run: gets each request that would write, which is not made then.
     """
 
     def __init__(self, config: WaldurConfig, connection: Connection, show: Show | None) -> None:

@@ -15,15 +15,7 @@ from auditord_hookspecs import PluginContext
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A amount that is not the same.
-
-    Args:
-        account: the account.
-        user: one of its users, or None for the total.
-        component: the offering's component.
-        stored: according to the record store.
-        accounted: according to sacct.
-    """
+    """An amount of an account, or of one of its users, that is not the same in the record store and with sacct."""
 
     account: str
     user: str | None

@@ -60,11 +60,6 @@ class Connection:
     """Makes requests; all retries of a run, or of a month that is loaded, share one budget of time.
 
     Every method raises :class:`WaldurError`: AccessDenied, Refused, ServerFailed, Unreachable, InvalidAnswer.
-
-    Args:
-        config: the address, the credentials, and how long passing faults are waited for.
-        http: an open client.
-        monotonic: seconds of a clock that is never set.
     """
 
     def __init__(self, config: WaldurConfig, http: HttpClient, monotonic: Monotonic = time.monotonic) -> None:
@@ -88,14 +83,7 @@ class Connection:
         )
 
     async def ask(self, name: object, method: str, url: str, **more: Any) -> HttpAnswer:  # Any: of HttpClient.request
-        """Make a request that may be made several times, and return its answer if that is a success.
-
-        Args:
-            name: the request, for messages.
-            method: of HTTP.
-            url: anywhere.
-            more: as for :meth:`HttpClient.request`.
-        """
+        """Make a request that may be made several times, and return its answer if that is a success."""
         async for attempt in stamina.retry_context(
             on=self._repeats, attempts=ATTEMPTS_AT_500, timeout=None, wait_initial=FIRST_WAIT, wait_max=60.0
         ):
@@ -153,12 +141,7 @@ class _Tokens:
 
 
 def check(name: object, answer: HttpAnswer, number: int = 1) -> HttpAnswer:
-    """The same answer if it is a success, 2xx.
-
-    Args:
-        name: the request, for messages.
-        answer: of its last attempt.
-        number: how often it was answered 500, if it was.
+    """The same answer if it is a success, 2xx; ``number`` is how often it was answered 500, if it was.
 
     Raises:
         AccessDenied: 401 or 403.

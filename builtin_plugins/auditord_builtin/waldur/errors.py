@@ -18,13 +18,7 @@ class InvalidAnswer(WaldurError):
 
 
 class Answered(WaldurError):
-    """An answer that is no success.
-
-    Args:
-        text: for the operator.
-        status: of HTTP.
-        body: what was answered, as text.
-    """
+    """An answer that is no success, with its status and its body as text."""
 
     def __init__(self, text: str, status: int, body: str) -> None:
         super().__init__(text)

@@ -32,13 +32,9 @@ _TICKS_PER_MINUTE: Final = 60_000_000
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The contribution of a record to a month.
+    """The contribution of a record, of a user as it is written there, to a month.
 
-    Args:
-        record: the record.
-        user: its user as it is written there; empty if it names none.
-        ticks: microseconds of its overlap with the month.
-        amounts: exact amounts of the offering's components.
+    ``ticks`` are microseconds of its overlap, ``amounts`` exact ones of the offering's components.
     """
 
     record: Record

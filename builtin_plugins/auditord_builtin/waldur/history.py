@@ -39,9 +39,7 @@ class History:
     """The months to be loaded, and how.
 
     Args:
-        start: a day of the first month.
-        end: a day of the last month.
-        source: the source of amounts.
+        start: a day of the first month, as ``end`` of the last one.
         accounts: the only ones to load; empty: all.
         delay: a pause between months.
         allow_decrease: amounts may fall.

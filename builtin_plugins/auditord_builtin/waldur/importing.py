@@ -69,11 +69,7 @@ def import_config(document: Document) -> ImportedConfig | None:
 
 
 def import_agent(document: Document, environment: Mapping[str, str]) -> ImportedConfig | None:
-    """Translate the file, or None if it is no configuration of the agent.
-
-    Args:
-        document: the file's contents.
-        environment: where the agent's variables are looked for.
+    """Translate the file, with the agent's environment, or None if it is no configuration of the agent.
 
     Raises:
         ValueError: the agent would refuse a value.

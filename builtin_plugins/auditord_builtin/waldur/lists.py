@@ -24,13 +24,7 @@ Ask = Callable[[Request], Awaitable[HttpAnswer]]
 
 
 async def read_list(ask: Ask, request: Request, kind: type[T], key: Callable[[T], object]) -> list[T]:
-    """Read all rows of a list.
-
-    Args:
-        ask: makes a request.
-        request: the list, without a page.
-        kind: the type of a row.
-        key: what no two rows have in common.
+    """Read all rows of a list; no two rows have the same ``key``.
 
     Raises:
         InvalidAnswer: the list is not complete, does not say how long it is, or changed each time it was read.

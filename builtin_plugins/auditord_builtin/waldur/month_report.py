@@ -16,14 +16,7 @@ from auditord_builtin.waldur.writing import write_month
 
 
 class MonthReport:
-    """Plans and writes months of one offering.
-
-    Args:
-        config: of the instance.
-        client: of the offering.
-        state: of the reports.
-        now: the present instant, one for all months.
-    """
+    """Plans and writes months of one offering, all at one instant."""
 
     def __init__(self, config: WaldurConfig, client: WaldurClient, state: ReportState, now: datetime) -> None:
         self._config, self._client, self._now = config, client, now

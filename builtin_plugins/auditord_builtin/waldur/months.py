@@ -20,13 +20,7 @@ CLOCKS_APART: Final = timedelta(minutes=5)
 
 @dataclass(frozen=True, slots=True)
 class BillingMonth:
-    """One month of a zone.
-
-    Args:
-        year: the year.
-        month: 1 to 12.
-        zone: where its midnights are.
-    """
+    """One month of a zone."""
 
     year: int
     month: int
@@ -86,12 +80,8 @@ class BillingMonth:
 def reported_months(now: datetime, zone: ZoneInfo, periods: int) -> list[BillingMonth]:
     """The present month and those before it, the oldest first: older Waldurs show what came last as the present usage.
 
-    For a day the month that has ended is among them in any case: its last minutes were not known before.
-
-    Args:
-        now: the present instant.
-        zone: the zone of billing periods.
-        periods: how many months in all, at least one.
+    There are ``periods``; for a day the month that has ended is among them in any case: its last minutes were not known
+    before.
     """
     months = [BillingMonth.of(now, zone)]
     ended = BillingMonth.of(now - MADE_UP_FOR, zone)

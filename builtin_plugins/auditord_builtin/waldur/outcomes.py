@@ -22,7 +22,6 @@ class ResourceOutcome:
     """The outcome of a resource, as it is written.
 
     Args:
-        plan: the amounts to report.
         tried: whether writing has begun.
         totals: the written ones by component; nothing if all was there already.
         users: how many amounts of users were written.
@@ -40,13 +39,7 @@ class ResourceOutcome:
 
 @dataclass(frozen=True, slots=True)
 class MonthOutcome:
-    """The outcome of a month.
-
-    Args:
-        plan: the amounts to report.
-        resources: those that were tried.
-        stopped: why the others were not tried.
-    """
+    """The outcome of a month: that of the resources that were tried, and why others were not."""
 
     plan: MonthPlan
     resources: Sequence[ResourceOutcome]

@@ -47,17 +47,9 @@ def plan_month(
     closed: bool,
     rules: Rules,
 ) -> PlannedMonth:
-    """Compare the usage of a month with what Waldur has of it.
+    """Compare the usage of a month, by the case-folded account, with what Waldur has of it.
 
-    Args:
-        config: the accounts and components.
-        offered: the offering.
-        reported: Waldur's amounts of the month.
-        month: the billing period.
-        usage: by the case-folded account.
-        moment: the instant that goes with each amount.
-        closed: True if the month is over.
-        rules: what may be written.
+    ``moment`` is the instant that goes with each amount, ``closed`` a month that is over.
     """
     accounts = _by_account(config, offered.resources)
     planner = _Planner(config, offered, ReportedAmounts(reported), month.name, usage, closed, rules)

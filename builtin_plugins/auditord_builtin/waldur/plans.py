@@ -61,14 +61,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class ResourcePlan:
-    """The amounts to report of a resource, rounded to two decimals.
-
-    Args:
-        uuid: Waldur's name of it.
-        backend_id: the account, for messages.
-        totals: by component; what is not named stays as it is.
-        users: by username and component.
-    """
+    """The amounts to report of a resource, rounded to two decimals; a component that is not named stays as it is."""
 
     uuid: UUID
     backend_id: str
@@ -113,8 +106,6 @@ class PlannedMonth:
     """The amounts that are written, and those that are not.
 
     Args:
-        plan: what is written.
-        held_back: what is not.
         accounts: names of accounts with usage that no resource has.
         users: names of users with usage that are no users of the offering.
         reported: how many accounts are reported, with whatever amounts.

@@ -20,11 +20,6 @@ from auditord_hookspecs import PluginContext
 async def report_usage(config: WaldurConfig, context: PluginContext, source: Source = Source.STORE) -> None:
     """Bring Waldur up to date; nothing is sent of what is not known.
 
-    Args:
-        config: the instance.
-        context: its records and its state, or the way to sacct.
-        source: of the amounts.
-
     Raises:
         NothingReported: there was nothing that could be reported.
         WaldurError: Waldur could not be asked, or did not take something; the rest was reported.

@@ -39,14 +39,7 @@ Parameters = Sequence[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request.
-
-    Args:
-        method: of HTTP.
-        path: behind the server's address, with ``/api/``.
-        parameters: of the query, in order; a name may be there several times.
-        body: JSON, or None.
-    """
+    """One request: a path behind the server's address, parameters of the query in order, JSON or nothing."""
 
     method: str
     path: str

@@ -25,10 +25,7 @@ class SacctQuery:
     """One call of sacct.
 
     Args:
-        start: where the period begins, in the zone that sacct takes for its own; whole seconds.
-        stop: where it ends.
-        zone: that zone.
-        tres: which amounts.
+        start: the beginning of the period, in the zone that sacct takes for its own; whole seconds; as ``stop``.
         all_runs: whether the earlier runs of a requeued job are printed, too.
         accounts: the only accounts to print; empty: all.
     """
@@ -126,10 +123,7 @@ def _entries(config: WaldurConfig, printed: str) -> Iterator[Entry | None]:
 def resource_minutes(config: WaldurConfig, resources: str, elapsed: str) -> Minutes:
     """The exact resource-minutes of a job, of the resources that count.
 
-    Args:
-        config: which resources count.
-        resources: such as ``cpu=8,gres/gpu:a100=2,mem=4096M``.
-        elapsed: such as ``32-00:00:00``.
+    ``resources`` is such as ``cpu=8,gres/gpu:a100=2,mem=4096M``, ``elapsed`` such as ``32-00:00:00``.
 
     Raises:
         InvalidRecord: the text of an amount or of the duration is something else.

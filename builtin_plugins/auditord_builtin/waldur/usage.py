@@ -43,14 +43,7 @@ class AccountUsage:
 async def month_usage(
     config: WaldurConfig, records: Records, month: BillingMonth, *, as_of: datetime
 ) -> Mapping[str, AccountUsage]:
-    """The usage of every account that has any, by the case-folded account.
-
-    Args:
-        config: which accounts and components, and how they are converted.
-        records: where the records are.
-        month: the billing period.
-        as_of: the instant up to which running jobs count; one for all months of a report.
-    """
+    """The usage of every account that has any, by the case-folded account; running jobs count up to ``as_of``."""
     return converted(config, await raw_usage(config, records, month.window, as_of=as_of))
 
 

@@ -22,11 +22,6 @@ class Source(Enum):
 class UsageSource:
     """The amounts of an instance's accounts.
 
-    Args:
-        config: which accounts and components.
-        context: where the records are, or where sacct runs.
-        source: which of the two.
-
     Attributes:
         now: the present instant, one for all that is asked.
         as_of: the instant up to which running jobs count. sacct knows the ends of all jobs, records only a while later.

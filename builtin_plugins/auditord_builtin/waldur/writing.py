@@ -18,13 +18,7 @@ from auditord_builtin.waldur.user_writing import Rows, UserWriting
 
 
 async def write_month(client: WaldurClient, plan: MonthPlan, dates: DateCheck) -> MonthOutcome:
-    """Write what differs from what is there; with a client for a dry run, only show it. Faults are in the outcome.
-
-    Args:
-        client: of the offering.
-        plan: the month.
-        dates: verifies the first amount of a month that is over.
-    """
+    """Write what differs from what is there; with a client for a dry run, only show it. Faults are in the outcome."""
     isolation = Isolation(client.concurrency)
     resources = [ResourceOutcome(each) for each in plan.resources]
     writing = _TotalWriting(client, plan, dates, isolation)

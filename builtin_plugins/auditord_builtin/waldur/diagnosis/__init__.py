@@ -20,14 +20,7 @@ __all__ = ["Finding", "Verdict", "diagnose"]
 async def diagnose(
     config: WaldurConfig, context: PluginContext, client: WaldurClient, *, sacct: bool
 ) -> AsyncIterator[Finding]:
-    """Look at everything; what cannot be looked at is a finding, too.
-
-    Args:
-        config: the instance.
-        context: its records, and where Slurm's programs run.
-        client: of its offering.
-        sacct: amounts come from sacct, not from records.
-    """
+    """Look at everything; what cannot be looked at is a finding, too. ``sacct``: amounts come from there."""
     for each in held_against.tls(config):
         yield each
     user: User | None = None
