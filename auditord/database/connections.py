@@ -18,7 +18,7 @@ _EVERY_CONNECTION: Final[tuple[LiteralString, ...]] = (
     "PRAGMA foreign_keys = ON",
     # A mapped file turns an I/O error into SIGBUS, and its pages count as the daemon's memory.
     "PRAGMA mmap_size = 0",
-    # Functions inside a schema that somebody tampered with are not called.
+    # Functions inside a schema that was tampered with are not called.
     "PRAGMA trusted_schema = OFF",
 )
 

@@ -1,4 +1,4 @@
-"""What SQLite's errors mean for the operator, and which of them pass by themselves."""
+"""SQLite's errors in the operator's words; some of them pass by themselves."""
 
 import sqlite3
 from collections.abc import Generator
@@ -49,7 +49,7 @@ def translated(path: Path) -> Generator[None, None, None]:
 
 
 def is_foreign(error: BaseException) -> bool:
-    """Whether the file is no SQLite database at all."""
+    """Return whether the file is no SQLite database at all."""
     return _primary_code(error) == sqlite3.SQLITE_NOTADB
 
 

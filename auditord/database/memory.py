@@ -1,4 +1,4 @@
-"""What a plugin remembers between its runs, and whose turn it is, whoever else uses the same database."""
+"""The memory of plugins between their runs, and turns among the users of one database."""
 
 import fcntl
 import json
@@ -16,7 +16,7 @@ from auditord.database.turns import Occasion
 from auditord.errors import StoreUnavailable
 
 POLL_SECONDS: Final = 0.2
-"""How often somebody who waits for a turn looks."""
+"""Seconds between two looks of a process that waits for a turn."""
 
 _LOAD: Final = "SELECT value FROM plugin_state WHERE task = ?"
 _SAVE: Final = "INSERT OR REPLACE INTO plugin_state (task, value, saved_at) VALUES (?, ?, ?)"
@@ -26,7 +26,7 @@ class PluginMemory(Protocol):
     """The memory of one plugin. Its methods raise :class:`StoreUnavailable` when the database does not answer."""
 
     async def load(self) -> Any:  # Any: the JSON that the plugin stored
-        """What was saved last, or None."""
+        """The state that was saved last, or None."""
         ...
 
     async def save(self, state: Any, now: datetime) -> None:  # Any: the JSON that the plugin stores
@@ -69,7 +69,7 @@ class SqliteMemory:
         self._task = task
 
     async def load(self) -> Any:  # Any: the JSON that the plugin stored
-        """What was saved last, or None."""
+        """The state that was saved last, or None."""
         row = await self._database.read(lambda connection: connection.execute(_LOAD, (self._task,)).fetchone())
         return None if row is None else json.loads(row[0])
 
@@ -103,7 +103,7 @@ async def file_turn(database: Path, task: str, waiting: Callable[[], None]) -> A
     Args:
         database: the SQLite file; the locked file lies beside it.
         task: the plugin.
-        waiting: called once if somebody else has the turn.
+        waiting: called once if another process has the turn.
 
     Raises:
         StoreUnavailable: the locked file cannot be made.

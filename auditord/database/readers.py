@@ -196,7 +196,7 @@ class Snapshots:
     def _log_size(self) -> int:
         try:
             return self._log.stat().st_size
-        except OSError:  # no log yet, or a folder that somebody has closed: nothing to act on, least of all by dying
+        except OSError:  # no log yet, or a folder without permission: nothing to act on, least of all by dying
             return 0
 
 

@@ -21,14 +21,14 @@ class Occasion:
 
 @dataclass(frozen=True, slots=True)
 class HeldTurn:
-    """A turn that somebody has.
+    """A turn that is taken.
 
     Args:
         task: the plugin.
         host: of the holder.
         process: its process id there.
         since: when it got the turn, by the database's clock.
-        expired: it has not renewed its lease in time; whoever asks next takes over.
+        expired: it has not renewed its lease in time; the next one that asks takes over.
     """
 
     task: str

@@ -24,7 +24,7 @@ class GenerationRecord(Protocol):
     """The spool, as far as it has a generation."""
 
     async def generation(self) -> Generation:
-        """How far it has come with the record store."""
+        """The generation that it has reached with the record store."""
         ...
 
     def reach(self, generation: int) -> None:

@@ -10,7 +10,7 @@ Roles: TypeAlias = tuple[Role, ...] | None
 
 
 def writing_roles(principal: Principal | None) -> Roles:
-    """The roles by which somebody may write records."""
+    """The roles by which a principal may write records."""
     if principal is None:
         return None
     roles = principal.having(Permission.WRITE)
@@ -18,7 +18,7 @@ def writing_roles(principal: Principal | None) -> Roles:
 
 
 def updating_roles(principal: Principal | None, record_id: str) -> Roles:
-    """The roles by which a record of this id may be updated, as far as the id tells."""
+    """The roles by which a record of this id may be updated, as far as the id says."""
     if principal is None:
         return None
     roles = tuple(role for role in principal.having(Permission.UPDATE) if role.may_write_id(record_id))
@@ -26,7 +26,7 @@ def updating_roles(principal: Principal | None, record_id: str) -> Roles:
 
 
 def may_write(roles: Roles, record: Record, stored: Record | None) -> bool:
-    """Whether one of the roles is about the record and about what is stored under its id.
+    """Return whether one of the roles is about the record and about what is stored under its id.
 
     A full record closes an open one, and must not close another site's, whatever the id begins with.
     """
@@ -36,12 +36,12 @@ def may_write(roles: Roles, record: Record, stored: Record | None) -> bool:
 
 
 def may_update(roles: Iterable[Role], stored: Record) -> bool:
-    """Whether one of the roles is about the stored record; one that is not seen is not updated either."""
+    """Return whether one of the roles is about the stored record; one that is not seen is not updated either."""
     return any(role.may_write(stored) and role.shows(stored) for role in roles)
 
 
 def depends_on_stored(roles: Roles) -> bool:
-    """Whether the stored record decides as well; ids that begin with one's own prefix are one's own."""
+    """Return whether the stored record decides as well; ids that begin with one's own prefix are one's own."""
     return roles is not None and any(role.sites is not None for role in roles)
 
 

@@ -29,11 +29,11 @@ class PendingChanges(Protocol):
     """The part of the spool that holds what is on its way to the store."""
 
     def may_hold(self, senders: Collection[str]) -> bool:
-        """Whether anything may wait for one of the senders; asks no database."""
+        """Return whether anything may wait for one of the senders; asks no database."""
         ...
 
     async def waiting(self, record_ids: Collection[str], senders: Sequence[str]) -> Mapping[str, Sequence[Entry]]:
-        """What waits for the senders about the records, by id, in order."""
+        """The entries that wait for the senders, by record id, in order."""
         ...
 
     async def accept(self, entries: Sequence[Entry], provenance: Provenance, destinations: Sequence[str]) -> object:

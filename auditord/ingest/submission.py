@@ -113,7 +113,7 @@ class Submission:
         return self.is_possible()
 
     def is_possible(self) -> bool:
-        """Whether nothing that is decided keeps all of them out; else all are refused."""
+        """Return whether any may be kept; if an atomic submission has one of another run, all are refused."""
         if not self.atomic or Verdict.EXISTS not in self.outcomes.values():
             return True
         self.outcomes = dict.fromkeys(self.records, Verdict.EXISTS)

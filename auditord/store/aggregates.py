@@ -1,7 +1,8 @@
 """From the rows of an aggregate to its answer, in whole numbers of any size, whatever database made the rows.
 
-A store groups by what its SQL can tell and sums integers; the rest is done here. A statement has several parts (records
-whose columns tell all, components that are read from documents, open records), so a group may come in several rows.
+A store groups by what its SQL can express and sums integers; the rest is done here. A statement has several parts
+(records whose columns are complete, components that are read from documents, open records), so a group may come in
+several rows.
 Their columns are: the number of the part; one for each dimension; the scores of the records' components
 (:func:`auditord.store.rows.scores_text`); those of the one component that was read from documents; then the sums.
 """
@@ -46,7 +47,7 @@ _Scores: TypeAlias = Mapping[tuple[str, str], Decimal]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What the sums in the rows of one part are.
+    """The sums in the rows of one part.
 
     Args:
         runtime: the limbs of the sum of runtimes, after the columns for the number of records and for the first and
@@ -189,7 +190,7 @@ def _usage(query: ComponentUsage) -> _Usage:
 
 
 def _reader(dimension: Dimension) -> Callable[[Any, _Scores], KeyValue]:  # Any: see Row
-    """What makes the value of a key from its column and the scores of its record."""
+    """A function that makes the value of a key from its column and the scores of its record."""
     match dimension:
         case ScoreValue(component, score):
             return lambda value, scores: (scores if value is None else _component_scores(component, value)).get(

@@ -1,7 +1,7 @@
 """The statement of an aggregate, as far as it is the same in the SQL of every database.
 
 One statement, so that all is answered from one state of the records, has these parts, of finished records and of open
-ones each: those whose columns tell all, as nearly all are, and which are read as if there were no others; the others;
+ones each: those whose columns are complete, as nearly all are, which are read as if there were no others; the others;
 and of these, for each component, what their documents list. Its rows are what :mod:`auditord.store.aggregates` puts
 together.
 
@@ -32,12 +32,12 @@ class CompiledAggregate:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What one part reads.
+    """The input of one part.
 
     Args:
         rows: the tables, and the condition on them.
         state: of the records.
-        columns: what they tell of the records.
+        columns: whether they are complete.
         amounts: columns, by their positions in the query's ``usage``.
         scores: of the one component that is listed from documents; None for a part that reads records.
     """
@@ -51,7 +51,7 @@ class _Source:
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """What a part's rows show beside their keys: its number, and its sums in so many columns as the widest part has."""
+    """The columns of a part beside its keys: its number, and its sums in so many columns as the widest part has."""
 
     part: int
     sums: Sequence[LiteralString]
@@ -74,13 +74,13 @@ def compile_aggregate(query: AggregateQuery, dialect: Dialect) -> CompiledAggreg
 
 
 def _sources(query: AggregateQuery, dialect: Dialect) -> Iterator[_Source]:
-    for state in _states(query, dialect, Columns.TELL_ALL):
+    for state in _states(query, dialect, Columns.COMPLETE):
         rows = _rows(dialect.records, [state.condition, Sql(dialect.no_more)])
-        yield _Source(rows, state, Columns.TELL_ALL, dict(_amounts(query, dialect)))
-    states = _states(query, dialect, Columns.TELL_SOME)
+        yield _Source(rows, state, Columns.COMPLETE, dict(_amounts(query, dialect)))
+    states = _states(query, dialect, Columns.INCOMPLETE)
     for state in states:
         rows = _rows(dialect.records, [state.condition, Sql(dialect.more)])
-        yield _Source(rows, state, Columns.TELL_SOME, {})
+        yield _Source(rows, state, Columns.INCOMPLETE, {})
     for at, usage in enumerate(query.usage):
         if can_be_there(usage.component):
             scores: LiteralString = dialect.scores if usage.scores else "'[]'"
@@ -89,7 +89,7 @@ def _sources(query: AggregateQuery, dialect: Dialect) -> Iterator[_Source]:
             for state in states:
                 conditions = [state.condition, Sql(dialect.more), likely, named]
                 rows = _rows(f"{dialect.records}, {dialect.components}", conditions)
-                yield _Source(rows, state, Columns.TELL_SOME, {at: Sql(dialect.amount)}, scores)
+                yield _Source(rows, state, Columns.INCOMPLETE, {at: Sql(dialect.amount)}, scores)
 
 
 def _states(query: AggregateQuery, dialect: Dialect, columns: Columns) -> Sequence[State]:
@@ -126,7 +126,7 @@ def _sums(query: AggregateQuery, source: _Source, dialect: Dialect) -> tuple[Par
 def _shown(query: AggregateQuery, source: _Source, dialect: Dialect, shown: _Shown) -> Sql:
     """The statement of one part: its groups as they are shown."""
     keys = [_key(by, query, source, dialect) for by in query.by]
-    by_set = _needs_score_sets(query) and source.columns is Columns.TELL_ALL
+    by_set = _needs_score_sets(query) and source.columns is Columns.COMPLETE
     grouped = _grouped(source, keys, shown.sums, dialect, by_set=by_set)
     columns: list[LiteralString] = [
         _name("", shown.part),
@@ -157,7 +157,7 @@ def _grouped(
 
 
 def _read(source: _Source, keys: Sequence[Key], dialect: Dialect, *, by_set: bool) -> Sql:
-    """What is read of each record of one part."""
+    """The columns that one part reads of each record."""
     columns = [
         *[_named(key.column, _name("key", at)) for at, key in enumerate(keys) if not key.over_amounts],
         *([Sql("score_set")] if by_set else []),
@@ -173,7 +173,7 @@ def _read(source: _Source, keys: Sequence[Key], dialect: Dialect, *, by_set: boo
 
 
 def _key(dimension: Dimension, query: AggregateQuery, source: _Source, dialect: Dialect) -> Key:
-    if isinstance(dimension, ComponentAmount | ComponentPresent) and source.columns is Columns.TELL_ALL:
+    if isinstance(dimension, ComponentAmount | ComponentPresent) and source.columns is Columns.COMPLETE:
         for at in source.amounts:
             if query.usage[at].component == dimension.component:
                 return key_of_amount(dimension, _name("amount", at), dialect)

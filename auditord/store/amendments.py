@@ -1,4 +1,4 @@
-"""Changes of single records on purpose: by somebody, for a reason, and what was there before is kept."""
+"""Changes of single records on purpose: by a principal, for a reason, and what was there before is kept."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,7 +16,7 @@ COLLECTED_AGAIN: Final = "collected again with --replace"
 
 
 class Action(Enum):
-    """What somebody does to a record."""
+    """The kind of a change on purpose."""
 
     CORRECT = "correct"
     CLOSE = "close"
@@ -24,13 +24,13 @@ class Action(Enum):
 
 
 class Amended(Enum):
-    """What became of an amendment."""
+    """The outcome of an amendment."""
 
     DONE = "done"
     SAME = "same"
     """The record was like that already; nothing is kept."""
     CHANGED = "changed"
-    """Refused: it is not as it was when somebody looked at it."""
+    """Refused: it is not as it was when the principal looked at it."""
     MISSING = "missing"
     """Refused: there is no such record."""
 
@@ -41,7 +41,7 @@ class Amendment:
 
     Args:
         action: what it is meant as.
-        stored: the wire text of the record as whoever wants it has seen it.
+        stored: the wire text of the record as the principal has seen it.
         record: what is to be there instead, under the same id; None deletes it.
         reason: in words, for those who wonder later.
 
@@ -67,7 +67,7 @@ class Amendment:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A record as it was until somebody changed it.
+    """A record as it was until it was changed on purpose.
 
     Args:
         number: of one record, a later change has the higher one.
@@ -78,7 +78,7 @@ class Version:
         document: the wire text until then.
         received_at: when the record had first arrived.
         updated_at: when this version of it had come, if it was not the first.
-        principal: who had brought it.
+        principal: who had sent it.
     """
 
     number: int

@@ -1,7 +1,7 @@
 """Queries for records as SQL: one walk over the conditions, in the words of a :class:`Dialect`.
 
 Where a condition can be answered from the narrow columns, it is, so that indexes cover it. ``more`` marks the records
-whose columns do not tell all; of them, and for all other keys and names, the document is looked into.
+whose columns are incomplete; of them, and for all other keys and names, the document is looked into.
 """
 
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ ORDERS: Final[dict[_Ordering, LiteralString]] = {
 
 def compile_query(query: RecordQuery, dialect: Dialect) -> Sql:
     """A statement whose rows have one column, the wire text."""
-    where = compile_condition(query.where, dialect, Columns.MAY_TELL, query.order.field)
+    where = compile_condition(query.where, dialect, Columns.EITHER, query.order.field)
     by = ORDERS[query.order.field, query.order.descending]
     sql: LiteralString = f"SELECT {dialect.document} FROM {dialect.records} WHERE {where.sql} ORDER BY {by}"  # noqa: S608 literals
     if query.limit is None:
@@ -102,7 +102,7 @@ class _Conditions:
 
     def _contains(self, key: str, values: Sequence[str]) -> Sql:
         wanted = [value for value in values if can_be_there(key) and can_be_there(value)]
-        if not wanted or (key in OLDER_KEYS and self.columns is Columns.TELL_ALL):
+        if not wanted or (key in OLDER_KEYS and self.columns is Columns.COMPLETE):
             return FALSE
         contains = self.dialect.contains(key, wanted)
         if key in OLDER_KEYS:

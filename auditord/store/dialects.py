@@ -60,7 +60,7 @@ class Dialect(ABC):
     document: ClassVar[LiteralString]
     """The wire text, as answers are made of it."""
     more: ClassVar[LiteralString]
-    """That columns do not tell all; as the index on such records has it."""
+    """That columns are incomplete; as the index on such records has it."""
     no_more: ClassVar[LiteralString]
     """The opposite: each record has one of both."""
     sealed: ClassVar[LiteralString]
@@ -75,6 +75,8 @@ class Dialect(ABC):
     """The function that finds a text in another."""
     components: ClassVar[LiteralString]
     """The components in a document, as a table."""
+    placed: ClassVar[LiteralString]
+    """The same with their places."""
     name: ClassVar[LiteralString]
     """Of this table, the component's name."""
     amount: ClassVar[LiteralString]
@@ -86,7 +88,7 @@ class Dialect(ABC):
     amounts: ClassVar[LiteralString]
     """All amounts of several components of one name, as :class:`auditord.store.aggregates.Folding` reads them."""
     meta_is_long: ClassVar[bool]
-    """Whether looking into meta costs as much as looking into the document."""
+    """True if looking into meta costs as much as looking into the document."""
 
     @abstractmethod
     def time_column(self, field: TimeField, order: SortField | None) -> LiteralString:

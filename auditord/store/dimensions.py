@@ -1,4 +1,4 @@
-"""Dimensions of aggregates as columns: from the narrow columns as far as they tell, otherwise from the document."""
+"""Dimensions of aggregates as columns: from the narrow columns where they are complete, otherwise from documents."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -79,8 +79,8 @@ def _possible(dimension: Dimension) -> Dimension | None:
 
 
 def _key_of_meta(keys: tuple[str, ...], dialect: Dialect, columns: Columns) -> Key:
-    """The first value under the first of the keys that a record has, from a column as far as one tells."""
-    if columns is not Columns.TELL_ALL:
+    """The first value under the first of the keys that a record has, from a column if one is complete."""
+    if columns is not Columns.COMPLETE:
         found = _COLUMNS_OF_TWO.get(keys)
         return _looked_up(keys, dialect) if found is None else Key(Sql(found))
     keys = tuple([key for key in keys if key not in OLDER_KEYS])  # of these records, none has one
@@ -104,7 +104,7 @@ def _looked_up(keys: tuple[str, ...], dialect: Dialect) -> Key:
 
 
 def _amount(component: str, dialect: Dialect, columns: Columns) -> Key:
-    if component in AMOUNT_COLUMNS and columns is Columns.TELL_ALL:
+    if component in AMOUNT_COLUMNS and columns is Columns.COMPLETE:
         return Key(Sql(AMOUNT_COLUMNS[component]), dialect.text_of)
     listed = Sql(
         f"(SELECT {dialect.amounts} FROM {dialect.components} WHERE {dialect.name} = %s)",  # noqa: S608 literals
@@ -114,17 +114,17 @@ def _amount(component: str, dialect: Dialect, columns: Columns) -> Key:
 
 
 def _is_present(component: str, dialect: Dialect) -> Key:
-    if component in AMOUNT_COLUMNS:  # these tell even where a name occurs more than once
+    if component in AMOUNT_COLUMNS:  # these are right even where a name occurs more than once
         return Key(Sql(f"CASE WHEN {AMOUNT_COLUMNS[component]} IS NULL THEN 0 ELSE 1 END"), dialect.text_of)
     present = component_compares(dialect, component, Comparison.GTE, 0)
     return Key(case(present, Sql("1"), Sql("0")), dialect.text_of, costly=True)
 
 
 def _scores_of_several(component: str, dialect: Dialect, columns: Columns) -> Key:
-    if columns is Columns.TELL_ALL:  # the set of scores tells
+    if columns is Columns.COMPLETE:  # the set of scores has them
         return Key(Sql("NULL"), dialect.text_of)
     first = Sql(
-        f"(SELECT {dialect.scores} FROM {dialect.components} WHERE {dialect.name} = %s"  # noqa: S608 literals
+        f"(SELECT {dialect.scores} FROM {dialect.placed} WHERE {dialect.name} = %s"  # noqa: S608 literals
         f" ORDER BY {dialect.place} LIMIT 1)",
         (component,),
     )

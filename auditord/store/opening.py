@@ -31,7 +31,7 @@ async def open_store(
     Args:
         where: the section ``store``, or its URL alone: ``sqlite:///var/lib/auditord/records.db`` (the path is absolute,
             a fourth slash does no harm) or ``postgresql://user@host/database``.
-        counted_keys: meta keys whose values ``counts()`` tells.
+        counted_keys: meta keys whose values ``counts()`` has.
         outbox: whether changes are kept for senders, see :meth:`RecordStore.outbox`.
 
     Raises:

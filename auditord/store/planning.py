@@ -1,4 +1,4 @@
-"""What changes make of what is stored: worked out in order and in memory, for every database."""
+"""Plans of changes: outcomes and writes, worked out in order and in memory, for every database."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -147,11 +147,11 @@ class ChangePlan:
     def __init__(self, before: Mapping[str, StoredRow]) -> None:
         self.before = before
         self.forwarded: list[Forwarded] = []
-        """What senders must forward, in order."""
+        """Changes for senders, in order."""
         self.settled: set[str] = set()
         """Ids whose differences are to be forgotten."""
         self.differences: dict[tuple[str, int], PendingRecord] = {}
-        """What is to be noted as a difference, in order, by id and content."""
+        """Records to be noted as differences, in order, by id and content."""
         self.kept: dict[str, Kept] = {}
         """Stored records whose former versions are to be kept."""
         self.removed: set[str] = set()
@@ -312,7 +312,7 @@ class ChangePlan:
 
 
 def _operation(before: Record, after: Record) -> Operation:
-    """What a correction is to a destination."""
+    """The operation of a correction at a destination."""
     if after.stop_time is None or msgspec.structs.replace(before, stop_time=after.stop_time) != after:
         return "replace"
     return "insert" if before.stop_time is None else "close"

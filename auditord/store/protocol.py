@@ -1,4 +1,4 @@
-"""What every record store does, whatever database is behind it; one contract suite is run against all of them."""
+"""The protocol of record stores, for every database; one contract suite is run against all of them."""
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -30,7 +30,7 @@ __all__ = [
 
 
 class Verdict(Enum):
-    """What became of one record."""
+    """The outcome of adding or replacing one record."""
 
     ADDED = "added"
     CLOSED = "closed"
@@ -44,18 +44,18 @@ class Verdict(Enum):
 
     @property
     def accepted(self) -> bool:
-        """Whether the sender may forget the record."""
+        """Return whether the sender may forget the record."""
         return self is not Verdict.EXISTS
 
 
 @dataclass(frozen=True, slots=True)
 class RecordCounts:
-    """How many records there are: in all, and per value of each counted meta key (once per value of a list)."""
+    """Numbers of records: in all, and per value of each counted meta key (once per value of a list)."""
 
     total: int
     per_value: Mapping[str, Mapping[str, int]] = field(default_factory=dict[str, Mapping[str, int]])
     differences: int = 0
-    """How many differences are noted (:class:`Difference`)."""
+    """Number of noted differences (:class:`Difference`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +83,12 @@ class OutboxEntry:
 
 
 def is_forwarded(provenance: Provenance) -> bool:
-    """Whether a change belongs into the outbox: what collectors make is queued for every sender on its own."""
+    """Return whether a change belongs into the outbox: what collectors make is queued for every sender on its own."""
     return provenance.principal is None or not provenance.principal.startswith("task:")
 
 
 def follows(before: int, generation: int) -> bool:
-    """Whether a generation of a spool may come after the one that a store knows.
+    """Return whether a generation of a spool may come after the one that a store knows.
 
     They are equal where the daemon ended after the store's commit and before the spool's.
     """
@@ -135,7 +135,7 @@ class RecordStore(Protocol):
         ...
 
     async def history(self, record_id: str) -> Sequence[Version]:
-        """What a record was before each change on purpose, the oldest first; also of one that was deleted."""
+        """The versions of a record before each change on purpose, the oldest first; also of one that was deleted."""
         ...
 
     async def redact(self, record_ids: Sequence[str], keys: Collection[str]) -> int:
@@ -163,7 +163,7 @@ class RecordStore(Protocol):
         ...
 
     async def deleted(self, record_ids: Sequence[str]) -> Collection[str]:
-        """Those of the ids whose records somebody deleted on purpose, and that are not there again."""
+        """Those of the ids whose records were deleted on purpose, and that are not there again."""
         ...
 
     def stream(self, query: RecordQuery) -> AbstractAsyncContextManager[AsyncIterator[Sequence[bytes]]]:
@@ -203,14 +203,14 @@ class RecordStore(Protocol):
     def memory(
         self, task: str, waiting: Callable[[], None] | None, occasion: Occasion | None = None
     ) -> AbstractAsyncContextManager[PluginMemory]:
-        """What a plugin keeps, with its turn: nobody else who uses this store has it at the same time.
+        """The memory of a plugin, with its turn: no other user of this store has it at the same time.
 
         If the turn is lost (with a connection, or to another process), the caller is cancelled and StoreUnavailable or
         TurnLost raised.
 
         Args:
             task: the plugin.
-            waiting: called once if somebody else has the turn, before it is waited for; None takes no turn, to look
+            waiting: called once if another process has the turn, before it is waited for; None takes no turn, to look
                 only.
             occasion: of a run, if it is one.
 
@@ -220,7 +220,7 @@ class RecordStore(Protocol):
         ...
 
     async def turns(self) -> Sequence[HeldTurn]:
-        """The turns that somebody has, on any host; an SQLite file is of one host and tells none."""
+        """The turns that are taken, on any host; an SQLite file is of one host and has none."""
         ...
 
     async def advance(self, spool_id: str, generation: int, *, adopt: bool = False) -> int:

@@ -13,10 +13,10 @@ from auditord_hookspecs.records import MAX_AMOUNT
 from auditord_hookspecs.wire import encode_record
 
 META_COLUMNS: Final[Mapping[str, LiteralString]] = {"site_id": "site", "group_id": "user_group", "user_id": "user_name"}
-"""Columns for the first value of meta keys; they tell all of these keys where ``more`` is not set."""
+"""Columns for the first value of meta keys; they are complete where ``more`` is not set."""
 
 OLDER_KEYS: Final = frozenset({"site", "group", "user"})
-"""What these keys are called in older records. ``more`` is set for every record that has one of them."""
+"""The same keys in older records. ``more`` is set for every record that has one of them."""
 
 AMOUNT_COLUMNS: Final[Mapping[str, LiteralString]] = {
     "Cores": "cores",
@@ -27,7 +27,7 @@ AMOUNT_COLUMNS: Final[Mapping[str, LiteralString]] = {
 """Columns for the amounts of components; the same."""
 
 SMALL_AMOUNTS: Final = frozenset({"Cores", "GPU", "TotalCPU"})
-"""What counts things or seconds; of other components, amounts may well be bytes."""
+"""Components that count things or seconds; of others, amounts may well be bytes."""
 
 LONGEST_NAME: Final = 200
 """Characters of a principal or an agent that are kept: anybody can send a longer one."""
@@ -49,7 +49,7 @@ class RecordRow(msgspec.Struct, frozen=True, gc=False):
         site: first value of the meta key; so are the next two.
         user_group: the same.
         user_name: the same.
-        more: True if the columns for meta and amounts do not tell all.
+        more: True if the columns for meta and amounts are incomplete.
         cores: the amount of the component, summed where its name occurs more than once; so are the next three.
         memory: the same.
         gpu: the same.
@@ -101,7 +101,7 @@ class PendingRecord(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def identity(self) -> Identity:
-        """What the verdict depends on."""
+        """The properties on which the verdict depends."""
         row = self.row
         return Identity(row.start_time, row.stop_time, row.content, anonymous_hash(self.record))
 
@@ -118,7 +118,7 @@ def make_pending(
     """Encode a record.
 
     Raises:
-        InvalidRecord: it cannot be encoded, since somebody got around the checks of :class:`Record`.
+        InvalidRecord: it cannot be encoded, since it got around the checks of :class:`Record`.
     """
     try:
         return PendingRecord(record, make_row(record), provenance, duplicates, forwarded, source, score_set)
@@ -138,7 +138,7 @@ def from_micros(micros: int) -> datetime:
 
 
 def can_be_there(text: str) -> bool:
-    """Whether any stored text can equal it; a database may refuse to be asked for others."""
+    """Return whether any stored text can equal it; a database may refuse to be asked for others."""
     return "\0" not in text and text.encode(errors="replace").decode() == text
 
 

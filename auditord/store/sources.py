@@ -102,5 +102,5 @@ def _number(sort: str, values: Mapping[str, object]) -> Work[int]:
 
 
 def _kept(text: str) -> str:
-    """What is kept of a principal or an agent: a header may be long, or hold bytes that are no text at all."""
+    """The kept part of a principal or an agent: a header may be long, or hold bytes that are no text at all."""
     return text[:LONGEST_NAME].replace("\0", "").encode(errors="replace").decode()

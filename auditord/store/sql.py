@@ -21,11 +21,11 @@ class Sql:
 class Columns(Enum):
     """The records that a piece of SQL is about, by their column ``more``."""
 
-    TELL_ALL = "tell all"
+    COMPLETE = "complete"
     """``more`` is NULL: site, group, user and the amounts with columns are just these, no name occurs twice."""
-    TELL_SOME = "tell some"
+    INCOMPLETE = "incomplete"
     """``more`` is set: the document is to be asked."""
-    MAY_TELL = "may tell"
+    EITHER = "either"
     """Both kinds."""
 
 
@@ -64,13 +64,13 @@ def case(condition: Sql, then: Sql, otherwise: Sql) -> Sql:
 
 
 def column_or_document(columns: Columns, column: Sql, document: Sql) -> Sql:
-    """The same, read from a column where it tells, and from the document otherwise."""
+    """The same, read from a column where it is complete, and from the document otherwise."""
     match columns:
-        case Columns.TELL_ALL:
+        case Columns.COMPLETE:
             return column
-        case Columns.TELL_SOME:
+        case Columns.INCOMPLETE:
             return document
-        case Columns.MAY_TELL:
+        case Columns.EITHER:
             return case(Sql("more IS NULL"), column, document)
 
 

@@ -34,7 +34,7 @@ _RECORDS_BETWEEN_PAUSES: Final = 100  # about a millisecond
 
 
 class SqlRecordStore(ABC):
-    """What the implementations of :class:`auditord.store.protocol.RecordStore` have in common.
+    """The common part of the implementations of :class:`auditord.store.protocol.RecordStore`.
 
     Args:
         outbox: whether changes are kept for senders.
@@ -133,7 +133,8 @@ class SqlRecordStore(ABC):
 
     async def get(self, record_id: str) -> bytes | None:
         """See :class:`RecordStore`."""
-        return (await self.documents([record_id])).get(record_id)
+        rows = await self._read(ask("get_document", record_id=record_id))
+        return rows[0][0].encode() if rows else None
 
     async def documents(self, record_ids: Sequence[str]) -> Mapping[str, bytes]:
         """See :class:`RecordStore`."""

@@ -14,13 +14,13 @@ _encoder = msgspec.json.Encoder(order="sorted")
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What decides whether two records with one id are the same run, and the same in everything.
+    """The properties by which two records with one id are the same run, and the same in everything.
 
     Args:
         start: microseconds since 1970 in UTC.
         stop: the same, or None while open.
         content: see :func:`content_hash`.
-        anonymous: of an offered record that names a user: the same without that.
+        anonymous: of a new record that names a user: the same without that.
     """
 
     start: int
@@ -51,9 +51,9 @@ def anonymous_hash(record: Record) -> int | None:
 
 
 def classify(stored: Identity, offered: Identity, duplicates: Duplicates) -> Verdict:
-    """What becomes of a record whose id is known already.
+    """The verdict about a record whose id is known already.
 
-    CLOSED asks the store to put the offered record in the stored one's place, DIFFERENT to note the difference, SAME to
+    CLOSED asks the store to put the new record in the stored one's place, DIFFERENT to note the difference, SAME to
     do nothing. One exception: of an open record that came back the earlier start counts, see :func:`starts_earlier`.
     """
     if duplicates is Duplicates.REFUSE:
@@ -66,7 +66,7 @@ def classify(stored: Identity, offered: Identity, duplicates: Duplicates) -> Ver
 
 
 def starts_earlier(stored: Identity, offered: Identity) -> bool:
-    """Whether an open record that came back tells of an earlier start: deliveries may overtake each other."""
+    """Return whether an open record that came back has an earlier start: deliveries may overtake each other."""
     return _came_back(stored, offered) and offered.start < stored.start
 
 

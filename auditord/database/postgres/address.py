@@ -1,4 +1,4 @@
-"""Which server, which database, and how to get in: from the configuration to what libpq wants."""
+"""The address of a database: from the configuration to the parameters of libpq."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What PostgreSQL's errors mean for the operator, and which of them pass by themselves."""
+"""PostgreSQL's errors in the operator's words; some of them pass by themselves."""
 
 import re
 from collections.abc import Generator
@@ -28,7 +28,7 @@ _ADVICE: Final = {
 }
 
 _MISCONFIGURED: Final = ("28", "3D000", "42501", "URL")
-"""Classes of errors that pass only when somebody mends the configuration, here or on the server."""
+"""Classes of errors that pass only when the configuration is mended, here or on the server."""
 
 # libpq gives no SQLSTATE to a connection that was refused, only the server's text. In another language than English
 # (lc_messages) the same faults count as an outage.
@@ -45,7 +45,7 @@ _NO_ANSWER: Final = "see whether the server runs and can be reached from here; i
 
 
 def as_unavailable(error: BaseException, where: str) -> StoreUnavailable:
-    """The error in the operator's words: the same call may succeed later, if need be once somebody has mended it."""
+    """The error in the operator's words: the same call may succeed later, if need be once it has been mended."""
     state = _sqlstate(error) or _state_of_refusal(error)
     advice = next((text for start, text in _ADVICE.items() if state.startswith(start)), _NO_ANSWER)
     kind = StoreMisconfigured if state.startswith(_MISCONFIGURED) else StoreUnavailable
@@ -53,7 +53,7 @@ def as_unavailable(error: BaseException, where: str) -> StoreUnavailable:
 
 
 def is_permanent(error: BaseException) -> bool:
-    """Whether the values of the statement are refused for good: another attempt with them would fail again.
+    """Return whether the values of the statement are refused for good: another attempt with them would fail again.
 
     Classes 22 (data) and 54 (limits of the program), and values that psycopg cannot even send.
     """
@@ -64,7 +64,7 @@ def is_permanent(error: BaseException) -> bool:
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether the transaction merely met another one: the same again is likely to succeed at once."""
+    """Return whether the transaction merely met another one: the same again is likely to succeed at once."""
     return _sqlstate(error) in {"40001", "40P01"}
 
 

@@ -1,4 +1,4 @@
-"""How far the schema of a database is, and how it is brought up to date."""
+"""Migrations of a database: its schema version, and bringing it up to date."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from psycopg.rows import TupleRow
 from auditord.database.scripts import Script
 from auditord.errors import SchemaMismatch
 
-_LOCK: Final = 0x61756472  # "audr"; one migration at a time, whoever starts it
+_LOCK: Final = 0x61756472  # "audr"; one migration at a time
 _OLDEST_SERVER: Final = 140_000
 
 _APPLIED: Final = "SELECT version, name, applied_at FROM auditord.migrations ORDER BY version"

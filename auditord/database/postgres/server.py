@@ -47,7 +47,7 @@ SELECT
     set_config('statement_timeout', %s, false),
     set_config('idle_in_transaction_session_timeout', '60s', false),
     set_config('jit', 'off', false),
-    -- Whoever is overtaken by another transaction looks again, and must see what that one has done.
+    -- A transaction that is overtaken looks again, and must see what that one has done.
     set_config('default_transaction_isolation', 'read committed', false),
     -- A client that is gone is noticed in the middle of a long query.
     set_config('client_connection_check_interval', '5s', false),
@@ -248,7 +248,7 @@ class Server:
 
 
 def _noting(note: Callable[[Exception | None], None], address: Address) -> type[Connection]:
-    """A class of connections to the address that tells of every attempt; the pool keeps reasons to itself."""
+    """A class of connections to the address that notifies of every attempt; the pool keeps reasons to itself."""
 
     class NotingConnection(AsyncConnection[Any]):  # Any: rows are tuples, unless a cursor says otherwise
         @classmethod

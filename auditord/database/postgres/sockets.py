@@ -14,7 +14,7 @@ from psycopg.rows import TupleRow
 def limited(
     connection: AsyncConnection[TupleRow], seconds: float | None, noticed: Callable[[float], None] | None = None
 ) -> Generator[None, None, None]:
-    """Hang up if what is inside takes longer: whoever waits for the server then sees that the connection is lost.
+    """Hang up if what is inside takes longer: those who wait for the server then see that the connection is lost.
 
     A statement's own time limit does not help when the server, or something between, has stopped to answer.
 

@@ -22,7 +22,7 @@ from auditord.store.copying.sqlite import sqlite_source, sqlite_target
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What a copy has come to.
+    """The result of a copy.
 
     Args:
         records: how many both stores have.
@@ -41,11 +41,11 @@ async def copy_store(
     """Copy everything that a store keeps: records, differences, former versions, outbox, what plugins remember.
 
     Args:
-        source: is read as of one moment, whoever writes to it meanwhile.
+        source: is read as of one moment, whatever is written to it meanwhile.
         target: must be empty; in PostgreSQL the tables are made if there are none.
         resume: whether a copy of the same source may go on.
         now: for the note of when tables were made.
-        progress: hears how it goes.
+        progress: is notified.
 
     Raises:
         CopyRefused: the target has records, or is not equal at the end.

@@ -61,7 +61,7 @@ class Kept(msgspec.Struct, frozen=True, gc=False):
         content: the hash of its meta and components.
         received_at: of its first arrival.
         updated_at: of its last change.
-        principal: who brought it.
+        principal: who sent it.
         agent: with what.
     """
 
@@ -87,7 +87,7 @@ async def _numbered(sources: Sources, kept: Kept) -> PendingRecord:
 
 
 class Progress(Protocol):
-    """Who watches a copy."""
+    """An observer of a copy."""
 
     def progressed(self, phase: str, done: int, total: int) -> None:
         """So many records have been copied, or compared."""
@@ -103,7 +103,7 @@ class End(ABC):
     """
 
     forgotten: ClassVar[Sequence[str]]
-    """Statements after which whoever opens the store counts anew."""
+    """Statements after which the store counts anew when it is opened."""
 
     def __init__(self, where: str, queries: Mapping[str, LiteralString]) -> None:
         self.where = where
@@ -130,7 +130,7 @@ class End(ABC):
         """Inside, all or nothing is written."""
 
     async def count(self) -> int:
-        """How many records there are."""
+        """The number of records."""
         return int(str(await self._one("count_records")))
 
     async def page(self, after: str) -> Sequence[Kept]:
@@ -160,7 +160,7 @@ class End(ABC):
         return str(rows[0][0]) if rows else None
 
     async def is_empty(self) -> bool:
-        """Whether nothing has been kept here."""
+        """Return whether nothing has been kept here."""
         return bool(await self._one("is_empty"))
 
     async def begin(self, source: str) -> None:

@@ -30,7 +30,7 @@ SELECT
 
 @asynccontextmanager
 async def postgres_source(address: Address) -> AsyncGenerator["PostgresEnd", None]:
-    """A database as it is now, whoever writes to it meanwhile.
+    """A database as it is now, whatever is written to it meanwhile.
 
     Raises:
         CopyRefused: it is itself an unfinished copy.

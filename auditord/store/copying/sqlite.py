@@ -31,7 +31,7 @@ _RECORD_TIMES: Final = (3, 4)
 
 @asynccontextmanager
 async def sqlite_source(path: Path) -> AsyncGenerator["SqliteEnd", None]:
-    """A file as it is now, whoever writes to it meanwhile.
+    """A file as it is now, whatever is written to it meanwhile.
 
     Raises:
         CopyRefused: it is itself an unfinished copy.

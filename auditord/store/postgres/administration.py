@@ -1,4 +1,4 @@
-"""What an administrator does to the database: look at its schema, and bring it up to date."""
+"""Administration of the database: its status, and migrations."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -29,7 +29,7 @@ class Relation:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseStatus:
-    """How a database stands.
+    """The status of a database.
 
     Args:
         where: server and database.

@@ -15,7 +15,7 @@ from auditord.store.planning import Bulk, Change, Outcome, ids_of
 _LARGEST: Final = 1_000
 """Changes in a transaction; bounds how long the first one waits for the last one's turn."""
 
-Lend: TypeAlias = Callable[[], AbstractAsyncContextManager[Connection]]
+Connect: TypeAlias = Callable[[], AbstractAsyncContextManager[Connection]]
 Together: TypeAlias = Sequence[Change] | Bulk
 Make: TypeAlias = Callable[[Connection, Together], Awaitable[Sequence[Outcome]]]
 
@@ -51,13 +51,13 @@ class Batches:
     after the other, in the order in which they came.
 
     Args:
-        lend: gives a connection.
+        connect: gives a connection.
         make: makes changes in one transaction, with an outcome for each.
         at_once: how many transactions there may be at a time.
     """
 
-    def __init__(self, lend: Lend, make: Make, at_once: int) -> None:
-        self._lend = lend
+    def __init__(self, connect: Connect, make: Make, at_once: int) -> None:
+        self._connect = connect
         self._make = make
         self._at_once = at_once
         self._waiting: deque[_Waiting] = deque()
@@ -96,15 +96,15 @@ class Batches:
             self._employ()
 
     async def _work(self) -> None:
-        lent = False
+        connected = False
         try:
-            async with self._lend() as connection:
-                lent = True
+            async with self._connect() as connection:
+                connected = True
                 while (batch := self._take()) or await self._linger():
                     if batch and not await self._change(connection, batch):
                         break
         except BaseException as error:
-            if not lent:  # those who waited for this connection have waited long enough
+            if not connected:  # those who waited for this connection have waited long enough
                 self._settle(self._take(), error)
             if not isinstance(error, StoreUnavailable):  # nobody may wait for ever, and nothing be hushed up
                 raise
@@ -121,11 +121,11 @@ class Batches:
             return await more
         finally:
             alarm.cancel()
-            with suppress(ValueError):  # whoever wakes it has taken it from there
+            with suppress(ValueError):  # it has been taken from there to be woken
                 self._lingering.remove(more)
 
     def _take(self) -> list[_Waiting]:
-        """What can be done now in one transaction, in order; what must wait for a change of the same record stays."""
+        """The changes for one transaction now, in order; those that must wait for one of the same record stay."""
         batch: list[_Waiting] = []
         passed: list[_Waiting] = []
         blocked = set(self._held)

@@ -30,12 +30,12 @@ DELETE FROM auditord.records
 WHERE record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%(ids)s::jsonb)))
 
 -- name: read_sources
--- Who brought records.
+-- Senders of records.
 SELECT nullif(principal, ''), nullif(agent, '')
 FROM auditord.sources
 
 -- name: write_sources
--- Give somebody a number who has none.
+-- Give a sender a number that has none.
 INSERT INTO auditord.sources (principal, agent)
 VALUES (coalesce(%s, ''), coalesce(%s, ''))
 ON CONFLICT (principal, agent) DO NOTHING
@@ -174,7 +174,7 @@ VALUES (%(source)s)
 DELETE FROM auditord.unfinished_copy
 
 -- name: forget_changes
--- Whoever opens the store counts the values of meta keys anew.
+-- The values of meta keys are counted anew when the store is opened.
 DELETE FROM auditord.count_changes
 
 -- name: forget_counted_keys

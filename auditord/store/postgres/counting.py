@@ -12,17 +12,14 @@ from auditord.database.queries import load_queries
 from auditord.store.protocol import RecordCounts
 from auditord_hookspecs import Record
 
-QUERIES: Final = {
-    **load_queries("auditord.store.postgres"),
-    **load_queries("auditord.store.postgres", "counting.sql"),
-}
+QUERIES: Final = load_queries("auditord.store.postgres", "queries.sql", "counting.sql")
 """All statements of the store."""
 
 ALL_RECORDS: Final = ""
 """Stands for a key that every record has; no meta key is empty."""
 
 _Values: TypeAlias = dict[str, dict[str, int]]
-"""How many more records have a value, by meta key."""
+"""Numbers of additional records by meta key and value."""
 
 
 def changes(keys: Sequence[str], added: Sequence[Record], removed: Sequence[Record] = ()) -> str:
@@ -47,7 +44,7 @@ async def set_counted_keys(connection: Connection, keys: Sequence[str]) -> Seque
 async def add_up(connection: Connection) -> Sequence[str]:
     """Add up what transactions have appended; returns the counted keys.
 
-    A key that some daemon did not know yet when it appended is counted no more, until somebody wants it
+    A key that some daemon did not know yet when it appended is counted no more, until a daemon asks for it
     (:func:`set_counted_keys`): then it is counted from the records themselves.
     """
     async with connection.transaction():

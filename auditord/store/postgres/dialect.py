@@ -81,7 +81,8 @@ class PostgresDialect(Dialect):
     no_number = "NULL::numeric"
     text_of = "{}::text"
     position = "strpos"
-    components = "jsonb_array_elements(document::jsonb -> 'components') WITH ORDINALITY AS listed (component, place)"
+    components = "jsonb_array_elements(document::jsonb -> 'components') AS component"
+    placed = "jsonb_array_elements(document::jsonb -> 'components') WITH ORDINALITY AS placed (component, place)"
     name = "component ->> 'name'"
     amount = "(component ->> 'amount')::bigint"
     scores = "(component -> 'scores')::text"
@@ -120,13 +121,13 @@ class PostgresDialect(Dialect):
 
         There the column dismisses the others.
         """
-        if columns is not Columns.TELL_ALL:
+        if columns is not Columns.COMPLETE:
             return document
         return column if column.sql.startswith("site ") else all_of([column, document])
 
     def dimension_lacks(self, column: Sql, document: Sql, columns: Columns) -> Sql:
         """The column only where all records have it."""
-        return column if columns is Columns.TELL_ALL else document
+        return column if columns is Columns.COMPLETE else document
 
     def first_day(self, moment: Sql, unit: CalendarUnit) -> Key:
         """The first day of a calendar period."""
@@ -164,7 +165,7 @@ class PostgresDialect(Dialect):
 
 
 def follows_an_index(query: RecordQuery) -> bool:
-    """Whether the answer should come out of the index of its order, whatever the planner thinks.
+    """Return whether the answer should come out of the index of its order, against the planner's estimate.
 
     It counts the cost of all rows, and would rather sort a large answer than look rows up in order; who streams wants
     the first row soon and nothing sorted. A condition that another index serves may leave few rows, sorted quickly.

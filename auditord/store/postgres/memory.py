@@ -1,4 +1,4 @@
-"""What plugins keep in PostgreSQL.
+"""The memory of plugins in PostgreSQL.
 
 A turn is a lease (:mod:`auditord.store.postgres.turns`): who has lost it can save nothing, and is cancelled.
 """
@@ -22,7 +22,7 @@ _LOAD: Final = "SELECT value FROM auditord.plugin_state WHERE task = %s"
 _VALUES: Final = "%(task)s, %(value)s, %(now)s"
 _REPLACE: Final = "ON CONFLICT (task) DO UPDATE SET value = excluded.value, saved_at = excluded.saved_at"
 _SAVE: Final = f"INSERT INTO auditord.plugin_state (task, value, saved_at) VALUES ({_VALUES}) {_REPLACE}"  # noqa: S608 no input
-# The lock makes whoever takes over wait for this transaction, and load what it has saved.
+# The lock makes the one who takes over wait for this transaction, and load what it has saved.
 _SAVE_IN_TURN: Final = f"""
 WITH held AS (SELECT 1 FROM auditord.turns WHERE task = %(task)s AND fencing = %(fencing)s FOR SHARE)
 INSERT INTO auditord.plugin_state (task, value, saved_at) SELECT {_VALUES} FROM held {_REPLACE}
@@ -46,7 +46,7 @@ class PostgresMemory:
         self._turn = turn
 
     async def load(self) -> Any:  # Any: the JSON that the plugin stored
-        """What was saved last, or None."""
+        """The state that was saved last, or None."""
         with translated(self._where), limited(self._connection, ANSWER_WITHIN):
             row = await (await self._connection.execute(_LOAD, (self._task,))).fetchone()
         return None if row is None else json.loads(row[0])

@@ -89,6 +89,12 @@ WHERE record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%(ids)s::jsonb)))
 ORDER BY record_id
 FOR UPDATE
 
+-- name: get_document
+-- The wire text of one record.
+SELECT document
+FROM auditord.records
+WHERE record_id = %(record_id)s
+
 -- name: get_documents
 -- The wire texts of records.
 SELECT record_id, document
@@ -147,7 +153,7 @@ FROM auditord.score_sets
 WHERE digest = %(digest)s
 
 -- name: keep_versions
--- Keep records as they are before somebody changes them.
+-- Keep records as they are before they are changed on purpose.
 INSERT INTO auditord.versions (
     record_id, action, reason, changed_at, changed_by, received_at, updated_at, source_id, document
 )

@@ -45,7 +45,7 @@ _BETWEEN_SUMS: Final = 500
 """Transactions after which the counts that they appended are added up."""
 
 _ROWS_AT_ONCE: Final = 64
-_CHECK_WITHIN: Final = 4.0  # shorter than whoever asks has patience
+_CHECK_WITHIN: Final = 4.0  # shorter than the patience of those who ask
 _BULK_WITHIN: Final = 120.0
 _WRITTEN_WITHIN: Final = 1_000
 """Records that a server writes within the time for one write, however busy it is."""
@@ -56,7 +56,7 @@ class PostgresRecordStore(SqlRecordStore):
 
     Args:
         address: the database.
-        counted_keys: meta keys whose values :meth:`counts` tells; None tells all that anybody counts.
+        counted_keys: meta keys whose values :meth:`counts` has; None for all that are counted.
         outbox: whether changes are kept for senders.
         read_only: only reading works.
     """

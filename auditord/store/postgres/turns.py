@@ -77,7 +77,7 @@ SELECT task, host, process, since, expires_at <= clock_timestamp() FROM auditord
 
 
 class Turn:
-    """A turn that this process has, unless somebody has taken it over.
+    """A turn that this process has, unless another one has taken it over.
 
     Args:
         connection: in autocommit mode; its session has the lock.
@@ -110,7 +110,7 @@ class Turn:
             raise TurnLost(await self._loss())
 
     async def renew(self, taken: float) -> NoReturn:
-        """Renew the lease for ever; raises as soon as somebody else has the turn, or may soon have it.
+        """Renew the lease for ever; raises as soon as another process has the turn, or may soon have it.
 
         Args:
             taken: when the turn was asked for, on the event loop's clock.
@@ -142,7 +142,7 @@ class Turn:
 
     async def _loss(self) -> str:
         holder = next((turn for turn in await held(self._connection) if turn.task == self._task), None)
-        who = "somebody else" if holder is None else f"process {holder.process} on {holder.host}"
+        who = "another process" if holder is None else f"process {holder.process} on {holder.host}"
         when = "" if holder is None else f" at {format_time(holder.since)}"
         return (
             f"{who} took over the turn{when}, since nothing was heard from here for {LEASE:g} s; what this run would "
@@ -167,7 +167,7 @@ async def taken(
 
 
 async def held(connection: Connection) -> Sequence[HeldTurn]:
-    """The turns that somebody has."""
+    """The turns that are taken."""
     return [HeldTurn(*row) for row in await (await connection.execute(_HELD)).fetchall()]
 
 

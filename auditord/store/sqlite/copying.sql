@@ -30,12 +30,12 @@ DELETE FROM records
 WHERE record_id IN (SELECT value FROM json_each(:ids))
 
 -- name: read_sources
--- Who brought records.
+-- Senders of records.
 SELECT principal, agent
 FROM sources
 
 -- name: write_sources
--- Give somebody a number who has none.
+-- Give a sender a number that has none.
 INSERT INTO sources (principal, agent)
 SELECT ?1, ?2
 WHERE NOT EXISTS (SELECT 1 FROM sources WHERE principal IS ?1 AND agent IS ?2)
@@ -166,7 +166,7 @@ VALUES (:source)
 DELETE FROM unfinished_copy
 
 -- name: forget_counts
--- Whoever opens the store counts anew.
+-- All is counted anew when the store is opened.
 DELETE FROM record_counts
 
 -- name: forget_counted_keys

@@ -1,7 +1,7 @@
 """Counts of records, in all and by the values of counted meta keys, which are maintained and yet cost an insert little.
 
 What is counted is written down every thousand records, in the transaction that adds them; the few that have come since
-are counted when somebody asks. Each counted key knows up to which record it has been written down, so that a new key
+are counted on demand. Each counted key knows up to which record it has been written down, so that a new key
 begins with the first record, and nothing is counted twice after a crash.
 """
 
@@ -16,10 +16,7 @@ from auditord.store.protocol import RecordCounts
 from auditord.store.work import Count
 from auditord_hookspecs import Record
 
-QUERIES: Final = {
-    **load_queries("auditord.store.sqlite"),
-    **load_queries("auditord.store.sqlite", "counting.sql"),
-}
+QUERIES: Final = load_queries("auditord.store.sqlite", "queries.sql", "counting.sql")
 """All statements of the store."""
 
 ALL_RECORDS: Final = ""
@@ -96,7 +93,7 @@ def _write_down(connection: sqlite3.Connection, last: int) -> None:
 
 
 def _arrivals(connection: sqlite3.Connection, key: str, up_to: int) -> "Counter[str]":
-    """How many records after the given one have each value of a key."""
+    """Number of records after the given one, by value of a key."""
     if key == ALL_RECORDS:
         return Counter({"": connection.execute(QUERIES["arrivals"], (up_to,)).fetchone()[0]})
     in_column = _COLUMN_QUERIES.get(key)

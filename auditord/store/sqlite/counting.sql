@@ -59,7 +59,7 @@ FROM records
 WHERE seq > ?
 
 -- name: arrivals_by_site
--- The same by site, for the records whose column tells all.
+-- The same by site, for the records whose columns are complete.
 SELECT site, count(*)
 FROM records
 WHERE seq > ? AND more IS NULL AND site IS NOT NULL
@@ -80,7 +80,7 @@ WHERE seq > ? AND more IS NULL AND user_name IS NOT NULL
 GROUP BY user_name
 
 -- name: arrivals_by_rare_value
--- The same for the records whose columns do not tell all: each record once per distinct value.
+-- The same for the records whose columns are incomplete: each record once per distinct value.
 SELECT entry.value, count(*)
 FROM records, json_each(records.document, '$.meta') AS meta, json_each(meta.value) AS entry
 WHERE

@@ -64,6 +64,7 @@ class SqliteDialect(Dialect):
     text_of = "{}"
     position = "instr"
     components = "json_each(document, '$.components') AS component"
+    placed = components
     name = "json_extract(component.value, '$.name')"
     amount = "json_extract(component.value, '$.amount')"
     scores = "json_extract(component.value, '$.scores')"
@@ -111,11 +112,11 @@ class SqliteDialect(Dialect):
         return Sql(f"{column} {_is_one_of(values)}", tuple(values))
 
     def dimension_contains(self, column: Sql, document: Sql, columns: Columns) -> Sql:
-        """The column where it tells."""
+        """The column where it is complete."""
         return column_or_document(columns, column, document)
 
     def dimension_lacks(self, column: Sql, document: Sql, columns: Columns) -> Sql:
-        """The column where it tells."""
+        """The column where it is complete."""
         return column_or_document(columns, column, document)
 
     def first_day(self, moment: Sql, unit: CalendarUnit) -> Key:
@@ -159,7 +160,7 @@ def compile_query(query: RecordQuery) -> Sql:
     if query.order.field is not SortField.RUNTIME:
         return compile_listing(query, SqliteDialect())
     # No index has runtimes: the sorting is done with row numbers, the documents are fetched behind it.
-    where = compile_condition(query.where, SqliteDialect(), Columns.MAY_TELL)
+    where = compile_condition(query.where, SqliteDialect(), Columns.EITHER)
     by = ORDERS[query.order.field, query.order.descending]
     return Sql(
         "SELECT CAST(records.document AS BLOB)"  # noqa: S608 literals only, as the types say

@@ -1,7 +1,7 @@
 -- The statements of the record store in SQLite.
 
 -- name: insert_records
--- Add a record whose id is free; the row count tells. The order of its values, of all statements for each of many
+-- Add a record whose id is free; the row count says so. The order of its values, of all statements for each of many
 -- records: columns of RecordRow, then the number of its scores, its arrival, the number of its sender.
 INSERT INTO records (
     record_id, start_time, stop_time, site, user_group, user_name, more, cores, memory, gpu, total_cpu, content, document,
@@ -35,6 +35,12 @@ INNER JOIN records ON records.record_id = json_extract(wanted.value, '$.record_i
 SELECT records.record_id, start_time, stop_time, content, document, seq
 FROM json_each(:ids) AS wanted
 INNER JOIN records ON records.record_id = wanted.value
+
+-- name: get_document
+-- The wire text of one record.
+SELECT document
+FROM records
+WHERE record_id = :record_id
 
 -- name: get_documents
 -- The wire texts of records.
@@ -84,7 +90,7 @@ INNER JOIN sources ON sources.source_id = differences.source_id
 ORDER BY differences.seq DESC
 
 -- name: keep_versions
--- Keep a record as it is before somebody changes it.
+-- Keep a record as it is before it is changed on purpose.
 INSERT INTO versions (
     record_id, action, reason, changed_at, changed_by, received_at, updated_at, source_id, document
 )

@@ -55,7 +55,7 @@ class SqliteRecordStore(SqlRecordStore):
 
         Args:
             path: the file; its folder must exist.
-            counted_keys: meta keys whose values :meth:`counts` tells.
+            counted_keys: meta keys whose values :meth:`counts` has.
             outbox: whether changes are kept for senders.
             max_page_count: pages that the file may have at most: a test's way to fill a disk.
 

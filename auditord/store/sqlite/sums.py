@@ -13,11 +13,11 @@ from typing import LiteralString, TypeAlias
 from auditord.store.aggregates import WHOLE, Limbs
 
 Pieces: TypeAlias = Sequence[tuple[LiteralString, int]]
-"""What a number is multiplied as: columns, and for each by how many bits it is shifted."""
+"""The factors of a product: columns, and for each by how many bits it is shifted."""
 
 
 class Arithmetic(Enum):
-    """How numbers are summed up."""
+    """The arithmetic of sums."""
 
     LIKELY = "likely"
     """As they are, but bytes and microseconds are multiplied in pieces of 20 bits and the rest: fast, and enough unless

@@ -54,7 +54,7 @@ def memory_stores() -> Callable[[Path], StoreFactory]:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "store_factory" in metafunc.fixturenames:
-        has_plans = metafunc.module.__name__.rpartition(".")[2] in PLANNED
+        has_plans = metafunc.definition.path.stem in PLANNED
         needs_database = metafunc.definition.get_closest_marker("needs_database") is not None
         kinds = ["sqlite", "postgresql", *(["plan"] if has_plans and not needs_database else [])]
         metafunc.parametrize("store_factory", kinds, indirect=True)

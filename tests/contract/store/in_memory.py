@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -23,16 +23,21 @@ from auditord_hookspecs.wire import decode_record
 
 T = TypeVar("T")
 
+Stored: TypeAlias = tuple[RecordRow, int, int | None, int]
+"""A row, first and last arrival, source."""
+Differing: TypeAlias = tuple[int, int, str]
+"""Arrival, source, document."""
+
 
 @dataclass
 class MemoryDatabase:
     """Tables, and what statements do to them."""
 
-    records: dict[str, tuple[RecordRow, int, int | None, int]] = field(default_factory=dict)  # row, times, source
-    sources: list[tuple[str, str]] = field(default_factory=list)
-    differences: dict[tuple[str, int], tuple[int, int, str]] = field(default_factory=dict)
-    versions: list[tuple[Any, ...]] = field(default_factory=list)
-    outbox: dict[int, OutboxRow] = field(default_factory=dict)
+    records: dict[str, Stored] = field(default_factory=dict[str, Stored])
+    sources: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    differences: dict[tuple[str, int], Differing] = field(default_factory=dict[tuple[str, int], Differing])
+    versions: list[tuple[Any, ...]] = field(default_factory=list[tuple[Any, ...]])
+    outbox: dict[int, OutboxRow] = field(default_factory=dict[int, OutboxRow])
     entries: int = 0
 
     def run(self, work: Work[T]) -> T:
@@ -125,6 +130,9 @@ class MemoryDatabase:
         found = [self.records[record_id][0] for record_id in msgspec.json.decode(ids) if record_id in self.records]
         return [(row.record_id, row.start_time, row.stop_time, row.content, row.document, 0) for row in found]
 
+    def get_document(self, record_id: str) -> Rows:
+        return [(self.records[record_id][0].document,)] if record_id in self.records else []
+
     def get_documents(self, ids: str) -> Rows:
         return [(record_id, document) for record_id, *_, document, _ in self.lock_records(ids)]
 
@@ -155,7 +163,7 @@ class MemoryDatabase:
 
     def list_versions(self, record_id: str) -> Rows:
         return [
-            (number, action, reason, at, self._principal(by), document, received, updated, self._principal(source))
+            (number, action, reason, at, self.principal_of(by), document, received, updated, self.principal_of(source))
             for number, of, action, reason, at, by, document, received, updated, source in self.versions
             if of == record_id
         ]
@@ -178,7 +186,7 @@ class MemoryDatabase:
         principal, agent = self.sources[source]
         return principal or None, agent or None
 
-    def _principal(self, source: int) -> str | None:
+    def principal_of(self, source: int) -> str | None:
         return self._names(source)[0]
 
 
@@ -234,7 +242,7 @@ class MemoryRecordStore(SqlRecordStore):
                 (
                     record_id,
                     seen_at,
-                    self._database._principal(source),
+                    self._database.principal_of(source),
                     self._database.records[record_id][0].document,
                     offered,
                 )
