@@ -15,11 +15,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
-from auditord_hookspecs.errors import InvalidRecord
+import msgspec
+
+from auditord_hookspecs.errors import AuditordError, InvalidRecord
 from auditord_hookspecs.kinds import Batch, Json, Produced, Quarantined
 from auditord_hookspecs.records import Record
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +105,18 @@ def retried(outcome: Outcome) -> Record | Produced | None:
     if isinstance(outcome, Quarantined):
         raise InvalidRecord(outcome.reason)
     return outcome.produced if isinstance(outcome, Converted) else None
+
+
+def restore(checkpoint: Json, shape: type[T]) -> T:
+    """Read back a checkpoint that is a msgspec structure.
+
+    Raises:
+        AuditordError: it is something else, such as one of a newer version.
+    """
+    try:
+        return msgspec.convert(checkpoint, shape)
+    except msgspec.ValidationError as error:
+        raise AuditordError(f"the checkpoint {checkpoint!r} is none of this version's: {error}") from error
 
 
 def stray(raw: Mapping[str, Any], reason: str) -> Quarantined:  # Any: JSON

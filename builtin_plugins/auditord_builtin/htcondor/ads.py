@@ -1,4 +1,4 @@
-"""ClassAds as text: their attributes are told apart and literals are read; nothing is evaluated here.
+"""ClassAds as text: their attributes are separated and literals are read; nothing is evaluated here.
 
 An attribute is an expression that its job's owner may have written. A literal means itself in every form; for all else
 see :mod:`auditord_builtin.htcondor.evaluation`.
@@ -72,7 +72,7 @@ def references(columns: Sequence[str]) -> list[str]:
 
 
 def is_name(column: str) -> bool:
-    """Tell whether a column is an attribute alone."""
+    """True if a column is an attribute alone."""
     return _NAME.fullmatch(column) is not None
 
 

@@ -14,6 +14,7 @@ from auditord_builtin.htcondor.per_job import collect_folder
 from auditord_builtin.htcondor.query import Query, Source
 from auditord_builtin.htcondor.reading import Answer, Checkpoint, Position, read_all, read_new
 from auditord_hookspecs import AuditordError, Batch, CollectorContext, CommandFailed, JobChoice
+from auditord_hookspecs.outcomes import restore
 
 _CHUNK: Final = 2_000
 _JOB_ID: Final = re.compile(r"\d+(\.\d+)?")
@@ -39,7 +40,7 @@ def _batches(source: Source) -> AsyncIterator[Batch]:
 
 async def _collect_schedds(source: Source) -> AsyncIterator[Batch]:
     config, context = source.config, source.context
-    checkpoint = Checkpoint.restored(context.checkpoint)
+    checkpoint = restore(context.checkpoint or {"schedds": {}}, Checkpoint)
     failures: list[str] = []
     schedds = _chosen(config, context.job)
     for number, schedd in enumerate(schedds, start=1):

@@ -34,7 +34,7 @@ def ended_at(config: HTCondorConfig, row: Row) -> datetime | None:
 
 
 def ended_before(config: HTCondorConfig, ad: JobAd, moment: datetime) -> bool:
-    """Tell whether the job was over before; not if its end is unknown or unreadable: its conversion says so."""
+    """True if the job was over before; not if its end is unknown or unreadable: its conversion says so."""
     try:
         end = ended_at(config, ad.row)
     except InvalidRecord:
@@ -43,7 +43,7 @@ def ended_before(config: HTCondorConfig, ad: JobAd, moment: datetime) -> bool:
 
 
 def ended_within(config: HTCondorConfig, ad: JobAd, window: Window) -> bool:
-    """Tell whether the job ended within the window; also if its end is unknown or unreadable."""
+    """True if the job ended within the window; also if its end is unknown or unreadable."""
     try:
         end = ended_at(config, ad.row)
     except InvalidRecord:
@@ -94,7 +94,7 @@ def _reason_to_skip(config: HTCondorConfig, row: Row) -> str | None:
         return "filtered out"
     if row.get("JobUniverse") in _ON_SUBMIT_HOST:
         return "ran on the submit host (scheduler or local universe)"
-    # NumJobStarts stays 0 also where the shadow or the node was lost before it could tell.
+    # NumJobStarts stays 0 also where the shadow or the node was lost too early.
     not_executed = row.get("NumJobStarts") == "0" and EXECUTED not in row and _wall_clock(row) <= 0
     if _began_at(config, row) is None or not_executed:
         return "never started"

@@ -22,6 +22,7 @@ from auditord_builtin.htcondor.query import Source, wanted_columns
 from auditord_builtin.htcondor.reading import Checkpoint
 from auditord_hookspecs import AuditordError, Batch, CollectorContext
 from auditord_hookspecs.folders import open_regular
+from auditord_hookspecs.outcomes import restore
 
 _PIECE: Final = 8 * 1024**2
 _HEAD: Final = 1024**2
@@ -58,7 +59,7 @@ async def collect_files(source: Source) -> AsyncIterator[Batch]:
         AuditordError: a file cannot be read.
     """
     config, context = source.config, source.context
-    checkpoint = Checkpoint.restored(context.checkpoint)
+    checkpoint = restore(context.checkpoint or {"schedds": {}}, Checkpoint)
     again = source.again
     if checkpoint.earliest is None and not again:
         checkpoint = replace(checkpoint, earliest=config.earliest_datetime or context.now())

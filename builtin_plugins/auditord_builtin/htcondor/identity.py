@@ -63,6 +63,6 @@ def since(name: str, *, epochs: bool) -> str:
 
 
 def can_stop(name: str) -> bool:
-    """Tell whether :func:`since` can be said of this ad."""
+    """True if :func:`since` can be said of this ad."""
     moment = name.rpartition(_AT)[2] if _AT in name else ""
     return not name.startswith("unnamed ") and name.isprintable() and (not moment or moment.isdecimal())

@@ -59,7 +59,7 @@ async def run_query_around(source: Source, query: Query) -> Printed:
 
 
 def _may_be_an_ads_fault(error: CommandFailed) -> bool:
-    """Tell whether it was ended by a signal, or by us since it took too long or printed too much."""
+    """True if it was ended by a signal, or by us since it took too long or printed too much."""
     code = error.exit_code or 0
     return error.timed_out or error.printed_too_much or code < 0 or code in _CRASHES
 
@@ -84,7 +84,7 @@ def _read_literals(text: str, columns: Sequence[str]) -> WholeAd:
 
 
 def _is_harmless(attributes: Attributes, columns: Sequence[str]) -> bool:
-    """Tell whether all are literals, or lists (such as benchmarks) without a call or a look at another attribute."""
+    """True if all are literals, or lists (such as benchmarks) without a call or a look at another attribute."""
     for attribute in (attributes[name] for name in reached(attributes, columns) if name in attributes):
         expression = attribute.refers
         names = any(name.lower() in attributes for name in references([expression]))

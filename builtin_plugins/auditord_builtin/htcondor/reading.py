@@ -14,7 +14,7 @@ newest ads came, and nothing tells that older ones did not. So an answer must pr
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -24,7 +24,7 @@ from auditord_builtin.htcondor.conversion import ended_before
 from auditord_builtin.htcondor.identity import ad_name, can_stop, without_time
 from auditord_builtin.htcondor.isolating import run_query_around
 from auditord_builtin.htcondor.query import Query, Source
-from auditord_hookspecs import AuditordError, Batch
+from auditord_hookspecs import Batch
 
 ANCHORS: Final = 50
 """The ads that are remembered. An answer that holds one of them has no gap; the last one is where it may stop."""
@@ -81,18 +81,6 @@ class Checkpoint(msgspec.Struct, frozen=True):
     earliest: datetime | None = None
     caught_up: bool = False
     current: dict[str, str] = {}
-
-    @classmethod
-    def restored(cls, stored: Any) -> "Checkpoint":  # Any: JSON that another version may have written
-        """The stored one, or the first one.
-
-        Raises:
-            AuditordError: it is something else.
-        """
-        try:
-            return cls({}) if stored is None else msgspec.convert(stored, cls)
-        except msgspec.ValidationError as error:
-            raise AuditordError(f"the checkpoint {stored!r} is none of this version's: {error}") from error
 
     def batch(self, batch: Batch | None = None) -> Batch:
         """The batch with this checkpoint."""
@@ -167,7 +155,7 @@ def names_of(config: HTCondorConfig, ads: Sequence[JobAd]) -> list[str]:
 
 
 async def _reaches(source: Source, schedd: str, ads: Sequence[JobAd], moment: datetime) -> bool:
-    """Tell whether the answer goes back to the moment, or to the beginning of the history."""
+    """True if the answer goes back to the moment, or to the beginning of the history."""
     witnesses, before = ads[-_WITNESSES:], moment - source.config.overlap
     if len(witnesses) == _WITNESSES and all(ended_before(source.config, ad, before) for ad in witnesses):
         return True
@@ -175,7 +163,7 @@ async def _reaches(source: Source, schedd: str, ads: Sequence[JobAd], moment: da
 
 
 async def _is_everything(source: Source, schedd: str, ads: Sequence[JobAd]) -> bool:
-    """Tell whether the history holds no more than these ads.
+    """True if the history holds no more than these ads.
 
     A schedd that does not understand "oldest first" answers with its newest ad; then only the number tells.
     """

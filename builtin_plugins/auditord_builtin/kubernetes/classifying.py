@@ -34,7 +34,7 @@ class Draft:
     ) -> None:
         self.outcomes: Final = Outcomes()
         self.sighted = period.start
-        """Everything that happened before is known, as far as this batch can tell."""
+        """Everything that happened before is known, as far as this batch knows."""
         self._config = config
         self._tracked = tracked
         self._done = set(done)

@@ -106,7 +106,7 @@ def _asked(options: Prometheus, waiting: WaitingPod, answer: Metrics, now: datet
 
 
 def _enough(options: Prometheus | None, waiting: WaitingPod, now: datetime) -> bool:
-    """Tell whether the record goes out: it has its metrics, or Prometheus was asked for long enough."""
+    """True if the record goes out: it has its metrics, or Prometheus was asked for long enough."""
     if options is None or {CPU, MEMORY} <= set(waiting.finished.metrics):
         return True
     return waiting.attempts >= options.attempts or now - waiting.since >= options.patience

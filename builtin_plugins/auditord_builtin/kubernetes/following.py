@@ -21,6 +21,7 @@ from auditord_builtin.kubernetes.pods import Pod
 from auditord_builtin.kubernetes.reading import After, Happening, Limits, Page, Stretch, follow, pages
 from auditord_builtin.kubernetes.tracking import Checkpoint, Position, RunningPod, TrackedPods
 from auditord_hookspecs import AuditordError, Batch, CollectorContext, Window
+from auditord_hookspecs.outcomes import restore
 
 _NO_END: Final = datetime.max.replace(tzinfo=UTC)
 
@@ -38,7 +39,8 @@ class Run:
         self._context = context
         self._cluster = cluster
         self._tracked = tracked
-        self._before = Checkpoint.restored(context.checkpoint, config.earliest_datetime or context.now())
+        first = {"since": config.earliest_datetime or context.now()}
+        self._before = restore(context.checkpoint or first, Checkpoint)
         self._checkpoint = self._before
         self._lists = Counter[str]()
         self._faults: dict[str, AuditordError] = {}

@@ -143,7 +143,7 @@ def _decoded(body: bytes, scope: str) -> _List:
 async def follow(cluster: Cluster, scope: str, version: str, limits: Limits, now: Callable[[], datetime]) -> Stretch:
     """Read on from a version, until so much has happened, nothing happens, or patience ends.
 
-    The connection is closed before this returns. One that is cut before it brought anything is opened again, with
+    The connection is closed before this returns. One that is cut before anything came is opened again, with
     growing pauses.
 
     Raises:

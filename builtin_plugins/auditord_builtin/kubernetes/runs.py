@@ -24,8 +24,7 @@ def known(moment: datetime | None) -> datetime | None:
 def runs_of(pod: Pod, earlier: Runs) -> Runs:
     """All runs of the containers that are known: what the status says now, and what it said before.
 
-    A status names the present run of a container and the one before it. Those before these are known only to whoever
-    has watched.
+    A status names the present run of a container and the one before it; those before are known by watching alone.
     """
     found: Runs = {name: dict(spans) for name, spans in earlier.items()}
     for status in pod.statuses:
@@ -95,12 +94,12 @@ def _all_ended(pod: Pod, runs: Runs) -> bool:
 
 
 def _says_its_end(status: ContainerStatus) -> bool:
-    """Tell whether it ended and waits for no other try; one that was lost with its node has no times."""
+    """True if it ended and waits for no other try; one that was lost with its node has no times."""
     ended = status.state.terminated if status.state is not None else None
     return ended is not None and known(ended.finished_at) is not None
 
 
 def _failed_at_start(pod: Pod) -> bool:
-    """Tell whether an init container ended the pod, so that the others never ran."""
+    """True if an init container ended the pod, so that the others never ran."""
     states = [status.state for status in pod.status.init_container_statuses or () if status.state is not None]
     return pod.terminal and any(state.terminated and state.terminated.exit_code for state in states)

@@ -36,11 +36,6 @@ class Checkpoint(msgspec.Struct, frozen=True):
     since: datetime
     scopes: dict[str, Position] = {}
 
-    @classmethod
-    def restored(cls, stored: Json, since: datetime) -> "Checkpoint":
-        """The stored one, or the first one."""
-        return cls(since) if stored is None else msgspec.convert(stored, cls)
-
     def version(self, scope: str, selector: str) -> str | None:
         """The version from which a watch of a scope goes on; None if it must be listed."""
         position = self.scopes.get(scope)

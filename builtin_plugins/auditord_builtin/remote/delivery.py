@@ -171,9 +171,8 @@ class RemoteSender:
                 started = f"{stored.start_time:%Y-%m-%dT%H:%M:%SZ}"
                 return f"The id {record.record_id!r} belongs to another run there, which started at {started}."
             case Remedy.NONE:
-                return (
-                    f"The record {record.record_id!r} is there with other content, which only its keeper can correct."
-                )
+                other_content = "is there with other content, which only its administrator can correct."
+                return f"The record {record.record_id!r} {other_content}"
 
     async def _close(self, update: Update) -> dict[int, str]:
         reason = await self._stop(update.close)

@@ -1,11 +1,14 @@
 """The collector's run: parts of accounting, of which the last batch moves the checkpoint."""
 
 import re
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final
+
+import msgspec
+from msgspec import structs
 
 from auditord_builtin.slurm.classifying import Waiting, classify, classify_new, find_runs
 from auditord_builtin.slurm.config import JobsConfig, SlurmConfig
@@ -14,6 +17,7 @@ from auditord_builtin.slurm.query import Query, stream_query
 from auditord_builtin.slurm.reading import read_period
 from auditord_builtin.slurm.runs import RUNNING
 from auditord_hookspecs import AuditordError, Batch, CollectorContext, JobChoice, Window
+from auditord_hookspecs.outcomes import restore
 
 JOBS_AT_ONCE: Final = 200
 """Jobs that sacct is asked for by their ids at a time."""
@@ -25,8 +29,7 @@ _OPEN_REMEMBERED: Final = timedelta(days=30)
 """How long it is known that a running job has its open record; after that it is sent again, which changes nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(msgspec.Struct, frozen=True):
     """The position in a cluster's accounting, durable between runs.
 
     Args:
@@ -41,32 +44,15 @@ class Checkpoint:
     rescanned: datetime
     rescan_from: datetime | None = None
 
-    @classmethod
-    def from_json(cls, stored: Any) -> "Checkpoint":  # Any: JSON that another version may have written
-        """Read back what :meth:`to_json` wrote.
-
-        Raises:
-            AuditordError: it is something else.
-        """
-        try:
-            return cls(**{name: value and datetime.fromisoformat(value) for name, value in stored.items()})
-        except (AttributeError, TypeError, ValueError) as error:
-            raise AuditordError(f"the checkpoint {stored!r} is none of this version's: {error}") from error
-
-    def to_json(self) -> Mapping[str, str | None]:
-        """JSON for the spool."""
-        moments: dict[str, datetime | None] = asdict(self)
-        return {name: moment.isoformat() if moment else None for name, moment in moments.items()}
+    def batch(self, batch: Batch | None = None) -> Batch:
+        """The batch with this checkpoint."""
+        return replace(batch or Batch(), checkpoint=msgspec.to_builtins(self))
 
     def begin(self, config: SlurmConfig, now: datetime, until: datetime) -> "Checkpoint":
         """Start a look far back if one is due and none is under way; what is stored decides, not the clock."""
         if not config.rescan_window or self.rescan_from or now - self.rescanned < config.rescan_every:
             return self
-        return replace(self, rescan_from=max(until - config.rescan_window, self.earliest))
-
-    def rescanned_until(self, read: datetime, now: datetime, until: datetime) -> "Checkpoint":
-        """The period far back, which ends at ``until``, has been read up to there."""
-        return replace(self, rescan_from=read) if read < until else replace(self, rescan_from=None, rescanned=now)
+        return structs.replace(self, rescan_from=max(until - config.rescan_window, self.earliest))
 
 
 async def collect(config: SlurmConfig, context: CollectorContext) -> AsyncGenerator[Batch, None]:
@@ -127,16 +113,16 @@ async def _collect_new(config: SlurmConfig, context: CollectorContext) -> AsyncG
     if context.checkpoint is None:  # the first run fixes the beginning, even if nothing can be read yet
         earliest = config.earliest_datetime or now
         checkpoint = Checkpoint(earliest, earliest, now)
-        yield Batch(checkpoint=checkpoint.to_json())
+        yield checkpoint.batch()
     else:
-        checkpoint = Checkpoint.from_json(context.checkpoint)
+        checkpoint = restore(context.checkpoint, Checkpoint)
     checkpoint = checkpoint.begin(config, now, until)
     async with aclosing(_read_new(config, context, checkpoint, until)) as batches:
         async for batch, checkpoint in batches:
-            yield replace(batch, checkpoint=checkpoint.to_json())
+            yield checkpoint.batch(batch)
     async with aclosing(_read_far_back(config, context, checkpoint, now, until)) as batches:
         async for batch, checkpoint in batches:
-            yield replace(batch, checkpoint=checkpoint.to_json())
+            yield checkpoint.batch(batch)
     if config.open_records:
         async with aclosing(_read_running(config, context, now)) as running:
             async for batch in running:
@@ -152,7 +138,7 @@ async def _read_new(
     async with aclosing(read_period(config, context, period, config.sacct_states)) as pieces:
         async for piece in pieces:
             if piece.until is not None:
-                checkpoint = replace(checkpoint, until=max(checkpoint.until, piece.until))
+                checkpoint = structs.replace(checkpoint, until=max(checkpoint.until, piece.until))
             yield await classify_new(config, context, piece.found, _remembered(config, context)), checkpoint
             _report(context, period, piece.until)
 
@@ -168,7 +154,9 @@ async def _read_far_back(
     async with aclosing(read_period(config, context, period, ())) as pieces:
         async for piece in pieces:
             if piece.until is not None:
-                checkpoint = checkpoint.rescanned_until(piece.until, now, until)
+                over = piece.until >= until
+                checkpoint = structs.replace(checkpoint, rescan_from=None if over else piece.until)
+                checkpoint = structs.replace(checkpoint, rescanned=now) if over else checkpoint
             batch = await classify_new(config, context, waiting.settle(piece.found), _remembered(config, context))
             yield replace(batch, pending=waiting.pending(piece.found)), checkpoint
 

@@ -191,7 +191,7 @@ class SlurmConfig(JobsConfig):
 
     @property
     def several_clusters(self) -> bool:
-        """Tell whether job ids alone may be ambiguous."""
+        """True if job ids alone may be ambiguous."""
         return self.clusters == "all" or len(self.clusters) > 1
 
     @model_validator(mode="after")

@@ -48,7 +48,7 @@ def _reason_to_skip(config: JobsConfig, run: Run) -> str | None:
 
 
 def _never_started(config: JobsConfig, run: Run) -> bool:
-    """Tell whether the run had no nodes, or nothing ever began on them.
+    """True if the run had no nodes, or nothing ever began on them.
 
     Of a job that was cancelled while it waited sacct either prints no start, or, if slurmctld had looked at it before,
     the moment of cancelling as start and as end (seen with Slurm 22.05); it has no nodes then.

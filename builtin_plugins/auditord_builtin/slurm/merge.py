@@ -38,7 +38,7 @@ def policy_of(column: str, chosen: Mapping[str, MergePolicy]) -> MergePolicy:
 
 
 def reads_steps(config: JobsConfig) -> bool:
-    """Tell whether steps are among the rows of every run; printing them is several times the output."""
+    """True if steps are among the rows of every run; printing them is several times the output."""
     return config.all_steps or any(policy_of(column, config.merge) != "alloc" for column in config.columns)
 
 

@@ -108,7 +108,7 @@ def ended_at(run: Run) -> datetime | None:
 
 
 def may_have_ended_between(run: Run, start: datetime, stop: datetime) -> bool:
-    """Tell whether a run ended from ``start`` on and before ``stop``; also if its end is missing or unreadable."""
+    """True if a run ended from ``start`` on and before ``stop``; also if its end is missing or unreadable."""
     try:
         end = ended_at(run)
     except InvalidRecord:

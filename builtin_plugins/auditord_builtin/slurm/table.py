@@ -1,7 +1,7 @@
 """From the bytes that sacct prints to rows, whatever users wrote into names and comments.
 
 ``sacct --parsable2`` escapes nothing: a name may hold newlines, ``|`` and control characters. But it separates columns
-by any text that it is told to; told a random one, nobody can have written it into a job. Cut at that text alone, the
+by any text that is asked for; no user can have written a random one into a job. Cut at that text alone, the
 output is unambiguous: every row has the same number of separators, and the only newline that ends a row is the one
 between its last column and the next row's first, neither of which is free text (``JobIDRaw``, ``JobID``).
 """

@@ -127,7 +127,7 @@ class Energy(Section):
     """Estimates of energy and CO2 where they were not measured."""
 
     watt_per_core: Amount | None = Field(
-        default=None, description="Of jobs whose energy was not measured; without it theirs is not told."
+        default=None, description="Of jobs whose energy was not measured; without it theirs is not reported."
     )
     pue: Decimal = Field(
         default=Decimal(1), ge=1, allow_inf_nan=False, description="What the building draws per what computers draw."

@@ -1,4 +1,4 @@
-"""A report as a mail, and the mail server that takes it, by SMTP: passing faults are told apart from refusals."""
+"""A report as a mail, and the mail server that takes it, by SMTP: passing faults are distinguished from refusals."""
 
 import hashlib
 import smtplib

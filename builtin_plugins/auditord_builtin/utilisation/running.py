@@ -125,7 +125,7 @@ class _Work:
         return faults
 
     def _may_wait(self, period: Period, silent: Sequence[str]) -> bool:
-        """Tell whether a report is held back, since records of some sites may be missing."""
+        """True if a report is held back, since records of some sites may be missing."""
         until = period.stop + self.config.settle + self.config.wait_for_sites
         if self.context.now() >= until:
             return False

@@ -1,6 +1,7 @@
 """The real daemon and the real command when sacct is broken: one clear message, nothing lost; no Slurm is needed."""
 
 import sys
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,7 @@ def site(tmp_path: Path, sacct: Sacct) -> Site:
 
 def nothing_has_happened(site: Site) -> None:
     """Nothing was read: where to begin is known, and nothing else."""
-    assert site.checkpoint()["until"] == RECORDED.start.isoformat()
+    assert datetime.fromisoformat(site.checkpoint()["until"]) == RECORDED.start
     assert site.rows("SELECT count(*) FROM queue UNION SELECT count(*) FROM quarantine") == [(0,)]
     assert site.rows("SELECT count(*) FROM seen") == [(0,)]
 

@@ -217,7 +217,7 @@ async def test_a_clock_that_goes_back_does_not_move_the_checkpoint_back() -> Non
     await run(config(), at)
     at.moment -= 5 * HOUR
     await run(config(), at)
-    assert at.checkpoint["until"] == NOW.isoformat()
+    assert datetime.fromisoformat(at.checkpoint["until"]) == NOW
 
 
 async def test_a_fault_fails_the_run_and_leaves_the_checkpoint() -> None:
@@ -227,7 +227,7 @@ async def test_a_fault_fails_the_run_and_leaves_the_checkpoint() -> None:
     sacct.fault = CommandFailed("`sacct` ended with exit code 1: Connection refused")
     with pytest.raises(CommandFailed, match="Connection refused"):
         await run(config(), at)
-    assert at.checkpoint["until"] == (NOW - 24 * HOUR).isoformat()
+    assert datetime.fromisoformat(at.checkpoint["until"]) == NOW - 24 * HOUR
     sacct.fault = None
     assert await run(config(), at) == ["slurm-1"]
 
@@ -335,6 +335,16 @@ async def test_every_query_has_a_delimiter_of_its_own() -> None:
 async def test_a_checkpoint_of_something_else_is_refused() -> None:
     with pytest.raises(AuditordError, match="checkpoint"):
         await run(config(), context(Sacct(), checkpoint={"job": 1}))
+
+
+async def test_a_checkpoint_of_an_earlier_version_is_gone_on_from() -> None:
+    before = (NOW - 24 * HOUR).isoformat()
+    stored = {"earliest": before, "until": before, "rescanned": NOW.isoformat(), "rescan_from": None}
+    sacct = Sacct()
+    at = context(sacct, checkpoint=stored)
+    await run(config(lag="0s", overlap="0s"), at)
+    assert sacct.calls[0]["starttime"] == (NOW - 24 * HOUR).strftime("%Y-%m-%dT%H:%M:%S")
+    assert datetime.fromisoformat(at.checkpoint["until"]) == NOW
 
 
 async def test_labels_that_are_left_out_are_logged(caplog: pytest.LogCaptureFixture) -> None:

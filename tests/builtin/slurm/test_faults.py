@@ -20,7 +20,7 @@ async def failure_of(sacct: str, **options: Any) -> str:
     context = RealContext(moment=NOW)
     with pytest.raises(CommandFailed) as caught:
         await context.keep(SLURM.collect(SlurmConfig.model_validate(chosen), context))
-    assert context.checkpoint["until"] == (NOW - timedelta(hours=1)).isoformat()
+    assert datetime.fromisoformat(context.checkpoint["until"]) == NOW - timedelta(hours=1)
     assert not any(batch.records or batch.quarantined or batch.seen for batch in context.kept)
     return str(caught.value)
 

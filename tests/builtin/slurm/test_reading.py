@@ -73,7 +73,7 @@ async def test_seven_empty_years_are_few_questions() -> None:
     empty = Cluster(NOW, 0, HOUR)
     made, at = await collected(config(datetime(2020, 1, 1, tzinfo=UTC)), empty)
     assert made == []
-    assert at.checkpoint["until"] == NOW.isoformat()
+    assert datetime.fromisoformat(at.checkpoint["until"]) == NOW
     assert len(empty.asked) < 100
     assert max(empty.asked) == timedelta(days=32)
 
@@ -90,8 +90,8 @@ async def test_a_large_answer_is_many_batches_and_only_the_last_moves_the_checkp
     made, at = await collected(config(NOW - HOUR), busy)
     assert len(set(made)) == len(made) == 15_000
     full = [batch for batch in at.kept if batch.records]
-    begun, done = (NOW - HOUR).isoformat(), NOW.isoformat()
-    assert [batch.checkpoint["until"] for batch in full if batch.checkpoint] == [begun] * (len(full) - 1) + [done]
+    ends = [datetime.fromisoformat(batch.checkpoint["until"]) for batch in full if batch.checkpoint]
+    assert ends == [NOW - HOUR] * (len(full) - 1) + [NOW]
     assert len(full) > 1
     assert max(len(batch.records) for batch in full) < 13_000
 
@@ -154,7 +154,7 @@ async def test_a_slurmdbd_that_refuses_long_periods_gets_none() -> None:
 
     cluster = Cluster(NOW, 0, HOUR, refuse)
     _, at = await collected(config(NOW - 240 * HOUR), cluster)
-    assert at.checkpoint["until"] == NOW.isoformat()
+    assert datetime.fromisoformat(at.checkpoint["until"]) == NOW
     assert sum(asked > 24 * HOUR for asked in cluster.asked) == 1
 
 

@@ -112,7 +112,7 @@ def _settled(
 
 
 def _ended_within(run: Run, note: Note, period: timedelta) -> bool:
-    """Tell whether the note may be about the run; also if its end is unreadable: its conversion says so.
+    """True if the note may be about the run; also if its end is unreadable: its conversion says so.
 
     The end of a run whose owner has requeued it since is later than the note.
     """
@@ -128,7 +128,7 @@ def _ended_within(run: Run, note: Note, period: timedelta) -> bool:
 
 
 def _lacks_its_end(run: Run, note: Note) -> bool:
-    """Tell whether the run may be the noted one, and the database knows no end of it (yet)."""
+    """True if the run may be the noted one, and the database knows no end of it (yet)."""
     return run.has_no_end and _began_before(run, note)
 
 

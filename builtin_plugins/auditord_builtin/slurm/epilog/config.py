@@ -73,7 +73,7 @@ class SlurmEpilogConfig(JobsConfig):
 
     @property
     def scontrol_suffices(self) -> bool:
-        """Tell whether the rules need nothing that only sacct knows, such as the use of steps."""
+        """True if the rules need nothing that only sacct knows, such as the use of steps."""
         return COLUMNS.issuperset((*self.columns, *self.merge))
 
     @model_validator(mode="before")

@@ -42,7 +42,7 @@ def forms(config: SlurmEpilogConfig) -> list[Form]:
     """The ways to ask, the safest first."""
     scontrol, squeue = config.scontrol, config.squeue
     asked = [*squeue, "--noheader", "--states=all"]
-    not_there = "slurmctld does not tell all that is needed, such as the owner, or the size before a resizing"
+    not_there = "slurmctld does not know all that is needed, such as the owner, or the size before a resizing"
     return [
         Form(lambda note: [*scontrol, "show", "job", note.question, "--json"], parse_json, not_there, "{"),
         *(
@@ -102,5 +102,5 @@ class Controller:
 
 
 def _is_not_there(error: CommandFailed) -> bool:
-    """Tell whether this Slurm lacks the program or the option, and not slurmctld an answer."""
+    """True if this Slurm lacks the program or the option, and not slurmctld an answer."""
     return not error.timed_out and any(words in str(error) for words in _NOT_THERE)

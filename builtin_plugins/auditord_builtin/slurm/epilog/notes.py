@@ -29,7 +29,7 @@ class Note:
         name: the file's name, unlike that of any other note.
         job_id: Slurm's raw id (an array's task has one of its own).
         noted: the instant of the note; the run ended just before.
-        hints: the variables that Slurm set. They tell what to ask for, and are no source of figures.
+        hints: the variables that Slurm set. They say which job to ask for, and are no source of amounts.
     """
 
     name: str

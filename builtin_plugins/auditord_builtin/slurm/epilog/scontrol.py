@@ -3,7 +3,7 @@
 Its output has no framing: names, comments, commands and folders may hold blanks, newlines and ``=``, so that a job's
 name may contain a whole second job. But Slurm prints the fields that accounting needs in a fixed order, each exactly
 once, in one stretch between the name and the other free texts. So a field that stands twice anywhere, or out of order,
-was forged by somebody, and nothing of that output is believed: sacct, whose separator nobody can know, is asked then.
+was forged, and nothing of that output is believed: sacct, whose separator users cannot know, is asked then.
 
 The order was seen with Slurm 22.05, where ``AllocTRES`` is called ``TRES``. A version with another order loses nothing:
 sacct is asked.
