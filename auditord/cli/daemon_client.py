@@ -14,15 +14,7 @@ from auditord.actions import Closing, Note, Observer, Outcome, Retried, RunReque
 from auditord.client.http import open_client
 from auditord.client.query_string import encode_for_api
 from auditord.errors import DaemonError
-from auditord.web.api.changes import (
-    ClosingsWanted,
-    ClosingWanted,
-    CorrectionWanted,
-    DeletionsWanted,
-    FormerVersion,
-    History,
-    Outcomes,
-)
+from auditord.web.api import changes
 from auditord.web.api.problems import Problem
 from auditord.web.api.shapes import QuarantinedInput, QuarantineEntry, QuarantinePage
 from auditord.web.api.status_shapes import HealthReport, Instances
@@ -115,9 +107,9 @@ class DaemonClient:
             async with self._client.stream("GET", target) as answer, aclosing(_records(_lines(answer))) as records:
                 yield records
 
-    async def history(self, record_id: str) -> Sequence[FormerVersion]:
+    async def history(self, record_id: str) -> Sequence[changes.FormerVersion]:
         """The former versions of a record."""
-        return (await self._get(f"/api/v1/records/{quote(record_id, safe='')}/versions", History)).versions
+        return (await self._get(f"/api/v1/records/{quote(record_id, safe='')}/versions", changes.History)).versions
 
     async def _get(self, path: str, shape: type[T], *also: int) -> T:
         with _daemon_errors():
@@ -153,7 +145,7 @@ class DaemonClient:
 
     async def correct(self, record: Record, seen: Record | None, note: Note) -> Outcome:
         """Have a record put in the place of the stored one."""
-        (outcome,) = await self._change("corrections", CorrectionWanted(record, note.reason, note.by, seen))
+        (outcome,) = await self._change("corrections", changes.CorrectionWanted(record, note.reason, note.by, seen))
         return outcome
 
     async def close(self, closings: Sequence[Closing], note: Note) -> Sequence[Outcome]:
@@ -161,7 +153,7 @@ class DaemonClient:
         outcomes: list[Outcome] = []
         for first in range(0, len(closings), _AT_ONCE):
             some = [_closing(each) for each in closings[first : first + _AT_ONCE]]
-            outcomes += await self._change("closings", ClosingsWanted(some, note.reason, note.by))
+            outcomes += await self._change("closings", changes.ClosingsWanted(some, note.reason, note.by))
         return outcomes
 
     async def delete(self, ids: Sequence[str], note: Note) -> Sequence[Outcome]:
@@ -169,11 +161,11 @@ class DaemonClient:
         outcomes: list[Outcome] = []
         for first in range(0, len(ids), _AT_ONCE):
             some = list(ids[first : first + _AT_ONCE])
-            outcomes += await self._change("deletions", DeletionsWanted(some, note.reason, note.by))
+            outcomes += await self._change("deletions", changes.DeletionsWanted(some, note.reason, note.by))
         return outcomes
 
     async def _change(self, path: str, change: object) -> Sequence[Outcome]:
-        return _decoded(await self._post(path, change), Outcomes).outcomes
+        return _decoded(await self._post(path, change), changes.Outcomes).outcomes
 
     async def _post(self, path: str, body: object) -> bytes:
         with _daemon_errors():
@@ -219,10 +211,10 @@ def _daemon_errors() -> Generator[None, None, None]:
         raise DaemonError(f"{_NO_ANSWER}: {error}") from error
 
 
-def _closing(closing: Closing) -> ClosingWanted:
+def _closing(closing: Closing) -> changes.ClosingWanted:
     if isinstance(closing.stop, timedelta):
-        return ClosingWanted(closing.record_id, runtime=int(closing.stop.total_seconds()))
-    return ClosingWanted(closing.record_id, format_time(closing.stop))
+        return changes.ClosingWanted(closing.record_id, runtime=int(closing.stop.total_seconds()))
+    return changes.ClosingWanted(closing.record_id, format_time(closing.stop))
 
 
 def _body(request: RunRequest) -> dict[str, Any]:  # Any: texts and switches

@@ -9,29 +9,10 @@ from decimal import Decimal
 from typing import Final, TypeAlias
 
 from auditord.client.conditions import flattened, matches
-from auditord_hookspecs import (
-    AggregateQuery,
-    Aggregates,
-    AmountSums,
-    CalendarPeriod,
-    CalendarUnit,
-    Component,
-    ComponentAmount,
-    ComponentPresent,
-    ComponentUsage,
-    Dimension,
-    Group,
-    MetaValue,
-    Record,
-    RecordQuery,
-    ScoreSums,
-    ScoreValue,
-    UsageSums,
-)
-from auditord_hookspecs.aggregates import KeyValue, exact_score
+from auditord_hookspecs import Component, Record, RecordQuery, aggregates
 from auditord_hookspecs.query import AllOf, Comparison, MetaContains, TimeCompares, TimeField
 
-Key: TypeAlias = tuple[KeyValue, ...]
+Key: TypeAlias = tuple[aggregates.KeyValue, ...]
 
 _MICROSECOND: Final = timedelta(microseconds=1)
 _SECOND: Final = timedelta(seconds=1)
@@ -44,7 +25,7 @@ class Adder:
         query: which count, and what is asked of them.
     """
 
-    def __init__(self, query: AggregateQuery) -> None:
+    def __init__(self, query: aggregates.AggregateQuery) -> None:
         self._query = query
         self._groups: dict[Key, _Sums] = {}
 
@@ -62,14 +43,14 @@ class Adder:
             sums = self._groups[key] = _Sums(query, stop)
         sums.add(record, stop, ticks)
 
-    def answer(self) -> Aggregates:
+    def answer(self) -> aggregates.Aggregates:
         """The sums over what has been added so far."""
         keys = sorted(self._groups, key=_in_order)
         groups = tuple([self._groups[key].as_group(key) for key in keys])
-        return Aggregates(groups, self._query.ticks_per_second)
+        return aggregates.Aggregates(groups, self._query.ticks_per_second)
 
 
-def records_for(query: AggregateQuery) -> RecordQuery:
+def records_for(query: aggregates.AggregateQuery) -> RecordQuery:
     """A question for all records that may count, in words that AUDITOR's own server understands and gets right.
 
     More than those may come: :class:`Adder` looks at each.
@@ -85,7 +66,7 @@ def records_for(query: AggregateQuery) -> RecordQuery:
 class _Sums:
     """The sums over one group, so far."""
 
-    def __init__(self, query: AggregateQuery, stop: datetime) -> None:
+    def __init__(self, query: aggregates.AggregateQuery, stop: datetime) -> None:
         self._records = 0
         self._ticks = 0
         self._first = self._last = stop
@@ -98,34 +79,36 @@ class _Sums:
         for usage in self._usage:
             usage.add(record, ticks)
 
-    def as_group(self, key: Key) -> Group:
+    def as_group(self, key: Key) -> aggregates.Group:
         usage = tuple([each.as_sums() for each in self._usage])
-        return Group(key, self._records, self._ticks, self._first, self._last, usage)
+        return aggregates.Group(key, self._records, self._ticks, self._first, self._last, usage)
 
 
 class _Usage:
     """The sums over the components of one name, so far."""
 
-    def __init__(self, wanted: ComponentUsage) -> None:
+    def __init__(self, wanted: aggregates.ComponentUsage) -> None:
         self._component = wanted.component
-        self._sums = AmountSums()
-        self._scores: dict[str, defaultdict[Decimal | None, AmountSums]] = {
-            score: defaultdict(AmountSums) for score in wanted.scores
+        self._sums = aggregates.AmountSums()
+        self._scores: dict[str, defaultdict[Decimal | None, aggregates.AmountSums]] = {
+            score: defaultdict(aggregates.AmountSums) for score in wanted.scores
         }
 
     def add(self, record: Record, ticks: int) -> None:
         for component in record.components:
             if component.name == self._component:
-                part = AmountSums(component.amount, component.amount * ticks)
+                part = aggregates.AmountSums(component.amount, component.amount * ticks)
                 self._sums += part
                 for score, by_value in self._scores.items():
                     by_value[_score(component, score)] += part
 
-    def as_sums(self) -> UsageSums:
-        return UsageSums(self._sums, {score: ScoreSums(dict(by_value)) for score, by_value in self._scores.items()})
+    def as_sums(self) -> aggregates.UsageSums:
+        return aggregates.UsageSums(
+            self._sums, {score: aggregates.ScoreSums(dict(by_value)) for score, by_value in self._scores.items()}
+        )
 
 
-def _ticks(start: datetime, stop: datetime, query: AggregateQuery) -> int | None:
+def _ticks(start: datetime, stop: datetime, query: aggregates.AggregateQuery) -> int | None:
     """The ticks of a record that count; None if it lies outside of the window."""
     if query.window is None:
         return (stop - start) // _SECOND  # neither is negative here, so this truncates as the contract does
@@ -135,19 +118,19 @@ def _ticks(start: datetime, stop: datetime, query: AggregateQuery) -> int | None
     return None if outside else (end - begin) // _MICROSECOND
 
 
-def _key_value(record: Record, stop: datetime, dimension: Dimension) -> KeyValue:
+def _key_value(record: Record, stop: datetime, dimension: aggregates.Dimension) -> aggregates.KeyValue:
     match dimension:
-        case MetaValue(keys):
+        case aggregates.MetaValue(keys):
             return _meta_value(record, keys)
-        case ComponentAmount(name):
+        case aggregates.ComponentAmount(name):
             amounts = [each.amount for each in record.components if each.name == name]
             return sum(amounts) if amounts else None
-        case ComponentPresent(name):
+        case aggregates.ComponentPresent(name):
             return any(each.name == name for each in record.components)
-        case ScoreValue(name, score):
+        case aggregates.ScoreValue(name, score):
             first = next((each for each in record.components if each.name == name), None)
             return None if first is None else _score(first, score)
-        case CalendarPeriod(unit, field):
+        case aggregates.CalendarPeriod(unit, field):
             return _period(record.start_time if field is TimeField.START else stop, unit)
 
 
@@ -161,18 +144,18 @@ def _meta_value(record: Record, keys: tuple[str, ...]) -> str | None:
 def _score(component: Component, name: str) -> Decimal | None:
     for score in component.scores:
         if score.name == name:
-            return exact_score(score.value)
+            return aggregates.exact_score(score.value)
     return None
 
 
-def _period(moment: datetime, unit: CalendarUnit) -> date:
+def _period(moment: datetime, unit: aggregates.CalendarUnit) -> date:
     first = moment.astimezone(UTC).date()
     match unit:
-        case CalendarUnit.DAY:
+        case aggregates.CalendarUnit.DAY:
             return first
-        case CalendarUnit.MONTH:
+        case aggregates.CalendarUnit.MONTH:
             return first.replace(day=1)
-        case CalendarUnit.YEAR:
+        case aggregates.CalendarUnit.YEAR:
             return first.replace(month=1, day=1)
 
 

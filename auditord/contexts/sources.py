@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 
-from auditord.client import AsyncClient, Tls
+from auditord.client import AsyncClient
 from auditord.client.conditions import flattened, matches
 from auditord.client.query_string import has_words
 from auditord_hookspecs import AggregateQuery, Aggregates, InstanceConfig, PluginConfig, Record, RecordQuery, Records
@@ -59,7 +59,7 @@ async def opened_records(config: InstanceConfig, local: Records | None) -> Async
         return
     client = AsyncClient(
         source.url,
-        tls=Tls(source.tls.ca, source.tls.certificate, source.tls.key),
+        tls=source.tls,
         token=None if source.token is None else source.token.get_secret_value(),
         timeout=source.timeout.total_seconds(),
     )

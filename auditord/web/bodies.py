@@ -254,7 +254,10 @@ class _Inflating(_Unpacking):
             return
         if self._begun is not None and self._begun.eof:
             self._refuse()
-        inflater = self._begun = self._begun or _inflater(packed)
+        if self._begun is None:
+            has_no_header = packed[0] & 0x0F != zlib.DEFLATED and packed[:2] != b"\x1f\x8b"
+            self._begun = zlib.decompressobj(_RAW_DEFLATE if has_no_header else _ZLIB_OR_GZIP)
+        inflater = self._begun
         self._taken += len(packed)
         while packed:
             piece = _inflated(inflater, packed)
@@ -277,11 +280,6 @@ class _Inflating(_Unpacking):
             raise BodyTooLarge(f"more than {self._limit} bytes once unpacked")
         if self._made > max(_ANY_RATIO, LARGEST_RATIO * self._taken):
             raise BodyTooLarge(f"more than {LARGEST_RATIO} times its size once unpacked")
-
-
-def _inflater(packed: bytes) -> _Inflater:
-    has_no_header = packed[0] & 0x0F != zlib.DEFLATED and packed[:2] != b"\x1f\x8b"
-    return zlib.decompressobj(_RAW_DEFLATE if has_no_header else _ZLIB_OR_GZIP)
 
 
 def _inflated(inflater: _Inflater, packed: bytes) -> bytes:

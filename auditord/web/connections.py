@@ -220,7 +220,9 @@ class LimitedConnection(web.RequestHandler):
         if self._request_count != before:
             self._payload, self._head_bytes = self._messages[-1][1], 0
         elif self._payload is None or self._payload.is_eof():
-            self._limit_head(len(data))
+            self._head_bytes += len(data)
+            if self._head_bytes > LARGEST_HEAD:
+                self.give_up()
         if self._messages or self._current_request is not None:
             self._stop_head_timer()
         elif self._head_timer is None or self._silent:
@@ -267,11 +269,6 @@ class LimitedConnection(web.RequestHandler):
         """Cut the client off."""
         if self.transport is not None:
             self.transport.abort()
-
-    def _limit_head(self, size: int) -> None:
-        self._head_bytes += size
-        if self._head_bytes > LARGEST_HEAD:
-            self.give_up()
 
     def _watch_reading(self) -> None:
         if self.transport is not None:

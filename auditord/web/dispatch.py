@@ -7,13 +7,13 @@ nothing where there is none.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from http import HTTPMethod
 from time import perf_counter
-from typing import Final, Generic, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 from urllib.parse import unquote_to_bytes
 
 from aiohttp import HttpVersion11, web
@@ -98,27 +98,25 @@ class Dispatcher:
         self._metrics = metrics
         self._refuse = refuse
         self._unmatched = unmatched
-        self._paths = Paths[Endpoint]()
-        self._literal: dict[str, MutableMapping[str, Endpoint]] = {}
+        self._endpoints: dict[str, dict[str, Endpoint]] = {}
         for route in routes:
-            place = self._paths.at(route.path.split("/")[1:])
-            place.methods[route.method] = Endpoint(route.handler, metrics.route(route.path, route.method))
-            if "{" not in route.path:
-                self._literal[route.path] = place.methods
+            endpoint = Endpoint(route.handler, metrics.route(route.path, route.method))
+            self._endpoints.setdefault(route.path, {})[route.method] = endpoint
+        self._patterns = [(path.split("/")[1:], found) for path, found in self._endpoints.items() if "{" in path]
         self._running: set[asyncio.Task[None]] = set()
         self._stopping = False
         self._idle = asyncio.Event()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request; this is the handler of the aiohttp server."""
-        methods = self._literal.get(request.raw_path)
+        methods = self._endpoints.get(request.raw_path)
         endpoint = methods.get(request.method) if methods else None
         if endpoint is None:
             endpoint = self._find(request)
         response = await self._run(endpoint, request)
-        if isinstance(response, Answer) and (self._stopping or not _may_stay(request)):
-            return response.closing()
-        return response
+        # HTTP/1.0 would need a header that no answer has for the connection to stay open.
+        stays = request.keep_alive and request.version == HttpVersion11 and not self._stopping
+        return response.closing() if not stays and isinstance(response, Answer) else response
 
     async def drain(self, grace: timedelta) -> None:
         """Let running requests finish within the grace period and abort the others; each connection ends behind them.
@@ -137,8 +135,17 @@ class Dispatcher:
 
     def _find(self, request: web.BaseRequest) -> Endpoint:
         target = read_target(request.raw_path)
-        methods = self._paths.find(target.segments)
+        methods = self._endpoints.get(target.path) or self._matching(target.segments)
         return methods.get(request.method) or self._refusing(request, self._refuse(target.path, methods))
+
+    def _matching(self, segments: Sequence[str]) -> Mapping[str, Endpoint]:
+        """The endpoints of the pattern that a path fits; literal paths were looked for before."""
+        for pattern, methods in self._patterns:
+            if len(pattern) == len(segments) and all(
+                each == segment or each.startswith("{") for each, segment in zip(pattern, segments, strict=True)
+            ):
+                return methods
+        return {}
 
     def _refusing(self, request: web.BaseRequest, answer: Answer) -> Endpoint:
         async def handler(_request: web.BaseRequest) -> web.StreamResponse:
@@ -200,11 +207,6 @@ def _count(
         metrics["aborted" if cut_off else 500].observe(seconds, received, 0)
 
 
-def _may_stay(request: web.BaseRequest) -> bool:
-    """True if the client counts on the connection staying open (HTTP/1.0 would need a header that no answer has)."""
-    return request.keep_alive and request.version == HttpVersion11
-
-
 def _abort(request: web.BaseRequest) -> None:
     if request.transport is not None:  # None once the client has left
         request.transport.abort()
@@ -212,44 +214,6 @@ def _abort(request: web.BaseRequest) -> None:
 
 def _peer(request: web.BaseRequest) -> str:
     return request.remote or "a unix socket"
-
-
-T = TypeVar("T")
-
-
-@dataclass(slots=True)
-class Paths(Generic[T]):
-    """A tree of paths: the endpoints at one of them by method, and everything beneath it.
-
-    Args:
-        methods: what answers here, by method.
-        named: what lies beneath, by the next segment.
-        unnamed: what lies beneath where the next segment may be anything; what is named goes first.
-    """
-
-    methods: MutableMapping[str, T] = field(default_factory=dict[str, T])
-    named: "MutableMapping[str, Paths[T]]" = field(default_factory=dict[str, "Paths[T]"])
-    unnamed: "Paths[T] | None" = None
-
-    def at(self, segments: Sequence[str]) -> "Paths[T]":
-        """The place of a path, made if it is not there; ``{name}`` is a segment that may be anything."""
-        if not segments:
-            return self
-        first, *rest = segments
-        if not first.startswith("{"):
-            return self.named.setdefault(first, Paths[T]()).at(rest)
-        self.unnamed = self.unnamed or Paths[T]()
-        return self.unnamed.at(rest)
-
-    def find(self, segments: Sequence[str]) -> MutableMapping[str, T]:
-        """Find the endpoints of a path by method; nothing if there is no such path."""
-        if not segments:
-            return self.methods
-        first, *rest = segments
-        for below in (self.named.get(first), self.unnamed):
-            if below is not None and (found := below.find(rest)):
-                return found
-        return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,11 +232,6 @@ class Target:
     def segments(self) -> list[str]:
         """The texts between the slashes, still percent-encoded."""
         return self.path.split("/")[1:]
-
-    @property
-    def last_segment(self) -> str:
-        """The last segment, decoded; see :meth:`segment`."""
-        return self.segment(-1)
 
     def segment(self, position: int) -> str:
         """The segment at a position, percent-decoded exactly once; ``+`` is a plus sign.

@@ -169,14 +169,11 @@ class ArrayElements:
                 return None  # the next byte is awaited, which tells that it has ended
         if (found := _behind.search(said)) is not None:
             return at + int(found[1]) - 1
-        if _TRUNCATED in said or _is_at(len(self._text) - at, said):
+        # If only the end of the text is at fault, more may come: ``-`` alone is no number, ``-1`` is.
+        fault = _byte.search(said)
+        if _TRUNCATED in said or (fault is not None and int(fault[1]) >= len(self._text) - at):
             return None
         raise NoArray(f"element {self._count}: {_byte.sub('', said)}")
-
-
-def _is_at(end: int, said: str) -> bool:
-    """True if only the end of the text is at fault: ``-`` alone is no number, ``-1`` is."""
-    return (found := _byte.search(said)) is not None and int(found[1]) >= end
 
 
 LARGEST_RECORD: Final = 1 << 20
@@ -212,16 +209,6 @@ class Decoded:
     longish: list[Record] = field(default_factory=list[Record])
 
 
-def decoded_at_once(body: bytes) -> Decoded:
-    """The records of an array that is small.
-
-    Raises:
-        InvalidRecord: of one of them, or it is no array.
-    """
-    records = decode_records(body)
-    return Decoded(records, records if len(body) > SURELY_SMALL else [])
-
-
 async def decoded(pieces: Iterable[bytes]) -> Decoded:
     """The records of an array that comes in pieces.
 
@@ -248,9 +235,14 @@ async def decoded(pieces: Iterable[bytes]) -> Decoded:
 
 
 async def decoded_body(body: bytes) -> Decoded:
-    """The same for a text that is there."""
+    """The same for an array that is there.
+
+    Raises:
+        InvalidRecord, BodyTooLarge: see :func:`decoded`.
+    """
     if len(body) <= _AT_ONCE:
-        return decoded_at_once(body)
+        records = decode_records(body)
+        return Decoded(records, records if len(body) > SURELY_SMALL else [])
     return await decoded(body[begin : begin + _AT_ONCE] for begin in range(0, len(body), _AT_ONCE))
 
 
@@ -273,13 +265,9 @@ def _decode(element: bytes, found: Decoded) -> None:
     try:
         record = decode_record(element)
     except InvalidRecord as error:
-        raise InvalidRecord(_placed(str(error), len(found.records))) from error
+        text, place = str(error), f"`$[{len(found.records)}]"
+        placed = text.replace("`$", place, 1) if "`$" in text else f"{text} - at {place}`"
+        raise InvalidRecord(placed) from error
     found.records.append(record)
     if len(element) > SURELY_SMALL:
         found.longish.append(record)
-
-
-def _placed(text: str, position: int) -> str:
-    """Name the place of a faulty element in its array."""
-    place = f"`$[{position}]"
-    return text.replace("`$", place, 1) if "`$" in text else f"{text} - at {place}`"

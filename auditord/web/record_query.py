@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from typing import Final, TypeAlias, TypeVar
 from urllib.parse import unquote_to_bytes
@@ -125,7 +124,8 @@ def read_query(raw: str) -> RecordQuery:
     with about("sort_by"):
         order = read_order(given.get("sort_by", ()))
     with about("limit"):
-        return RecordQuery(AllOf(conditions), order, read_limit(given.get("limit", ())))
+        limit = scalar("limit", given.get("limit", ()))
+        return RecordQuery(AllOf(conditions), order, None if limit is None else read_number("limit", limit))
 
 
 def read_conditions(given: Mapping[str, Given], readers: Mapping[str, ConditionReader]) -> tuple[Condition, ...]:
@@ -225,10 +225,6 @@ def read_number(name: str, text: str) -> int:
     return int(match[1])
 
 
-def _time(_name: str, text: str) -> datetime:
-    return parse_time(text)
-
-
 def _record_id(name: str, given: Given) -> Iterator[Condition]:
     value = scalar(name, given)
     if value is not None:
@@ -237,7 +233,7 @@ def _record_id(name: str, given: Given) -> Iterator[Condition]:
 
 
 def _times(name: str, given: Given) -> Iterator[Condition]:
-    for comparison, moment in _operators(name, given, _time):
+    for comparison, moment in _operators(name, given, lambda _, text: parse_time(text)):
         yield TimeCompares(TimeField(name), comparison, moment)
 
 
@@ -318,12 +314,6 @@ def _sort_field(text: str) -> SortField:
     except ValueError as error:
         fields = ", ".join(field.value for field in SortField)
         raise InvalidQuery(f"cannot sort by '{text[:60]}', expected one of {fields}") from error
-
-
-def read_limit(given: Given) -> int | None:
-    """The most records that are wanted; None if that was not said."""
-    text = scalar("limit", given)
-    return None if text is None else read_number("limit", text)
 
 
 CONDITIONS: Final[Mapping[str, ConditionReader]] = {

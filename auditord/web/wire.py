@@ -62,7 +62,7 @@ class ReadHandlers:
     async def get_one(self, request: web.BaseRequest) -> web.StreamResponse:
         """``GET /record/{record_id}``: one object; ``null`` for what cannot be an id; 404 where AUDITOR says 500."""
         try:
-            record_id = read_target(request.raw_path).last_segment
+            record_id = read_target(request.raw_path).segment(-1)
             check_name(record_id)
         except (InvalidRecord, UnicodeDecodeError):
             return NULL
@@ -99,8 +99,8 @@ Decode: TypeAlias = Callable[[web.BaseRequest, bytes], Awaitable[Decoded]]
 
 
 @dataclass(frozen=True, slots=True)
-class WriteHandlers:
-    """The handlers of the routes that write.
+class RecordWriter:
+    """The parts of handlers that write records.
 
     Args:
         ingest: takes records.
@@ -115,6 +115,10 @@ class WriteHandlers:
     max_body: int
     now: Callable[[], datetime]
     metrics: HttpMetrics
+
+
+class WriteHandlers(RecordWriter):
+    """The handlers of the routes that write."""
 
     async def add_one(self, request: web.BaseRequest) -> web.StreamResponse:
         """``POST /record``: one record as a JSON object."""

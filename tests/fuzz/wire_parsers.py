@@ -103,7 +103,7 @@ _PARTS: Final = [b"meta[", b"][", b"[0]", b"[gte]", b"sort_by", b"limit=", b"cur
 def _parse_query(text: bytes) -> None:
     raw = text.decode("utf-8", "surrogateescape")  # as aiohttp hands the request line on
     target = read_target(raw)
-    _or(UnicodeDecodeError, lambda _: target.last_segment, b"")
+    _or(UnicodeDecodeError, lambda _: target.segment(-1), b"")
     for read in (read_query, read_sums_query):
         _read_or_answer(read, raw)
     listing = _read_or_answer(lambda each: read_listing(each, "*/*"), raw)

@@ -89,16 +89,12 @@ class Authorisation:
         for name, authenticate in self.authenticators.items():
             identity = await _asked(name, authenticate, credentials)
             if identity is not None:
-                return self._principal(name, identity)
-        raise AccessRefused(
-            "nobody knows these credentials" if _shows_something(credentials) else "there are no credentials"
-        )
-
-    def _principal(self, authenticator: str, identity: Identity) -> Principal:
-        """Roles that the configuration does not have (a token may be older than it) allow nothing."""
-        name = "".join(char if char.isprintable() else "?" for char in identity.name)[:LONGEST_NAME]
-        roles = tuple(self.roles[role] for role in identity.roles if role in self.roles)
-        return Principal(f"{authenticator}:{name}", roles)
+                shown = "".join(char if char.isprintable() else "?" for char in identity.name)[:LONGEST_NAME]
+                # Roles that the configuration does not have (a token may be older than it) allow nothing.
+                roles = tuple(self.roles[role] for role in identity.roles if role in self.roles)
+                return Principal(f"{name}:{shown}", roles)
+        has_any = credentials != Credentials(credentials.address)
+        raise AccessRefused("nobody knows these credentials" if has_any else "there are no credentials")
 
 
 async def _asked(name: str, authenticate: Authenticate, credentials: Credentials) -> Identity | None:
@@ -109,10 +105,6 @@ async def _asked(name: str, authenticate: Authenticate, credentials: Credentials
     except Exception as error:  # the boundary of an authenticator: whatever fails, nobody comes in
         log.exception("authenticator %s failed; the request is refused", name)
         raise AccessRefused(f"authenticator {name} failed") from error
-
-
-def _shows_something(credentials: Credentials) -> bool:
-    return not (credentials.token is None and credentials.certificate is None and credentials.peer is None)
 
 
 class HostAuthenticatorContext(InstanceContext):

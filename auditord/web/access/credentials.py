@@ -104,12 +104,12 @@ def certificate_of(der: bytes) -> Certificate:
 
 def _grid(subject: x509.Name) -> str:
     """As grid tools write it; a slash that could begin another part (``x/CN=admin``) stands behind a backslash."""
-    parts = [(_MAIL_NAMES.get(each.oid, each.rfc4514_attribute_name), str(each.value)) for each in subject]
-    return "".join(f"/{name}={_without_parts(value)}" for name, value in parts)
-
-
-def _without_parts(value: str) -> str:
-    return value if "=" not in value else value.replace("/", "\\/")
+    text = ""
+    for each in subject:
+        value = str(each.value)
+        escaped = value.replace("/", "\\/") if "=" in value else value
+        text += f"/{_MAIL_NAMES.get(each.oid, each.rfc4514_attribute_name)}={escaped}"
+    return text
 
 
 def _alternative_names(certificate: x509.Certificate) -> tuple[str, ...]:

@@ -2,18 +2,16 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Final
 
 import msgspec
 from aiohttp import web
 
-from auditord.duplicates import Duplicates
 from auditord.errors import StoreUnavailable
-from auditord.ingest import Forbidden, Ingest, Outcome
+from auditord.ingest import Forbidden, Outcome
 from auditord.store import Verdict as StoreVerdict
 from auditord.web.access.principals import sender_of
 from auditord.web.answers import JSON, Answer, sendable
@@ -25,8 +23,7 @@ from auditord.web.api.verdicts import VERDICTS, VerdictList, read_wanted
 from auditord.web.bodies import BodyTooLarge, UnreadableBody, is_json, read_pieces
 from auditord.web.dispatch import read_target
 from auditord.web.elements import LARGEST_RECORD, ArrayElements, Elements, LineElements, NoArray, TooLong
-from auditord.web.metrics import HttpMetrics
-from auditord.web.wire import report_large
+from auditord.web.wire import RecordWriter, report_large
 from auditord_hookspecs import InvalidRecord, Permission, Record
 from auditord_hookspecs.wire import decode_record
 
@@ -52,23 +49,8 @@ class _Named(msgspec.Struct):
     record_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class AddHandler:
-    """Takes records.
-
-    Args:
-        ingest: where they go.
-        duplicates: what a known id means.
-        max_body: bytes of a body, packed or not.
-        now: the clock.
-        metrics: of HTTP.
-    """
-
-    ingest: Ingest
-    duplicates: Duplicates
-    max_body: int
-    now: Callable[[], datetime]
-    metrics: HttpMetrics
+class AddHandler(RecordWriter):
+    """Takes many records."""
 
     async def add(self, request: web.BaseRequest) -> web.StreamResponse:
         """An array or lines of records, taken as they come; 200 if each was accepted, else 207."""

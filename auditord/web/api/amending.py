@@ -12,15 +12,7 @@ from auditord.actions import Closing, Note, Outcome, RecordActions
 from auditord.store import RecordStore, Version
 from auditord.web.access import principal_name
 from auditord.web.answers import JSON, Answer
-from auditord.web.api.changes import (
-    ClosingsWanted,
-    ClosingWanted,
-    CorrectionWanted,
-    DeletionsWanted,
-    FormerVersion,
-    History,
-    Outcomes,
-)
+from auditord.web.api import changes
 from auditord.web.api.operation import BODY_PROBLEMS, Operation, decoded
 from auditord.web.api.parameters import RECORD_ID
 from auditord.web.api.problems import Refused
@@ -45,14 +37,14 @@ class ChangeHandlers:
 
     async def correct(self, request: web.BaseRequest) -> web.StreamResponse:
         """Put a record in the place of the stored one."""
-        wanted = await decoded(request, CorrectionWanted)
+        wanted = await decoded(request, changes.CorrectionWanted)
         with _invalid_refused():
             note = _note(request, wanted.reason, wanted.by)
             return _answer([await self.records.correct(wanted.record, wanted.seen, note)])
 
     async def close(self, request: web.BaseRequest) -> web.StreamResponse:
         """Close open records."""
-        wanted = await decoded(request, ClosingsWanted)
+        wanted = await decoded(request, changes.ClosingsWanted)
         with _invalid_refused():
             closings = [Closing(each.record_id, _stop(each)) for each in wanted.closings]
             note = _note(request, wanted.reason, wanted.by)
@@ -60,7 +52,7 @@ class ChangeHandlers:
 
     async def delete(self, request: web.BaseRequest) -> web.StreamResponse:
         """Delete records."""
-        wanted = await decoded(request, DeletionsWanted)
+        wanted = await decoded(request, changes.DeletionsWanted)
         with _invalid_refused():
             note = _note(request, wanted.reason, wanted.by)
             return _answer(await self.records.delete(wanted.ids, note))
@@ -68,7 +60,7 @@ class ChangeHandlers:
     async def history(self, request: web.BaseRequest) -> web.StreamResponse:
         """The former versions of a record."""
         versions = await self.store.history(read_target(request.raw_path).segment(-2))
-        return Answer(200, msgspec.json.encode(History([former(version) for version in versions])), JSON)
+        return Answer(200, msgspec.json.encode(changes.History([former(version) for version in versions])), JSON)
 
     def operations(self) -> Sequence[Operation]:
         """The calls, as they are routed and described."""
@@ -80,9 +72,9 @@ class ChangeHandlers:
                 "Put a record in the place of the stored one, which is kept as a former version.",
                 self.correct,
                 Permission.ADMINISTER,
-                {200: {JSON: Outcomes}},
+                {200: {JSON: changes.Outcomes}},
                 problems=(*BODY_PROBLEMS, 422, 503),
-                body={JSON: CorrectionWanted},
+                body={JSON: changes.CorrectionWanted},
                 guarded=True,
             ),
             Operation(
@@ -92,9 +84,9 @@ class ChangeHandlers:
                 "Give open records their stop times; as they were, they are kept as former versions.",
                 self.close,
                 Permission.ADMINISTER,
-                {200: {JSON: Outcomes}},
+                {200: {JSON: changes.Outcomes}},
                 problems=(*BODY_PROBLEMS, 422, 503),
-                body={JSON: ClosingsWanted},
+                body={JSON: changes.ClosingsWanted},
                 guarded=True,
             ),
             Operation(
@@ -104,9 +96,9 @@ class ChangeHandlers:
                 "Delete records; they are kept as former versions.",
                 self.delete,
                 Permission.ADMINISTER,
-                {200: {JSON: Outcomes}},
+                {200: {JSON: changes.Outcomes}},
                 problems=(*BODY_PROBLEMS, 422, 503),
-                body={JSON: DeletionsWanted},
+                body={JSON: changes.DeletionsWanted},
                 guarded=True,
             ),
             Operation(
@@ -116,7 +108,7 @@ class ChangeHandlers:
                 "See a record before each change on purpose, who made it, when and why; also a deleted one.",
                 self.history,
                 Permission.ADMINISTER,
-                {200: {JSON: History}},
+                {200: {JSON: changes.History}},
                 problems=(404, 503),
                 parameters=(RECORD_ID,),
                 guarded=True,
@@ -124,9 +116,9 @@ class ChangeHandlers:
         )
 
 
-def former(version: Version) -> FormerVersion:
+def former(version: Version) -> changes.FormerVersion:
     """A former version as it is shown."""
-    return FormerVersion(
+    return changes.FormerVersion(
         number=version.number,
         action=version.action,
         reason=version.reason,
@@ -140,7 +132,7 @@ def former(version: Version) -> FormerVersion:
 
 
 def _answer(outcomes: Sequence[Outcome]) -> Answer:
-    return Answer(200, msgspec.json.encode(Outcomes(list(outcomes))), JSON)
+    return Answer(200, msgspec.json.encode(changes.Outcomes(list(outcomes))), JSON)
 
 
 def _note(request: web.BaseRequest, reason: str, by: str | None) -> Note:
@@ -151,7 +143,7 @@ def _note(request: web.BaseRequest, reason: str, by: str | None) -> Note:
     return Note(reason, f"{by} ({principal})" if by else principal)
 
 
-def _stop(wanted: ClosingWanted) -> datetime | timedelta:
+def _stop(wanted: changes.ClosingWanted) -> datetime | timedelta:
     if (wanted.stop_time is None) == (wanted.runtime is None):
         raise InvalidRecord(f"of {wanted.record_id!r}, say either 'stop_time' or 'runtime'")
     return timedelta(seconds=wanted.runtime or 0) if wanted.stop_time is None else parse_time(wanted.stop_time)

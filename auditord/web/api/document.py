@@ -136,12 +136,11 @@ def _content(status: int, shapes: Mapping[str, Shape]) -> dict[str, Any]:  # Any
 
 
 def _media(shapes: Mapping[str, Shape]) -> dict[str, Any]:  # Any: JSON
-    return {media: {"schema": _schema(shape)} for media, shape in shapes.items()}
-
-
-def _schema(shape: Shape) -> Any:  # Any: JSON
-    (schema,), _ = msgspec.json.schema_components([shape], ref_template=_REF)
-    return schema
+    described: dict[str, Any] = {}
+    for media, shape in shapes.items():
+        (schema,), _ = msgspec.json.schema_components([shape], ref_template=_REF)
+        described[media] = {"schema": schema}
+    return described
 
 
 def _components(operations: Iterable[Operation]) -> Mapping[str, Any]:  # Any: JSON

@@ -112,6 +112,7 @@ PAGING: Final = (
 
 _BY_START: Final = Order(SortField.START)
 _EVER: Final = datetime(1, 1, 1, tzinfo=UTC)
+_ASCII: Final = "".join(map(chr, range(0x21, 0x7F)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +134,8 @@ class Listing:
     def next(self, last: Record) -> str:
         """The query string that asks for what follows a record."""
         kept = [piece for piece in self.raw.split("&") if piece and piece.partition("=")[0] != "cursor"]
-        return "&".join([*map(_in_ascii, kept), f"cursor={quote(cursor(last), safe=':,')}"])
-
-
-def _in_ascii(piece: str) -> str:
-    """The same piece with everything encoded that is no ASCII."""
-    return quote(piece.encode("utf-8", "surrogateescape"), safe="".join(map(chr, range(0x21, 0x7F))))
+        encoded = [quote(piece.encode("utf-8", "surrogateescape"), safe=_ASCII) for piece in kept]
+        return "&".join([*encoded, f"cursor={quote(cursor(last), safe=':,')}"])
 
 
 def cursor(record: Record) -> str:

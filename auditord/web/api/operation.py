@@ -80,26 +80,26 @@ class Operation:
 
 
 def open_routes(operations: Iterable[Operation], control: Path | None) -> list[Route]:
-    """The routes where nobody is asked who they are: what is guarded is refused there, and says where it is."""
-    refusing = partial(_refuse_here, control)
-    return [replace(route, handler=refusing) if route.audited else route for route in all_routes(operations)]
-
-
-def all_routes(operations: Iterable[Operation]) -> list[Route]:
-    """The routes where it is known who calls."""
-    return [
-        Route(each.method, each.path, partial(_answer, each), each.permission, audited=each.guarded)
-        for each in operations
-    ]
-
-
-async def _refuse_here(control: Path | None, _request: web.BaseRequest) -> web.StreamResponse:
-    return Refused(
+    """The routes without authenticators: what is guarded is refused there, and says where it is offered."""
+    refusal = Refused(
         403,
         "this acts on the daemon or shows raw input, which is not offered at this address",
         remedy="run the command auditord on the daemon's host as root or as the daemon's user, or use its control "
         f"socket: curl --unix-socket {control or 'control.sock'} http://localhost/…",
     ).answer()
+
+    async def refusing(_request: web.BaseRequest) -> web.StreamResponse:
+        return refusal
+
+    return [replace(route, handler=refusing) if route.audited else route for route in all_routes(operations)]
+
+
+def all_routes(operations: Iterable[Operation]) -> list[Route]:
+    """The routes where callers are authenticated."""
+    return [
+        Route(each.method, each.path, partial(_answer, each), each.permission, audited=each.guarded)
+        for each in operations
+    ]
 
 
 async def _answer(operation: Operation, request: web.BaseRequest) -> web.StreamResponse:
@@ -126,7 +126,7 @@ def _unless_begun(request: web.BaseRequest, error: Exception, refused: Refused) 
 
 T = TypeVar("T")
 
-MAX_WISH: Final = 1 << 20
+MAX_REQUEST: Final = 1 << 20
 """Bytes of a body that asks for something to be done."""
 
 
@@ -137,7 +137,7 @@ async def decoded(request: web.BaseRequest, shape: type[T]) -> T:
         Refused: it is not of the shape, too large, or packed in a way that cannot be undone.
     """
     try:
-        return msgspec.json.decode(await read(request, MAX_WISH), type=shape)
+        return msgspec.json.decode(await read(request, MAX_REQUEST), type=shape)
     except (msgspec.DecodeError, InvalidRecord, UnicodeDecodeError, RecursionError) as error:
         raise Refused(400, str(error), parameter="body", remedy=f"see {shape.__name__} in /openapi.json") from error
 

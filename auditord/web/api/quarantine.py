@@ -85,8 +85,9 @@ class QuarantineHandlers:
 
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
         """One entry of the quarantine, with its raw input."""
-        text = read_target(request.raw_path).last_segment
-        entry = await self.spool.quarantine_get(int(text)) if _is_number(text) else None
+        text = read_target(request.raw_path).segment(-1)
+        is_number = text.isascii() and text.isdigit() and len(text) <= 18  # noqa: PLR2004 fits 63 bits
+        entry = await self.spool.quarantine_get(int(text)) if is_number else None
         if entry is None:
             remedy = "GET /api/v1/quarantine lists what there is"
             raise Refused(404, f"the quarantine has no entry '{text}'", parameter="number", remedy=remedy)
@@ -183,10 +184,6 @@ def summary(entry: StoredEntry) -> QuarantineEntry:
         occurrences=entry.occurrences,
         route=entry.route,
     )
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= 18  # noqa: PLR2004 fits 63 bits
 
 
 def with_input(entry: StoredEntry) -> QuarantinedInput:

@@ -36,7 +36,7 @@ class RecordHandlers:
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
         """One record as an object."""
         try:
-            record_id = read_target(request.raw_path).last_segment
+            record_id = read_target(request.raw_path).segment(-1)
             check_name(record_id)
         except InvalidRecord as error:
             raise Refused(404, f"no record can have this id: {error}", parameter="record_id") from error

@@ -13,7 +13,7 @@ from auditord.actions import Actions, RunRequest, Section
 from auditord.errors import UnknownInstance, UnsuitableRequest
 from auditord.web.answers import JSON, SERVER
 from auditord.web.api.listing import NDJSON
-from auditord.web.api.operation import BODY_PROBLEMS, MAX_WISH, Operation, Parameter, read
+from auditord.web.api.operation import BODY_PROBLEMS, MAX_REQUEST, Operation, Parameter, read
 from auditord.web.api.problems import Refused
 from auditord.web.api.shapes import StoredRecord, doc
 from auditord.web.api.values import NAME
@@ -152,7 +152,7 @@ class RunHandler:
     async def run(self, request: web.BaseRequest) -> web.StreamResponse:
         """Run an instance; lines report its progress, the last one is the report. Leaving ends the run."""
         instance = read_target(request.raw_path).segment(-2)
-        body = await read(request, MAX_WISH)
+        body = await read(request, MAX_REQUEST)
         try:
             wanted = run_request(instance, body)
         except (msgspec.DecodeError, InvalidRecord) as error:
