@@ -95,21 +95,21 @@ class StreamedAnswers:
         page = first
         while page:
             if not await client.take(b"".join(page)):
-                async with self._left(pages, client.who) as left:
-                    if left.is_whole:
+                async with self._spilled(pages, client.who) as rest:
+                    if rest.is_whole:
                         await stack.aclose()  # others have the place and the connection from now on
-                    await left.send(client)
+                    await rest.send(client)
             page = await _next(pages)
 
     @asynccontextmanager
-    async def _left(self, pages: Pages, who: str) -> "AsyncGenerator[_Left, None]":
+    async def _spilled(self, pages: Pages, who: str) -> "AsyncGenerator[_Spilled, None]":
         """The rest of the pages, as far as there is room for it."""
-        left = _Left(self.room, self.folder, who)
+        spilled = _Spilled(self.room, self.folder, who)
         try:
-            await left.fill(pages)
-            yield left
+            await spilled.fill(pages)
+            yield spilled
         finally:
-            left.close()
+            spilled.close()
 
 
 async def _next(pages: Pages) -> Sequence[bytes]:
@@ -185,7 +185,7 @@ def _retrieved(task: "asyncio.Task[None]") -> None:
         task.exception()
 
 
-class _Left:
+class _Spilled:
     """The rest of an answer, in a file.
 
     Args:

@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from auditord.web import streams as sending
+from auditord.web import streams
 from tests.api_server import Api, api_server, record
 
 pytestmark = pytest.mark.anyio
@@ -30,8 +30,8 @@ def url(request: pytest.FixtureRequest) -> str | None:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sending, "STALL_SECONDS", PATIENCE.total_seconds())
-    monkeypatch.setattr(sending, "_LEAST_FREE", 0)
+    monkeypatch.setattr(streams, "STALL_SECONDS", PATIENCE.total_seconds())
+    monkeypatch.setattr(streams, "_LEAST_FREE", 0)
 
 
 @asynccontextmanager

@@ -28,7 +28,7 @@ class Site:
         self.stalled = 0
         self.port = 0
         self.answer = Answer(200, BODY, TEXT)
-        self.crowd = ConnectionLimit()
+        self.limit = ConnectionLimit()
 
     async def handle(self, _request: web.BaseRequest) -> web.StreamResponse:
         self.begun += 1
@@ -41,7 +41,7 @@ class Site:
 @asynccontextmanager
 async def serving(site: Site, stall: timedelta = LONG) -> AsyncGenerator[LimitedServer, None]:
     server = LimitedServer(
-        site.handle, site.crowd, stalled=site.count_stalled, stall_seconds=stall.total_seconds(), access_log=None
+        site.handle, site.limit, stalled=site.count_stalled, stall_seconds=stall.total_seconds(), access_log=None
     )
     listener = await asyncio.get_running_loop().create_server(server, "127.0.0.1", 0)
     site.port = listener.sockets[0].getsockname()[1]
@@ -177,7 +177,7 @@ async def test_a_large_body_is_no_large_head() -> None:
 
 async def test_a_newcomer_gets_in_where_others_idle() -> None:
     site = Site()
-    site.answer, site.crowd = Answer(200, b"hello"), ConnectionLimit(8)
+    site.answer, site.limit = Answer(200, b"hello"), ConnectionLimit(8)
     async with serving(site) as server, asyncio.timeout(60):
         kept = [await asyncio.open_connection("127.0.0.1", site.port) for _ in range(4)]
         for _, writer in kept[1:]:

@@ -20,53 +20,53 @@ class Connection:
         self.closed.append(True)
 
 
-def entered(crowd: ConnectionLimit, *connections: Connection) -> list[bool]:
+def entered(limit: ConnectionLimit, *connections: Connection) -> list[bool]:
     """Which of them are closed once all have entered."""
     for each in connections:
-        crowd.enter(each)
+        limit.enter(each)
     return [bool(each.closed) for each in connections]
 
 
 def test_the_longest_idle_one_goes() -> None:
     first, second = Connection("a"), Connection("a")
     counted = list[int]()
-    crowd = ConnectionLimit(4, lambda: counted.append(1))
-    assert entered(crowd, first, second) == [False, False]
-    crowd.moved(first)
-    assert entered(crowd, Connection("a")) == [False]
+    limit = ConnectionLimit(4, lambda: counted.append(1))
+    assert entered(limit, first, second) == [False, False]
+    limit.moved(first)
+    assert entered(limit, Connection("a")) == [False]
     assert (bool(first.closed), bool(second.closed)) == (False, True)
-    assert len(crowd) == 2
+    assert len(limit) == 2
     assert counted == [1]
 
 
 def test_no_address_has_more_than_half() -> None:
-    crowd = ConnectionLimit(4)
-    assert entered(crowd, *(Connection("a") for _ in range(3))) == [True, False, False]
-    assert entered(crowd, Connection("b"), Connection("c")) == [False, False]
+    limit = ConnectionLimit(4)
+    assert entered(limit, *(Connection("a") for _ in range(3))) == [True, False, False]
+    assert entered(limit, Connection("b"), Connection("c")) == [False, False]
 
 
 def test_where_the_server_is_at_work_nobody_goes_but_the_newcomer() -> None:
-    crowd = ConnectionLimit(4)
+    limit = ConnectionLimit(4)
     busy = [Connection("a", may_go=False), Connection("a", may_go=False)]
-    assert entered(crowd, *busy, Connection("a")) == [False, False, True]
-    assert len(crowd) == 2
+    assert entered(limit, *busy, Connection("a")) == [False, False, True]
+    assert len(limit) == 2
 
 
 def test_who_has_most_gives_up_one() -> None:
-    crowd = ConnectionLimit(5)
-    assert entered(crowd, *(Connection("a") for _ in range(2)), *(Connection("b") for _ in range(2))) == [False] * 4
-    assert entered(crowd, Connection("c"), Connection("d")) == [False, False]
-    assert len(crowd) == 5
+    limit = ConnectionLimit(5)
+    assert entered(limit, *(Connection("a") for _ in range(2)), *(Connection("b") for _ in range(2))) == [False] * 4
+    assert entered(limit, Connection("c"), Connection("d")) == [False, False]
+    assert len(limit) == 5
 
 
 def test_who_leaves_is_counted_no_more_and_only_once() -> None:
-    crowd = ConnectionLimit(4)
+    limit = ConnectionLimit(4)
     first, second = Connection("a"), Connection("a")
-    entered(crowd, first, second)
-    crowd.leave(first)
-    crowd.leave(first)
-    crowd.moved(first)
-    assert entered(crowd, Connection("a")) == [False]
+    entered(limit, first, second)
+    limit.leave(first)
+    limit.leave(first)
+    limit.moved(first)
+    assert entered(limit, Connection("a")) == [False]
     assert not second.closed
 
 
