@@ -95,7 +95,7 @@ def _unavailable(request: web.BaseRequest, error: StoreUnavailable) -> Answer:
     return json_error(500, "The record store is not available; try again later.")
 
 
-Decode: TypeAlias = Callable[[web.BaseRequest, bytes], Awaitable[Decoded]]
+Decode: TypeAlias = Callable[[bytes], Awaitable[Decoded]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,18 +122,32 @@ class WriteHandlers(RecordWriter):
 
     async def add_one(self, request: web.BaseRequest) -> web.StreamResponse:
         """``POST /record``: one record as a JSON object."""
-        return await self._receive(request, self._largest_record, self._decoded_one)
+        limit = min(self.max_body, LARGEST_RECORD)
+
+        async def decode(body: bytes) -> Decoded:
+            text = json_body(request, body, limit)
+            record = decode_record(text)
+            return Decoded([record], [record] if len(text) > SURELY_SMALL else [])
+
+        return await self._receive(request, limit, decode)
 
     async def add_many(self, request: web.BaseRequest) -> web.StreamResponse:
         """``POST /records``: an array of records, all or nothing."""
-        return await self._receive(request, self.max_body, self._decoded_many)
+
+        async def decode(body: bytes) -> Decoded:
+            require_json(request)
+            if is_packed(request):
+                return await decoded(unpacked_pieces(request, body, self.max_body))
+            return await decoded_body(body)
+
+        return await self._receive(request, self.max_body, decode)
 
     async def _receive(self, request: web.BaseRequest, limit: int, decode: Decode) -> Answer:
         principal, provenance = sender_of(request, self.now())
         body = b""
         try:
             body = await read_body(request, limit)
-            found = await decode(request, body)
+            found = await decode(body)
             outcomes = await self.ingest.accept(
                 found.records, principal, provenance, atomic=True, duplicates=self.duplicates
             )
@@ -149,21 +163,6 @@ class WriteHandlers(RecordWriter):
         if found.longish:
             report_large(found.longish, self.metrics)
         return self._answer(outcomes)
-
-    @property
-    def _largest_record(self) -> int:
-        return min(self.max_body, LARGEST_RECORD)
-
-    async def _decoded_one(self, request: web.BaseRequest, body: bytes) -> Decoded:
-        text = json_body(request, body, self._largest_record)
-        record = decode_record(text)
-        return Decoded([record], [record] if len(text) > SURELY_SMALL else [])
-
-    async def _decoded_many(self, request: web.BaseRequest, body: bytes) -> Decoded:
-        require_json(request)
-        if is_packed(request):
-            return await decoded(unpacked_pieces(request, body, self.max_body))
-        return await decoded_body(body)
 
     async def _refuse(self, request: web.BaseRequest, body: bytes, reason: str, provenance: Provenance) -> Answer:
         """Answer 400, once the body is safe."""
@@ -187,7 +186,7 @@ class WriteHandlers(RecordWriter):
         """``PUT /record``: the stop time of a record that is there; everything else in the body is only checked."""
         principal, provenance = sender_of(request, self.now())
         try:
-            limit = self._largest_record
+            limit = min(self.max_body, LARGEST_RECORD)
             body = json_body(request, await read_body(request, limit), limit)
             update = decode_update(body)
             stopped = await self.ingest.stop(update, principal, provenance)
