@@ -71,16 +71,13 @@ class FloodFilter(logging.Filter):
             return True
         begun, count = self._lines.get(source, (self._clock(), 0))
         if self._clock() - begun >= self._seconds:
-            self._tell_of(source, count - self._most)
+            if count > self._most:
+                _log.warning("%d log lines of %s were left out", count - self._most, source)
             begun, count = self._clock(), 0
         self._lines[source] = begun, count + 1
         if count == self._most:
             _log.warning("log lines of %s are left out: more than %d within %g s", source, count, self._seconds)
         return count < self._most
-
-    def _tell_of(self, source: str, left_out: int) -> None:
-        if left_out > 0:
-            _log.warning("%d log lines of %s were left out", left_out, source)
 
 
 class OncePerMinute(logging.Filter):
@@ -93,7 +90,9 @@ class OncePerMinute(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Tell a line that passes; the next one of its kind says how many did not."""
-        cause = next((text for text in map(_outage, _arguments(record)) if text), None)
+        cause = next(
+            (text for text in map(_outage, record.args if isinstance(record.args, tuple) else ()) if text), None
+        )
         if cause is None:
             return True
         key, now = (record.msg, cause), self._clock()
@@ -105,10 +104,6 @@ class OncePerMinute(logging.Filter):
             record.msg, record.args = f"{record.getMessage()} (and {held_back} times more)", ()
         self._passed[key] = (now, 0)
         return True
-
-
-def _arguments(record: logging.LogRecord) -> tuple[object, ...]:
-    return record.args if isinstance(record.args, tuple) else ()
 
 
 def _outage(argument: object) -> str:

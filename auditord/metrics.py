@@ -53,11 +53,7 @@ def exposition(registry: CollectorRegistry) -> bytes:
 
     AUDITOR's gauges are written as AUDITOR writes them, ``4`` and not ``4.0`` or ``1e+06``: its users compare text.
     """
-    return _COUNT_OF_RECORDS.sub(_as_whole_number, generate_latest(registry))
-
-
-def _as_whole_number(sample: re.Match[bytes]) -> bytes:
-    return b"%s %d" % (sample[1], float(sample[2]))
+    return _COUNT_OF_RECORDS.sub(lambda sample: b"%s %d" % (sample[1], float(sample[2])), generate_latest(registry))
 
 
 class DatabaseMetrics(Collector):

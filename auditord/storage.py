@@ -77,7 +77,9 @@ async def opened_storage(
     transform = configured_transform(configuration, kinds)
     async with AsyncExitStack() as stack:
         spool = await stack.enter_async_context(Spool.opened(configuration.state_dir, now, transform=transform))
-        await refuse_missing_store(configuration, spool)
+        url, generation = configuration.store.url, await spool.generation()
+        if not is_postgresql(url) and not (path := sqlite_path(url)).exists() and generation.number > 0:
+            raise missing_store(path)  # to open it would make a new one
         keys = configuration.metrics.database.counted_keys
         store = await stack.enter_async_context(open_store(configuration.store, counted_keys=keys, outbox=outbox))
         pairing = Pairing(store, spool)
@@ -86,17 +88,6 @@ async def opened_storage(
         yield Storage(spool, store, pairing, transform, senders)
         with suppress(StoreUnavailable, StoreMismatch):  # the next start says so
             await pairing.advance_both()
-
-
-async def refuse_missing_store(configuration: Configuration, spool: Spool) -> None:
-    """Return unless the file of a store is gone that the spool knows; to open it would make a new one.
-
-    Raises:
-        StoreMismatch: it is gone.
-    """
-    url = configuration.store.url
-    if not is_postgresql(url) and not (path := sqlite_path(url)).exists() and (await spool.generation()).number > 0:
-        raise missing_store(path)
 
 
 def enabled(instances: Mapping[str, InstanceConfig]) -> Mapping[str, InstanceConfig]:

@@ -81,7 +81,9 @@ async def run(
                     grace.ends = anyio.current_time() + patience.total_seconds()
                     notifier.stopping(patience)
                 working.cancel_scope.cancel()
-            await _log_rest(runtime)
+            for sender, queue in (await storage.spool.statistics()).queues.items():
+                _log.warning("%d entries for %s stay queued and go out after the next start", queue.entries, sender)
+            _log.info("stopped")
 
 
 @asynccontextmanager
@@ -166,9 +168,3 @@ def _announce(urls: Sequence[str], ready: Callable[[Sequence[str]], None], notif
     _log.info("auditord %s is ready: %s", __version__, " ".join(urls) or "no HTTP")
     notifier.ready()
     ready(urls)
-
-
-async def _log_rest(runtime: Runtime) -> None:
-    for sender, queue in (await runtime.storage.spool.statistics()).queues.items():
-        _log.warning("%d entries for %s stay queued and go out after the next start", queue.entries, sender)
-    _log.info("stopped")

@@ -5,14 +5,14 @@ import os
 import pwd
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TextIO, TypeVar
 
 import click
 import msgspec
 
-from auditord.actions import Closing, Note, Outcome
+from auditord.actions import Closing, Note, Outcome, RecordActions
 from auditord.cli.acting import actions
 from auditord.cli.daemon_client import daemon_at, url_option
 from auditord.cli.edits import Edits
@@ -27,6 +27,7 @@ from auditord_hookspecs.terminal import say, write
 from auditord_hookspecs.wire import decode_record, encode_record
 
 F = TypeVar("F", bound=Callable[..., Any])  # Any: what a command takes
+T = TypeVar("T")
 
 _SHOWN = 100
 
@@ -72,7 +73,8 @@ def correct_command(  # Any: click's values
     if dry_run:
         return
     _confirm("Correct it?", yes=yes)
-    _tell([run_async(_correct, after, before, _note(reason, by), url)])
+    note = _note(reason, by)
+    _print([run_async(_change, lambda records: records.correct(after, before, note), url)])
 
 
 @click.command("delete")
@@ -91,7 +93,8 @@ def delete_command(
     if dry_run:
         return
     _confirm(f"Delete {len(ids)} records?", yes=yes)
-    _tell(run_async(_delete, ids, _note(reason, by), url))
+    note = _note(reason, by)
+    _print(run_async(_change, lambda records: records.delete(ids, note), url))
 
 
 @click.command("close")
@@ -126,8 +129,8 @@ def close_command(
     if dry_run or not chosen:
         return
     _confirm(f"Close {len(chosen)} records?", yes=yes)
-    closings = [Closing(record.record_id, stop) for record in chosen]
-    _tell(run_async(_close, closings, _note(reason, by), url))
+    closings, note = [Closing(record.record_id, stop) for record in chosen], _note(reason, by)
+    _print(run_async(_change, lambda records: records.close(closings, note), url))
 
 
 @click.command("history")
@@ -170,7 +173,7 @@ def _confirm(question: str, *, yes: bool) -> None:
         click.confirm(question, abort=True, err=True)
 
 
-def _tell(outcomes: Sequence[Outcome]) -> None:
+def _print(outcomes: Sequence[Outcome]) -> None:
     """Say what became of it; the exit code is 1 unless everything is as wanted."""
     counts = Counter(outcome.outcome for outcome in outcomes)
     say(", ".join(f"{count} {_WORDS[outcome]}" for outcome, count in counts.items()))
@@ -214,29 +217,19 @@ async def _open_records(where: Condition, ids: Sequence[str], url: str | None) -
 
 
 async def _show(records: Sequence[Record]) -> None:
-    await write_table(_few(records), sys.stdout)
+    await write_table(_each(records[:_SHOWN]), sys.stdout)
     more = f", the oldest {_SHOWN} are shown" if len(records) > _SHOWN else ""
     say(f"{len(records)} records{more}", err=True)
 
 
-async def _few(records: Sequence[Record]) -> AsyncIterator[Record]:
-    for record in records[:_SHOWN]:
+async def _each(records: Sequence[Record]) -> AsyncIterator[Record]:
+    for record in records:
         yield record
 
 
-async def _correct(record: Record, seen: Record, note: Note, url: str | None) -> Outcome:
+async def _change(change: Callable[[RecordActions], Awaitable[T]], url: str | None) -> T:
     async with actions(url) as owner:
-        return await owner.records.correct(record, seen, note)
-
-
-async def _close(closings: Sequence[Closing], note: Note, url: str | None) -> Sequence[Outcome]:
-    async with actions(url) as owner:
-        return await owner.records.close(closings, note)
-
-
-async def _delete(ids: Sequence[str], note: Note, url: str | None) -> Sequence[Outcome]:
-    async with actions(url) as owner:
-        return await owner.records.delete(ids, note)
+        return await change(owner.records)
 
 
 async def _history(record_id: str, url: str | None) -> Sequence[FormerVersion]:

@@ -67,20 +67,12 @@ async def write_json(records: AsyncIterator[Record], out: TextIO) -> int:
     return count
 
 
-async def write_csv(records: AsyncIterator[Record], out: TextIO) -> int:
+async def write_csv(records: AsyncIterator[Record], out: TextIO, shown: Callable[[Cell], Cell] = no_formula) -> int:
     """RFC 4180 with a header; frequent fields as columns, all of meta and components as JSON in the last two.
 
-    Text that a spreadsheet would take for a formula is escaped (:mod:`auditord_hookspecs.spreadsheets`).
+    Text that a spreadsheet would take for a formula is escaped (:mod:`auditord_hookspecs.spreadsheets`), unless
+    ``shown`` leaves cells as they are, for programs.
     """
-    return await _write_csv(records, out, no_formula)
-
-
-async def write_verbatim_csv(records: AsyncIterator[Record], out: TextIO) -> int:
-    """The same for programs, with all text as it is."""
-    return await _write_csv(records, out, lambda cell: cell)
-
-
-async def _write_csv(records: AsyncIterator[Record], out: TextIO, shown: Callable[[Cell], Cell]) -> int:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(CSV_COLUMNS)
     count, to_look_at = 0, out.isatty()

@@ -74,7 +74,8 @@ def print_report(compared: Compared, stored: int | None, findings: Findings, *, 
             say(f"{compared.counts[finding]:,} {words}")
     if stored is not None:
         say(f"{stored:,} records in the store")
-        _print_shortage(stored, compared)
+        if (twins := compared.counts[Finding.SAME] - stored) > 0:
+            say(f"{twins:,} rows share the id of another row (once they are converted)", err=True)
     if findings.unseen:
         say(f"{findings.unseen:,} more problems were not shown; --problems FILE writes all of them", err=True)
     _print_units(compared)
@@ -98,12 +99,6 @@ _WOULD: Final = _IS | {
     Finding.DELETED: "were deleted from the store, and would be left out",
     Finding.STILL_OPEN: "would close a record that is open in the store",
 }
-
-
-def _print_shortage(stored: int, compared: Compared) -> None:
-    there = compared.counts[Finding.SAME]
-    if stored < there:
-        say(f"{there - stored:,} rows share the id of another row (once they are converted)", err=True)
 
 
 def _print_verdict(findings: Findings, *, dry_run: bool) -> None:

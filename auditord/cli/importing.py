@@ -141,7 +141,8 @@ async def _look(wanted: _Wanted, findings: Findings) -> tuple[Compared, int | No
 async def _import(wanted: _Wanted, findings: Findings) -> tuple[Compared, int | None]:
     configuration = wanted.configuration
     with _owned(configuration):
-        file = _position_file(configuration, wanted)
+        what = (wanted.source.name, configuration.store.url, repr(wanted.conversion), str(wanted.replacing))
+        file = PositionFile.of(configuration.state_dir / FOLDER, *what)
         if wanted.restart:
             file.forget()
         keys = configuration.metrics.database.counted_keys
@@ -198,11 +199,6 @@ def _explained(configuration: Configuration) -> Generator[None, None, None]:
             f"{error}. A record store in SQLite ({configuration.store.url}) has one writer: import while the daemon is "
             "stopped (its collectors catch up afterwards), or look with --dry-run, which works beside it"
         ) from error
-
-
-def _position_file(configuration: Configuration, wanted: _Wanted) -> PositionFile:
-    what = (wanted.source.name, configuration.store.url, repr(wanted.conversion), str(wanted.replacing))
-    return PositionFile.of(configuration.state_dir / FOLDER, *what)
 
 
 @asynccontextmanager

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import click
@@ -9,7 +10,7 @@ from click.core import ParameterSource
 
 from auditord.cli.amending import close_command, correct_command, delete_command, history_command
 from auditord.cli.daemon_client import url_option
-from auditord.cli.exports import EXPORTS, Export, write_table, write_verbatim_csv
+from auditord.cli.exports import EXPORTS, Export, write_csv, write_table
 from auditord.cli.installation import run_async
 from auditord.cli.record_filters import INSTANT, SPAN, condition, opened_source, opened_store
 from auditord.cli.tables import new_table, print_table
@@ -71,7 +72,8 @@ def records_command(  # Any: click's values
     if differences:
         run_async(_print_differences, form)
     else:
-        export = write_verbatim_csv if form == "csv" and not escape_formulas else EXPORTS[form]
+        verbatim = form == "csv" and not escape_formulas
+        export = partial(write_csv, shown=lambda cell: cell) if verbatim else EXPORTS[form]
         run_async(_export, query, export, url)
 
 

@@ -6,7 +6,7 @@ variables win over them, and they over the files, as AUDITOR's did over its file
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -118,12 +118,9 @@ def _tell(path: Path, value: Any, found: list[str]) -> None:  # Any: as the conf
 
 def _tell_of_the_others(given: Mapping[str, str]) -> None:
     understood = frozenset[str]().union(*_UNDERSTOOD.values())
-    for name in sorted(_others(given.keys() - understood)):
-        _log.warning("%s: AUDITOR's server knows it, auditord does not: see `auditord config import`", name)
-
-
-def _others(names: set[str]) -> Iterator[str]:
-    return (name for name in names if name.startswith(_WITHOUT_COUNTERPART))
+    for name in sorted(given.keys() - understood):
+        if name.startswith(_WITHOUT_COUNTERPART):
+            _log.warning("%s: AUDITOR's server knows it, auditord does not: see `auditord config import`", name)
 
 
 def _ours(path: Path) -> str:

@@ -1,14 +1,13 @@
 """Faults that no section can see alone: open access, names that stand twice, jobs that would be counted twice."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from auditord.config.documents import Document
 from auditord.config.exposure import exposures
 from auditord.config.faults import fault, suggestion
 from auditord.config.kinds import InstalledKinds
 from auditord.config.model import Configuration, kind_of, source_of
-from auditord_hookspecs import CollectorKind, InstanceConfig
+from auditord_hookspecs import InstanceConfig
 
 
 def inconsistencies(configuration: Configuration, kinds: InstalledKinds, document: Document) -> list[str]:
@@ -47,14 +46,11 @@ def _unknown_roles(configuration: Configuration, kinds: InstalledKinds, document
 
 
 def _shared_sources(configuration: Configuration, kinds: InstalledKinds, document: Document) -> list[str]:
-    collectors = {name: each for name, each in configuration.collectors.items() if each.enabled}
-    prefixes = {name: prefix for name, each in collectors.items() if (prefix := _prefix(each, kinds.collectors))}
+    readers = {name: kinds.collectors[kind_of(each)].prefix for name, each in configuration.collectors.items()}
+    enabled = [name for name, each in configuration.collectors.items() if each.enabled]
+    found = {name: read(configuration.collectors[name]) for name in enabled if (read := readers[name]) is not None}
+    prefixes = {name: prefix for name, prefix in found.items() if prefix}
     return [*_named_wrongly(configuration, prefixes, document), *_taken_twice(configuration, prefixes, document)]
-
-
-def _prefix(instance: InstanceConfig, kinds: Mapping[str, CollectorKind[Any]]) -> str | None:
-    prefix = kinds[kind_of(instance)].prefix
-    return None if prefix is None else prefix(instance)
 
 
 def _same_source(instance: InstanceConfig) -> str | None:

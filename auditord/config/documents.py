@@ -53,7 +53,11 @@ class Document:
     def merged_with(self, other: "Document") -> "Document":
         """Both, the other one winning: mappings are joined at every depth, everything else is replaced whole."""
         replaced = list(_replaced((), self.values, other.values))
-        kept = {path: origin for path, origin in self.origins.items() if not any(_in(path, each) for each in replaced)}
+        kept = {
+            path: origin
+            for path, origin in self.origins.items()
+            if not any(path[: len(each)] == each for each in replaced)
+        }
         sections = {path: kept[path] for path in other.origins if path in kept and _is_mapping(other.values, path)}
         return Document(_merge(self.values, other.values), kept | dict(other.origins) | sections)
 
@@ -72,10 +76,6 @@ def _replaced(at: Path, below: Mapping[str, Any], above: Mapping[str, Any]) -> I
             yield from _replaced((*at, key), below[key], above[key])
         else:
             yield (*at, key)
-
-
-def _in(path: Path, enclosing: Path) -> bool:
-    return path[: len(enclosing)] == enclosing
 
 
 def _is_mapping(values: Any, path: Path) -> bool:

@@ -43,7 +43,8 @@ def import_files(files: Sequence[Path], kinds: InstalledKinds) -> str:
     for source in sources:
         for path, value in source.imported.sections.items():
             _put(values, _split(path), value)
-    return _comment_lines(_head(sources)) + to_yaml(values, Remarks(above=_remarks(sources)))
+    head = "".join(f"# {line}\n" for line in _head(sources).splitlines())
+    return head + to_yaml(values, Remarks(above=_remarks(sources)))
 
 
 def _import_file(file: Path, kinds: InstalledKinds) -> ImportedConfig:
@@ -138,7 +139,3 @@ def _by_reason(source: _Source) -> Mapping[str, Sequence[str]]:
     for option, reason in source.imported.dropped.items():
         found.setdefault(reason, []).append(option)
     return found
-
-
-def _comment_lines(text: str) -> str:
-    return "".join(f"# {line}\n" for line in text.splitlines())

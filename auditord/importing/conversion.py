@@ -5,6 +5,8 @@ from datetime import datetime
 from typing import Final
 from urllib.parse import unquote
 
+import msgspec
+
 from auditord.importing.source import Page
 from auditord_hookspecs import Component, InvalidRecord, Record, Transform
 from auditord_hookspecs.wire import decode_record
@@ -36,7 +38,7 @@ class Conversion:
             InvalidRecord: a name is none after percent-decoding.
         """
         if self.in_milliseconds and self._is_old(record):
-            record = _with_components(record, _in_seconds(record.components, self.in_milliseconds))
+            record = msgspec.structs.replace(record, components=_in_seconds(record.components, self.in_milliseconds))
         record = _unquoted(record) if self.unquoted else record
         return record if self.transform is None else self.transform(record)
 
@@ -73,10 +75,6 @@ def convert_page(page: Page, conversion: Conversion) -> tuple[list[Converted], l
         except InvalidRecord as error:
             bad.append(BadRow(page.places(place), str(error), text))
     return good, bad
-
-
-def _with_components(record: Record, components: tuple[Component, ...]) -> Record:
-    return Record(record.record_id, record.start_time, components, record.stop_time, record.meta)
 
 
 def _in_seconds(components: tuple[Component, ...], names: frozenset[str]) -> tuple[Component, ...]:

@@ -39,7 +39,7 @@ class ParquetSource:
     @asynccontextmanager
     async def pages(self, position: str | None) -> AsyncGenerator[AsyncIterator[Page], None]:
         """See :class:`Source`; the files are read in the order of their names, those before the position not at all."""
-        name, row = ("", 0) if position is None else _position(position)
+        name, row = ("", 0) if position is None else json.loads(position)
         rows = {file: self._count(file) for file in self._files}
         async with aclosing(self._pages(rows, name, row)) as pages:
             yield pages
@@ -143,11 +143,6 @@ def _time(moment: datetime | None) -> str:
 def _page(file: Path, first: int, texts: Sequence[bytes], fraction: float) -> Page:
     position = json.dumps([str(file), first + len(texts)])
     return Page(texts, lambda place: f"{file.name}, row {first + place + 1}", position, fraction)
-
-
-def _position(text: str) -> tuple[str, int]:
-    name, row = json.loads(text)
-    return name, row
 
 
 def _guarded(file: Path, batches: Iterator[tuple[int, list[bytes]]]) -> Iterator[tuple[int, list[bytes]]]:

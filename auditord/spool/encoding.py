@@ -21,6 +21,7 @@ from auditord_hookspecs import (
     InvalidRecord,
     Produced,
     Provenance,
+    Quarantined,
     Record,
     Replace,
     Role,
@@ -102,7 +103,7 @@ def prepare(
     """
     provenance = Provenance(received_at, principal=f"task:{task}")
     settled = set[str]()
-    rows, set_aside = list[Row](), [_job_row(task, job.source_id, job.raw, job.reason) for job in batch.quarantined]
+    rows, set_aside = list[Row](), [_job_row(task, job) for job in batch.quarantined]
     for item in batch.records:
         produced = item if isinstance(item, Produced) else Produced(item)
         try:
@@ -198,8 +199,8 @@ def _checked(record: Record) -> bytes:
     return body
 
 
-def _job_row(task: str, source_id: str, raw: Any, reason: str) -> SetAside:  # Any: a collector's raw input
-    return SetAside(Stage.JOB, task, printable(source_id), _any_json(raw), printable(reason))
+def _job_row(task: str, job: Quarantined) -> SetAside:
+    return SetAside(Stage.JOB, task, printable(job.source_id), _any_json(job.raw), printable(job.reason))
 
 
 def _record_row(task: str, produced: Produced, error: Exception) -> SetAside:

@@ -27,7 +27,8 @@ def own(state_dir: Path) -> Generator[None, None, None]:
     """
     _refuse_roots_files(state_dir)
     descriptor = _open(state_dir)
-    _warn_of_others(state_dir)
+    if state_dir.stat().st_mode & stat.S_IWOTH:  # no error: a container's volume may be open, and yet out of reach
+        _log.warning("everybody may write to %s, where tokens are kept: chmod o-w it, and look at its files", state_dir)
     try:
         _lock(descriptor, state_dir)
         os.ftruncate(descriptor, 0)
@@ -65,12 +66,6 @@ def _refuse_roots_files(state_dir: Path) -> None:
         f"the state folder {state_dir} is that of user {_name(uid)}, who could not use what root leaves there: run this"
         f" as that user, such as runuser -u {_name(uid)} -- auditord …"
     )
-
-
-def _warn_of_others(state_dir: Path) -> None:
-    """A volume of a container may be open to everybody and yet be reached by nobody; so this is no error."""
-    if state_dir.stat().st_mode & stat.S_IWOTH:
-        _log.warning("everybody may write to %s, where tokens are kept: chmod o-w it, and look at its files", state_dir)
 
 
 def _name(uid: int) -> str:

@@ -25,11 +25,7 @@ def escaped(text: str) -> str:
 
 def escaped_lines(text: str) -> str:
     """The same, but line breaks and tabs stay."""
-    return "\n".join(map(_escaped_but_tabs, text.split("\n")))
-
-
-def _escaped_but_tabs(line: str) -> str:
-    return "\t".join(map(escaped, line.split("\t")))
+    return "\n".join("\t".join(map(escaped, line.split("\t"))) for line in text.split("\n"))
 
 
 def say(line: str = "", *, err: bool = False) -> None:

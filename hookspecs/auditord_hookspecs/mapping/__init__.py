@@ -12,7 +12,6 @@ to texts::
 """
 
 from auditord_hookspecs.mapping.amounts import build_components
-from auditord_hookspecs.mapping.columns import columns
 from auditord_hookspecs.mapping.documents import parse_labels
 from auditord_hookspecs.mapping.labels import Labels, build_meta, build_owners, find_site
 from auditord_hookspecs.mapping.quantities import (
@@ -24,7 +23,7 @@ from auditord_hookspecs.mapping.quantities import (
     parse_size,
     sub_value,
 )
-from auditord_hookspecs.mapping.reading import Row, holds
+from auditord_hookspecs.mapping.reading import Row, columns, holds
 from auditord_hookspecs.mapping.rules import (
     ComponentRule,
     Condition,

@@ -13,13 +13,9 @@ from auditord_hookspecs.records import MAX_AMOUNT, Component, Score
 _MEBIBYTE = 1_024**2
 
 
-def _parse_mebibytes(text: str) -> Decimal:
-    return quantities.parse_size(text) / _MEBIBYTE
-
-
 _PARSERS: Final[Mapping[KeyType, Callable[[str], Decimal]]] = {
     KeyType.INTEGER: quantities.parse_number,
-    KeyType.INTEGER_MEGA: _parse_mebibytes,
+    KeyType.INTEGER_MEGA: lambda text: quantities.parse_size(text) / _MEBIBYTE,
     KeyType.SIZE: quantities.parse_size,
     KeyType.TIME: quantities.parse_duration,
     KeyType.ENERGY: quantities.parse_energy,

@@ -1,12 +1,36 @@
-"""The text that a rule looks at in a row, and whether its conditions hold."""
+"""The columns that rules look at, their texts in a row, and the conditions on them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import TypeAlias
 
 from auditord_hookspecs.mapping.quantities import sub_value
-from auditord_hookspecs.mapping.rules import PLACEHOLDER, Condition, MetaRule, ScoreRule, SiteRule, ValueRule
+from auditord_hookspecs.mapping.rules import (
+    PLACEHOLDER,
+    ComponentRule,
+    Condition,
+    MetaRule,
+    ScoreRule,
+    SiteRule,
+    ValueRule,
+)
 
 Row = Mapping[str, str]
 """The texts of one job by column name."""
+
+AnyRule: TypeAlias = SiteRule | MetaRule | ComponentRule | ScoreRule
+
+
+def columns(sites: Iterable[SiteRule], meta: Iterable[MetaRule], components: Iterable[ComponentRule]) -> list[str]:
+    """The names of all columns that the rules look at, each once, so that a source is asked for these and no others."""
+    scored: Iterable[AnyRule] = chain.from_iterable((rule, *rule.scores) for rule in components)
+    rules: Iterable[AnyRule] = chain(sites, meta, scored)
+    return list(dict.fromkeys(key for rule in rules for key in _keys(rule) if key is not None))
+
+
+def _keys(rule: AnyRule) -> Iterable[str | None]:
+    template = rule.template if isinstance(rule, MetaRule) else None
+    return (rule.key, *PLACEHOLDER.findall(template or ""), *(condition.key for condition in rule.only_if))
 
 
 def holds(conditions: Sequence[Condition], row: Row) -> bool:
