@@ -1,13 +1,15 @@
-"""The memory of instances between runs: each function is one piece of work inside its caller's transaction."""
+"""The memory of instances between runs, and work on several tables; all inside the caller's transaction."""
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any, Final
 
-from auditord.spool.values import LastRun, from_micros, to_micros
+from auditord.spool import quarantine, queue
+from auditord.spool.encoding import Prepared, Row
+from auditord.spool.values import LastRun, SpoolStatistics, from_micros, to_micros
 from auditord_hookspecs import RunReport
 
 _SAVE: Final = "INSERT OR REPLACE INTO checkpoint (task, value, saved_at) VALUES (?, ?, ?)"
@@ -109,3 +111,55 @@ def checkpoints_saved(connection: sqlite3.Connection) -> dict[str, datetime]:
     """The time at which each collector's checkpoint was saved last."""
     rows = connection.execute("SELECT task, saved_at FROM checkpoint")
     return {task: from_micros(saved_at) for task, saved_at in rows}
+
+
+# -- several tables --------------------------------------------------------------------------------------------------
+
+
+def keep(
+    connection: sqlite3.Connection, task: str, prepared: Prepared, destinations: Sequence[str], now: datetime
+) -> int:
+    """Keep a collector's batch; returns how many of its records are new to the queue."""
+    queued = queue.put(connection, prepared.rows, destinations)
+    quarantine.settle_jobs(connection, task, prepared.settled)
+    quarantine.set_aside(connection, prepared.set_aside, now)
+    remember(connection, task, prepared.seen, now)
+    keep_pending(connection, task, prepared.pending)
+    if prepared.checkpoint is not None:
+        save(connection, task, prepared.checkpoint, now)
+    return queued
+
+
+def release(
+    connection: sqlite3.Connection, quarantine_id: int, rows: Sequence[Row], destinations: Sequence[str]
+) -> None:
+    """Queue what became of an entry of the quarantine, and forget the entry."""
+    queue.put(connection, rows, destinations)
+    quarantine.discard(connection, [quarantine_id])
+
+
+def take_over(connection: sqlite3.Connection, rows: Mapping[int, Row], destinations: Sequence[str]) -> None:
+    """Queue the rows of the store's outbox, by their numbers there, that have not been queued yet.
+
+    The outbox is in another database: a number that was taken over is kept until :func:`forget_taken`.
+    """
+    mark = "INSERT OR IGNORE INTO taken_over VALUES (?, ?)"
+    fresh = [row for number, row in rows.items() if connection.execute(mark, (number, row.record_id)).rowcount > 0]
+    queue.put(connection, fresh, destinations)
+
+
+def forget_taken(connection: sqlite3.Connection, numbers: Collection[int]) -> None:
+    """Forget numbers that are not in the outbox any more."""
+    connection.executemany("DELETE FROM taken_over WHERE number = ?", [(number,) for number in numbers])
+
+
+def statistics(connection: sqlite3.Connection) -> SpoolStatistics:
+    """Count what the spool holds."""
+    counters = quarantine.counters(connection)
+    return SpoolStatistics(
+        queues=queue.statistics(connection),
+        quarantined=quarantine.counts(connection),
+        checkpoints=checkpoints_saved(connection),
+        refused_bodies=counters.get("refused_bodies", 0),
+        dropped_bodies=counters.get("dropped_bodies", 0),
+    )

@@ -15,7 +15,7 @@ import anyio.to_thread
 from auditord.database import Database
 from auditord.database.memory import PluginMemory, sqlite_memory
 from auditord.database.turns import Occasion
-from auditord.spool import memory, quarantine, queue, transactions
+from auditord.spool import memory, quarantine, queue
 from auditord.spool.encoding import (
     Operation,
     SetAside,
@@ -24,7 +24,6 @@ from auditord.spool.encoding import (
     prepare,
     printable,
 )
-from auditord.spool.occupancy import Occupancy
 from auditord.spool.values import Enqueued, Generation, LastRun, QuarantineEntry, Queued, SpoolStatistics, Stage
 from auditord_hookspecs import Batch, Entry, InvalidRecord, Provenance, RunReport, Transform
 
@@ -66,7 +65,7 @@ class Spool:
         self._max_body_bytes = max_body_bytes
         self._transform = transform
         self._listeners: dict[str, Callable[[], None]] = {}
-        self._occupancy = Occupancy(occupied)
+        self._occupancy = queue.Occupancy(occupied)
         self._generation: int | None = None
 
     @classmethod
@@ -138,7 +137,7 @@ class Spool:
         """
         now = self._now()
         prepared = await anyio.to_thread.run_sync(prepare, task, batch, now, operation, self._transform)
-        queued = await self._queue(destinations, transactions.keep, task, prepared, destinations, now)
+        queued = await self._queue(destinations, memory.keep, task, prepared, destinations, now)
         return Enqueued(queued, len(prepared.set_aside), prepared.oversized)
 
     async def accept(self, entries: Sequence[Entry], provenance: Provenance, destinations: Sequence[str]) -> None:
@@ -158,11 +157,11 @@ class Spool:
         """
         now = self._now()
         rows = {number: entry_row(entry, now) for number, entry in entries.items()}
-        await self._queue(destinations, transactions.take_over, rows, destinations)
+        await self._queue(destinations, memory.take_over, rows, destinations)
 
     async def forget_taken(self, numbers: Collection[int]) -> None:
         """Forget the numbers of entries that were taken over and are not in the outbox any more."""
-        await self._write(transactions.forget_taken, numbers)
+        await self._write(memory.forget_taken, numbers)
 
     def may_hold(self, senders: Collection[str]) -> bool:
         """Tell if anything may wait for one of the senders; asks no database."""
@@ -313,7 +312,7 @@ class Spool:
         """
         now, transform = self._now(), None if transformed else self._transform
         rows = [entry_row(entry, now, transform) for entry in entries]
-        await self._queue(destinations, transactions.release, quarantine_id, rows, destinations)
+        await self._queue(destinations, memory.release, quarantine_id, rows, destinations)
 
     # -- the record store -------------------------------------------------------------------------------------------
 
@@ -342,7 +341,7 @@ class Spool:
 
     async def statistics(self) -> SpoolStatistics:
         """Count what the spool holds."""
-        return await self._database.read(transactions.statistics)
+        return await self._database.read(memory.statistics)
 
 
 def _make(folder: Path) -> None:

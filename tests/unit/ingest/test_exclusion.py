@@ -5,7 +5,7 @@ import anyio.lowlevel
 import pytest
 
 from auditord.ingest.service import Claims
-from auditord.spool.occupancy import Occupancy
+from auditord.spool.queue import Occupancy
 
 pytestmark = pytest.mark.anyio
 
