@@ -1,6 +1,6 @@
 """The host's own errors; the root is :class:`auditord_hookspecs.AuditordError`."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 from auditord_hookspecs import AuditordError
@@ -73,6 +73,11 @@ def plain_errors() -> Generator[None, None, None]:
         yield
     except BaseExceptionGroup as group:
         cause: BaseException = group
-        while isinstance(cause, BaseExceptionGroup) and len(cause.exceptions) == 1:
-            cause = cause.exceptions[0]
+        while len(causes := _causes(cause)) == 1:
+            cause = causes[0]
         raise cause from None
+
+
+def _causes(error: BaseException) -> Sequence[BaseException]:
+    causes: Sequence[BaseException] = getattr(error, "exceptions", ())
+    return causes

@@ -74,7 +74,7 @@ def correct_command(  # Any: click's values
         return
     _confirm("Correct it?", yes=yes)
     note = _note(reason, by)
-    _print([run_async(_change, lambda records: records.correct(after, before, note), url)])
+    _print([_changed(lambda records: records.correct(after, before, note), url)])
 
 
 @click.command("delete")
@@ -94,7 +94,7 @@ def delete_command(
         return
     _confirm(f"Delete {len(ids)} records?", yes=yes)
     note = _note(reason, by)
-    _print(run_async(_change, lambda records: records.delete(ids, note), url))
+    _print(_changed(lambda records: records.delete(ids, note), url))
 
 
 @click.command("close")
@@ -130,7 +130,7 @@ def close_command(
         return
     _confirm(f"Close {len(chosen)} records?", yes=yes)
     closings, note = [Closing(record.record_id, stop) for record in chosen], _note(reason, by)
-    _print(run_async(_change, lambda records: records.close(closings, note), url))
+    _print(_changed(lambda records: records.close(closings, note), url))
 
 
 @click.command("history")
@@ -227,9 +227,12 @@ async def _each(records: Sequence[Record]) -> AsyncIterator[Record]:
         yield record
 
 
-async def _change(change: Callable[[RecordActions], Awaitable[T]], url: str | None) -> T:
-    async with actions(url) as owner:
-        return await change(owner.records)
+def _changed(change: Callable[[RecordActions], Awaitable[T]], url: str | None) -> T:
+    async def work() -> T:
+        async with actions(url) as owner:
+            return await change(owner.records)
+
+    return run_async(work)
 
 
 async def _history(record_id: str, url: str | None) -> Sequence[FormerVersion]:

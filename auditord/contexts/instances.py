@@ -5,7 +5,6 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -92,13 +91,17 @@ class InstanceContext(CommandRunner):
 
     instance: str
     kind: str
-    now: Callable[[], datetime]
+    clock: Callable[[], datetime]
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
 
-    @cached_property
+    @property
     def log(self) -> TaskLog:
         """A logger that names the instance."""
         return task_log(self.instance, self.kind)
+
+    def now(self) -> datetime:
+        """The present instant."""
+        return self.clock()
 
     def http(self, options: HttpOptions | None = None) -> AbstractAsyncContextManager[HttpClient]:
         """Open a client for requests to servers elsewhere (:mod:`auditord.client.http`)."""
@@ -116,7 +119,7 @@ class SpoolCollectorContext(InstanceContext):
         window: the period to collect again, if that is asked for.
         job: the one job to collect again, if that is asked for.
         dry_run: whether the batches are only shown.
-        report_progress: receives the fraction of the run that is done.
+        on_progress: receives the fraction of the run that is done.
     """
 
     spool: Spool
@@ -124,7 +127,7 @@ class SpoolCollectorContext(InstanceContext):
     window: Window | None = None
     job: JobChoice | None = None
     dry_run: bool = False
-    report_progress: Callable[[float], None] = lambda _: None
+    on_progress: Callable[[float], None] = lambda _: None
 
     @property
     def instance_dir(self) -> Path:
@@ -138,6 +141,10 @@ class SpoolCollectorContext(InstanceContext):
     async def pending(self) -> Mapping[str, Any]:  # Any: the JSON that the collector stored
         """The values that earlier batches have left for later ones."""
         return await self.spool.pending(self.instance)
+
+    def report_progress(self, fraction: float) -> None:
+        """Say how much of this run is done."""
+        self.on_progress(fraction)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -158,7 +165,7 @@ class StorePluginContext(InstanceContext):
     dry_run: bool = False
     observer: PluginObserver | None = None
 
-    @cached_property
+    @property
     def log(self) -> TaskLog:
         """A logger that names the instance, and informs the observer."""
         log = task_log(self.instance, self.kind)

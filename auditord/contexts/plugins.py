@@ -56,7 +56,7 @@ async def opened_plugin(
         yield StorePluginContext(
             instance.instance,
             instance.kind,
-            instance.now,
+            instance.clock,
             instance.environment,
             memory=memory,
             records=records,

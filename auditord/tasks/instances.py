@@ -107,7 +107,7 @@ class Instances:
                 window=asked.window,
                 job=asked.job,
                 dry_run=asked.dry_run,
-                report_progress=_ignored if observer is None else observer.progressed,
+                on_progress=_ignored if observer is None else observer.progressed,
             )
             keep = partial(_show, observer) if asked.dry_run else partial(self._keep, asked, kind.name)
             await collect(kind.collect(config, context), keep, tally)
