@@ -7,16 +7,8 @@ from decimal import ROUND_HALF_UP, Decimal
 from fractions import Fraction
 from typing import Final
 
+from auditord_builtin.apel import fields
 from auditord_builtin.apel.config import ApelConfig, JobFields, JobLayout
-from auditord_builtin.apel.fields import (
-    AmountField,
-    ComponentField,
-    ConstantField,
-    JobField,
-    MetaField,
-    RecordField,
-    ScoreField,
-)
 from auditord_builtin.apel.infrastructure import batch_system_field, describe
 from auditord_builtin.apel.messages import render_jobs
 from auditord_builtin.apel.months import Month
@@ -69,8 +61,8 @@ def _site(config: ApelConfig, record: Record) -> str | None:
 
 
 def _row(config: ApelConfig, record: Record, site: str) -> JobRow:
-    fields = config.individual_job_fields
-    if fields is None:
+    chosen = config.individual_job_fields
+    if chosen is None:
         raise ValueError("individual jobs need individual_job_fields")
     stop, runtime = record.stop_time, record.runtime
     if stop is None or runtime is None or stop < record.start_time:
@@ -82,23 +74,23 @@ def _row(config: ApelConfig, record: Record, site: str) -> JobRow:
     values = {
         **({} if description is None else {"InfrastructureDescription": description}),
         "Site": clean(site),
-        **{name: _value(name, field, record) for name, field in _fields(fields)},
+        **{name: _value(name, field, record) for name, field in _fields(chosen)},
         "WallDuration": str(runtime),
-        "CpuDuration": str(_amount(fields.mandatory.CpuDuration, record)),
+        "CpuDuration": str(_amount(chosen.mandatory.CpuDuration, record)),
         "StartTime": _seconds(record.start_time),
         "EndTime": _seconds(stop),
-        **_service_level(config, fields, record),
+        **_service_level(config, chosen, record),
     }
     return JobRow(config.job_message, record.record_id, site, Month.of(stop), values)
 
 
-def _fields(fields: JobFields) -> Iterator[tuple[str, JobField]]:
-    for section in (fields.mandatory, fields.optional):
-        named: Iterable[tuple[str, JobField | None]] = section
+def _fields(chosen: JobFields) -> Iterator[tuple[str, fields.JobField]]:
+    for section in (chosen.mandatory, chosen.optional):
+        named: Iterable[tuple[str, fields.JobField | None]] = section
         yield from ((name, field) for name, field in named if field is not None and name not in _OTHERWISE)
 
 
-def _value(name: str, field: JobField, record: Record) -> str:
+def _value(name: str, field: fields.JobField, record: Record) -> str:
     text = _text(field, record)
     if name in _NUMBERS:
         return str(whole_number(text, name))
@@ -109,43 +101,43 @@ def _value(name: str, field: JobField, record: Record) -> str:
     return f"{cleaned[: LONGEST - 65]}-{hashlib.sha256(text.encode()).hexdigest()}"
 
 
-def _text(field: JobField, record: Record) -> str:
+def _text(field: fields.JobField, record: Record) -> str:
     match field:
-        case MetaField(name=names):
+        case fields.MetaField(name=names):
             return field.text(_first(record, names))
-        case ConstantField(value=value):
+        case fields.ConstantField(value=value):
             return str(value)
-        case ComponentField(name=name):
+        case fields.ComponentField(name=name):
             amounts = [each.amount for each in record.components if each.name == name]
             return known_text(field, sum(amounts) if amounts else None)
-        case ScoreField():
+        case fields.ScoreField():
             return known_text(field, _score(record, field.component_name, field.name))
-        case RecordField(name=name, modify=part):
+        case fields.RecordField(name=name, modify=part):
             value = getattr(record, name)
             moment = getattr(value, part) if part is not None else value
             return _seconds(moment) if isinstance(moment, datetime) else str(moment)
 
 
-def _amount(field: AmountField, record: Record) -> int:
+def _amount(field: fields.AmountField, record: Record) -> int:
     match field:
-        case RecordField():
+        case fields.RecordField():
             return record.runtime or 0
-        case ConstantField(value=value):
+        case fields.ConstantField(value=value):
             return int(Fraction(value) + Fraction(1, 2))
-        case ComponentField():
+        case fields.ComponentField():
             return int(_text(field, record))
 
 
-def _service_level(config: ApelConfig, fields: JobFields, record: Record) -> Mapping[str, str]:
-    kind, value = _benchmark(config, fields, record)
+def _service_level(config: ApelConfig, chosen: JobFields, record: Record) -> Mapping[str, str]:
+    kind, value = _benchmark(config, chosen, record)
     level = f"{value.quantize(Decimal('0.001'), ROUND_HALF_UP):f}"
     if config.job_message is JobLayout.V4:
         return {"ServiceLevel": f"{{{kind}: {level}}}"}
     return {"ServiceLevelType": kind, "ServiceLevel": level}
 
 
-def _benchmark(config: ApelConfig, fields: JobFields, record: Record) -> tuple[str, Decimal]:
-    given, kind = fields.optional.ServiceLevel, fields.optional.ServiceLevelType
+def _benchmark(config: ApelConfig, chosen: JobFields, record: Record) -> tuple[str, Decimal]:
+    given, kind = chosen.optional.ServiceLevel, chosen.optional.ServiceLevelType
     if given is not None:
         text, named = _text(given, record), None if kind is None else _text(kind, record)
         try:

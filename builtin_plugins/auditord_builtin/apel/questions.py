@@ -7,16 +7,8 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Final, TypeAlias
 
+from auditord_builtin.apel import fields
 from auditord_builtin.apel.config import ApelConfig, Benchmark
-from auditord_builtin.apel.fields import (
-    AmountField,
-    ComponentField,
-    ConstantField,
-    KeyField,
-    MetaField,
-    RecordField,
-    ScoreField,
-)
 from auditord_hookspecs import (
     AggregateQuery,
     ComponentAmount,
@@ -28,17 +20,9 @@ from auditord_hookspecs import (
     Records,
     ScoreValue,
     Window,
+    query,
 )
 from auditord_hookspecs.aggregates import KeyValue
-from auditord_hookspecs.query import (
-    AllOf,
-    Comparison,
-    MetaAbsent,
-    MetaContainsAny,
-    RuntimeCompares,
-    TimeCompares,
-    TimeField,
-)
 
 Number: TypeAlias = int | Fraction
 """An exact number; whole ones are added up much faster."""
@@ -53,18 +37,18 @@ class LeftOut(Exception):
     """Raised with the reason for which some jobs cannot be reported."""
 
 
-def conditions(config: ApelConfig, sites: Sequence[str], window: Window) -> Iterator[AllOf]:
+def conditions(config: ApelConfig, sites: Sequence[str], window: Window) -> Iterator[query.AllOf]:
     """The conditions of records of these sites that stopped in the window: one per meta key, disjoint.
 
     A record that lists several sites belongs to the first of them: see :func:`site_of`.
     """
     ids = tuple([site_id for site in sites for site_id in config.site.sites_to_report[site]])
-    after = TimeCompares(TimeField.STOP, Comparison.GTE, window.start)
-    before = TimeCompares(TimeField.STOP, Comparison.LT, window.stop)
-    long_enough = () if config.site.zero_length_jobs else (RuntimeCompares(Comparison.GT, 0),)
+    after = query.TimeCompares(query.TimeField.STOP, query.Comparison.GTE, window.start)
+    before = query.TimeCompares(query.TimeField.STOP, query.Comparison.LT, window.stop)
+    long_enough = () if config.site.zero_length_jobs else (query.RuntimeCompares(query.Comparison.GT, 0),)
     for number, key in enumerate(config.site.site_meta_field):
-        others = [MetaAbsent(other) for other in config.site.site_meta_field[:number]]
-        yield AllOf((after, before, *long_enough, *others, MetaContainsAny(key, ids)))
+        others = [query.MetaAbsent(other) for other in config.site.site_meta_field[:number]]
+        yield query.AllOf((after, before, *long_enough, *others, query.MetaContainsAny(key, ids)))
 
 
 def site_of(config: ApelConfig, site_id: KeyValue) -> str | None:
@@ -115,17 +99,17 @@ class Question:
         only: a component without which jobs do not count.
     """
 
-    keys: Mapping[str, KeyField]
-    amounts: Mapping[str, AmountField]
+    keys: Mapping[str, fields.KeyField]
+    amounts: Mapping[str, fields.AmountField]
     benchmarks: Sequence[Benchmark] = ()
-    only: ComponentField | None = None
+    only: fields.ComponentField | None = None
 
     async def ask(
         self, config: ApelConfig, records: Records, site: str, window: Window
     ) -> tuple[Sequence[Answer], Counter[str]]:
         """The answers for the jobs of a site that stopped in the window; then how many jobs are left out, by reason."""
-        fields = (*self.amounts.values(), *(() if self.only is None else (self.only,)))
-        components = [field.name for field in fields if isinstance(field, ComponentField)]
+        summed_fields = (*self.amounts.values(), *(() if self.only is None else (self.only,)))
+        components = [field.name for field in summed_fields if isinstance(field, fields.ComponentField)]
         summed = list(dict.fromkeys(components))
         read = [dimension for field in self.keys.values() if (dimension := _dimension(field)) is not None]
         asked = [*read, *map(_score, self.benchmarks), *map(ComponentPresent, summed)]
@@ -179,22 +163,22 @@ class _Reading:
             raise LeftOut(f"no score {' or '.join(each.score for each in benchmarks)}: left out")
         return None, Decimal()
 
-    def _amount(self, field: AmountField, group: Group) -> Number:
+    def _amount(self, field: fields.AmountField, group: Group) -> Number:
         match field:
-            case RecordField():
+            case fields.RecordField():
                 return group.runtime
-            case ConstantField(value=value):
+            case fields.ConstantField(value=value):
                 return Fraction(value) * group.records
-            case ComponentField(name=name):
+            case fields.ComponentField(name=name):
                 if not self._value(ComponentPresent(name), group):
                     raise LeftOut(f"no component {name}: left out")
                 amount = group.usage[self._summed.index(name)].sums.amount
                 return amount if field.divide_by == 1 else Fraction(amount, field.divide_by)
 
-    def _text(self, name: str, field: KeyField, group: Group) -> str:
-        if isinstance(field, ConstantField):
+    def _text(self, name: str, field: fields.KeyField, group: Group) -> str:
+        if isinstance(field, fields.ConstantField):
             text = str(field.value)
-        elif isinstance(field, MetaField):
+        elif isinstance(field, fields.MetaField):
             value = self._value(MetaValue(*field.name), group)
             text = field.text(value if isinstance(value, str) else None)
         else:
@@ -206,20 +190,20 @@ class _Reading:
         return group.key[self._places[dimension]]
 
 
-def known_text(field: ComponentField | ScoreField, value: object) -> str:
+def known_text(field: fields.ComponentField | fields.ScoreField, value: object) -> str:
     """An amount or a score as text.
 
     Raises:
         LeftOut: there is none.
     """
     match field, value:
-        case ComponentField(divide_by=divisor), int(amount):
+        case fields.ComponentField(divide_by=divisor), int(amount):
             return str((2 * amount + divisor) // (2 * divisor))
-        case ScoreField(), Decimal() as score:
+        case fields.ScoreField(), Decimal() as score:
             return f"{score.normalize():f}"
-        case ComponentField(name=name), _:
+        case fields.ComponentField(name=name), _:
             raise LeftOut(f"no component {name}: left out")
-        case ScoreField(name=name, component_name=component), _:
+        case fields.ScoreField(name=name, component_name=component), _:
             raise LeftOut(f"no score {name} of {component}: left out")
 
 
@@ -249,13 +233,13 @@ def _score(benchmark: Benchmark) -> ScoreValue:
     return ScoreValue(benchmark.component, benchmark.score)
 
 
-def _dimension(field: KeyField) -> Dimension | None:
+def _dimension(field: fields.KeyField) -> Dimension | None:
     match field:
-        case MetaField(name=names):
+        case fields.MetaField(name=names):
             return MetaValue(*names)
-        case ComponentField(name=name):
+        case fields.ComponentField(name=name):
             return ComponentAmount(name)
-        case ScoreField(name=name, component_name=component):
+        case fields.ScoreField(name=name, component_name=component):
             return ScoreValue(component, name)
-        case ConstantField():
+        case fields.ConstantField():
             return None

@@ -1,16 +1,22 @@
-"""One run: usage, priorities, commands, state."""
+"""One run: usage, priorities, commands, state.
 
+Commands are templates that become argument vectors; no shell ever sees them.
+"""
+
+import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
 
 from auditord_builtin.priority import metrics
-from auditord_builtin.priority.commands import all_commands
 from auditord_builtin.priority.computing import Targets, rounded, smoothed, targets
 from auditord_builtin.priority.config import PriorityConfig
 from auditord_builtin.priority.usage import Usage, look_up_usage
 from auditord_hookspecs import AuditordError, CommandFailed, PluginContext
+
+_PLACEHOLDER: Final = re.compile(r"\{(priority|resources?|group|[1-9]\d*)\}", re.ASCII)
 
 MAX_OUTPUT: Final = 1024 * 1024
 
@@ -77,3 +83,29 @@ def _last(config: PriorityConfig, state: Any) -> Mapping[str, Fraction]:  # Any:
     low, high = config.min_priority, config.max_priority
     last: Mapping[str, float] = state or {}
     return {group: Fraction(min(max(each, low), high)) for group, each in last.items()}
+
+
+def all_commands(config: PriorityConfig, usage: Usage, priorities: dict[str, int]) -> Iterator[tuple[str, list[str]]]:
+    """Each group and the argument vector of a command for it, command by command as with AUDITOR."""
+    for template in config.commands:
+        words = shlex.split(template)
+        for group, parameters in config.group_mapping.items():
+            values = {
+                "priority": str(priorities[group]),
+                "resource": printed(usage[group]),
+                "resources": printed(usage[group]),
+                "group": group,
+                **{str(place): parameter for place, parameter in enumerate(parameters, start=1)},
+            }
+            yield group, [_filled(word, values) for word in words]
+
+
+def _filled(word: str, values: dict[str, str]) -> str:
+    """In one pass: braces in a group's name or a parameter are text. A number that stands for nothing stays."""
+    return _PLACEHOLDER.sub(lambda found: values.get(found[1], found[0]), word)
+
+
+def printed(usage: Fraction) -> str:
+    """As AUDITOR prints it: the shortest decimal that is read as the same 64-bit float, without exponent."""
+    text = format(Decimal(repr(float(usage))), "f")
+    return text.removesuffix(".0")

@@ -13,18 +13,7 @@ from auditord_builtin.waldur.components import rounded
 from auditord_builtin.waldur.config import WaldurConfig
 from auditord_builtin.waldur.months import BillingMonth
 from auditord_builtin.waldur.usage import AccountUsage, amount, folded, month_usage
-from auditord_hookspecs import AggregateQuery, AuditordError, MetaValue, Record, RecordQuery, Records, Window
-from auditord_hookspecs.query import (
-    AllOf,
-    Comparison,
-    Condition,
-    IsOpen,
-    MetaContainsAny,
-    Order,
-    SortField,
-    TimeCompares,
-    TimeField,
-)
+from auditord_hookspecs import AggregateQuery, AuditordError, MetaValue, Record, RecordQuery, Records, Window, query
 
 _TICK: Final = timedelta(microseconds=1)
 _TICKS_PER_MINUTE: Final = 60_000_000
@@ -81,7 +70,7 @@ async def shares(
     if window.stop <= window.start:
         return
     for key, where in await _conditions(config, records, account, window, as_of):
-        async with records.stream(RecordQuery(where=where, order=Order(SortField.STOP))) as found:
+        async with records.stream(RecordQuery(where=where, order=query.Order(query.SortField.STOP))) as found:
             async for record in found:
                 share = _share(config, record, window, as_of)
                 if share.ticks > 0 and _is_of(config, record, (key, account), user):
@@ -125,17 +114,17 @@ def _written(amounts: Mapping[str, Decimal]) -> str:
 
 async def _conditions(
     config: WaldurConfig, records: Records, account: str, window: Window, as_of: datetime
-) -> list[tuple[str, Condition]]:
+) -> list[tuple[str, query.Condition]]:
     """Under each key, queries that find each record of the account; conditions know no other case or alternatives."""
-    query = AggregateQuery(by=(MetaValue(*config.account_meta),), window=window, as_of=as_of)
-    names = {str(group.key[0]) for group in (await records.aggregate(query)).groups if group.key[0] is not None}
+    asked = AggregateQuery(by=(MetaValue(*config.account_meta),), window=window, as_of=as_of)
+    names = {str(group.key[0]) for group in (await records.aggregate(asked)).groups if group.key[0] is not None}
     spelt = tuple(sorted(name for name in names if folded(name) == folded(account)))
-    began = TimeCompares(TimeField.START, Comparison.LT, window.stop)
-    ended = TimeCompares(TimeField.STOP, Comparison.GT, window.start)
+    began = query.TimeCompares(query.TimeField.START, query.Comparison.LT, window.stop)
+    ended = query.TimeCompares(query.TimeField.STOP, query.Comparison.GT, window.start)
     return [
-        (key, AllOf((MetaContainsAny(key, spelt), began, phase)))
+        (key, query.AllOf((query.MetaContainsAny(key, spelt), began, phase)))
         for key in config.account_meta
-        for phase in (ended, IsOpen())
+        for phase in (ended, query.IsOpen())
         if spelt
     ]
 
