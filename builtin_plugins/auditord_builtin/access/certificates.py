@@ -5,15 +5,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from pydantic import Field, model_validator
 
 from auditord_builtin.access.rules import Pattern, Rule, fits, identified, named_roles
-from auditord_hookspecs import (
-    Authenticate,
-    AuthenticatorContext,
-    AuthenticatorKind,
-    Certificate,
-    Credentials,
-    Identity,
-    InstanceConfig,
-)
+from auditord_hookspecs import InstanceConfig, access
 
 
 class CertificateRule(Rule):
@@ -33,7 +25,7 @@ class CertificateRule(Rule):
             raise ValueError("say common_name, subject or alternative_name; '*' is everybody with a certificate")
         return self
 
-    def fits(self, certificate: Certificate) -> bool:
+    def fits(self, certificate: access.Certificate) -> bool:
         """True if it is about this certificate."""
         return (
             fits(self.common_name, *certificate.common_names)
@@ -49,12 +41,12 @@ class CertificatesConfig(InstanceConfig):
 
 
 def open_certificates(
-    config: CertificatesConfig, context: AuthenticatorContext
-) -> AbstractAsyncContextManager[Authenticate]:
+    config: CertificatesConfig, context: access.AuthenticatorContext
+) -> AbstractAsyncContextManager[access.Authenticate]:
     """Nothing is opened: TLS has proved that the certificate is the client's and which authority signed it."""
     del context
 
-    async def authenticate(credentials: Credentials) -> Identity | None:
+    async def authenticate(credentials: access.Credentials) -> access.Identity | None:
         certificate = credentials.certificate
         if certificate is None:
             return None
@@ -63,7 +55,7 @@ def open_certificates(
     return nullcontext(authenticate)
 
 
-KIND = AuthenticatorKind(
+KIND = access.AuthenticatorKind(
     name="certificates",
     config=CertificatesConfig,
     open=open_certificates,

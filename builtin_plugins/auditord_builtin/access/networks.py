@@ -6,14 +6,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_address
 from pydantic import Field
 
 from auditord_builtin.access.rules import Rule, identified, named_roles
-from auditord_hookspecs import (
-    Authenticate,
-    AuthenticatorContext,
-    AuthenticatorKind,
-    Credentials,
-    Identity,
-    InstanceConfig,
-)
+from auditord_hookspecs import InstanceConfig, access
 
 
 class NetworkRule(Rule):
@@ -28,11 +21,13 @@ class NetworksConfig(InstanceConfig):
     rules: tuple[NetworkRule, ...] = Field(min_length=1, description="Which network gets which roles.")
 
 
-def open_networks(config: NetworksConfig, context: AuthenticatorContext) -> AbstractAsyncContextManager[Authenticate]:
+def open_networks(
+    config: NetworksConfig, context: access.AuthenticatorContext
+) -> AbstractAsyncContextManager[access.Authenticate]:
     """Nothing is opened. The address is that of the connection; no header can change it."""
     del context
 
-    async def authenticate(credentials: Credentials) -> Identity | None:
+    async def authenticate(credentials: access.Credentials) -> access.Identity | None:
         if credentials.address is None or credentials.token is not None:
             return None
         address = ip_address(credentials.address)
@@ -41,6 +36,6 @@ def open_networks(config: NetworksConfig, context: AuthenticatorContext) -> Abst
     return nullcontext(authenticate)
 
 
-KIND = AuthenticatorKind(
+KIND = access.AuthenticatorKind(
     name="networks", config=NetworksConfig, open=open_networks, roles=lambda config: named_roles(config.rules)
 )

@@ -7,15 +7,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from pydantic import Field, model_validator
 
 from auditord_builtin.access.rules import Pattern, Rule, identified, named_roles
-from auditord_hookspecs import (
-    Authenticate,
-    AuthenticatorContext,
-    AuthenticatorKind,
-    Credentials,
-    Identity,
-    InstanceConfig,
-    UnixPeer,
-)
+from auditord_hookspecs import InstanceConfig, access
 
 
 class UnixRule(Rule):
@@ -37,7 +29,7 @@ class UnixUsersConfig(InstanceConfig):
     rules: tuple[UnixRule, ...] = Field(min_length=1, description="Which user or group gets which roles.")
 
 
-def _is_meant(rule: UnixRule, peer: UnixPeer, users: dict[str, int], groups: dict[str, int]) -> bool:
+def _is_meant(rule: UnixRule, peer: access.UnixPeer, users: dict[str, int], groups: dict[str, int]) -> bool:
     if rule.user is not None:
         return users[rule.user] == peer.uid
     return groups[rule.group or ""] in {peer.gid, *peer.groups}
@@ -63,8 +55,8 @@ def _gid(name: str) -> int:
 
 
 def open_unix_users(
-    config: UnixUsersConfig, context: AuthenticatorContext
-) -> AbstractAsyncContextManager[Authenticate]:
+    config: UnixUsersConfig, context: access.AuthenticatorContext
+) -> AbstractAsyncContextManager[access.Authenticate]:
     """Look the names up once; asking the system for each request could take seconds where names come over the network.
 
     Raises:
@@ -75,7 +67,7 @@ def open_unix_users(
     groups = {rule.group: _gid(rule.group) for rule in config.rules if rule.group is not None}
     names = {uid: name for name, uid in users.items()}
 
-    async def authenticate(credentials: Credentials) -> Identity | None:
+    async def authenticate(credentials: access.Credentials) -> access.Identity | None:
         peer = credentials.peer
         if peer is None:
             return None
@@ -85,6 +77,6 @@ def open_unix_users(
     return nullcontext(authenticate)
 
 
-KIND = AuthenticatorKind(
+KIND = access.AuthenticatorKind(
     name="unix_users", config=UnixUsersConfig, open=open_unix_users, roles=lambda config: named_roles(config.rules)
 )

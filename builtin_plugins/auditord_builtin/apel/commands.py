@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -16,37 +16,35 @@ from auditord_hookspecs.commands import CommandContext, pass_context
 
 KIND: Final = "apel"
 
+T = TypeVar("T")
 
-class MonthType(click.ParamType[Month]):
-    """A month such as 2026-02."""
 
-    name = "YYYY-MM"
+class _Read(click.ParamType[T]):
+    """A parameter that a function reads, which raises ValueError."""
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Month:  # Any: click's own
+    def __init__(self, name: str, read: Callable[[str], T]) -> None:
+        self.name = name
+        self._read = read
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> T:  # Any: click's own
         """See :class:`click.ParamType`."""
         try:
-            return value if isinstance(value, Month) else Month.parse(str(value))
+            return self._read(str(value))
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
 
-class MomentType(click.ParamType[datetime]):
+def _moment(text: str) -> datetime:
     """A day or an instant, in UTC unless it has a zone."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no day or instant: write 2026-02-01 or 2026-02-01T12:00:00") from None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
-    name = "YYYY-MM-DD[THH:MM:SS]"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> datetime:  # Any: click's own
-        """See :class:`click.ParamType`."""
-        try:
-            moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
-        except ValueError:
-            self.fail(f"{value!r} is no day or instant: write 2026-02-01 or 2026-02-01T12:00:00", param, ctx)
-        return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-
+MONTH: Final = _Read("YYYY-MM", Month.parse)
+MOMENT: Final = _Read("YYYY-MM-DD[THH:MM:SS]", _moment)
 
 _instance: Final = click.option("--instance", "name", help="Which plugin, if there are several of kind apel.")
 _dry_run: Final = click.option("--dry-run", is_flag=True, help="Show each message as it would be signed; send none.")
@@ -73,9 +71,9 @@ def publish_command(context: CommandContext, name: str | None, *, dry_run: bool)
 
 
 @apel_command.command("republish")
-@click.option("--month", type=MonthType(), help="The month to report again.")
-@click.option("--from", "start", type=MomentType(), help="Instead: from when on,")
-@click.option("--to", "stop", type=MomentType(), help="until when (not included); default: now.")
+@click.option("--month", type=MONTH, help="The month to report again.")
+@click.option("--from", "start", type=MOMENT, help="Instead: from when on,")
+@click.option("--to", "stop", type=MOMENT, help="until when (not included); default: now.")
 @click.option("--force", is_flag=True, help="Also a month that begins before publish_since, with all its jobs.")
 @_sites
 @_instance
@@ -109,7 +107,7 @@ def republish_command(
 
 
 @apel_command.command("show")
-@click.option("--month", type=MonthType(), help="The messages of this month, as the store says now.")
+@click.option("--month", type=MONTH, help="The messages of this month, as the store says now.")
 @_sites
 @_instance
 @pass_context

@@ -12,7 +12,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeAlias
 
-from pydantic import AwareDatetime, BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, field_validator, model_validator
 
 from auditord_builtin.apel.fields import (
     AmountField,
@@ -143,22 +143,29 @@ class MessagingConfig(Section):
     )
 
 
+def _duration(field: AmountField) -> AmountField:
+    """Refuse what is no number of seconds."""
+    if isinstance(field, RecordField) and field.name != "runtime":
+        raise ValueError(f"{field.name} is no duration; of a record only runtime is one")
+    if isinstance(field, ConstantField) and (isinstance(field.value, str) or field.value < Decimal()):
+        raise ValueError("a duration is a number, not below 0")
+    return field
+
+
+DurationField: TypeAlias = Annotated[AmountField, AfterValidator(_duration)]
+
+
 class MandatorySummaryFields(Section):
     """Fields of every summary, besides those that follow from the records."""
 
     VO: KeyField
     SubmitHost: KeyField
     Processors: KeyField = ComponentField(name="Cores")
-    CpuDuration: AmountField = Field(
+    CpuDuration: DurationField = Field(
         default=ComponentField(name="TotalCPU"), description="Seconds of user and system time on all cores."
     )
     NormalisedCpuDuration: NormalisedAmountField = NormalisedField()
     NormalisedWallDuration: NormalisedAmountField = NormalisedField()
-
-    @field_validator("CpuDuration")
-    @classmethod
-    def _a_duration(cls, field: AmountField) -> AmountField:
-        return duration(field)
 
 
 class OptionalSummaryFields(Section):
@@ -183,14 +190,9 @@ class MandatoryJobFields(Section):
     """Fields of every job, besides those that follow from its record."""
 
     LocalJobId: JobField = RecordField(name="record_id")
-    CpuDuration: AmountField = ComponentField(name="TotalCPU")
+    CpuDuration: DurationField = ComponentField(name="TotalCPU")
     Processors: JobField = ComponentField(name="Cores")
     NodeCount: JobField = ConstantField(value=1)
-
-    @field_validator("CpuDuration")
-    @classmethod
-    def _a_duration(cls, field: AmountField) -> AmountField:
-        return duration(field)
 
 
 class OptionalJobFields(Section):
@@ -289,15 +291,6 @@ def named_scores(fields: SummaryFields | None) -> list[ScoreField]:
         return []
     named = [fields.mandatory.NormalisedCpuDuration.score, fields.mandatory.NormalisedWallDuration.score]
     return list(dict.fromkeys(score for score in named if score is not None))
-
-
-def duration(field: AmountField) -> AmountField:
-    """Refuse what is no number of seconds."""
-    if isinstance(field, RecordField) and field.name != "runtime":
-        raise ValueError(f"{field.name} is no duration; of a record only runtime is one")
-    if isinstance(field, ConstantField) and (isinstance(field.value, str) or field.value < Decimal()):
-        raise ValueError("a duration is a number, not below 0")
-    return field
 
 
 __all__ = [

@@ -9,20 +9,7 @@ from typing import Final, TypeAlias
 
 from auditord_builtin.apel import fields
 from auditord_builtin.apel.config import ApelConfig, Benchmark
-from auditord_hookspecs import (
-    AggregateQuery,
-    ComponentAmount,
-    ComponentPresent,
-    ComponentUsage,
-    Dimension,
-    Group,
-    MetaValue,
-    Records,
-    ScoreValue,
-    Window,
-    query,
-)
-from auditord_hookspecs.aggregates import KeyValue
+from auditord_hookspecs import Records, Window, aggregates, query
 
 Number: TypeAlias = int | Fraction
 """An exact number; whole ones are added up much faster."""
@@ -51,20 +38,25 @@ def conditions(config: ApelConfig, sites: Sequence[str], window: Window) -> Iter
         yield query.AllOf((after, before, *long_enough, *others, query.MetaContainsAny(key, ids)))
 
 
-def site_of(config: ApelConfig, site_id: KeyValue) -> str | None:
+def site_of(config: ApelConfig, site_id: aggregates.KeyValue) -> str | None:
     """The name in GOCDB of the site with this id in records."""
     return next((site for site, ids in config.site.sites_to_report.items() if site_id in ids), None)
 
 
 async def site_groups(
-    config: ApelConfig, records: Records, site: str, window: Window, *asked: Dimension, usage: Sequence[str] = ()
-) -> Sequence[Group]:
+    config: ApelConfig,
+    records: Records,
+    site: str,
+    window: Window,
+    *asked: aggregates.Dimension,
+    usage: Sequence[str] = (),
+) -> Sequence[aggregates.Group]:
     """Sums over the records of a site that stopped in the window, by its id and, behind it, by what is asked."""
-    found: list[Group] = []
-    by = (MetaValue(*config.site.site_meta_field), *asked)
-    summed = tuple([ComponentUsage(name) for name in usage])
+    found: list[aggregates.Group] = []
+    by = (aggregates.MetaValue(*config.site.site_meta_field), *asked)
+    summed = tuple([aggregates.ComponentUsage(name) for name in usage])
     for where in conditions(config, (site,), window):
-        answer = await records.aggregate(AggregateQuery(where, by, summed))
+        answer = await records.aggregate(aggregates.AggregateQuery(where, by, summed))
         found += [group for group in answer.groups if site_of(config, group.key[0]) == site]
     return found
 
@@ -80,8 +72,8 @@ class Answer:
         benchmark: the first that the jobs have, with its ``level``; None if none was asked for.
     """
 
-    group: Group
-    alike: tuple[KeyValue, ...]
+    group: aggregates.Group
+    alike: tuple[aggregates.KeyValue, ...]
     texts: Mapping[str, str]
     amounts: Mapping[str, Number]
     benchmark: Benchmark | None
@@ -112,7 +104,7 @@ class Question:
         components = [field.name for field in summed_fields if isinstance(field, fields.ComponentField)]
         summed = list(dict.fromkeys(components))
         read = [dimension for field in self.keys.values() if (dimension := _dimension(field)) is not None]
-        asked = [*read, *map(_score, self.benchmarks), *map(ComponentPresent, summed)]
+        asked = [*read, *map(_score, self.benchmarks), *map(aggregates.ComponentPresent, summed)]
         by = tuple(dict.fromkeys(asked))
         groups = await site_groups(config, records, site, window, *by, usage=summed)
         return _Reading(self, by, summed, frozenset(read)).read(groups)
@@ -122,15 +114,21 @@ class _Reading:
     """The reading of one answer of the store."""
 
     def __init__(
-        self, question: Question, by: Sequence[Dimension], summed: Sequence[str], read: frozenset[Dimension]
+        self,
+        question: Question,
+        by: Sequence[aggregates.Dimension],
+        summed: Sequence[str],
+        read: frozenset[aggregates.Dimension],
     ) -> None:
         self._question = question
         self._summed = summed
         self._places = {dimension: place for place, dimension in enumerate(by, 1)}
-        self._unread = {self._places[each] for each in by if isinstance(each, ScoreValue) and each not in read}
-        self._texts: dict[tuple[KeyValue, ...], Mapping[str, str]] = {}
+        self._unread = {
+            self._places[each] for each in by if isinstance(each, aggregates.ScoreValue) and each not in read
+        }
+        self._texts: dict[tuple[aggregates.KeyValue, ...], Mapping[str, str]] = {}
 
-    def read(self, groups: Sequence[Group]) -> tuple[Sequence[Answer], Counter[str]]:
+    def read(self, groups: Sequence[aggregates.Group]) -> tuple[Sequence[Answer], Counter[str]]:
         answers: list[Answer] = []
         left_out: Counter[str] = Counter()
         for group in groups:
@@ -141,11 +139,13 @@ class _Reading:
                 left_out[str(reason)] += group.records
         return answers, left_out
 
-    def _counts(self, group: Group) -> bool:
+    def _counts(self, group: aggregates.Group) -> bool:
         only = self._question.only
-        return only is None or bool(self._value(ComponentPresent(only.name), group) and self._amount(only, group))
+        return only is None or bool(
+            self._value(aggregates.ComponentPresent(only.name), group) and self._amount(only, group)
+        )
 
-    def _answer(self, group: Group) -> Answer:
+    def _answer(self, group: aggregates.Group) -> Answer:
         benchmark, level = self._benchmark(group)
         amounts = {name: self._amount(field, group) for name, field in self._question.amounts.items()}
         alike = tuple([value for place, value in enumerate(group.key) if place not in self._unread])
@@ -153,7 +153,7 @@ class _Reading:
             self._texts[alike] = {name: self._text(name, field, group) for name, field in self._question.keys.items()}
         return Answer(group, alike, self._texts[alike], amounts, benchmark, level)
 
-    def _benchmark(self, group: Group) -> tuple[Benchmark | None, Decimal]:
+    def _benchmark(self, group: aggregates.Group) -> tuple[Benchmark | None, Decimal]:
         benchmarks = self._question.benchmarks
         for benchmark in benchmarks:
             value = self._value(_score(benchmark), group)
@@ -163,30 +163,30 @@ class _Reading:
             raise LeftOut(f"no score {' or '.join(each.score for each in benchmarks)}: left out")
         return None, Decimal()
 
-    def _amount(self, field: fields.AmountField, group: Group) -> Number:
+    def _amount(self, field: fields.AmountField, group: aggregates.Group) -> Number:
         match field:
             case fields.RecordField():
                 return group.runtime
             case fields.ConstantField(value=value):
                 return Fraction(value) * group.records
             case fields.ComponentField(name=name):
-                if not self._value(ComponentPresent(name), group):
+                if not self._value(aggregates.ComponentPresent(name), group):
                     raise LeftOut(f"no component {name}: left out")
                 amount = group.usage[self._summed.index(name)].sums.amount
                 return amount if field.divide_by == 1 else Fraction(amount, field.divide_by)
 
-    def _text(self, name: str, field: fields.KeyField, group: Group) -> str:
+    def _text(self, name: str, field: fields.KeyField, group: aggregates.Group) -> str:
         if isinstance(field, fields.ConstantField):
             text = str(field.value)
         elif isinstance(field, fields.MetaField):
-            value = self._value(MetaValue(*field.name), group)
+            value = self._value(aggregates.MetaValue(*field.name), group)
             text = field.text(value if isinstance(value, str) else None)
         else:
             dimension = _dimension(field)
             text = known_text(field, None if dimension is None else self._value(dimension, group))
         return str(whole_number(text, name)) if name in WHOLE else text
 
-    def _value(self, dimension: Dimension, group: Group) -> KeyValue:
+    def _value(self, dimension: aggregates.Dimension, group: aggregates.Group) -> aggregates.KeyValue:
         return group.key[self._places[dimension]]
 
 
@@ -229,17 +229,17 @@ def whole_number(text: str, name: str) -> int:
     return int(text)
 
 
-def _score(benchmark: Benchmark) -> ScoreValue:
-    return ScoreValue(benchmark.component, benchmark.score)
+def _score(benchmark: Benchmark) -> aggregates.ScoreValue:
+    return aggregates.ScoreValue(benchmark.component, benchmark.score)
 
 
-def _dimension(field: fields.KeyField) -> Dimension | None:
+def _dimension(field: fields.KeyField) -> aggregates.Dimension | None:
     match field:
         case fields.MetaField(name=names):
-            return MetaValue(*names)
+            return aggregates.MetaValue(*names)
         case fields.ComponentField(name=name):
-            return ComponentAmount(name)
+            return aggregates.ComponentAmount(name)
         case fields.ScoreField(name=name, component_name=component):
-            return ScoreValue(component, name)
+            return aggregates.ScoreValue(component, name)
         case fields.ConstantField():
             return None

@@ -144,8 +144,8 @@ class _Amounts:
         self._absent, used = account not in planner.usage, planner.usage.get(account) or AccountUsage({}, {})
         self._there, self._users_there = planner.there.totals(resource), planner.there.users(resource)
         self._totals = {name: used.total.get(name, NOTHING) for name in planner.components}
-        self._used = used.users if self._rules.users else {}
-        names = dict.fromkeys((*self._used, *self._users_there)) if self._rules.users else {}
+        self._used: Mapping[str, Amounts] = used.users if self._rules.users else {}
+        names: Iterable[str] = dict.fromkeys((*self._used, *self._users_there)) if self._rules.users else ()
         self._users = {
             user: {name: self._used.get(user, {}).get(name, NOTHING) for name in planner.components} for user in names
         }
