@@ -10,16 +10,23 @@ import sys
 import threading
 from collections import defaultdict
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 
 _PACKAGES = ("/auditord/", "/auditord_hookspecs/", "/auditord_builtin/")
+_BESIDE = ("/watchdog.py", "/logs.py")  # work for the process and not for the call
 _calls: dict[int, list[str]] = defaultdict(list)
+_starts: dict[CodeType, int] = {}  # a coroutine that goes on is called again, at a later instruction
 _recording = False
 
 
 def _noted(frame: FrameType, event: str, _: object) -> None:
-    if _recording and event == "call" and any(each in frame.f_code.co_filename for each in _PACKAGES):
-        _calls[threading.get_ident()].append(frame.f_code.co_filename)
+    code = frame.f_code
+    if event == "call" and any(each in code.co_filename for each in _PACKAGES):
+        first = _starts.setdefault(code, frame.f_lasti)
+        if frame.f_lasti < first:
+            _starts[code] = frame.f_lasti
+        if _recording and frame.f_lasti <= first and not code.co_filename.endswith(_BESIDE):
+            _calls[threading.get_ident()].append(code.co_filename)
 
 
 def _begin(*_: object) -> None:
