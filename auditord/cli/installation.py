@@ -4,7 +4,8 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TypeVar, TypeVarTuple, Unpack
+from functools import partial
+from typing import Final, TypeVar, TypeVarTuple, Unpack
 
 import anyio
 
@@ -17,6 +18,9 @@ from auditord.hooks import Hooks, load_hooks
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+
+utc_now: Final[Callable[[], datetime]] = partial(datetime.now, UTC)
+"""The clock; commands read it here alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +60,6 @@ def readable_disabled_hooks() -> tuple[Sequence[str], list[str]]:
         return disabled_hooks(config_paths(), os.environ), []
     except ConfigurationError as error:
         return (), [str(error)]
-
-
-def utc_now() -> datetime:
-    """Read the clock, in UTC; commands read it here alone."""
-    return datetime.now(UTC)
 
 
 def run_async(work: Callable[[Unpack[Ts]], Awaitable[T]], *arguments: *Ts) -> T:
