@@ -31,7 +31,9 @@ def resolve(reference: str, environ: Mapping[str, str]) -> SecretStr | None:
         case "file":
             return _read(Path(name))
         case "env":
-            return _from_environment(name, environ)
+            if not (value := environ.get(name)):
+                raise ValueError(f"the environment variable {name} is {'empty' if name in environ else 'not set'}")
+            return SecretStr(value)
         case "credential":
             return _read(_credential(name, environ))
         case _:
@@ -43,7 +45,9 @@ def _read(path: Path) -> SecretStr:
         raise ValueError(f"'file:{path}' needs an absolute path")
     try:
         with path.open("rb") as file:
-            _warn_if_others_read(path, os.fstat(file.fileno()).st_mode)
+            if (mode := os.fstat(file.fileno()).st_mode) & (stat.S_IRGRP | stat.S_IROTH):
+                readers = "everybody" if mode & stat.S_IROTH else "its group"
+                _log.warning("the secret in %s can be read by %s: chmod 600 it", path, readers)
             content = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise ValueError(f"cannot read the secret in {path}: {error.strerror}") from error
@@ -60,18 +64,6 @@ def _text(content: bytes, path: Path) -> str:
     if not text:
         raise ValueError(f"the secret in {path} is empty")
     return text
-
-
-def _warn_if_others_read(path: Path, mode: int) -> None:
-    if mode & (stat.S_IRGRP | stat.S_IROTH):
-        readers = "everybody" if mode & stat.S_IROTH else "its group"
-        _log.warning("the secret in %s can be read by %s: chmod 600 it", path, readers)
-
-
-def _from_environment(name: str, environ: Mapping[str, str]) -> SecretStr:
-    if not (value := environ.get(name)):
-        raise ValueError(f"the environment variable {name} is {'empty' if name in environ else 'not set'}")
-    return SecretStr(value)
 
 
 def _credential(name: str, environ: Mapping[str, str]) -> Path:

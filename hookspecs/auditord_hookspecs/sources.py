@@ -2,10 +2,10 @@
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from auditord_hookspecs.config import Duration, RunConfig, Secret, Section
 
@@ -26,25 +26,28 @@ class TlsFiles(Section):
         return self
 
 
+def _server_url(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
+        raise ValueError("this is no URL of a server: write http://host:port or https://host:port (and a path prefix)")
+    if parts.username is not None:
+        raise ValueError("a URL with a user name or password is not supported: give a token")
+    return url.rstrip("/")
+
+
+ServerUrl = Annotated[str, AfterValidator(_server_url)]
+"""The URL of a server, without a slash at its end."""
+
+
 class RemoteSource(Section):
     """An auditord, which is asked for sums, or an AUDITOR, whose records are read and summed up here."""
 
-    url: str = Field(description="Where it is: http://host:port or https://host:port.")
+    url: ServerUrl = Field(description="Where it is: http://host:port or https://host:port.")
     tls: TlsFiles = Field(default=TlsFiles(), description="For https.")
     token: Secret | None = Field(default=None, description="Sent as Authorization: Bearer; a reference to a secret.")
     timeout: Duration = Field(
         default=timedelta(seconds=30), gt=timedelta(0), description="How long the server may be silent."
     )
-
-    @field_validator("url")
-    @classmethod
-    def _of_a_server(cls, url: str) -> str:
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
-            raise ValueError("this is no URL of a server: write http://host:port or https://host:port")
-        if parts.username is not None:
-            raise ValueError("a URL with a user name or password is not supported: give a token")
-        return url.rstrip("/")
 
 
 class PluginConfig(RunConfig):

@@ -4,13 +4,12 @@ import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Final, Literal
-from urllib.parse import urlsplit
 
 from pydantic import AwareDatetime, Field, field_validator, model_validator
 
 from auditord_hookspecs import Duration, RunConfig, Secret, Section
 from auditord_hookspecs.mapping import ComponentRule, KeyType, MetaRule, SiteRule, auditor_preset
-from auditord_hookspecs.sources import TlsFiles
+from auditord_hookspecs.sources import ServerUrl, TlsFiles
 
 AUDITOR_COMPONENTS: Final = (
     ComponentRule(name="naive_cpu_time", key="limits.cpu.time", key_type=KeyType.TIME, optional=True),
@@ -59,7 +58,7 @@ class JobFilter(Section):
 class Prometheus(Section):
     """A Prometheus with the CPU time and the peak memory of pods; records wait for them for a while."""
 
-    url: str = Field(description="Where it is, with its path prefix if it has one: https://host:9090/prefix.")
+    url: ServerUrl = Field(description="Where it is, with its path prefix if it has one: https://host:9090/prefix.")
     tls: TlsFiles = Field(default=TlsFiles(), description="For https.")
     token: Secret | None = Field(default=None, description="Sent as Authorization: Bearer; a reference to a secret.")
     timeout: Duration = Field(default=timedelta(seconds=10), gt=timedelta(0), description="For each question.")
@@ -73,16 +72,6 @@ class Prometheus(Section):
     )
     cpu_query: str = Field(default=_CPU_QUERY, description="Gives one value: CPU seconds.")
     memory_query: str = Field(default=_MEMORY_QUERY, description="Gives one value: bytes.")
-
-    @field_validator("url")
-    @classmethod
-    def _of_a_server(cls, url: str) -> str:
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
-            raise ValueError("this is no URL of a server: write http://host:port or https://host:port/prefix")
-        if parts.username is not None:
-            raise ValueError("a URL with a user name or password is not supported: give a token")
-        return url.rstrip("/")
 
 
 class KubernetesConfig(RunConfig):

@@ -9,7 +9,7 @@ import msgspec
 
 from auditord_builtin.kubernetes.config import KubernetesConfig
 from auditord_builtin.kubernetes.pods import Owner, Pod, restore_pod
-from auditord_builtin.kubernetes.resources import SIDES, Amounts, core_seconds, granted
+from auditord_builtin.kubernetes.resources import SIDES, core_seconds, granted
 from auditord_builtin.kubernetes.runs import Runs, ended_at, known, runs_of
 from auditord_hookspecs import InvalidRecord, Produced, Quarantined, Record
 from auditord_hookspecs.mapping import Row, build_components, build_meta, find_site
@@ -156,15 +156,11 @@ def _amounts(config: KubernetesConfig, pod: Pod) -> Iterable[tuple[str, Decimal]
     both = {side: granted(pod, side) for side in SIDES}
     for side, amounts in both.items():
         yield from ((f"{side}.{name}", amount) for name, amount in amounts.items())
-    gpus = _gpus(config, both["limits"], both["requests"])
+    # Limits and requests of such resources are equal; the cluster fills in whichever is not there.
+    largest = {name: max(each.get(name, Decimal(0)) for each in both.values()) for side in SIDES for name in both[side]}
+    gpus = sum((amount for name, amount in largest.items() if config.gpu_resources.search(name)), Decimal(0))
     if gpus:
         yield "gpu", gpus
-
-
-def _gpus(config: KubernetesConfig, limits: Amounts, requests: Amounts) -> Decimal:
-    """Limits and requests of such resources are equal; the cluster fills in whichever is not there."""
-    names = {name for name in (*limits, *requests) if config.gpu_resources.search(name)}
-    return sum((max(limits.get(name, Decimal(0)), requests.get(name, Decimal(0))) for name in names), Decimal(0))
 
 
 def _times(pod: Pod, runs: Runs, start: datetime, stop: datetime | None) -> Iterable[tuple[str, Decimal]]:

@@ -1,6 +1,5 @@
 """From one run of a job to a record, or to the reason why there is none."""
 
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -92,9 +91,14 @@ def _converted(config: JobsConfig, run: Run) -> Converted:
     if stop is None and run.state in ENDED.values():
         raise InvalidRecord(f"the job is {row['State']}, but sacct names no end; see sacctmgr show runawayjobs")
     if config.runtime == "elapsed" and stop is not None:
-        stop = min(stop, _counted_until(run, start))
+        # The end of a run that was never suspended, but ran for as long. Elapsed begins with the job, also of a
+        # resized one.
+        text, elapsed = run.allocation["Start"], timedelta(seconds=float(parse_duration(run.allocation["Elapsed"])))
+        began = start if is_missing(text) else parse_instant(text)
+        stop = min(stop, max(start, began + elapsed))
     labels = build_meta(config.meta, row, _RESERVED)
-    meta = {**labels.meta, "site_id": (find_site(config.sites, row),), **_owners(row)}
+    owners = {name: (row[column],) for name, column in (("user_id", "User"), ("group_id", "Group")) if row[column]}
+    meta = {**labels.meta, "site_id": (find_site(config.sites, row),), **owners}
     plain = f"{config.prefix_of(row['Cluster'])}-{row[config.id_column]}"
     alternate = f"{plain}-{int(start.timestamp())}"
     own = run.state in CONTINUED and not config.requeued_keep_their_id
@@ -127,20 +131,6 @@ def _parse_start(run: Run) -> datetime:
     return start if is_missing(submitted) else max(start, parse_instant(submitted))
 
 
-def _counted_until(run: Run, start: datetime) -> datetime:
-    """The end of a run that was never suspended, but ran for as long as this one.
-
-    sacct's ``Elapsed`` begins with the job, also in the row of a resized one.
-    """
-    own, elapsed = run.allocation["Start"], run.allocation["Elapsed"]
-    began = start if is_missing(own) else parse_instant(own)
-    return max(start, began + timedelta(seconds=float(parse_duration(elapsed))))
-
-
-def _owners(row: Row) -> Mapping[str, tuple[str]]:
-    return {name: (row[column],) for name, column in (("user_id", "User"), ("group_id", "Group")) if row[column]}
-
-
 def raw_of(run: Run, *, steps_asked: bool) -> Any:  # Any: JSON for the quarantine
     """The rows of a run as JSON, and whether it has all its steps; :func:`run_from_raw` reads it back."""
     steps = [dict(step) for step in run.steps]
@@ -166,23 +156,14 @@ def convert(config: JobsConfig, raw: Any) -> Record | Produced | None:  # Any: J
         InvalidRecord: what is still wrong.
     """
     run = run_from_raw(raw)
-    _check_columns(config, run)
+    wanted = (*config.columns, *extra_columns(config.columns))
+    if missing := [repr(column) for column in wanted if column not in run.allocation]:  # not the same as empty
+        raise InvalidRecord(f"column {', '.join(missing)} was not asked of sacct then; retry asks for this job again")
     outcome = convert_run(config, run)
     # Earlier versions did not note whether steps were asked for.
     if isinstance(outcome, Converted) and reads_steps(config) and not raw.get("steps_asked", bool(run.steps)):
         raise InvalidRecord("its steps were not asked of sacct then; retry asks for this job again")
     return retried(outcome)
-
-
-def _check_columns(config: JobsConfig, run: Run) -> None:
-    """Return if the run was read with every column that today's configuration needs; a missing one is no empty one.
-
-    Raises:
-        InvalidRecord: it was not.
-    """
-    wanted = (*config.columns, *extra_columns(config.columns))
-    if missing := [repr(column) for column in wanted if column not in run.allocation]:
-        raise InvalidRecord(f"column {', '.join(missing)} was not asked of sacct then; retry asks for this job again")
 
 
 def job_of(raw: Any) -> JobChoice | None:  # Any: JSON from the quarantine

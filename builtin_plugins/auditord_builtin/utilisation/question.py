@@ -105,12 +105,10 @@ class Question:
         if names.gpus is not None:
             jobs += Usage(gpu_time=usage[names.gpus].sums.amount_runtime)
         if names.cpu_time is not None and {names.cpu_time, names.cores} <= there:
-            jobs += Usage(timed_core_time=jobs.core_time, cpu_time=self._cpu_time(usage[names.cpu_time]))
+            per_second = _MILLISECONDS if names.cpu_time_unit is TimeUnit.MILLISECONDS else 1
+            cpu_time = Fraction(usage[names.cpu_time].sums.amount, per_second)
+            jobs += Usage(timed_core_time=jobs.core_time, cpu_time=cpu_time)
         return jobs + self._memory(usage, there) + self._energy(site, group, usage, there)
-
-    def _cpu_time(self, usage: UsageSums) -> Fraction:
-        unit = self.config.components.cpu_time_unit
-        return Fraction(usage.sums.amount, _MILLISECONDS if unit is TimeUnit.MILLISECONDS else 1)
 
     def _memory(self, usage: Mapping[str, UsageSums], there: set[str]) -> Usage:
         names = self.config.components

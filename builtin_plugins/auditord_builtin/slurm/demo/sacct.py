@@ -13,20 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _SEPARATOR = "\x1f"
-_STATES = {
-    "BF": "BOOT_FAIL",
-    "CA": "CANCELLED",
-    "CD": "COMPLETED",
-    "DL": "DEADLINE",
-    "F": "FAILED",
-    "NF": "NODE_FAIL",
-    "OOM": "OUT_OF_MEMORY",
-    "PR": "PREEMPTED",
-    "RQ": "REQUEUED",
-    "RS": "RESIZING",
-    "RV": "REVOKED",
-    "TO": "TIMEOUT",
-}
+_STATES = {"CA": "CANCELLED", "CD": "COMPLETED", "F": "FAILED", "RQ": "REQUEUED", "TO": "TIMEOUT"}  # those recorded
 
 
 def read_recorded() -> Iterator[dict[str, str]]:

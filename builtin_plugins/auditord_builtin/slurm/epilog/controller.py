@@ -76,7 +76,7 @@ class Controller:
             try:
                 return await self._ask(self._forms[0], note)
             except CommandFailed as error:
-                if not _is_not_there(error):
+                if error.timed_out or not any(words in str(error) for words in _NOT_THERE):
                     raise
                 self._forms.pop(0)
         return await self._ask(self._forms[0], note)
@@ -99,8 +99,3 @@ class Controller:
             raise CommandFailed(f"{self._config.scontrol[0]}: unrecognized option --json")
         job = form.parse(printed, note.job_id)
         return Unclear(form.unclear) if job is None else classify_answer(self._config, note, job)
-
-
-def _is_not_there(error: CommandFailed) -> bool:
-    """True if this Slurm lacks the program or the option, and not slurmctld an answer."""
-    return not error.timed_out and any(words in str(error) for words in _NOT_THERE)
