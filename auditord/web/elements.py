@@ -1,7 +1,8 @@
-"""The elements of a JSON array, or the lines of a text, as they come: no more is held than the longest of them.
+"""The elements of a JSON array, or the lines of a text, as they come; records of a large array, decoded with pauses.
 
-msgspec finds the end of a value at its own speed: given a value with something behind it, its error names the byte
-where that begins. So an element is looked at twice, and nothing else is scanned in Python.
+No more is held than the longest element. msgspec finds the end of a value at its own speed: given a value with
+something behind it, its error names the byte where that begins. So an element is looked at twice, and nothing else is
+scanned in Python. A body of 64 MiB that was decoded in one go would hold up everybody for seconds.
 """
 
 import asyncio
@@ -25,6 +26,26 @@ _behind: Final = re.compile(r"trailing characters \(byte (\d+)\)")
 _byte: Final = re.compile(r" \(byte (\d+)\)")
 _LONG: Final = 65_536
 _TRUNCATED: Final = "truncated"
+
+
+LARGEST_RECORD: Final = 1 << 20
+"""Bytes of the text of one record; those of a job have some hundred."""
+
+SURELY_SMALL: Final = 2_000
+"""Bytes of JSON whose wire text is within the clients' limit whatever is in it: a digit may become ``1.0``, a
+backslash ``\\u005c``, ``1e15`` sixteen digits; nothing grows more than fivefold."""
+
+_AT_ONCE: Final = 256 * 1024
+"""Bytes that are decoded in one go: some milliseconds."""
+
+_BETWEEN_PAUSES: Final = 50
+
+_VALUE: Final = 50
+"""Bytes that a value takes beside its text."""
+
+_MOST_GROWTH: Final = 8
+"""How many times its text an array may take as records; three to five times is usual, long lists of texts of one or two
+characters take sixteen times as much."""
 
 
 class NoArray(AuditordError):
@@ -174,26 +195,6 @@ class ArrayElements:
         if _TRUNCATED in said or (fault is not None and int(fault[1]) >= len(self._text) - at):
             return None
         raise NoArray(f"element {self._count}: {_byte.sub('', said)}")
-
-
-LARGEST_RECORD: Final = 1 << 20
-"""Bytes of the text of one record; those of a job have some hundred."""
-
-SURELY_SMALL: Final = 2_000
-"""Bytes of JSON whose wire text is within the clients' limit whatever is in it: a digit may become ``1.0``, a
-backslash ``\\u005c``, ``1e15`` sixteen digits; nothing grows more than fivefold."""
-
-_AT_ONCE: Final = 256 * 1024
-"""Bytes that are decoded in one go: some milliseconds."""
-
-_BETWEEN_PAUSES: Final = 50
-
-_VALUE: Final = 50
-"""Bytes that a value takes beside its text."""
-
-_MOST_GROWTH: Final = 8
-"""How many times its text an array may take as records; three to five times is usual, long lists of texts of one or two
-characters take sixteen times as much."""
 
 
 @dataclass(slots=True)

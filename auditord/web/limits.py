@@ -1,4 +1,9 @@
-"""Something that requests hold for a while: memory, places, room on the disk. Nobody gets more than half of it."""
+"""Limits of what one principal may hold at a time: memory of bodies, slots for long answers, disk, requests.
+
+Nobody gets more than half of anything, and a request that asks for more waits. Nobody is answered 413, 429 or 503 for
+posted records: the released clients take any answer for success. While a request waits its body is not read, so the
+connection's own windows hold the client back.
+"""
 
 import asyncio
 from collections import OrderedDict
@@ -15,6 +20,14 @@ from auditord.web.access import principal_name
 from auditord.web.bodies import DEMAND, Demand, most_unpacked
 from auditord.web.dispatch import Abort, Handler
 from auditord_hookspecs import AuditordError
+
+PATIENCE: Final = 300.0
+"""Seconds that a request waits for its turn before it is cut off."""
+
+READING_PATIENCE: Final = 60.0
+"""Seconds that a long answer waits for its turn."""
+
+_REMEMBERED: Final = 10_000
 
 
 class Shares:
@@ -116,15 +129,6 @@ class Shares:
             if self._may_hold(who, size):
                 return turn if size <= self._free else None
         return None
-
-
-PATIENCE: Final = 300.0
-"""Seconds that a request waits for its turn before it is cut off."""
-
-READING_PATIENCE: Final = 60.0
-"""Seconds that a long answer waits for its turn."""
-
-_REMEMBERED: Final = 10_000
 
 
 class RateLimit:

@@ -1,4 +1,4 @@
-"""Sockets for the addresses of ``api.listen``."""
+"""Listening sockets for the addresses of ``api.listen``; with TLS, by the certificate that is in its files now."""
 
 import asyncio
 import logging
@@ -21,6 +21,16 @@ from auditord.errors import ConfigurationError
 from auditord.web.tls import Fingerprint, fingerprint, server_context
 
 log = logging.getLogger(__name__)
+
+
+RENEWAL_INTERVAL: Final = timedelta(seconds=10)
+"""How often files of certificates are looked at."""
+
+_BACKLOG: Final = 256  # all of them may be accepted before one is closed: fewer than connections.RESERVE
+
+_HANDSHAKE_SECONDS: Final = 15.0
+
+Protocols = Callable[[], asyncio.Protocol]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,15 +176,6 @@ def _remove(path: Path, inode: int) -> None:
     with suppress(FileNotFoundError):
         if path.lstat().st_ino == inode:  # another daemon may have taken the path meanwhile
             path.unlink()
-
-
-RENEWAL_INTERVAL: Final = timedelta(seconds=10)
-"""How often files of certificates are looked at."""
-
-_BACKLOG: Final = 256  # all of them may be accepted before one is closed: fewer than connections.RESERVE
-_HANDSHAKE_SECONDS: Final = 15.0
-
-Protocols = Callable[[], asyncio.Protocol]
 
 
 @asynccontextmanager

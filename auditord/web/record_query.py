@@ -1,8 +1,12 @@
-"""The lexical half of ``GET /records?…``: a raw query string becomes decoded paths with their values.
+"""The query string of ``GET /records?…``: a frozen :class:`RecordQuery`.
 
 The grammar is the one AUDITOR's server reads: ``name[key][key]=value`` joined by ``&``, form-encoded, with literal
 brackets as structure and encoded ones as part of a key. Two harmless extensions: where a key has no literal bracket at
 all, encoded brackets are structure (most HTTP libraries encode them), and a key that begins with a digit is a key.
+
+The parameters and their rules are AUDITOR's, with three deviations on purpose: an operator that contradicts another one
+of the same field (``gt`` with ``gte``, ``lt`` with ``lte``) is refused where AUDITOR drops the whole filter in silence,
+``equals`` works on times, and ``meta[key][c]=value`` needs no index.
 """
 
 import re
@@ -14,28 +18,30 @@ from functools import partial
 from typing import Final, TypeAlias, TypeVar
 from urllib.parse import unquote_to_bytes
 
-from auditord_hookspecs import AuditordError, InvalidRecord, RecordQuery
-from auditord_hookspecs.query import (
-    AllOf,
-    Comparison,
-    ComponentCompares,
-    Condition,
-    IdEquals,
-    MetaContains,
-    MetaContainsAny,
-    MetaLacks,
-    Order,
-    RuntimeCompares,
-    SortField,
-    TimeCompares,
-    TimeField,
-)
+from auditord_hookspecs import AuditordError, InvalidRecord, RecordQuery, query
 from auditord_hookspecs.records import MAX_AMOUNT, check_name
 from auditord_hookspecs.wire import parse_time
 
 _structured = re.compile(r"([^\[\]]*)((?:\[[^\[\]]*\])*)")
 _encoded_open = re.compile("%5b", re.IGNORECASE)
 _encoded_close = re.compile("%5d", re.IGNORECASE)
+
+
+T = TypeVar("T")
+
+MAX_CONDITIONS: Final = 250
+"""Of one query; databases limit how deep an expression may be (SQLite: 1,000)."""
+
+_CONTRADICTIONS: Final = ({query.Comparison.GT, query.Comparison.GTE}, {query.Comparison.LT, query.Comparison.LTE})
+
+META_OPERATORS: Final[Mapping[str, type[query.MetaContains | query.MetaLacks]]] = {
+    "c": query.MetaContains,
+    "dnc": query.MetaLacks,
+}
+
+_integer = re.compile(r"\+?0*(\d{1,19})", re.ASCII)
+
+_list_index = re.compile(r"0*(\d{1,19})", re.ASCII)
 
 
 class InvalidQuery(AuditordError, ValueError):
@@ -98,18 +104,9 @@ def _decode(text: str) -> str:
         raise InvalidQuery(f"'{text[:60]!a}' is not UTF-8 once decoded") from error
 
 
-T = TypeVar("T")
 Given: TypeAlias = Sequence[Parameter]
 """What was given for one name; each path holds only what is left behind that name."""
-ConditionReader: TypeAlias = Callable[[str, Given], Iterator[Condition]]
-
-MAX_CONDITIONS: Final = 250
-"""Of one query; databases limit how deep an expression may be (SQLite: 1,000)."""
-
-_CONTRADICTIONS: Final = ({Comparison.GT, Comparison.GTE}, {Comparison.LT, Comparison.LTE})
-META_OPERATORS: Final[Mapping[str, type[MetaContains | MetaLacks]]] = {"c": MetaContains, "dnc": MetaLacks}
-_integer = re.compile(r"\+?0*(\d{1,19})", re.ASCII)
-_list_index = re.compile(r"0*(\d{1,19})", re.ASCII)
+ConditionReader: TypeAlias = Callable[[str, Given], Iterator[query.Condition]]
 
 
 def read_query(raw: str) -> RecordQuery:
@@ -125,21 +122,21 @@ def read_query(raw: str) -> RecordQuery:
         order = read_order(given.get("sort_by", ()))
     with about("limit"):
         limit = scalar("limit", given.get("limit", ()))
-        return RecordQuery(AllOf(conditions), order, None if limit is None else read_number("limit", limit))
+        return RecordQuery(query.AllOf(conditions), order, None if limit is None else read_number("limit", limit))
 
 
-def read_conditions(given: Mapping[str, Given], readers: Mapping[str, ConditionReader]) -> tuple[Condition, ...]:
+def read_conditions(given: Mapping[str, Given], readers: Mapping[str, ConditionReader]) -> tuple[query.Condition, ...]:
     """The conditions among what was given, each name read by its reader.
 
     Raises:
         InvalidQuery: something is wrong with them, or they are too many.
     """
-    found: list[Condition] = []
+    found: list[query.Condition] = []
     for name in readers:
         if name in given:
             with about(name):
                 found += readers[name](name, given[name])
-    weight = sum(len(each.values) if isinstance(each, MetaContainsAny) else 1 for each in found)
+    weight = sum(len(each.values) if isinstance(each, query.MetaContainsAny) else 1 for each in found)
     if weight > MAX_CONDITIONS:
         raise InvalidQuery(f"{weight} conditions in one query; at most {MAX_CONDITIONS} are allowed")
     return tuple(found)
@@ -184,11 +181,11 @@ def scalar(name: str, given: Given) -> str | None:
     return given[0].value or None if given else None
 
 
-def _operators(name: str, given: Given, read: Callable[[str, str], T]) -> Iterator[tuple[Comparison, T]]:
+def _operators(name: str, given: Given, read: Callable[[str, str], T]) -> Iterator[tuple[query.Comparison, T]]:
     """The comparisons of one field, each with its value as ``read`` makes it from the name and the text."""
     if is_absent(given):
         return
-    found: dict[Comparison, str] = {}
+    found: dict[query.Comparison, str] = {}
     for parameter in given:
         comparison = _comparison(name, parameter.path)
         if comparison in found:
@@ -200,17 +197,17 @@ def _operators(name: str, given: Given, read: Callable[[str, str], T]) -> Iterat
         yield comparison, read(f"{name}[{comparison.value}]", text)
 
 
-def _comparison(name: str, path: tuple[str, ...]) -> Comparison:
-    operators = ", ".join(comparison.value for comparison in Comparison)
+def _comparison(name: str, path: tuple[str, ...]) -> query.Comparison:
+    operators = ", ".join(comparison.value for comparison in query.Comparison)
     if len(path) != 1:
         raise InvalidQuery(f"'{name}' needs exactly one operator in brackets, one of {operators}")
     try:
-        return Comparison(path[0])
+        return query.Comparison(path[0])
     except ValueError as error:
         raise InvalidQuery(f"unknown operator '{path[0][:60]}' of '{name}', expected one of {operators}") from error
 
 
-def _refuse_contradictions(name: str, comparisons: Iterable[Comparison]) -> None:
+def _refuse_contradictions(name: str, comparisons: Iterable[query.Comparison]) -> None:
     for contradiction in _CONTRADICTIONS:
         if contradiction <= set(comparisons):
             texts = " and ".join(sorted(comparison.value for comparison in contradiction))
@@ -225,30 +222,30 @@ def read_number(name: str, text: str) -> int:
     return int(match[1])
 
 
-def _record_id(name: str, given: Given) -> Iterator[Condition]:
+def _record_id(name: str, given: Given) -> Iterator[query.Condition]:
     value = scalar(name, given)
     if value is not None:
         check_name(value)
-        yield IdEquals(value)
+        yield query.IdEquals(value)
 
 
-def _times(name: str, given: Given) -> Iterator[Condition]:
+def _times(name: str, given: Given) -> Iterator[query.Condition]:
     for comparison, moment in _operators(name, given, lambda _, text: parse_time(text)):
-        yield TimeCompares(TimeField(name), comparison, moment)
+        yield query.TimeCompares(query.TimeField(name), comparison, moment)
 
 
-def _runtimes(name: str, given: Given) -> Iterator[Condition]:
+def _runtimes(name: str, given: Given) -> Iterator[query.Condition]:
     for comparison, seconds in _operators(name, given, read_number):
-        yield RuntimeCompares(comparison, seconds)
+        yield query.RuntimeCompares(comparison, seconds)
 
 
-def _components(name: str, given: Given) -> Iterator[Condition]:
+def _components(name: str, given: Given) -> Iterator[query.Condition]:
     for component, below in by_key(name, given):
         for comparison, amount in _operators(f"{name}[{component}]", below, read_number):
-            yield ComponentCompares(component, comparison, amount)
+            yield query.ComponentCompares(component, comparison, amount)
 
 
-def _metas(name: str, given: Given) -> Iterator[Condition]:
+def _metas(name: str, given: Given) -> Iterator[query.Condition]:
     for key, below in by_key(name, given):
         for operator, listed in by_name(below).items():
             if condition := META_OPERATORS.get(operator):  # others are ignored, as AUDITOR does
@@ -294,25 +291,25 @@ def _index(name: str, parameter: Parameter) -> int:
     return int(match[1])
 
 
-def read_order(given: Given) -> Order:
+def read_order(given: Given) -> query.Order:
     """``asc`` wins over ``desc``, whatever that one says."""
     if is_absent(given):
-        return Order()
+        return query.Order()
     for parameter in given:
         if parameter.path not in {("asc",), ("desc",)}:
             raise InvalidQuery("'sort_by' needs [asc] or [desc]")
     for direction in ("asc", "desc"):
         field = scalar(f"sort_by[{direction}]", by_name(given).get(direction, ()))
         if field is not None:
-            return Order(_sort_field(field), descending=direction == "desc")
-    return Order()
+            return query.Order(_sort_field(field), descending=direction == "desc")
+    return query.Order()
 
 
-def _sort_field(text: str) -> SortField:
+def _sort_field(text: str) -> query.SortField:
     try:
-        return SortField(text)
+        return query.SortField(text)
     except ValueError as error:
-        fields = ", ".join(field.value for field in SortField)
+        fields = ", ".join(field.value for field in query.SortField)
         raise InvalidQuery(f"cannot sort by '{text[:60]}', expected one of {fields}") from error
 
 

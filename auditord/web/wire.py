@@ -47,6 +47,9 @@ from auditord_hookspecs.wire import (
 log = logging.getLogger(__name__)
 
 
+Decode: TypeAlias = Callable[[bytes], Awaitable[Decoded]]
+
+
 @dataclass(frozen=True, slots=True)
 class ReadHandlers:
     """The handlers of the routes that read.
@@ -93,9 +96,6 @@ def _unavailable(request: web.BaseRequest, error: StoreUnavailable) -> Answer:
         "%s %s: the record store is away, and the client was answered 500: %s", request.method, request.raw_path, error
     )
     return json_error(500, "The record store is not available; try again later.")
-
-
-Decode: TypeAlias = Callable[[bytes], Awaitable[Decoded]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,13 @@ log: Final = logging.getLogger(__name__)
 LONGEST_NAME: Final = 200
 
 
+_UNKNOWN: Final = "Nobody who may do this was recognised: send a bearer token or a client certificate."
+
+_FORBIDDEN: Final = "Insufficient permissions"
+
+_CHALLENGE: Final = 'Bearer realm="auditord"'
+
+
 @dataclass(frozen=True, slots=True)
 class Authorisation:
     """Recognises callers, and lets them do what their roles permit.
@@ -152,11 +159,6 @@ async def _opened(
         return await stack.enter_async_context(hooks.kinds.authenticators[kind_of(config)].open(config, context))
     except (ValueError, OSError) as error:
         raise ConfigurationError(f"authenticators.{name} cannot be opened: {error}") from error
-
-
-_UNKNOWN: Final = "Nobody who may do this was recognised: send a bearer token or a client certificate."
-_FORBIDDEN: Final = "Insufficient permissions"
-_CHALLENGE: Final = 'Bearer realm="auditord"'
 
 
 def refusal(request: web.BaseRequest, *, known: bool) -> Answer:

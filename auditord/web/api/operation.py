@@ -28,6 +28,12 @@ BODY_PROBLEMS: Final = (400, 413, 415)
 _SEE: Final = "GET /openapi.json describes the parameters of every path"
 
 
+T = TypeVar("T")
+
+MAX_REQUEST: Final = 1 << 20
+"""Bytes of a body that asks for something to be done."""
+
+
 @dataclass(frozen=True, slots=True)
 class Parameter:
     """A part of the path or of the query string.
@@ -122,12 +128,6 @@ def _unless_begun(request: web.BaseRequest, error: Exception, refused: Refused) 
     if request.writer.output_size:
         raise error  # an answer is under way: the connection is cut
     return refused.answer()
-
-
-T = TypeVar("T")
-
-MAX_REQUEST: Final = 1 << 20
-"""Bytes of a body that asks for something to be done."""
 
 
 async def decoded(request: web.BaseRequest, shape: type[T]) -> T:

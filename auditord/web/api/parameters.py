@@ -11,6 +11,9 @@ _COMPARISONS: Final = tuple(comparison.value for comparison in Comparison)
 _TEXTS: Final[Schema] = {"type": "array", "items": NAME.schema, "minItems": 1, "maxItems": MAX_CONDITIONS}
 
 
+RECORD_ID: Final = Parameter("record_id", "One segment, percent-encoded ('/' is %2F).", NAME.schema, in_path=True)
+
+
 def _compared(schema: Schema) -> Schema:
     return {
         "type": "object",
@@ -61,6 +64,3 @@ FILTERS: Final = (
     ),
     Parameter("open", "true: only records without a stop time; false: only those with one.", {"type": "boolean"}),
 )
-
-
-RECORD_ID: Final = Parameter("record_id", "One segment, percent-encoded ('/' is %2F).", NAME.schema, in_path=True)

@@ -24,21 +24,7 @@ from auditord.web.api.values import INSTANT, WHITE_SPACE, Texts, read_given
 from auditord.web.dispatch import read_target
 from auditord.web.limits import Shares, holder, reading_slot
 from auditord.web.record_query import Given, InvalidQuery, about, read_conditions
-from auditord_hookspecs import AggregateQuery, ComponentUsage, Permission, Window
-from auditord_hookspecs.aggregates import (
-    AmountSums,
-    CalendarPeriod,
-    CalendarUnit,
-    ComponentAmount,
-    ComponentPresent,
-    Dimension,
-    Group,
-    KeyValue,
-    MetaValue,
-    ScoreSums,
-    ScoreValue,
-    UsageSums,
-)
+from auditord_hookspecs import AggregateQuery, ComponentUsage, Permission, Window, aggregates
 from auditord_hookspecs.query import AllOf, TimeField
 from auditord_hookspecs.records import check_name
 from auditord_hookspecs.wire import format_time
@@ -53,7 +39,7 @@ FORMS: Final = (
 
 # A name in a pattern: what divides names is percent-encoded, and any other ASCII may be.
 _NAME: Final = rf"(?:[^%:|{WHITE_SPACE}\u0000]|%2[1-9A-F]|%[3-7][0-9A-F])(?:[^%:|\u0000]|%[2-7][0-9A-F]){{0,255}}"
-_UNIT: Final = "|".join(unit.value for unit in CalendarUnit)
+_UNIT: Final = "|".join(unit.value for unit in aggregates.CalendarUnit)
 
 _MOMENTS: Final = ("from", "to", "as_of")
 
@@ -124,7 +110,7 @@ def read_sums_query(raw: str) -> SumsQuery:
     return SumsQuery(AggregateQuery(where, dimensions, usage, _window(moments), moments["as_of"]), tuple(names))
 
 
-def _dimension(text: str) -> Dimension:
+def _dimension(text: str) -> aggregates.Dimension:
     form, _, rest = text.partition(":")
     reader = _DIMENSIONS.get(form)
     if reader is None or not rest:
@@ -141,25 +127,25 @@ def _name(text: str) -> str:
     return name
 
 
-def _score(text: str) -> ScoreValue:
+def _score(text: str) -> aggregates.ScoreValue:
     component, colon, score = text.partition(":")
     if not colon:
         raise InvalidQuery("a score is written score:component:score")
-    return ScoreValue(_name(component), _name(score))
+    return aggregates.ScoreValue(_name(component), _name(score))
 
 
-def _period(field: TimeField, text: str) -> CalendarPeriod:
+def _period(field: TimeField, text: str) -> aggregates.CalendarPeriod:
     try:
-        return CalendarPeriod(CalendarUnit(text), field)
+        return aggregates.CalendarPeriod(aggregates.CalendarUnit(text), field)
     except ValueError as error:
-        units = ", ".join(unit.value for unit in CalendarUnit)
+        units = ", ".join(unit.value for unit in aggregates.CalendarUnit)
         raise InvalidQuery(f"unknown period '{text[:60]}', expected one of {units}") from error
 
 
-_DIMENSIONS: Final[Mapping[str, Callable[[str], Dimension]]] = {
-    "meta": lambda text: MetaValue(*map(_name, text.split("|"))),
-    "amount": lambda text: ComponentAmount(_name(text)),
-    "has": lambda text: ComponentPresent(_name(text)),
+_DIMENSIONS: Final[Mapping[str, Callable[[str], aggregates.Dimension]]] = {
+    "meta": lambda text: aggregates.MetaValue(*map(_name, text.split("|"))),
+    "amount": lambda text: aggregates.ComponentAmount(_name(text)),
+    "has": lambda text: aggregates.ComponentPresent(_name(text)),
     "score": _score,
     "start": lambda text: _period(TimeField.START, text),
     "stop": lambda text: _period(TimeField.STOP, text),
@@ -227,7 +213,7 @@ class SumsHandler:
         )
 
 
-def _group(asked: SumsQuery, group: Group) -> GroupSums:
+def _group(asked: SumsQuery, group: aggregates.Group) -> GroupSums:
     names = [usage.component for usage in asked.query.usage]
     return GroupSums(
         key=dict(zip(asked.by, map(_key_value, group.key), strict=True)),
@@ -239,7 +225,7 @@ def _group(asked: SumsQuery, group: Group) -> GroupSums:
     )
 
 
-def _key_value(value: KeyValue) -> str | int | bool | None:
+def _key_value(value: aggregates.KeyValue) -> str | int | bool | None:
     match value:
         case Decimal():
             return _written(value)
@@ -249,19 +235,19 @@ def _key_value(value: KeyValue) -> str | int | bool | None:
             return value
 
 
-def _usage(usage: UsageSums) -> UsedComponent:
+def _usage(usage: aggregates.UsageSums) -> UsedComponent:
     scores = {name: _scored(sums) for name, sums in usage.scores.items()}
     return UsedComponent(usage.sums.amount, usage.sums.amount_runtime, scores)
 
 
-def _scored(sums: ScoreSums) -> ScoredAmounts:
+def _scored(sums: aggregates.ScoreSums) -> ScoredAmounts:
     unscored = Amounts(sums.unscored.amount, sums.unscored.amount_runtime)
     scored = {value: each for value, each in sums.by_value.items() if value is not None}
     by_value = [_value(value, scored[value]) for value in sorted(scored)]
     return ScoredAmounts(_written(sums.amount), _written(sums.amount_runtime), unscored, by_value)
 
 
-def _value(value: Decimal, sums: AmountSums) -> ScoreValueAmounts:
+def _value(value: Decimal, sums: aggregates.AmountSums) -> ScoreValueAmounts:
     return ScoreValueAmounts(_written(value), sums.amount, sums.amount_runtime)
 
 

@@ -46,11 +46,7 @@ class Whole:
         return {"type": "integer", "minimum": self.least, "maximum": self.most}
 
     def read(self, name: str, given: Given) -> int | None:
-        """The number, or None if it was not given.
-
-        Raises:
-            InvalidQuery: it is none, or out of range.
-        """
+        """The number, or None if it was not given; raises InvalidQuery or InvalidRecord."""
         text = scalar(name, given)
         number = None if text is None else read_number(name, text)
         if number is not None and not self.least <= number <= self.most:
@@ -70,11 +66,7 @@ class Choice:
         return {"type": "string", "enum": list(self.words)}
 
     def read(self, name: str, given: Given) -> str | None:
-        """The word, or None if it was not given.
-
-        Raises:
-            InvalidQuery: it is another one.
-        """
+        """The word, or None if it was not given; raises InvalidQuery or InvalidRecord."""
         text = scalar(name, given)
         if text is not None and text not in self.words:
             raise InvalidQuery(f"unknown {name} '{text[:60]}', expected {' or '.join(self.words)}")
@@ -99,12 +91,7 @@ class Name:
         return {"type": "string", "minLength": 1, "maxLength": MAX_NAME_GRAPHEMES, "pattern": pattern}
 
     def read(self, name: str, given: Given) -> str | None:
-        """The name, or None if it was not given.
-
-        Raises:
-            InvalidQuery: there are several.
-            InvalidRecord: it is none.
-        """
+        """The name, or None if it was not given; raises InvalidQuery or InvalidRecord."""
         text = scalar(name, given)
         if text is not None:
             check_name(text)
@@ -121,11 +108,7 @@ class Instant:
         return {"type": "string", "format": "date-time", "pattern": f"^{_YEAR}-"}
 
     def read(self, name: str, given: Given) -> datetime | None:
-        """The instant in UTC, or None if it was not given.
-
-        Raises:
-            InvalidRecord: it is none.
-        """
+        """The instant in UTC, or None if it was not given; raises InvalidRecord."""
         text = scalar(name, given)
         return None if text is None else parse_time(text)
 
@@ -149,11 +132,7 @@ class Texts:
         return {"type": "array", "items": text, "minItems": 1, "maxItems": self.most, "uniqueItems": True}
 
     def read(self, name: str, given: Given) -> Sequence[str]:
-        """The texts of ``name=…`` or ``name[]=…`` in their order.
-
-        Raises:
-            InvalidQuery: one is there twice, or they are too many.
-        """
+        """The texts of ``name=…`` or ``name[]=…`` in their order; raises InvalidQuery."""
         if any(parameter.path not in {(), ("",)} for parameter in given):
             raise InvalidQuery(f"'{name}' is given as {name}=… or {name}[]=…, once for each value")
         texts = [parameter.value for parameter in given]
