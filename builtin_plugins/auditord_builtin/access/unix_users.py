@@ -2,6 +2,7 @@
 
 import grp
 import pwd
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 
 from pydantic import Field, model_validator
@@ -35,23 +36,16 @@ def _is_meant(rule: UnixRule, peer: access.UnixPeer, users: dict[str, int], grou
     return groups[rule.group or ""] in {peer.gid, *peer.groups}
 
 
-def _uid(name: str) -> int:
-    """The number of a user.
+def _number(name: str, look_up: Callable[[str], int], kind: str) -> int:
+    """The number of a user or group.
 
     Raises:
         ValueError: the system does not know the name.
     """
     try:
-        return int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid
+        return int(name) if name.isdecimal() else look_up(name)
     except KeyError as error:
-        raise ValueError(f"this host has no user '{name}'") from error
-
-
-def _gid(name: str) -> int:
-    try:
-        return int(name) if name.isdecimal() else grp.getgrnam(name).gr_gid
-    except KeyError as error:
-        raise ValueError(f"this host has no group '{name}'") from error
+        raise ValueError(f"this host has no {kind} '{name}'") from error
 
 
 def open_unix_users(
@@ -63,8 +57,16 @@ def open_unix_users(
         ValueError: the system does not know a user or a group.
     """
     del context
-    users = {rule.user: _uid(rule.user) for rule in config.rules if rule.user is not None}
-    groups = {rule.group: _gid(rule.group) for rule in config.rules if rule.group is not None}
+    users = {
+        name: _number(name, lambda name: pwd.getpwnam(name).pw_uid, "user")
+        for rule in config.rules
+        if (name := rule.user)
+    }
+    groups = {
+        name: _number(name, lambda name: grp.getgrnam(name).gr_gid, "group")
+        for rule in config.rules
+        if (name := rule.group)
+    }
     names = {uid: name for name, uid in users.items()}
 
     async def authenticate(credentials: access.Credentials) -> access.Identity | None:

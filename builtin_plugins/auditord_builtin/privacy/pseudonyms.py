@@ -45,11 +45,6 @@ class PseudonymsConfig(InstanceConfig):
         return key
 
 
-def is_pseudonym(name: str) -> bool:
-    """True if a name looks like a pseudonym."""
-    return _PSEUDONYM.fullmatch(name) is not None
-
-
 def pseudonym(key: bytes, name: str) -> str:
     """The pseudonym of a name."""
     return "u-" + hmac.digest(key, name.encode(), "sha256").hex()[:_DIGITS]
@@ -61,7 +56,8 @@ def transform(config: PseudonymsConfig) -> Transform:
 
     @lru_cache(maxsize=_REMEMBERED)
     def known(name: str) -> str:
-        return name if config.keep_pseudonyms and is_pseudonym(name) else pseudonym(key, name)
+        kept = config.keep_pseudonyms and _PSEUDONYM.fullmatch(name)
+        return name if kept else pseudonym(key, name)
 
     def change(record: Record) -> Record:
         meta = record.meta

@@ -13,7 +13,6 @@ from auditord_hookspecs import (
     PluginConfig,
     PluginContext,
     PluginKind,
-    Record,
     RecordQuery,
 )
 from auditord_hookspecs.query import AllOf, AnyOf, Comparison, Condition, MetaLacks, TimeCompares, TimeField
@@ -61,14 +60,14 @@ def cutoff(now: datetime, months: int) -> datetime:
 async def _old(config: RetentionConfig, context: PluginContext, before: datetime) -> AsyncIterator[list[str]]:
     """Ids in portions; each portion is asked for once the last one is done, so that no answer is held open for long."""
     since: datetime | None = None
-    while found := await _portion(context, _matching(config, before, since)):
+    while True:
+        where = _matching(config, before, since)
+        async with context.records.stream(RecordQuery(where, limit=AT_ONCE)) as records:
+            found = [record async for record in records]
+        if not found:
+            return
         yield [record.record_id for record in found]
         since = found[-1].stop_time
-
-
-async def _portion(context: PluginContext, where: Condition) -> list[Record]:
-    async with context.records.stream(RecordQuery(where, limit=AT_ONCE)) as records:
-        return [record async for record in records]
 
 
 def _matching(config: RetentionConfig, before: datetime, since: datetime | None = None) -> Condition:

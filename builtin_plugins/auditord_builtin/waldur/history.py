@@ -8,7 +8,6 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
-from decimal import Decimal
 
 import anyio
 
@@ -19,11 +18,11 @@ from auditord_builtin.waldur.connection import Monotonic
 from auditord_builtin.waldur.errors import AccessDenied, DateIgnored, WaldurError
 from auditord_builtin.waldur.month_report import MonthReport
 from auditord_builtin.waldur.months import BillingMonth, moment_of
-from auditord_builtin.waldur.outcomes import MonthOutcome, ResourceOutcome
+from auditord_builtin.waldur.outcomes import ResourceOutcome
 from auditord_builtin.waldur.plans import PlannedMonth, Rules
 from auditord_builtin.waldur.state import ReportState
 from auditord_builtin.waldur.summary import NothingReported
-from auditord_builtin.waldur.usage import AccountUsage, folded
+from auditord_builtin.waldur.usage import folded
 from auditord_builtin.waldur.usage_source import Source, UsageSource
 from auditord_hookspecs import AuditordError, PluginContext
 
@@ -181,15 +180,12 @@ class _Loading:
             problems.append(str(error))
             self._say(f"❌ Failed to process {month.name}: {error}")
         else:
-            self._say_end(month, loaded, problems)
-
-    def _say_end(self, month: BillingMonth, loaded: int | None, problems: Sequence[str]) -> None:
-        if problems:
-            self._say(f"❌ {month.name} is not complete in Waldur")
-            return
-        del self.failed[month.name]
-        if loaded is not None:
-            self._say(f"✅ Completed processing {month.name} ({loaded} resources)")
+            if problems:
+                self._say(f"❌ {month.name} is not complete in Waldur")
+                return
+            del self.failed[month.name]
+            if loaded is not None:
+                self._say(f"✅ Completed processing {month.name} ({loaded} resources)")
 
     async def _load(self, month: BillingMonth, problems: list[str]) -> int | None:
         """Load a month: how many resources were right or written, None if there is nothing to load."""
@@ -204,18 +200,16 @@ class _Loading:
             self._say(f"ℹ️ No usage data found for {month.name}")  # noqa: RUF001 the same
             return None
         self._say(f"📊 Processing usage data for {len(usage)} accounts")
-        planned = await self._planned(month, usage)
-        problems += self._say_held_back(planned)
-        outcome = await self._report.write(planned.plan)
-        problems += self._say_outcome(outcome)
-        return len(outcome.resources)
-
-    async def _planned(self, month: BillingMonth, usage: Mapping[str, AccountUsage]) -> PlannedMonth:
-        rules = await self._rules_of(month)
-        moment = moment_of(month, self._usage.now)
+        rules, moment = await self._rules_of(month), moment_of(month, self._usage.now)
         if moment is None:
             raise NotLoaded("Waldur would take it for another month now: load it in some hours")
-        return await self._report.plan(self._offered, month, usage, moment, rules)
+        planned = await self._report.plan(self._offered, month, usage, moment, rules)
+        problems += self._say_held_back(planned)
+        outcome = await self._report.write(planned.plan)
+        problems += [problem for each in outcome.resources for problem in self._say_resource(each)]
+        if outcome.stopped is not None:
+            raise outcome.stopped
+        return len(outcome.resources)
 
     async def _rules_of(self, month: BillingMonth) -> Rules:
         wanted = self._wanted
@@ -234,30 +228,16 @@ class _Loading:
             self._say(f"⚠️ No resource has the accounts {', '.join(planned.accounts)}: not loaded")
         return texts
 
-    def _say_outcome(self, outcome: MonthOutcome) -> Sequence[str]:
-        """Print the outcome of each resource; returns what is not in Waldur.
-
-        Raises:
-            WaldurError: the month was stopped.
-        """
-        problems = [problem for each in outcome.resources for problem in self._say_resource(each)]
-        if outcome.stopped is not None:
-            raise outcome.stopped
-        return problems
-
     def _say_resource(self, outcome: ResourceOutcome) -> Sequence[str]:
         name = outcome.plan.backend_id
         if outcome.totals and not self._client.dry_run:
-            self._say(f"📤 Submitted usage for resource {name}: {_shown(outcome.totals)}")
+            totals = ", ".join(f"'{component}': {amount}" for component, amount in outcome.totals.items())
+            self._say(f"📤 Submitted usage for resource {name}: {{{totals}}}")
         for component, amount in outcome.lost.items():
             self._say(f"❌ {name}: nobody is billed for {component} {amount}: Waldur takes no usage of that month")
         for problem in outcome.problems:
             self._say(f"❌ {name}: {problem}")
         return [f"{name}: {problem}" for problem in outcome.problems]
-
-
-def _shown(amounts: Mapping[str, Decimal]) -> str:
-    return "{" + ", ".join(f"'{component}': {amount}" for component, amount in amounts.items()) + "}"
 
 
 def _conclude(wanted: History, months: Sequence[BillingMonth], failed: Mapping[str, Sequence[str]], say: Say) -> None:
