@@ -26,7 +26,7 @@ import pytest
 from psycopg import sql
 
 from auditord.database.postgres.migrations import migrate
-from auditord.database.scripts import load_scripts
+from auditord.database.sql_files import load_scripts
 from auditord.store.postgres import MIGRATIONS
 
 _UNPRIVILEGED: Final = ("postgres", "nobody")

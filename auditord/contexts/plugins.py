@@ -6,8 +6,7 @@ from typing import Protocol
 
 from auditord.contexts.instances import InstanceContext, PluginObserver, StorePluginContext
 from auditord.contexts.sources import opened_records, remote_source
-from auditord.database.memory import PluginMemory
-from auditord.database.turns import Occasion
+from auditord.database.memory import Occasion, PluginMemory
 from auditord.store.reading import StoredRecords
 from auditord_hookspecs import InstanceConfig
 

@@ -88,9 +88,9 @@ class Database:
         """Queue work for the writer's thread; see :meth:`write`. For callers that must not wait themselves."""
         return self._writing().submit(work)
 
-    async def write_part(self, work: Together[P, T], part: P) -> T:
-        """Do one part of work as :meth:`write` does; parts of the same work that wait together are done together."""
-        return await self._writing().submit_part(work, part)
+    def submit_part(self, work: Together[P, T], part: P) -> "asyncio.Future[T]":
+        """Queue one part of work; parts of the same work that wait together are done together."""
+        return self._writing().submit_part(work, part)
 
     async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Do work in the writer's thread and return its result after the commit.

@@ -5,14 +5,14 @@ import json
 import os
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import anyio
 
 from auditord.database.database import Database
-from auditord.database.turns import Occasion
 from auditord.errors import StoreUnavailable
 
 POLL_SECONDS: Final = 0.2
@@ -20,6 +20,40 @@ POLL_SECONDS: Final = 0.2
 
 _LOAD: Final = "SELECT value FROM plugin_state WHERE task = ?"
 _SAVE: Final = "INSERT OR REPLACE INTO plugin_state (task, value, saved_at) VALUES (?, ?, ?)"
+
+
+@dataclass(frozen=True, slots=True)
+class Occasion:
+    """The reason for a run: a tick of the clock, or (without tick and interval) a demand, which is always met.
+
+    Args:
+        daemon: the spool id of the daemon that is to run.
+        tick: the latest instant of the cron line; left out if another daemon has run for this tick.
+        within: left out if another daemon's last run began less than this before the turn was asked for.
+    """
+
+    daemon: str
+    tick: datetime | None = None
+    within: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldTurn:
+    """A turn that is taken.
+
+    Args:
+        task: the plugin.
+        host: of the holder.
+        process: its process id there.
+        since: when it got the turn, by the database's clock.
+        expired: it has not renewed its lease in time; the next one that asks takes over.
+    """
+
+    task: str
+    host: str
+    process: int
+    since: datetime
+    expired: bool
 
 
 class PluginMemory(Protocol):

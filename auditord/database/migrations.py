@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from auditord.database.scripts import load_scripts
+from auditord.database.sql_files import load_scripts
 from auditord.errors import SchemaMismatch
 
 _log: Final = logging.getLogger(__name__)

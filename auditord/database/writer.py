@@ -39,15 +39,6 @@ class _Job:
     future: "asyncio.Future[Any]"
     outcome: Any = None
 
-    def settle(self) -> None:
-        """Notify the caller, unless it has left (its work is done all the same)."""
-        if self.future.done():
-            return
-        if isinstance(self.outcome, BaseException):
-            self.future.set_exception(self.outcome)
-        else:
-            self.future.set_result(self.outcome)
-
 
 class _TransactionLost(Exception):
     """The whole transaction is gone, with what others had done in it."""
@@ -154,16 +145,18 @@ class Writer:
         self._connection.execute("SAVEPOINT work")
         try:
             outcomes = jobs[0].work(self._connection, [job.part for job in jobs])
+            for job, outcome in zip(jobs, outcomes, strict=True):
+                job.outcome = outcome
         except BaseException as error:  # not swallowed: it is handed to those who wait
-            outcomes = [as_unavailable(error, self._path) or error] * len(jobs)
-            if isinstance(outcomes[0], StoreDamaged):
-                self.give_up(outcomes[0])
+            fault = as_unavailable(error, self._path) or error
+            for job in jobs:
+                job.outcome = fault
+            if isinstance(fault, StoreDamaged):
+                self.give_up(fault)
             if not self._connection.in_transaction:  # SQLite rolls everything back when a disk is full
-                _keep(jobs, outcomes)
                 raise _TransactionLost(str(error)) from error
             self._connection.execute("ROLLBACK TO work")
         self._connection.execute("RELEASE work")
-        _keep(jobs, outcomes)
 
     def _fail(self, group: list[_Job], error: Exception) -> None:
         with suppress(sqlite3.Error):  # tried again before the next transaction
@@ -181,11 +174,6 @@ class Writer:
             self._connection.execute("ROLLBACK")
 
 
-def _keep(jobs: Sequence[_Job], outcomes: Sequence[object]) -> None:
-    for job, outcome in zip(jobs, outcomes, strict=True):
-        job.outcome = outcome
-
-
 def _settle(group: list[_Job]) -> None:
     # One wake-up per event loop and transaction: waking a loop costs more than a small insert.
     by_loop: defaultdict[asyncio.AbstractEventLoop, list[_Job]] = defaultdict(list)
@@ -200,4 +188,10 @@ def _settle(group: list[_Job]) -> None:
 
 def _settle_here(jobs: list[_Job]) -> None:
     for job in jobs:
-        job.settle()
+        future, outcome = job.future, job.outcome
+        if future.done():  # the caller has left; its work is done all the same
+            continue
+        if isinstance(outcome, BaseException):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)

@@ -13,8 +13,7 @@ import anyio
 import anyio.to_thread
 
 from auditord.database import Database
-from auditord.database.memory import PluginMemory, sqlite_memory
-from auditord.database.turns import Occasion
+from auditord.database.memory import Occasion, PluginMemory, sqlite_memory
 from auditord.spool import memory, quarantine, queue
 from auditord.spool.encoding import (
     Operation,

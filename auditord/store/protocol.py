@@ -7,8 +7,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Protocol
 
-from auditord.database.memory import PluginMemory
-from auditord.database.turns import HeldTurn, Occasion
+from auditord.database.memory import HeldTurn, Occasion, PluginMemory
 from auditord.duplicates import Duplicates
 from auditord.store.amendments import Amended, Amendment, Version
 from auditord_hookspecs import AggregateQuery, Aggregates, Entry, Provenance, Record, RecordQuery, RecordUpdate

@@ -15,6 +15,7 @@ _MOST: Final = 10_000
 """Texts of each sort that are remembered at a time."""
 
 _Name: TypeAlias = tuple[str, str]
+_Numbers: TypeAlias = tuple[int, Sequence[int | None]]
 _Found: TypeAlias = tuple[int, Mapping[str, int]]
 LookUp: TypeAlias = Callable[[Callable[[], Work[_Found]]], Awaitable[_Found]]
 """Does work on the database, and returns after the commit."""
@@ -39,18 +40,21 @@ class Sources:
 
     async def number(self, provenance: Provenance) -> int:
         """The number that stands for the provenance's principal and agent."""
-        source, _ = await self.numbers(provenance, ())
+        source, _ = self.known(provenance, ()) or await self.numbers(provenance, ())
         return source
 
-    async def numbers(self, provenance: Provenance, records: Collection[Record]) -> tuple[int, Sequence[int | None]]:
-        """The same, and the numbers of what the components of each record score; None for nothing."""
-        name = (provenance.principal or "", provenance.agent or "")
-        texts = [scores_text(record.components) for record in records]
-        if not self._in_order.locked():
-            try:
-                return self._known(name, texts)
-            except KeyError:
-                pass
+    def known(self, provenance: Provenance, records: Collection[Record]) -> _Numbers | None:
+        """The numbers, if all are remembered and nobody waits for others; see :meth:`numbers`."""
+        if self._in_order.locked():
+            return None
+        try:
+            return self._known(_name(provenance), [scores_text(record.components) for record in records])
+        except KeyError:
+            return None
+
+    async def numbers(self, provenance: Provenance, records: Collection[Record]) -> _Numbers:
+        """The numbers of the provenance, and of what the components of each record score; None for nothing."""
+        name, texts = _name(provenance), [scores_text(record.components) for record in records]
         failures = self._failures
         async with self._in_order:
             if max(len(self._sources), len(self._score_sets)) >= _MOST:
@@ -62,7 +66,12 @@ class Sources:
                 await self._learn(name, unknown)
             return self._known(name, texts)
 
-    def _known(self, name: _Name, texts: Sequence[str | None]) -> tuple[int, Sequence[int | None]]:
+    async def settled(self) -> None:
+        """Return once everybody who asked has an answer."""
+        async with self._in_order:
+            pass
+
+    def _known(self, name: _Name, texts: Sequence[str | None]) -> _Numbers:
         return self._sources[name], [None if text is None else self._score_sets[text] for text in texts]
 
     async def _learn(self, name: _Name, texts: Collection[str]) -> None:
@@ -75,10 +84,9 @@ class Sources:
         self._sources[name] = source
         self._score_sets.update(score_sets)
 
-    async def settled(self) -> None:
-        """Return once everybody who asked has an answer."""
-        async with self._in_order:
-            pass
+
+def _name(provenance: Provenance) -> _Name:
+    return provenance.principal or "", provenance.agent or ""
 
 
 def _numbers(name: _Name, texts: Collection[str]) -> Work[_Found]:

@@ -2,7 +2,7 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
@@ -45,8 +45,8 @@ class SqlRecordStore(ABC):
         self._has_outbox = outbox
 
     @abstractmethod
-    async def _submit(self, change: Change | Bulk) -> Any:  # Any: of a change its outcome, of a bulk all outcomes
-        """Make a change in a transaction that it may share with others; return after the commit."""
+    def _submit(self, change: Change | Bulk) -> Awaitable[Any]:  # Any: of a change its outcome, of a bulk all outcomes
+        """Make a change in a transaction that it may share with others; the outcome is there after the commit."""
 
     @abstractmethod
     async def _write(self, make: Callable[[], Work[T]], *, is_long: bool = False) -> T:
@@ -58,7 +58,8 @@ class SqlRecordStore(ABC):
 
     async def add(self, record: Record, provenance: Provenance, duplicates: Duplicates) -> Verdict:
         """See :class:`RecordStore`."""
-        source, (score_set,) = await self._sources.numbers(provenance, (record,))
+        one = (record,)
+        source, (score_set,) = self._sources.known(provenance, one) or await self._sources.numbers(provenance, one)
         forwarded = self._is_forwarded(provenance)
         pending = make_pending(record, provenance, duplicates, forwarded=forwarded, source=source, score_set=score_set)
         verdict: Verdict = await self._submit(Addition(pending))
@@ -166,7 +167,9 @@ class SqlRecordStore(ABC):
         self, records: Sequence[Record], provenance: Provenance, duplicates: Duplicates
     ) -> Sequence[PendingRecord]:
         forwarded = self._is_forwarded(provenance)
-        source, score_sets = await self._sources.numbers(provenance, records)
+        source, score_sets = self._sources.known(provenance, records) or await self._sources.numbers(
+            provenance, records
+        )
         return [
             make_pending(record, provenance, duplicates, forwarded=forwarded, source=source, score_set=score_set)
             for record, score_set in zip(records, score_sets, strict=True)

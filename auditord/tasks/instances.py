@@ -14,7 +14,7 @@ from auditord.config.model import Configuration, kind_of
 from auditord.contexts.instances import InstanceContext, SpoolCollectorContext, environment_of
 from auditord.contexts.plugins import opened_plugin
 from auditord.contexts.sources import remote_source
-from auditord.database.turns import Occasion
+from auditord.database.memory import Occasion
 from auditord.errors import RanElsewhere
 from auditord.metrics import TaskMetrics
 from auditord.spool import Enqueued

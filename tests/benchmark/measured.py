@@ -20,7 +20,7 @@ from typing import Final
 import psycopg
 from psycopg import sql
 
-from auditord.database.queries import load_queries
+from auditord.database.sql_files import load_queries
 
 HERE: Final = Path(__file__).parent
 BATCH: Final = 10_000

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from auditord.database.postgres import migrations
-from auditord.database.scripts import Script, load_scripts
+from auditord.database.sql_files import Script, load_scripts
 from auditord.errors import SchemaMismatch
 from auditord.store import Duplicates, Provenance
 from auditord.store.opening import open_store, open_store_for_reading

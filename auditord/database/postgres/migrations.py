@@ -8,7 +8,7 @@ from typing import Final
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from auditord.database.scripts import Script
+from auditord.database.sql_files import Script
 from auditord.errors import SchemaMismatch
 
 _LOCK: Final = 0x61756472  # "audr"; one migration at a time

@@ -17,7 +17,7 @@ from auditord.database.postgres.faults import as_unavailable, translated
 from auditord.database.postgres.migrations import require_current
 from auditord.database.postgres.silence import WRITE_WITHIN, Silence
 from auditord.database.postgres.sockets import limited, require_open
-from auditord.database.scripts import Script
+from auditord.database.sql_files import Script
 from auditord.errors import SchemaMismatch, StoreUnavailable
 
 Connection: TypeAlias = AsyncConnection[TupleRow]

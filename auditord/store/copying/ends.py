@@ -34,7 +34,7 @@ class Table:
         numbered: the columns that number its rows, in SQLite and in PostgreSQL.
     """
 
-    name: str
+    name: LiteralString
     times: Collection[int] = ()
     numbered: str | None = None
 
@@ -102,6 +102,8 @@ class End(ABC):
         queries: the statements of its database.
     """
 
+    schema: ClassVar[LiteralString]
+    """The schema of its tables, with a full stop."""
     forgotten: ClassVar[Sequence[str]]
     """Statements after which the store counts anew when it is opened."""
 
@@ -178,7 +180,7 @@ class End(ABC):
         async with self._transaction():
             await self._write_all(Table("sources"), source)
             for table in TABLES:
-                await self._ask(f"empty_{table.name}")
+                await self._rows(f"DELETE FROM {self.schema}{table.name}", {})  # noqa: S608 literals
                 await self._write_all(table, source)
             for table in TABLES:
                 if table.numbered is not None:

@@ -11,8 +11,7 @@ from auditord.database.postgres import Connection
 from auditord.database.postgres.address import Address
 from auditord.database.postgres.faults import translated
 from auditord.database.postgres.migrations import migrate, require_current
-from auditord.database.queries import load_queries
-from auditord.database.scripts import load_scripts
+from auditord.database.sql_files import load_queries, load_scripts
 from auditord.store.copying.ends import AT_ONCE, End, Kept, Row, numbered
 from auditord.store.postgres.driver import COPY_TYPES, copy_rows, run, since_2000
 from auditord.store.postgres.store import MIGRATIONS
@@ -70,6 +69,7 @@ async def _connected(address: Address) -> AsyncGenerator[Connection, None]:
 class PostgresEnd(End):
     """A database, through a connection that is of a source inside a transaction, of a target outside."""
 
+    schema = "auditord."
     forgotten = ("forget_changes", "forget_counted_keys", "forget_counts", "count_all")
 
     def __init__(self, connection: Connection, where: str) -> None:

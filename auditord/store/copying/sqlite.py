@@ -13,7 +13,7 @@ from typing import Final, LiteralString, TypeVar
 from auditord.database.connections import open_for_reading, open_for_writing, set_up_writer
 from auditord.database.faults import translated
 from auditord.database.migrations import load_migrations, migrate, refuse_foreign, require_current
-from auditord.database.queries import load_queries
+from auditord.database.sql_files import load_queries
 from auditord.store.copying.ends import AT_ONCE, End, Kept, Row, numbered
 from auditord.store.rows import from_micros, to_micros
 from auditord.store.sources import Sources
@@ -65,6 +65,7 @@ async def sqlite_target(path: Path) -> AsyncGenerator["SqliteEnd", None]:
 class SqliteEnd(End):
     """A file, through a connection that is of a source inside a transaction, of a target outside."""
 
+    schema = ""
     forgotten = ("forget_counts", "forget_counted_keys")
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:

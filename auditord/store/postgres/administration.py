@@ -12,8 +12,7 @@ from psycopg.rows import TupleRow
 from auditord.database.postgres.address import Address
 from auditord.database.postgres.faults import translated
 from auditord.database.postgres.migrations import Applied, applied, as_script, migrate, refuse_newer
-from auditord.database.queries import load_queries
-from auditord.database.scripts import Script, load_scripts
+from auditord.database.sql_files import Script, load_queries, load_scripts
 from auditord.store.postgres.store import MIGRATIONS
 
 _QUERIES: Final = load_queries("auditord.store.postgres", "administration.sql")

@@ -139,26 +139,6 @@ SELECT NOT EXISTS (
     UNION ALL SELECT 1 FROM auditord.plugin_state
 )
 
--- name: empty_differences
--- Before they are written.
-DELETE FROM auditord.differences
-
--- name: empty_versions
--- Before they are written.
-DELETE FROM auditord.versions
-
--- name: empty_outbox
--- Before it is written.
-DELETE FROM auditord.outbox
-
--- name: empty_plugin_state
--- Before it is written.
-DELETE FROM auditord.plugin_state
-
--- name: empty_spools
--- Before they are written.
-DELETE FROM auditord.spools
-
 -- name: unfinished
 -- Which store is being copied here.
 SELECT source

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from auditord.database.postgres import Connection
-from auditord.database.queries import load_queries
+from auditord.database.sql_files import load_queries
 from auditord.store.protocol import RecordCounts
 from auditord_hookspecs import Record
 

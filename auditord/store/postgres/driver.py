@@ -177,8 +177,10 @@ async def _add_new(connection: Connection, pending: Sequence[PendingRecord], cou
                 await connection.execute(QUERIES["note_changes"], {"changes": counts})
                 if forwarded:
                     await connection.execute(QUERIES["put_outbox"], (as_json(forwarded),))
-    except (errors.UniqueViolation, errors.DeadlockDetected):
-        return False
+    except errors.Error as error:
+        if isinstance(error, errors.UniqueViolation) or is_passing(error):
+            return False
+        raise
     return True
 
 

@@ -9,12 +9,11 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, Final
 
-from auditord.database.memory import as_json
+from auditord.database.memory import Occasion, as_json
 from auditord.database.postgres import Connection, Server
 from auditord.database.postgres.faults import translated
 from auditord.database.postgres.server import ANSWER_WITHIN
 from auditord.database.postgres.sockets import limited
-from auditord.database.turns import Occasion
 from auditord.errors import plain_errors
 from auditord.store.postgres.turns import Turn, taken
 

@@ -1,7 +1,7 @@
 """The record store in a PostgreSQL database."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from typing import Any, Final, TypeVar
 
@@ -16,7 +16,7 @@ from auditord.database.postgres.server import ANSWER_WITHIN, PREPARE_WITHIN
 from auditord.database.postgres.silence import WRITE_WITHIN
 from auditord.database.postgres.sockets import limited
 from auditord.database.postgres.streaming import copied
-from auditord.database.scripts import load_scripts
+from auditord.database.sql_files import load_scripts
 from auditord.errors import SchemaMismatch
 from auditord.store.aggregates import folded
 from auditord.store.aggregates_sql import compile_aggregate
@@ -160,8 +160,8 @@ class PostgresRecordStore(SqlRecordStore):
             rows = await (await connection.execute(compiled.statement.sql, compiled.statement.parameters)).fetchall()
         return await asyncio.to_thread(folded, query, compiled.parts, rows)
 
-    async def _submit(self, change: Change | Bulk) -> Any:  # Any: see SqlRecordStore
-        return await self._batches.submit(change)
+    def _submit(self, change: Change | Bulk) -> Awaitable[Any]:  # Any: see SqlRecordStore
+        return self._batches.submit(change)
 
     async def _write(self, make: Callable[[], Work[T]], *, is_long: bool = False) -> T:
         async with self._server.connection(_BULK_WITHIN if is_long else ANSWER_WITHIN) as connection:

@@ -131,26 +131,6 @@ SELECT NOT EXISTS (
     UNION ALL SELECT 1 FROM plugin_state
 )
 
--- name: empty_differences
--- Before they are written.
-DELETE FROM differences
-
--- name: empty_versions
--- Before they are written.
-DELETE FROM versions
-
--- name: empty_outbox
--- Before it is written.
-DELETE FROM outbox
-
--- name: empty_plugin_state
--- Before it is written.
-DELETE FROM plugin_state
-
--- name: empty_spools
--- Before they are written.
-DELETE FROM spools
-
 -- name: unfinished
 -- Which store is being copied here.
 SELECT source

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final, LiteralString
 
-from auditord.database.queries import load_queries
+from auditord.database.sql_files import load_queries
 from auditord.store.planning import StoredRow
 from auditord.store.protocol import RecordCounts
 from auditord.store.work import Count

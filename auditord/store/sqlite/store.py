@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, closing
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -144,10 +144,10 @@ class SqliteRecordStore(SqlRecordStore):
         await self._sources.settled()
         await self._database.close()
 
-    async def _submit(self, change: Change | Bulk) -> Any:  # Any: see SqlRecordStore
+    def _submit(self, change: Change | Bulk) -> Awaitable[Any]:  # Any: see SqlRecordStore
         if isinstance(change, Bulk):
-            return await self._write(lambda: add_bulk(change.additions, is_atomic=change.atomic))
-        return await self._database.write_part(_change_each, change)
+            return self._write(lambda: add_bulk(change.additions, is_atomic=change.atomic))
+        return self._database.submit_part(_change_each, change)
 
     async def _write(self, make: Callable[[], Work[T]], *, is_long: bool = False) -> T:
         del is_long  # nothing is sent over a network

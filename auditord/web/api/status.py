@@ -10,7 +10,7 @@ import msgspec
 from aiohttp import web
 
 from auditord import __version__
-from auditord.database import turns
+from auditord.database import memory
 from auditord.errors import StoreUnavailable
 from auditord.health import Health, TaskHealth
 from auditord.ingest import Ingest
@@ -32,7 +32,7 @@ from auditord.web.monitoring import HEALTH_SECONDS
 from auditord_hookspecs import Permission
 from auditord_hookspecs.wire import format_time
 
-_Turns: TypeAlias = Mapping[str, turns.HeldTurn]
+_Turns: TypeAlias = Mapping[str, memory.HeldTurn]
 
 _WORKS: Final = Part(works=True, error=None)
 
@@ -155,7 +155,7 @@ def _instance(task: TaskHealth, last: Sequence[LastRun], held: _Turns, *, enable
     )
 
 
-def _turn(turn: turns.HeldTurn) -> HeldTurn:
+def _turn(turn: memory.HeldTurn) -> HeldTurn:
     return HeldTurn(turn.host, turn.process, format_time(turn.since), turn.expired)
 
 

@@ -8,7 +8,7 @@ from typing import Protocol
 import anyio
 import pytest
 
-from auditord.database.turns import Occasion
+from auditord.database.memory import Occasion
 from auditord.store import RecordStore
 from auditord.testing import EPOCH
 

@@ -10,10 +10,10 @@ import psycopg
 import pytest
 
 from auditord.config.model import StoreSection
+from auditord.database.memory import Occasion
 from auditord.database.postgres import Connection, Server
 from auditord.database.postgres.address import address_of
-from auditord.database.scripts import load_scripts
-from auditord.database.turns import Occasion
+from auditord.database.sql_files import load_scripts
 from auditord.errors import RanElsewhere, StoreUnavailable, TurnLost
 from auditord.store import RecordStore
 from auditord.store.opening import open_store
