@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, Generic, LiteralString, TypeAlias, TypeVar
 
 from auditord.database.connections import open_for_reading
-from auditord.database.faults import translated
+from auditord.database.faults import as_unavailable, translated
 from auditord.errors import StoreUnavailable
 
 T = TypeVar("T")
@@ -97,8 +97,11 @@ class Snapshot(Generic[T]):
         """
         self._start_reading()
         try:
-            with translated(self._pool.path):
-                return self._take(self._opened())
+            return self._take(self._opened())
+        except sqlite3.Error as error:
+            if (fault := as_unavailable(error, self._pool.path)) is not None:
+                raise fault from error
+            raise
         finally:
             self._stop_reading()
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Final, LiteralString
 
 from auditord.store.aggregates import Limbs, Part
-from auditord.store.conditions import compile_condition
+from auditord.store.conditions import can_be_there, compile_condition
 from auditord.store.dialects import Dialect, Key, State
 from auditord.store.dimensions import amount_of_one, compile_dimension, key_of_amount
-from auditord.store.rows import AMOUNT_COLUMNS, can_be_there
+from auditord.store.rows import AMOUNT_COLUMNS
 from auditord.store.sql import Columns, Sql, encoded, join
 from auditord_hookspecs import AggregateQuery, ComponentAmount, ComponentPresent, Dimension, ScoreValue
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final, LiteralString, TypeAlias
 
 from auditord.store.dialects import Dialect
-from auditord.store.rows import AMOUNT_COLUMNS, META_COLUMNS, OLDER_KEYS, can_be_there
+from auditord.store.rows import AMOUNT_COLUMNS, META_COLUMNS, OLDER_KEYS
 from auditord.store.sql import FALSE, OPERATORS, TRUE, Columns, Sql, all_of, any_of, column_or_document, encoded
 from auditord_hookspecs import RecordQuery
 from auditord_hookspecs.query import (
@@ -34,7 +34,7 @@ from auditord_hookspecs.query import (
 _Ordering: TypeAlias = tuple[SortField, bool]
 
 # Descending is the exact reverse of ascending, so that one index serves both.
-ORDERS: Final[dict[_Ordering, LiteralString]] = {
+_ORDERS: Final[dict[_Ordering, LiteralString]] = {
     (SortField.STOP, False): "stop_time ASC NULLS LAST, record_id ASC",
     (SortField.STOP, True): "stop_time DESC NULLS FIRST, record_id DESC",
     (SortField.START, False): "start_time ASC, record_id ASC",
@@ -46,14 +46,31 @@ ORDERS: Final[dict[_Ordering, LiteralString]] = {
 }
 
 
+def can_be_there(text: str) -> bool:
+    """Return whether any stored text can equal it; a database may refuse to be asked for others."""
+    return "\0" not in text and text.encode(errors="replace").decode() == text
+
+
 def compile_query(query: RecordQuery, dialect: Dialect) -> Sql:
     """A statement whose rows have one column, the wire text."""
+    by = _ORDERS[query.order.field, query.order.descending]
+    if query.order.field is SortField.RUNTIME and dialect.sorts_numbers:
+        return _sorted_by_number(query, dialect, by)
     where = compile_condition(query.where, dialect, Columns.EITHER, query.order.field)
-    by = ORDERS[query.order.field, query.order.descending]
     sql: LiteralString = f"SELECT {dialect.document} FROM {dialect.records} WHERE {where.sql} ORDER BY {by}"  # noqa: S608 literals
     if query.limit is None:
         return Sql(sql, where.parameters)
     return Sql(f"{sql} LIMIT %s", (*where.parameters, query.limit))
+
+
+def _sorted_by_number(query: RecordQuery, dialect: Dialect, by: LiteralString) -> Sql:
+    """The same where no index has the order: numbers of rows are sorted, and the documents fetched behind it."""
+    where = compile_condition(query.where, dialect, Columns.EITHER)
+    return Sql(
+        f"SELECT {dialect.document} FROM (SELECT seq AS number FROM {dialect.records} WHERE {where.sql}"  # noqa: S608 literals
+        f" ORDER BY {by} LIMIT %s) AS chosen CROSS JOIN {dialect.records} ON seq = number",
+        (*where.parameters, -1 if query.limit is None else query.limit),
+    )
 
 
 def compile_condition(condition: Condition, dialect: Dialect, columns: Columns, order: SortField | None = None) -> Sql:

@@ -87,6 +87,8 @@ class Dialect(ABC):
     """The component's place in the list."""
     amounts: ClassVar[LiteralString]
     """All amounts of several components of one name, as :class:`auditord.store.aggregates.Folding` reads them."""
+    sorts_numbers: ClassVar[bool]
+    """True if what no index orders is better sorted by numbers of rows (``seq``) alone."""
     meta_is_long: ClassVar[bool]
     """True if looking into meta costs as much as looking into the document."""
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, LiteralString
 
-from auditord.store.conditions import component_compares
+from auditord.store.conditions import can_be_there, component_compares
 from auditord.store.dialects import Dialect, Key
-from auditord.store.rows import AMOUNT_COLUMNS, META_COLUMNS, OLDER_KEYS, can_be_there
+from auditord.store.rows import AMOUNT_COLUMNS, META_COLUMNS, OLDER_KEYS
 from auditord.store.sql import Columns, Sql, case, encoded
 from auditord_hookspecs import (
     CalendarPeriod,

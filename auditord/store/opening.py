@@ -44,13 +44,10 @@ async def open_store(
     if is_postgresql(section.url):
         async with _postgres(section, counted_keys, outbox=outbox) as store:
             yield store
-    else:
-        path = sqlite_path(section.url)
-        sqlite = await SqliteRecordStore.open(path, counted_keys=counted_keys, outbox=outbox)
-        try:
-            yield sqlite
-        finally:
-            await sqlite.close()
+        return
+    sqlite = await SqliteRecordStore.open(sqlite_path(section.url), counted_keys=counted_keys, outbox=outbox)
+    async with _closed(sqlite):
+        yield sqlite
 
 
 @asynccontextmanager
@@ -62,19 +59,13 @@ async def open_store_beside(section: StoreSection) -> AsyncGenerator[RecordStore
         SchemaMismatch: the schema is not exactly this version's.
         StoreUnavailable: there is no such file, it cannot be opened, or the server does not answer.
     """
-    if not is_postgresql(section.url):
-        sqlite = await SqliteRecordStore.open_beside(sqlite_path(section.url))
-        try:
-            yield sqlite
-        finally:
-            await sqlite.close()
+    if is_postgresql(section.url):
+        async with _opened(PostgresRecordStore(address_of(section), None)) as store:
+            yield store
         return
-    postgres = PostgresRecordStore(address_of(section), None)
-    try:
-        await postgres.open()
-        yield postgres
-    finally:
-        await postgres.close()
+    sqlite = await SqliteRecordStore.open_beside(sqlite_path(section.url))
+    async with _closed(sqlite):
+        yield sqlite
 
 
 @asynccontextmanager
@@ -87,17 +78,29 @@ async def open_store_for_reading(where: StoreSection | str) -> AsyncGenerator[Re
         StoreUnavailable: there is no such file, it cannot be opened, or the server does not answer.
     """
     section = section_of(where)
-    store: SqliteRecordStore | PostgresRecordStore
     if is_postgresql(section.url):
-        store = PostgresRecordStore(address_of(section), None, read_only=True)
-    else:
-        store = SqliteRecordStore.open_read_only(sqlite_path(section.url))
-    try:
-        if isinstance(store, PostgresRecordStore):
-            await store.open()
+        async with _opened(PostgresRecordStore(address_of(section), None, read_only=True)) as store:
+            yield store
+        return
+    sqlite = SqliteRecordStore.open_read_only(sqlite_path(section.url))
+    async with _closed(sqlite):
+        yield sqlite
+
+
+@asynccontextmanager
+async def _opened(store: PostgresRecordStore) -> AsyncGenerator[RecordStore, None]:
+    async with _closed(store):
+        await store.open()
         yield store
+
+
+@asynccontextmanager
+async def _closed(store: RecordStore) -> AsyncGenerator[None, None]:
+    try:
+        yield
     finally:
-        await store.close()
+        with anyio.CancelScope(shield=True):  # what has been begun is finished even then
+            await store.close()
 
 
 @asynccontextmanager
@@ -106,15 +109,12 @@ async def _postgres(
 ) -> AsyncGenerator[RecordStore, None]:
     store = PostgresRecordStore(address_of(section), counted_keys, outbox=outbox)
     with plain_errors():
-        try:
+        async with _closed(store):
             await _open_patiently(store)
             async with anyio.create_task_group() as group:
                 group.start_soon(_end_if_refused, store)
                 yield store
                 group.cancel_scope.cancel()
-        finally:
-            with anyio.CancelScope(shield=True):  # what has been begun is finished even then
-                await store.close()
 
 
 async def _open_patiently(store: PostgresRecordStore) -> None:

@@ -137,11 +137,6 @@ def from_micros(micros: int) -> datetime:
     return _EPOCH + timedelta(microseconds=micros)
 
 
-def can_be_there(text: str) -> bool:
-    """Return whether any stored text can equal it; a database may refuse to be asked for others."""
-    return "\0" not in text and text.encode(errors="replace").decode() == text
-
-
 def scores_text(components: Sequence[Component]) -> str | None:
     """The names of components that have scores, with their scores, as JSON; None if there are none.
 

@@ -16,10 +16,11 @@ import pytest
 from auditord.database import Database
 from auditord.errors import ConfigurationError, SchemaMismatch, StoreUnavailable
 from auditord.store import Duplicates, Provenance, RecordStore, Verdict
+from auditord.store.conditions import compile_query
 from auditord.store.opening import open_store, open_store_for_reading
 from auditord.store.sqlite import SqliteRecordStore
 from auditord.store.sqlite.counting import BETWEEN_NOTES
-from auditord.store.sqlite.dialect import compile_query, marked
+from auditord.store.sqlite.dialect import SqliteDialect, marked
 from auditord.store.sqlite.store import MIGRATIONS
 from auditord_hookspecs import Component, InvalidRecord, Record, RecordQuery, RecordUpdate
 from auditord_hookspecs.query import (
@@ -185,7 +186,7 @@ def _component(name: str, amount: int) -> Component:
 
 
 async def plan(database: Database, query: RecordQuery) -> list[str]:
-    compiled = compile_query(query)
+    compiled = compile_query(query, SqliteDialect())
 
     def explain(connection: sqlite3.Connection) -> list[str]:
         rows = connection.execute(f"EXPLAIN QUERY PLAN {marked(compiled)}", compiled.parameters)
@@ -234,7 +235,7 @@ async def test_answers_stream_from_an_index(database: Database, query: RecordQue
 
 
 async def test_a_filter_on_a_user_reads_only_the_index(database: Database) -> None:
-    compiled = compile_query(RecordQuery(MetaContains("user_id", "u")))
+    compiled = compile_query(RecordQuery(MetaContains("user_id", "u")), SqliteDialect())
     explained = await database.read(
         lambda connection: connection.execute(f"EXPLAIN {marked(compiled)}", compiled.parameters).fetchall()
     )

@@ -88,6 +88,7 @@ class PostgresDialect(Dialect):
     scores = "(component -> 'scores')::text"
     place = "place"
     amounts = "sum((component ->> 'amount')::numeric)"
+    sorts_numbers = False
     meta_is_long = False
 
     def time_column(self, field: TimeField, order: SortField | None) -> LiteralString:

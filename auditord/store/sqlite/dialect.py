@@ -13,13 +13,11 @@ from datetime import datetime
 from typing import Final, LiteralString
 
 from auditord.store.aggregates import Limbs, Row
-from auditord.store.conditions import ORDERS, compile_condition
-from auditord.store.conditions import compile_query as compile_listing
 from auditord.store.dialects import Dialect, Key, State
 from auditord.store.rows import SMALL_AMOUNTS, to_micros
 from auditord.store.sql import Columns, Sql, column_or_document, encoded, join, repeated
 from auditord.store.sqlite.sums import Arithmetic, Overflow, pieces, product_sum, split_product_sum, sum_of, whole
-from auditord_hookspecs import AggregateQuery, CalendarUnit, RecordQuery
+from auditord_hookspecs import AggregateQuery, CalendarUnit
 from auditord_hookspecs.query import SortField, TimeField
 
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_.:/ -]+")
@@ -70,6 +68,7 @@ class SqliteDialect(Dialect):
     scores = "json_extract(component.value, '$.scores')"
     place = "component.key"
     amounts = "group_concat(json_extract(component.value, '$.amount'))"  # a sum might not fit 64 bits
+    sorts_numbers = True
     meta_is_long = True
 
     def time_column(self, field: TimeField, order: SortField | None) -> LiteralString:
@@ -153,21 +152,6 @@ class SqliteDialect(Dialect):
             return split_product_sum(amount, "ran")
         runtime = pieces("ran") if self.windowed else whole("ran")  # seconds, or microseconds of a window
         return product_sum(whole(amount) if component in SMALL_AMOUNTS else pieces(amount), runtime)
-
-
-def compile_query(query: RecordQuery) -> Sql:
-    """A statement whose rows have one column, the wire text as bytes."""
-    if query.order.field is not SortField.RUNTIME:
-        return compile_listing(query, SqliteDialect())
-    # No index has runtimes: the sorting is done with row numbers, the documents are fetched behind it.
-    where = compile_condition(query.where, SqliteDialect(), Columns.EITHER)
-    by = ORDERS[query.order.field, query.order.descending]
-    return Sql(
-        "SELECT CAST(records.document AS BLOB)"  # noqa: S608 literals only, as the types say
-        f" FROM (SELECT seq FROM records WHERE {where.sql} ORDER BY {by} LIMIT %s) AS chosen"
-        " CROSS JOIN records ON records.seq = chosen.seq",
-        (*where.parameters, -1 if query.limit is None else query.limit),
-    )
 
 
 def take_rows(cursor: sqlite3.Cursor) -> list[Row]:

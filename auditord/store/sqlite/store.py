@@ -14,10 +14,11 @@ from auditord.database.migrations import load_migrations, require_current
 from auditord.store.aggregates import Folding, Row
 from auditord.store.aggregates_sql import compile_aggregate
 from auditord.store.changes import add_bulk, change_each
+from auditord.store.conditions import compile_query
 from auditord.store.planning import Bulk, Change, Outcome
 from auditord.store.protocol import Difference, HeldTurn, Occasion, RecordCounts
 from auditord.store.sqlite.counting import QUERIES, read_counts, set_counted_keys
-from auditord.store.sqlite.dialect import SqliteDialect, compile_query, marked, take_rows
+from auditord.store.sqlite.dialect import SqliteDialect, marked, take_rows
 from auditord.store.sqlite.driver import run
 from auditord.store.sqlite.sums import Arithmetic, Overflow, noticing_overflow
 from auditord.store.store import SqlRecordStore, difference, refuse_unfinished_copy
@@ -99,7 +100,7 @@ class SqliteRecordStore(SqlRecordStore):
     @asynccontextmanager
     async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Sequence[bytes]], None]:
         """See :class:`RecordStore`. The answer is as of the moment when the context is entered."""
-        compiled = compile_query(query)
+        compiled = compile_query(query, SqliteDialect())
         async with self._database.stream(marked(compiled), compiled.parameters, _take_documents) as pages:
             yield pages
 

@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from auditord.store.sqlite.dialect import compile_query
+from auditord.store.conditions import compile_query
+from auditord.store.sqlite.dialect import SqliteDialect
 from auditord_hookspecs import RecordQuery
 from auditord_hookspecs.query import (
     AllOf,
@@ -50,7 +51,7 @@ CONDITIONS: list[Condition] = [
 
 @pytest.mark.parametrize("condition", [*CONDITIONS, AllOf(tuple(CONDITIONS)), AllOf((AllOf(tuple(CONDITIONS)),))])
 def test_every_value_is_a_parameter(condition: Condition) -> None:
-    compiled = compile_query(RecordQuery(condition, limit=5))
+    compiled = compile_query(RecordQuery(condition, limit=5), SqliteDialect())
     assert compiled.sql.count("%s") == len(compiled.parameters)
     assert "--" not in compiled.sql
     assert compiled.parameters[-1] == 5
