@@ -246,9 +246,12 @@ async def test_retry_and_discard(daemon: TestDaemon) -> None:
     entries = (await ask(daemon, "GET", "/api/v1/quarantine?task=jobs")).json["entries"]
     await act(daemon, "POST", "/api/v1/instances/jobs/runs")
     first, last = entries[0]["number"], (await ask(daemon, "GET", "/api/v1/quarantine?task=jobs")).json["entries"][-1]
+    before = (await ask(daemon, "GET", "/api/v1/health")).json["records"]
     retried = await act(daemon, "POST", "/api/v1/quarantine/retry", {"ids": [first, last["number"], 999_999]})
     failed = {str(last["number"]): "still has no end", "999999": "there is no such entry"}
     assert retried.json == {"queued": 1, "settled": 1, "failed": failed}
+    while (await ask(daemon, "GET", "/api/v1/health")).json["records"] == before:  # noqa: ASYNC110 it is on its way
+        await anyio.sleep(0.01)
     discarded = await act(daemon, "POST", "/api/v1/quarantine/discard", {"ids": [last["number"], 999_999]})
     assert discarded.json == {"discarded": 1}
 
