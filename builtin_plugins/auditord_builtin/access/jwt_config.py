@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from auditord_builtin.access.rules import Pattern, Rule
 from auditord_hookspecs import Duration, InstanceConfig
+from auditord_hookspecs.config import NonNegativeDuration
 
 Algorithm: TypeAlias = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 """Signatures with a key pair. There is no ``none``, and nothing with a shared key: an issuer's public key, taken for a
@@ -51,8 +52,8 @@ class JwtConfig(InstanceConfig):
         default=("RS256", "ES256"), min_length=1, description="Signatures that are accepted."
     )
     group_claims: tuple[str, ...] = Field(default=GROUP_CLAIMS, description="The claims that list groups.")
-    leeway: Duration = Field(
-        default=timedelta(seconds=30), ge=timedelta(0), description="How far the issuer's clock may differ."
+    leeway: NonNegativeDuration = Field(
+        default=timedelta(seconds=30), description="How far the issuer's clock may differ."
     )
     refresh: Duration = Field(
         default=timedelta(hours=1), gt=timedelta(0), description="How often the issuer's keys are fetched again."

@@ -6,31 +6,25 @@ One instance reports the usage of one offering.
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 from uuid import UUID
 from zoneinfo import ZoneInfo, available_timezones
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from auditord_builtin.waldur.components import RECORDED, BackendComponent, RecordedResource
 from auditord_hookspecs import Duration, PluginConfig, Secret, Section
+from auditord_hookspecs.config import NonNegativeDuration, Words
 
 INTERVAL = timedelta(minutes=30)
 """The time between reports unless the instance says otherwise."""
-
-
-def _words(value: Any) -> Any:  # Any: whatever stood in the file
-    return (value,) if isinstance(value, str) else value
 
 
 def _zone(name: str) -> str:
     if name not in available_timezones():
         raise ValueError(f"{name!r} is no time zone such as UTC or Europe/Tallinn")
     return name
-
-
-Words = Annotated[tuple[str, ...], BeforeValidator(_words, json_schema_input_type=str | tuple[str, ...])]
 
 
 class SlurmAccess(Section):
@@ -95,9 +89,8 @@ class WaldurConfig(PluginConfig):
     account_prefixes: tuple[str, ...] = Field(
         default=(), description="Only accounts that begin with one of these are reported; empty: all."
     )
-    lag: Duration = Field(
+    lag: NonNegativeDuration = Field(
         default=timedelta(minutes=15),
-        ge=timedelta(0),
         description="Running jobs count up to so long ago, when ends are known; or amounts would fall again.",
     )
     stale_after: Duration = Field(
