@@ -18,7 +18,7 @@ from auditord.errors import DaemonError
 from auditord.spool import LastRun, QueueStatistics, Spool
 from auditord.spool.spool import FILE as SPOOL_FILE
 from auditord.store.opening import open_store_for_reading
-from auditord.web.api.status_shapes import HeldTurn, Instance
+from auditord.web.api.status_shapes import HeldTurn, Instance, Run
 from auditord.web.control import FILE as CONTROL_FILE
 from auditord_hookspecs.terminal import say, say_error, write
 from auditord_hookspecs.wire import format_time
@@ -85,36 +85,30 @@ async def _live(daemon: DaemonClient) -> dict[str, Any]:  # Any: JSON
 
 
 def _live_instance(instance: Instance) -> dict[str, Any]:  # Any: JSON
+    times = {"next_run": instance.next_run, "last_run": instance.last_started}
     last = next(iter(instance.last_runs), None)
+    return {**_live_sender(instance), "running": instance.running, **times, **_counts(last)}
+
+
+def _live_sender(instance: Instance) -> dict[str, Any]:  # Any: JSON
     return {
         "task": instance.name,
         "kind": instance.kind,
         "enabled": instance.enabled,
-        "running": instance.running,
-        "next_run": instance.next_run,
-        "last_run": instance.last_started,
         "last_success": instance.last_success,
         "error": instance.last_error,
         "failures": instance.failures,
-        "records": 0 if last is None else last.records,
-        "quarantined": 0 if last is None else last.quarantined,
-        "skipped": {} if last is None else last.skipped,
     }
+
+
+def _counts(run: Run | LastRun | None) -> dict[str, Any]:  # Any: JSON
+    if run is None:
+        return {"records": 0, "quarantined": 0, "skipped": {}}
+    return {"records": run.records, "quarantined": run.quarantined, "skipped": dict(run.skipped)}
 
 
 def _turn(task: str, turn: HeldTurn) -> dict[str, Any]:  # Any: JSON
     return {"task": task, **msgspec.to_builtins(turn)}
-
-
-def _live_sender(sender: Instance) -> dict[str, Any]:  # Any: JSON
-    return {
-        "task": sender.name,
-        "kind": sender.kind,
-        "enabled": sender.enabled,
-        "last_success": sender.last_success,
-        "error": sender.last_error,
-        "failures": sender.failures,
-    }
 
 
 # -- the files of one that does not -----------------------------------------------------------------------------------
@@ -151,9 +145,7 @@ def _last_instance(run: LastRun) -> dict[str, Any]:  # Any: JSON
         "last_success": _time(run.last_success),
         "error": run.error,
         "failures": run.failures,
-        "records": run.records,
-        "quarantined": run.quarantined,
-        "skipped": dict(run.skipped),
+        **_counts(run),
     }
 
 

@@ -53,14 +53,11 @@ class CommandRunner:
         max_output: int = 256 * 1024 * 1024,
     ) -> CommandResult:
         """Run a child and gather what it prints; cancelling the call kills its process group."""
-        printed, seconds = bytearray(), timeout.total_seconds()
+        seconds = timeout.total_seconds()
         async with self.child(argv, {**self.environment, **(environment or {})}, through, max_output) as child:
-            with anyio.move_on_after(seconds) as scope:
-                async for piece in child:
-                    printed += piece
-            if scope.cancelled_caught:
-                raise child.failed(f"was killed after {seconds:g} s, {child.printed} bytes printed", timed_out=True)
-        return CommandResult(bytes(printed), child.stderr)
+            with anyio.move_on_after(seconds):
+                return CommandResult(await child.gather(), child.stderr)
+            raise child.failed(f"was killed after {seconds:g} s, {child.printed} bytes printed", timed_out=True)
 
     @asynccontextmanager
     async def stream_command(
@@ -141,6 +138,7 @@ class Child(asyncio.SubprocessProtocol):
         self._stderr = bytearray()
         self._open_pipes = {_STDOUT, _STDERR}
         self._news = anyio.Event()
+        self._enough = 1
         self._transport: asyncio.SubprocessTransport | None = None
 
     @classmethod
@@ -162,6 +160,17 @@ class Child(asyncio.SubprocessProtocol):
         """Bytes of standard output so far."""
         return self._taken + len(self._waiting)
 
+    async def gather(self) -> bytes:
+        """All of standard output, once the child has ended.
+
+        Raises:
+            CommandFailed: it printed too much, or did not end with 0.
+        """
+        self._piece = maxsize
+        printed = await self._next(self._max_output + 1)
+        self._check_exit()
+        return printed
+
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """Pieces of standard output.
 
@@ -170,6 +179,9 @@ class Child(asyncio.SubprocessProtocol):
         """
         while piece := await self._next_in_time():
             yield piece
+        self._check_exit()
+
+    def _check_exit(self) -> None:
         code = 0 if self._transport is None else self._transport.get_returncode()
         if code != 0:
             raise self.failed(_exit_text(code), exit_code=code)
@@ -182,19 +194,20 @@ class Child(asyncio.SubprocessProtocol):
             return await self._next()
         raise self.failed(f"was killed after {seconds:g} s without output", timed_out=True)
 
-    async def _next(self) -> bytes:
-        """Output since the last time; nothing when the child has exited and all that it printed was taken.
+    async def _next(self, enough: int = 1) -> bytes:
+        """Output since the last time, once there is enough, or the child has exited and all that it printed is here.
 
         A background child (ssh's ControlPersist) may hold the pipes for hours, so their end is no condition. What the
         child itself printed is in the pipe when it exits; turns of the loop are counted, not time, since after a stall
         the clock has run on while nothing was read.
         """
-        silent = 0
-        while not self._waiting:
-            if self.exited.is_set() and (not self._open_pipes or silent == _SILENT_TURNS):
-                return b""
+        self._enough, silent, size = enough, 0, -1
+        while len(self._waiting) < enough and not (self.exited.is_set() and not self._open_pipes):
+            if silent == _SILENT_TURNS:
+                break
             if self.exited.is_set():
-                silent += 1
+                silent = silent + 1 if size == len(self._waiting) else 0
+                size = len(self._waiting)
                 await anyio.sleep(_TURN)
             else:
                 self._news = anyio.Event()
@@ -204,7 +217,9 @@ class Child(asyncio.SubprocessProtocol):
         return self._take()
 
     def _take(self) -> bytes:
-        piece = bytes(self._waiting[: self._piece])  # uvloop may go on reading for a while after it was told to pause
+        # uvloop may go on reading for a while after it was told to pause.
+        whole = len(self._waiting) <= self._piece
+        piece = bytes(self._waiting if whole else self._waiting[: self._piece])
         self._taken += len(piece)
         del self._waiting[: self._piece]
         if len(self._waiting) < self._piece and (pipe := self._pipe()) is not None:
@@ -242,7 +257,8 @@ class Child(asyncio.SubprocessProtocol):
         self._waiting += data
         if len(self._waiting) >= self._piece and (pipe := self._pipe()) is not None:
             pipe.pause_reading()
-        self._news.set()
+        if len(self._waiting) >= self._enough:
+            self._news.set()
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:  # noqa: ARG002 asyncio's signature
         """Note the end of a pipe; one that broke has ended as well, the exit code says how."""

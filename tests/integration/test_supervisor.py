@@ -154,9 +154,8 @@ async def test_what_is_collected_is_served(guest: Guest, tmp_path: Path) -> None
         await wait_for(f"{url}/records", '"record_id":"job-1"')
         report = await guest.next_report()
         assert (report.task, report.records, report.quarantined, report.skipped) == ("jobs", 1, 1, {"pending": 4})
-        metrics = await get(f"{url}/metrics")
-        assert 'auditord_collected_records_total{kind="jobs",task="jobs"} 1.0' in metrics
-        assert 'auditord_sent_entries_total{kind="local",task="local"} 1.0' in metrics
+        assert 'auditord_collected_records_total{kind="jobs",task="jobs"} 1.0' in await get(f"{url}/metrics")
+        await wait_for(f"{url}/metrics", r'auditord_sent_entries_total\{kind="local",task="local"\} 1.0')
     async with Spool.opened(tmp_path / "state", now) as spool:
         assert await spool.checkpoint("jobs") == "there"
         assert [last.error for [last] in (await spool.last_runs()).values()] == [None]
