@@ -7,6 +7,7 @@ import signal
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from subprocess import DEVNULL, PIPE
 from sys import maxsize
 from typing import Final, cast
@@ -110,18 +111,18 @@ def child_environment(environment: Mapping[str, str], through: Sequence[str]) ->
 
 async def _spawn(child: "Child", command: Sequence[str], environment: Mapping[str, str]) -> asyncio.SubprocessTransport:
     # The loop's own call and not a stream API: its transport can close a pipe that a grandchild keeps open.
-    loop = asyncio.get_running_loop()
+    start = partial(asyncio.get_running_loop().subprocess_exec, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
     try:
-        transport, _ = await loop.subprocess_exec(
-            lambda: child, *command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, env=environment, start_new_session=True
-        )
+        with anyio.CancelScope(shield=True):  # cancelled in here, a child would be killed without its group
+            transport, _ = await start(lambda: child, *command, env=environment, start_new_session=True)
+            return transport
     except FileNotFoundError as error:
         raise child.failed(f"cannot start: no program {command[0]!r} (PATH={environment.get('PATH', '')})") from error
     except OSError as error:
         raise child.failed(f"cannot start: {error.strerror}") from error
     except ValueError as error:
         raise child.failed(f"cannot start: {error}") from error
-    return transport
+    raise AssertionError("unreachable")
 
 
 class Child(asyncio.SubprocessProtocol):
