@@ -19,10 +19,11 @@ from auditord_builtin.slurm.epilog.notes import Note, read_folder
 from auditord_builtin.slurm.epilog.rows import COLUMNS
 from auditord_builtin.slurm.epilog.scontrol import parse_job
 from auditord_builtin.slurm.query import wanted_columns as wanted_of_sacct
-from auditord_builtin.slurm.table import Table, TableReader, parse_table
+from auditord_builtin.slurm.table import Table, TableReader
 from auditord_hookspecs import CommandFailed, InvalidRecord, Quarantined, Window
 from tests.fuzz.mutation import mutated
 from tests.fuzz.running import Parser
+from tests.sacct_tables import parse_table
 
 _BUILTIN: Final = Path(__file__).parents[1] / "builtin"
 _EVER: Final = Window(datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC))

@@ -8,7 +8,6 @@ import hashlib
 from typing import Final
 
 from auditord_builtin.htcondor.ads import JobAd
-from auditord_hookspecs.mapping import Row
 
 EXECUTED: Final = "JobCurrentStartExecutingDate"
 WALL_CLOCK: Final = "RemoteWallClockTime"
@@ -28,7 +27,8 @@ def job_name(ad: JobAd, *, epochs: bool) -> str:
     """The job, with ``epochs`` its run; a job number that begins again has another time of submission in it."""
     job = ad.row.get("GlobalJobId")
     if job is None:
-        return f"unnamed {_digest(ad.text, ad.row)}"
+        content = ad.text or repr(sorted(ad.row.items()))
+        return f"unnamed {hashlib.sha256(content.encode()).hexdigest()[:24]}"
     return f"{job}{_RUN}{ad.row.get('NumShadowStarts', '')}" if epochs else job
 
 
@@ -40,10 +40,6 @@ def ad_name(ad: JobAd, *, epochs: bool) -> str:
 def without_time(name: str) -> str:
     """The job of an ad's name; checkpoints of before 0.2 hold names of jobs."""
     return name.rpartition(_AT)[0]
-
-
-def _digest(text: str, row: Row) -> str:
-    return hashlib.sha256((text or repr(sorted(row.items()))).encode()).hexdigest()[:24]
 
 
 def since(name: str, *, epochs: bool) -> str:

@@ -68,21 +68,6 @@ def _text(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
-async def run_query(config: JobsConfig, context: CollectorContext, query: Query) -> Table:
-    """Ask sacct for few jobs.
-
-    Raises:
-        CommandFailed: as :func:`stream_query`.
-    """
-    rows: list[Row] = []
-    unreadable: list[str] = []
-    async with aclosing(stream_query(config, context, query)) as tables:
-        async for table in tables:
-            rows += table.rows
-            unreadable += table.unreadable
-    return Table(rows, unreadable)
-
-
 async def stream_query(config: JobsConfig, context: CollectorContext, query: Query) -> AsyncGenerator[Table, None]:
     """Ask sacct; yields tables of some thousand rows, cut between runs.
 
@@ -119,7 +104,8 @@ async def _tables(reader: TableReader, output: CommandOutput) -> AsyncGenerator[
         if cut or table.unreadable:
             yield Table(rows[:cut], table.unreadable)
             rows = rows[cut:]
-    _check_silence(output.stderr, printed=printed)
+    if not printed and b"error" in output.stderr.lower():  # some versions fail to reach the database with exit code 0
+        raise CommandFailed(f"sacct: {output.stderr.decode(errors='replace').strip()[-400:]}")
     last = reader.finish()
     yield Table([*rows, *last.rows], last.unreadable)
 
@@ -131,9 +117,3 @@ def naming_option(error: CommandFailed, program: str) -> CommandFailed:
         return error
     text = f"{error} (option {program}_{option})"
     return CommandFailed(text, timed_out=error.timed_out, printed_too_much=error.printed_too_much)
-
-
-def _check_silence(stderr: bytes, *, printed: bool) -> None:
-    """Refuse "no jobs" from an sacct that complains: some versions fail to reach the database with exit code 0."""
-    if not printed and b"error" in stderr.lower():
-        raise CommandFailed(f"sacct: {stderr.decode(errors='replace').strip()[-400:]}")

@@ -28,17 +28,6 @@ class Table:
     unreadable: Sequence[str]
 
 
-def parse_table(printed: bytes, columns: Sequence[str], delimiter: str) -> Table:
-    """Cut all of the output into rows; see :class:`TableReader`.
-
-    Raises:
-        CommandFailed: the output is not whole, or not what was asked for.
-    """
-    reader = TableReader(columns, delimiter)
-    first, last = reader.feed(printed), reader.finish()
-    return Table([*first.rows, *last.rows], [*first.unreadable, *last.unreadable])
-
-
 class TableReader:
     """Cuts the output into rows while it arrives; its columns go from ``JobID`` to ``JobIDRaw``."""
 

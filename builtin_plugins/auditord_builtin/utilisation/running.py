@@ -2,15 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import anyio.to_thread
 from prometheus_client import Gauge
 
-from auditord_builtin.utilisation.config import Csv, UserMail, UtilisationConfig
+from auditord_builtin.utilisation.config import UserMail, UtilisationConfig
 from auditord_builtin.utilisation.delivery import Addressed, Delivery, Undelivered, reports_to_users
 from auditord_builtin.utilisation.periods import Period
+from auditord_builtin.utilisation.question import Usages
 from auditord_builtin.utilisation.report import Report, ask, note_on_silence, report_on, silent_sites
 from auditord_builtin.utilisation.state import ReportedState, Series
 from auditord_builtin.utilisation.tables import as_csv
@@ -51,24 +51,6 @@ async def run_utilisation(config: UtilisationConfig, context: PluginContext) -> 
         raise NotDelivered("; ".join(faults))
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a file under another name, durably, then rename it.
-
-    Raises:
-        Unwritable: the disk is full, the folder is missing, …; what was there before stays.
-    """
-    try:
-        with SharedFolder.opened(path.parent) as folder:
-            folder.write_whole(path.name, text.encode())
-    except OSError as error:
-        raise Unwritable(f"{path} cannot be written: {error.strerror}; is csv.folder right?") from error
-
-
-def csv_path(options: Csv, instance: str, period: Period) -> Path:
-    """The file with the report on a period."""
-    return options.folder / options.name.replace("{instance}", instance).replace("{period}", period.name)
-
-
 @dataclass(frozen=True)
 class _Work:
     """One run."""
@@ -86,10 +68,9 @@ class _Work:
         for period in self.state.pending(Series.REPORTS, self.config.period, self.config.settle):
             if self.state.is_waiting(Series.REPORTS, period):
                 continue
-            usages = await ask(self.config, self.context.records, period)
-            silent = await silent_sites(usages, self.config, self.context.records, period)
-            if silent and self._may_wait(period, silent):
+            if (settled := await self._settled(period)) is None:
                 break  # the later ones wait, too
+            usages, silent = settled
             notes = [note_on_silence(silent)] if silent else []
             reports.append(report_on(usages, self.config, period, notes=notes))
             await self._write(reports[-1])
@@ -113,35 +94,44 @@ class _Work:
         for period in self.state.pending(Series.USERS, options.period, self.config.settle)[-1:]:
             await self.state.forget_before(Series.USERS, period)
             if not self.state.is_waiting(Series.USERS, period):
-                usages = await ask(self.config, self.context.records, period)
-                silent = await silent_sites(usages, self.config, self.context.records, period)
-                if silent and self._may_wait(period, silent):
+                if (settled := await self._settled(period)) is None:
                     return faults
-                reports = reports_to_users(usages, self.config, options, period, self.context.log)
+                reports = reports_to_users(settled[0], self.config, options, period, self.context.log)
                 outcome = await self._deliver(Series.USERS, period, reports)
                 faults += outcome.busy
                 for reason in outcome.refused:
                     self.context.log.warning("%s", reason)
         return faults
 
-    def _may_wait(self, period: Period, silent: Sequence[str]) -> bool:
-        """True if a report is held back, since records of some sites may be missing."""
+    async def _settled(self, period: Period) -> tuple[Usages, Sequence[str]] | None:
+        """The usage and the silent sites of a period; None while its report waits for records that may be missing."""
+        usages = await ask(self.config, self.context.records, period)
+        silent = await silent_sites(usages, self.config, self.context.records, period)
         until = period.stop + self.config.settle + self.config.wait_for_sites
-        if self.context.now() >= until:
-            return False
+        if not silent or self.context.now() >= until:
+            return usages, silent
         text = "the report on %s waits, at most until %s: no later job is known of %s"
         self.context.log.warning(text, period.name, until.isoformat(), ", ".join(silent))
-        return True
+        return None
 
     async def _write(self, report: Report) -> None:
         if self.config.csv is None or self.state.is_written(Series.REPORTS, report.period):
             return
-        path = csv_path(self.config.csv, self.context.instance, report.period)
+        name = self.config.csv.name.replace("{instance}", self.context.instance)
+        path = self.config.csv.folder / name.replace("{period}", report.period.name)
         if self.context.dry_run:
             self.context.show(f"would write {path} ({len(report.rows) + 1} rows)")
             return
         text = as_csv(report, escape_formulas=self.config.csv.escape_formulas)
-        await anyio.to_thread.run_sync(write_whole, path, text)
+
+        def write_whole() -> None:
+            with SharedFolder.opened(path.parent) as folder:
+                folder.write_whole(path.name, text.encode())
+
+        try:
+            await anyio.to_thread.run_sync(write_whole)
+        except OSError as error:  # what was there before stays
+            raise Unwritable(f"{path} cannot be written: {error.strerror}; is csv.folder right?") from error
         await self.state.note_written(Series.REPORTS, report.period)
         self.context.log.info("wrote %s", path)
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from auditord_builtin.slurm.runs import Run, group_runs
-from auditord_builtin.slurm.table import parse_table
 from auditord_hookspecs import CommandFailed
+from tests.sacct_tables import parse_table
 
 COLUMNS = (
     "JobID Cluster State Submit Start End User UID Group GID NCPUS AllocTRES TotalCPU MaxRSS JobName Comment JobIDRaw"

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, Literal, TypeAlias
@@ -9,7 +10,7 @@ from typing import Final, Literal, TypeAlias
 from auditord_builtin.slurm.config import CLUSTER
 from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
 from auditord_builtin.slurm.epilog.notes import Note
-from auditord_builtin.slurm.query import Query, run_query
+from auditord_builtin.slurm.query import Query, stream_query
 from auditord_builtin.slurm.runs import ENDED, LAST_COLUMN, REQUEUED, RESIZING, Run, ended_at, group_runs, parse_state
 from auditord_hookspecs import CollectorContext, InvalidRecord, Quarantined, Window
 from auditord_hookspecs.mapping import Row, is_missing, parse_instant
@@ -86,9 +87,10 @@ async def ask_sacct(
     period = Window(min(note.noted for note in notes) - _DAY, max(note.noted for note in notes) + _DAY)
     jobs = sorted({note.question for note in notes})
     query = Query(period, (), config.all_steps, jobs)
-    table = await run_query(config, context, query)
+    async with aclosing(stream_query(config, context, query)) as tables:
+        rows = [row async for table in tables for row in table.rows]
     runs: defaultdict[str, list[Run]] = defaultdict(list)
-    for item in group_runs(table.rows):
+    for item in group_runs(rows):
         if isinstance(item, Run) and item.is_over:
             runs[item.allocation[LAST_COLUMN]].append(item)
     return _settled(runs, notes, out_of_patience, unclear)
