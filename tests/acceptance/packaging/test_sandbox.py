@@ -41,7 +41,7 @@ def boxed(*words: str) -> subprocess.CompletedProcess[str]:
         ),
         (("scontrol", "show", "config"), "ClusterName"),
         (("scontrol", "show", "partition", "short"), "PartitionName=short"),
-        (("sacctmgr", "--noheader", "show", "cluster"), CLUSTER[:10]),
+        (("sacctmgr", "--noheader", "--parsable2", "show", "cluster"), CLUSTER),
     ],
 )
 def test_slurms_programs_work(words: tuple[str, ...], expected: str) -> None:
