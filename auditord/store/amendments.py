@@ -61,7 +61,7 @@ class Amendment:
 
     @property
     def record_id(self) -> str:
-        """Whose record it is."""
+        """The id of the record that it changes."""
         return decode_record(self.stored).record_id
 
 

@@ -1,4 +1,4 @@
-"""The house keeps its own rules: what the texts promise is what is there."""
+"""The repository's own rules: what the texts promise is what is there."""
 
 import re
 import subprocess
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import auditord
+from tests.measurements.structure import measured
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,6 +41,25 @@ def test_no_module_is_longer_than_one_can_read() -> None:
     lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in modules}
     assert modules
     assert {name: lines for name, lines in lengths.items() if lines > 350} == {}
+
+
+def test_docstrings_say_what_things_are_and_few_modules_are_tiny() -> None:
+    counts = measured(ROOT)
+    assert counts["docstrings that ask"] == 0, "python tests/measurements/structure.py counts them"
+    assert counts["modules under 30 lines"] <= 5
+
+
+def test_every_folder_of_the_host_is_on_its_map() -> None:
+    map_of_folders = (ROOT / "auditord/README.md").read_text().split("## Folders", 1)[1].split("\n## ", 1)[0]
+    here = {path.name for path in tracked_files_of("auditord") if not path.name.startswith("__")}
+    small = {"duplicates.py", "errors.py"}
+    assert {name for name in here if f"`{name}`" not in map_of_folders} - small - {"README.md", "py.typed"} == set()
+
+
+def tracked_files_of(folder: str) -> set[Path]:
+    """The tracked members of a folder: its files and its folders."""
+    base = ROOT / folder
+    return {base / path.relative_to(base).parts[0] for path in tracked_files() if path.is_relative_to(base)}
 
 
 def test_the_folders_of_the_packages_are_never_imported() -> None:
