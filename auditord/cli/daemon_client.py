@@ -15,9 +15,9 @@ from auditord.client.http import open_client
 from auditord.client.query_string import encode_for_api
 from auditord.errors import DaemonError
 from auditord.web.api import changes
-from auditord.web.api.problems import Problem
 from auditord.web.api.shapes import QuarantinedInput, QuarantineEntry, QuarantinePage
 from auditord.web.api.status_shapes import HealthReport, Instances
+from auditord.web.problems import Problem
 from auditord_hookspecs import Batch, Produced, Quarantined, Record, RecordQuery, RunReport
 from auditord_hookspecs.http import (
     HttpAnswer,

@@ -12,8 +12,8 @@ from aiohttp import web
 
 from auditord.web.access import audit
 from auditord.web.access.credentials import unix_peer
-from auditord.web.api.problems import Refused
 from auditord.web.dispatch import Handler, Route
+from auditord.web.problems import Refused
 from auditord_hookspecs import UnixPeer
 
 FILE: Final = "control.sock"

@@ -27,7 +27,6 @@ from auditord.web.api.amending import ChangeHandlers
 from auditord.web.api.document import PATH as DOCUMENT_PATH
 from auditord.web.api.document import answering
 from auditord.web.api.operation import Operation, all_routes, open_routes
-from auditord.web.api.problems import refuse
 from auditord.web.api.quarantine import QuarantineHandlers
 from auditord.web.api.records import RecordHandlers
 from auditord.web.api.runs import RunHandler
@@ -41,6 +40,7 @@ from auditord.web.limits import RateLimit, Shares, Uploads, limited
 from auditord.web.listeners import accepting, bound_sockets
 from auditord.web.metrics import AbortReason, HttpMetrics
 from auditord.web.monitoring import MonitoringHandlers
+from auditord.web.problems import refuse
 from auditord.web.streams import StreamedAnswers
 from auditord.web.wire import ReadHandlers, WriteHandlers
 from auditord_hookspecs import Permission

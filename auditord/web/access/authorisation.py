@@ -21,8 +21,8 @@ from auditord.web.access import audit
 from auditord.web.access.credentials import credentials_of
 from auditord.web.access.principals import remember
 from auditord.web.answers import TEXT, Answer
-from auditord.web.api.problems import PREFIX, Refused
 from auditord.web.dispatch import Handler, Route, read_target
+from auditord.web.problems import PREFIX, Refused
 from auditord_hookspecs import AccessRefused, Authenticate, Credentials, Identity, InstanceConfig, Principal, Role
 
 log: Final = logging.getLogger(__name__)

@@ -17,12 +17,11 @@ from auditord.web.access.principals import sender_of
 from auditord.web.answers import JSON, Answer, sendable
 from auditord.web.api.listing import NDJSON
 from auditord.web.api.operation import BODY_PROBLEMS, Operation
-from auditord.web.api.problems import Refused
-from auditord.web.api.shapes import Verdict, Verdicts
 from auditord.web.api.verdicts import VERDICTS, VerdictList, read_wanted
 from auditord.web.bodies import BodyTooLarge, UnreadableBody, is_json, read_pieces
 from auditord.web.dispatch import read_target
 from auditord.web.elements import LARGEST_RECORD, ArrayElements, Elements, LineElements, NoArray, TooLong
+from auditord.web.problems import Refused, Verdict, Verdicts
 from auditord.web.wire import RecordWriter, report_large
 from auditord_hookspecs import InvalidRecord, Permission, Record
 from auditord_hookspecs.wire import decode_record

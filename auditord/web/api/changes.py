@@ -8,7 +8,8 @@ from msgspec import Meta
 from auditord.actions import Outcome
 from auditord.store import Action
 from auditord.store.amendments import LONGEST_REASON
-from auditord.web.api.shapes import Instant, StoredRecord, doc
+from auditord.web.api.shapes import Instant, StoredRecord
+from auditord.web.problems import doc
 from auditord_hookspecs import Record
 
 Reason = Annotated[str, Meta(min_length=1, max_length=LONGEST_REASON)]

@@ -11,8 +11,8 @@ from aiohttp import web
 from auditord import __version__
 from auditord.web.answers import JSON, Answer
 from auditord.web.api.operation import Operation, Parameter, Shape
-from auditord.web.api.problems import PROBLEM, Problem
 from auditord.web.dispatch import Handler
+from auditord.web.problems import PROBLEM, Problem
 
 PATH: Final = "/openapi.json"
 

@@ -11,9 +11,9 @@ import msgspec
 from aiohttp import web
 
 from auditord.errors import StoreUnavailable
-from auditord.web.api.problems import Refused
 from auditord.web.bodies import BodyTooLarge, UnreadableBody, read_body, unpacked
 from auditord.web.dispatch import Handler, Route
+from auditord.web.problems import Refused
 from auditord.web.record_query import InvalidQuery
 from auditord_hookspecs import InvalidRecord, Permission
 

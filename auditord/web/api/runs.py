@@ -14,10 +14,10 @@ from auditord.errors import UnknownInstance, UnsuitableRequest
 from auditord.web.answers import JSON, SERVER
 from auditord.web.api.listing import NDJSON
 from auditord.web.api.operation import BODY_PROBLEMS, MAX_REQUEST, Operation, Parameter, read
-from auditord.web.api.problems import Refused
-from auditord.web.api.shapes import StoredRecord, doc
+from auditord.web.api.shapes import StoredRecord
 from auditord.web.api.values import NAME
 from auditord.web.dispatch import read_target
+from auditord.web.problems import Refused, doc
 from auditord_hookspecs import Batch, InvalidRecord, JobChoice, Permission, Produced, Record, RunReport, Window
 from auditord_hookspecs.wire import encode_record, parse_time
 

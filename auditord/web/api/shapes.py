@@ -5,16 +5,12 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from auditord.web.problems import doc
 from auditord_hookspecs import records
 from auditord_hookspecs.records import Component
 
 Instant = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 """UTC, with ``Z``."""
-
-
-def doc(text: str) -> Meta:
-    """Describe a member in ``/openapi.json``; a docstring is gone with ``python -OO``."""
-    return Meta(description=text)
 
 
 class StoredRecord(msgspec.Struct, frozen=True):
@@ -33,37 +29,6 @@ class RecordPage(msgspec.Struct, frozen=True):
 
     records: Annotated[list[StoredRecord], doc("in the order of their start times, ties by id.")]
     next: Annotated[str | None, doc("where to ask for what follows, or null if that was all.")]
-
-
-class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The outcome of one posted record."""
-
-    position: Annotated[int, doc("in the request, from 0.")]
-    verdict: Annotated[
-        str,
-        Meta(
-            description="``added``; ``closed`` (it was open); ``same`` (it was there); ``different`` (the same run was "
-            "there with other content, which stays); ``queued`` (kept durably until the record store is "
-            "back); ``exists`` (refused: the id belongs to another run); ``invalid`` (refused: it is no "
-            "record); ``forbidden`` (refused: it is not the sender's to write)."
-        ),
-    ]
-    record_id: Annotated[str | None, doc("whose record it is, as far as that can be read.")] = None
-    reason: Annotated[str | None, doc("why it was refused.")] = None
-
-
-class Verdicts(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The outcomes of posted records."""
-
-    counts: Annotated[dict[str, int], doc("how many records there are of each verdict.")]
-    verdicts: Annotated[list[Verdict], doc("one for each record that is listed, in the order of the request.")]
-    unlisted: Annotated[
-        int,
-        Meta(
-            description="how many records are counted and not listed: of more than 10,000, those that were accepted, "
-            "unless ``verdicts=all`` asks for them; and what is beyond the longest list."
-        ),
-    ] = 0
 
 
 class QuarantineEntry(msgspec.Struct, frozen=True):

@@ -4,7 +4,8 @@ from typing import Annotated
 
 import msgspec
 
-from auditord.web.api.shapes import Instant, doc
+from auditord.web.api.shapes import Instant
+from auditord.web.problems import doc
 
 
 class Run(msgspec.Struct, frozen=True):
