@@ -11,14 +11,14 @@ from auditord.config.listen import TcpListen, UnixListen, written
 from auditord.config.model import Configuration
 
 _REFUSAL: Final = """\
-'{address}' is reachable from other hosts, and there is {lacking}: whoever is there could read and write \
+'{address}' is reachable from other hosts, and there is {lacking}: anyone there could read and write \
 records. In the section api, one of these two lines mends it or allows it; or give it TLS and configure \
 authenticators:
     listen: [{mended}]
     allow_insecure: true"""
 
 _BESIDE: Final = """\
-'{address}' is plain beside '{secure}' with TLS: whoever is refused there would come in here. In the section api, one \
+'{address}' is plain beside '{secure}' with TLS: who is refused there would come in here. In the section api, one \
 of these two lines mends it or allows it:
     listen: [{others}]
     allow_insecure: true"""

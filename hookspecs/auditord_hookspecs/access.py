@@ -1,6 +1,6 @@
 """Authentication: the contract between authenticators, which recognise callers, and the host, which lets them in.
 
-An authenticator says *who* somebody is, by a name and the names of roles. What a role may do is the host's
+An authenticator says *who* a caller is, by a name and the names of roles. What a role may do is the host's
 configuration (``access.roles``), so that one place says who reads what, however people prove who they are.
 """
 
@@ -105,7 +105,7 @@ class AuthenticatorContext(Context, Protocol):
 
 @dataclass(frozen=True)  # no slots: AuthenticatorKind[Config](…) would raise TypeError
 class AuthenticatorKind(Generic[A]):
-    """A kind of proof of who somebody is.
+    """A kind of proof of identity.
 
     As soon as one instance is enabled, everything but ``/health_check`` is refused to callers who are not recognised.
 
