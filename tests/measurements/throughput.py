@@ -30,7 +30,7 @@ START_SECONDS: Final = 60
 @contextmanager
 def daemon(checkout: Path, folder: Path, store_url: str | None) -> Generator[int, None, None]:
     """Run the daemon of a checkout; yields its port."""
-    section = {"state_dir": str(folder / "state"), "api": {"listen": ["127.0.0.1:0"]}}
+    section: dict[str, object] = {"state_dir": str(folder / "state"), "api": {"listen": ["127.0.0.1:0"]}}
     if store_url:
         section["store"] = {"url": store_url}
     (folder / "auditord.yml").write_text(json.dumps(section))
