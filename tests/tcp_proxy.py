@@ -51,8 +51,12 @@ class Proxy:
             self._writers.discard(writer)
             return
         self._writers.add(back)
-        await asyncio.gather(self._pump(reader, back), self._pump(there, writer))
-        self._writers -= {writer, back}
+        try:
+            await asyncio.gather(self._pump(reader, back), self._pump(there, writer))
+        finally:  # also if the loop ends: a transport that nobody closes is blamed on a later test
+            writer.transport.abort()
+            back.transport.abort()
+            self._writers -= {writer, back}
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
