@@ -16,7 +16,7 @@ from auditord_hookspecs.terminal import escaped, escaped_lines
 
 JOURNAL_SOCKET: Final = Path("/run/systemd/journal/socket")
 FIELDS: Final = ("task", "kind")
-"""What log calls may add as ``extra``."""
+"""The names that log calls may add as ``extra``."""
 
 _MINUTE: Final = 60.0
 

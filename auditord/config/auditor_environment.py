@@ -28,13 +28,13 @@ _UNDERSTOOD: Final[Mapping[Path, frozenset[str]]] = {
     ("store", "sslmode"): frozenset({f"{_DATABASE}REQUIRE_SSL"}),
     ("logging", "level"): frozenset({f"{PREFIX}LOG_LEVEL"}),
 }
-"""Which of AUDITOR's variables make up which option."""
+"""AUDITOR's variables that make up each option."""
 
 _WITHOUT_COUNTERPART: Final = (
     *(_APPLICATION, _DATABASE, f"{PREFIX}ENVIRONMENT", f"{PREFIX}IGNORE_RECORD_EXISTS_ERROR"),
     *(f"{PREFIX}{section}__" for section in ("METRICS", "LOGGING", "TLS_CONFIG", "RBAC_CONFIG", "ARCHIVAL_CONFIG")),
 )
-"""How the other variables of AUDITOR's server begin; any other name is another program's."""
+"""The beginning of the other variables of AUDITOR's server; any other name is another program's."""
 
 
 def read_auditor_environment(environ: Mapping[str, str], below: Document) -> Document:

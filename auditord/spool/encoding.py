@@ -39,13 +39,13 @@ _BROKEN: Final = (
     ArithmeticError,
     RecursionError,
 )
-"""What writing and reading a value of wrong types may raise."""
+"""The errors of writing and reading a value of wrong types."""
 
 _limits: Final = msgspec.json.Decoder(tuple[Role, ...])
 
 
 Operation: TypeAlias = Literal["insert", "replace"]
-"""What is to be done with a record."""
+"""The change that an entry makes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,9 +133,9 @@ class QueueStatistics:
 
     entries: int = 0
     oldest: datetime | None = None
-    """When the oldest entry was received."""
+    """The instant at which the oldest entry was received."""
     attempts: int = 0
-    """How often the oldest entry has been tried."""
+    """The number of attempts of the oldest entry."""
 
 
 @dataclass(frozen=True, slots=True)

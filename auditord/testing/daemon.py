@@ -23,7 +23,7 @@ from auditord_hookspecs import Daemon, Record, RunReport, hookimpl
 from auditord_hookspecs.wire import decode_record
 
 PATIENCE: Final = timedelta(seconds=30)
-"""How long a test waits before it fails."""
+"""The time for which a test waits before it fails."""
 
 _POLL_SECONDS: Final = 0.02
 

@@ -7,7 +7,7 @@ from typing import Final
 from auditord_hookspecs import Component, Record
 
 EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC)
-"""When the records of :func:`make_record` start, and where the clocks of the fake contexts stand."""
+"""The start of the records of :func:`make_record`, and the instant on the clocks of the fake contexts."""
 
 
 def make_record(

@@ -11,7 +11,7 @@ from aiohttp import web
 from auditord_hookspecs import AuditordError
 
 PAUSE_SECONDS: Final = 20.0
-"""How long a client may send nothing in the middle of a body, or be behind :data:`SLOWEST`."""
+"""Seconds for which a client may send nothing in the middle of a body, or be behind :data:`SLOWEST`."""
 
 SLOWEST: Final = 16_384
 """Bytes per second that must come."""
@@ -23,7 +23,7 @@ WANTED_SLOWEST: Final = 16 * SLOWEST
 """The same while others wait."""
 
 LARGEST_RATIO: Final = 250
-"""How many times its size a packed body may become. Records of jobs become some 20 times their size, those of jobs
+"""The times its size that a packed body may become. Records of jobs become some 20 times their size, those of jobs
 that are all alike 70 to 200 times; what was made to take memory, a thousand times."""
 
 _ANY_RATIO: Final = 4 << 20

@@ -22,11 +22,11 @@ from aiohttp.http_exceptions import HttpProcessingError
 from auditord.web.answers import UNSENT, plain_text
 
 HEAD_SECONDS: Final = 30.0
-"""How long the head of a request may take from its first byte to its last one."""
+"""Seconds for the head of a request, from its first byte to its last one."""
 
 SILENT_SECONDS: Final = 120.0
-"""How long a new connection may stay silent. HTTP libraries keep one in reserve that they opened and did not need, for
-up to 90 s; a POST on it while it is being closed would be lost to clients that do not repeat."""
+"""Seconds for which a new connection may stay silent. HTTP libraries keep one in reserve that they opened and did not
+need, for up to 90 s; a POST on it while it is being closed would be lost to clients that do not repeat."""
 
 STALL_SECONDS: Final = 300.0
 """A client that takes less than :data:`LEAST_READ` of its answer in so many seconds is cut off."""

@@ -44,7 +44,7 @@ _VALUE: Final = 50
 """Bytes that a value takes beside its text."""
 
 _MOST_GROWTH: Final = 8
-"""How many times its text an array may take as records; three to five times is usual, long lists of texts of one or two
+"""The times its text that an array may take as records; three to five times is usual, long lists of texts of one or two
 characters take sixteen times as much."""
 
 

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 RENEWAL_INTERVAL: Final = timedelta(seconds=10)
-"""How often files of certificates are looked at."""
+"""The time between looks at files of certificates."""
 
 _BACKLOG: Final = 256  # all of them may be accepted before one is closed: fewer than connections.RESERVE
 

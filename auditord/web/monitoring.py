@@ -17,10 +17,10 @@ from auditord.web.answers import Answer, plain_text
 log = logging.getLogger(__name__)
 
 HEALTH_SECONDS: Final = 2
-"""How long the store and the spool may each take to say that they can write."""
+"""Seconds for the store and the spool, each, to say that they can write."""
 
 SOON_SECONDS: Final = 0.5
-"""How long the store is asked alone. Then the spool is enough: a bulk that is being stored may hold the store up."""
+"""Seconds for the store alone. Then the spool is enough: a bulk that is being stored may hold the store up."""
 
 PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
 

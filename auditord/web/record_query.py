@@ -105,7 +105,7 @@ def _decode(text: str) -> str:
 
 
 Given: TypeAlias = Sequence[Parameter]
-"""What was given for one name; each path holds only what is left behind that name."""
+"""The values given for one name; each path holds only what is left behind that name."""
 ConditionReader: TypeAlias = Callable[[str, Given], Iterator[query.Condition]]
 
 

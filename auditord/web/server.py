@@ -60,7 +60,7 @@ MAX_HEADERS: Final = 100
 _ABORT_SECONDS: Final = 1.0
 _CONTROL_GRACE: Final = timedelta(seconds=1)
 _HELD_WHOLE: Final = 2
-"""How many times its body ``POST /records`` counts: all records are held at once, at some eight times their text."""
+"""The times its body that ``POST /records`` counts: all records are held at once, at some eight times their text."""
 
 _CONTROL_CONNECTIONS: Final = 64
 

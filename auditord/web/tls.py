@@ -14,7 +14,7 @@ _CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """Of TLS 1.2: authenticated, and with keys that a stolen server key does not reveal. TLS 1.3 has no others."""
 
 Fingerprint: TypeAlias = Sequence[tuple[int, int, int] | None]
-"""What changes with files, links followed; None for one that is not there."""
+"""The stamps that change with files, links followed; None for one that is not there."""
 
 
 def server_context(tls: ListenTls) -> ssl.SSLContext:

@@ -90,7 +90,7 @@ class AccessRefused(AuditordError):
 
 
 Authenticate: TypeAlias = Callable[[Credentials], Awaitable[Identity | None]]
-"""Who that is; None if these credentials are not of this authenticator's form. May raise :class:`AccessRefused`. It is
+"""The identity; None if these credentials are not of this authenticator's form. May raise :class:`AccessRefused`. It is
 called for every request, so it keeps what takes time; any other exception refuses the request and is logged."""
 
 

@@ -24,7 +24,7 @@ class Permission(Enum):
     METRICS = "metrics"
     """``/metrics`` and the daemon's health in detail."""
     OPERATE = "operate"
-    """How instances fare, running them, the quarantine with its raw input."""
+    """The state of instances, running them, the quarantine with its raw input."""
     ADMINISTER = "administer"
     """Correcting, closing and deleting records, and what they were before."""
 

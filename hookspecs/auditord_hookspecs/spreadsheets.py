@@ -5,7 +5,7 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 _BEGINNINGS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""What spreadsheets take for the beginning of a formula, or strip before they look; also in full width."""
+"""Characters that spreadsheets take for the beginning of a formula, or strip before they look; also in full width."""
 
 
 def no_formula(value: T) -> T | str:

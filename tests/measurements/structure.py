@@ -65,10 +65,16 @@ def _lines(function: Function, body: Sequence[ast.stmt]) -> int:
     return (function.end_lineno or 0) - function.lineno + 1 - docstring
 
 
-def asks(node: Documented) -> bool:
-    """Tell a docstring that begins with a question."""
-    words = (ast.get_docstring(node) or "").split()
-    return bool(words) and words[0] in QUESTIONS
+def asking(node: Documented) -> int:
+    """The number of docstrings directly below a node, of itself and of its variables, that begin with a question."""
+    count = 0
+    for statement in node.body:
+        match statement:
+            case ast.Expr(value=ast.Constant(value=str(text))):
+                count += bool(text.split()) and text.split()[0] in QUESTIONS
+            case _:
+                continue
+    return count
 
 
 def measured(root: Path) -> Counter[str]:
@@ -82,7 +88,7 @@ def measured(root: Path) -> Counter[str]:
         counts["modules under 30 lines"] += lines < SMALL_MODULE and path.name not in {"__init__.py", "__main__.py"}
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, Documented):
-                counts["docstrings that ask"] += asks(node)
+                counts["docstrings that ask"] += asking(node)
             if isinstance(node, Function):
                 counts["functions"] += 1
                 counts["pass-through functions"] += is_pass_through(node)

@@ -73,7 +73,7 @@ CURSOR: Final[Schema] = {
     "type": "string",
     "pattern": rf"^(?:{_YEAR}-{_DAY}|{_LEAP_DAY})T{_CLOCK},[^{WHITE_SPACE}\u0000][^\u0000]{{0,255}}$",
 }
-"""What :func:`cursor` writes."""
+"""The form of what :func:`cursor` writes."""
 
 _SORT_FIELD: Final[Schema] = {"type": "string", "enum": [field.value for field in SortField]}
 PAGING: Final = (

@@ -16,7 +16,7 @@ from auditord_hookspecs import Batch
 from auditord_hookspecs.outcomes import Converted, Outcome, Outcomes, stray
 
 REMEMBERED: Final = timedelta(days=8)
-"""How long it is known that an ad has been dealt with; after that it may be sent again, which changes nothing."""
+"""The memory of an ad that has been dealt with; after that it may be sent again, which changes nothing."""
 
 _COUNTED: Final = " counted"
 _SEVERAL: Final = (

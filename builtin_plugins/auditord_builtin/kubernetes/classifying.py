@@ -15,7 +15,7 @@ from auditord_hookspecs import Batch, InvalidRecord, Quarantined, Window
 from auditord_hookspecs.outcomes import Converted, Outcomes, Skipped
 
 REMEMBERED: Final = timedelta(days=30)
-"""How long it is known that a pod has been dealt with; after that it may be sent again, which changes nothing."""
+"""The memory of a pod that has been dealt with; after that it may be sent again, which changes nothing."""
 
 
 class Draft:

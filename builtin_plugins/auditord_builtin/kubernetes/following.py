@@ -26,7 +26,7 @@ from auditord_hookspecs.outcomes import restore
 _NO_END: Final = datetime.max.replace(tzinfo=UTC)
 
 _LISTS: Final = 3
-"""How often a run lists a namespace at most: one whose watch expires again and again is left to the next run."""
+"""The most lists of a namespace in a run: one whose watch expires again and again is left to the next run."""
 
 
 class Run:

@@ -26,7 +26,7 @@ _JOB_ID: Final = re.compile(r"[0-9]+(_[0-9]+|\+[0-9]+)?")
 _EPOCH: Final = datetime(1970, 1, 2, tzinfo=UTC)  # a start of 0 would mean none to sacct
 _MARGIN: Final = timedelta(days=1)
 _OPEN_REMEMBERED: Final = timedelta(days=30)
-"""How long it is known that a running job has its open record; after that it is sent again, which changes nothing."""
+"""The memory of a running job that has its open record; after that it is sent again, which changes nothing."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from auditord_builtin.utilisation.periods import Period, PeriodKind, due, parse_
 from auditord_hookspecs import PluginContext
 
 MOST_TRIES: Final = 5
-"""How often a mail is sent to a recipient whom the server refuses."""
+"""The attempts of a mail to a recipient whom the server refuses."""
 BETWEEN_TRIES: Final = timedelta(days=1)
 
 

@@ -12,7 +12,7 @@ SACCT: Final = Path(__file__).with_name("sacct.py")
 """To be run as ``python -IS``; it needs nothing but the standard library."""
 
 RECORDED: Final = Window(datetime(2026, 11, 20, 10, 17, 29, tzinfo=UTC), datetime(2026, 11, 20, 10, 20, 2, tzinfo=UTC))
-"""When the recorded jobs ended."""
+"""The ends of the recorded jobs."""
 
 
 def replay() -> Mapping[str, Any]:  # Any: options as a file would give them
