@@ -122,6 +122,7 @@ def folder(tmp_path: Path) -> Folder:
     return folder
 
 
+@pytest.mark.slow
 def test_killed_again_and_again_it_loses_and_doubles_nothing(folder: Folder) -> None:
     interrupted = list[int]()
     for target in (1, 300, 301, 700, 1_100, 1_500):

@@ -306,4 +306,4 @@ ClockMatrix.TestCase.settings = settings(
     phases=[Phase.explicit, Phase.generate],  # making a failing story shorter takes minutes; by hand
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-TestClockMatrix = ClockMatrix.TestCase
+TestClockMatrix = pytest.mark.slow(ClockMatrix.TestCase)

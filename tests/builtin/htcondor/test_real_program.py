@@ -121,6 +121,7 @@ def stored(folder: Path) -> list[str]:
             return []
 
 
+@pytest.mark.slow
 def test_a_daemon_that_is_killed_again_and_again_loses_and_doubles_nothing(pool: Player) -> None:
     folder, chance = pool.folder, random.Random(4)  # noqa: S311 a test's dice
     collector = {"kind": "htcondor", "schedd_names": ["s1", "s2"], "interval": "1s"}

@@ -77,6 +77,7 @@ def write(folder: Path, **options: Any) -> None:
     (folder / "auditord.yml").write_text(json.dumps(document))
 
 
+@pytest.mark.slow
 async def test_a_real_daemon_is_killed_and_mended_and_counts_every_pod_once(site: Site, tmp_path: Path) -> None:
     chance, names = random.Random(7), list[str]()  # noqa: S311 a test's dice
     write(tmp_path, open_records=True)
