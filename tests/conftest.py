@@ -13,7 +13,7 @@ settings.load_profile("auditord")
 
 SLOW = ("acceptance/", "benchmark/")
 """Folders of the second leg: real processes that are started and killed, and measurements in small."""
-QUICK = ("test_broken_hooks", "test_command_line", "test_commands", "test_daemon")
+QUICK = ("test_broken_hooks", "test_command_line", "test_daemon")
 """Of those, what is worth its time in the first leg as well: each part of the real process once."""
 
 
