@@ -1,12 +1,13 @@
-"""Counts of what makes the code long to read: ``python tests/measurements/structure.py [ROOT]``.
+"""Counts of what makes the code long to read, and with -v the places: ``python tests/measurements/structure.py [-v]``.
 
 * pass-through: a function whose whole body is one call that hands on its parameters or their members.
 * small with one caller: a function of at most four lines, without its docstring, whose name stands in one other place.
 """
 
+import argparse
 import ast
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -77,32 +78,55 @@ def asking(node: Documented) -> int:
     return count
 
 
-def measured(root: Path) -> Counter[str]:
-    """All counts of a checkout."""
-    counts, names, small = Counter[str](), Counter[str](), list[str]()
-    for path in modules(root):
+class Structure:
+    """All that is counted in a checkout, with the places."""
+
+    def __init__(self, root: Path) -> None:
+        """Read every module of the product."""
+        self.lines = self.modules = self.functions = self.docstrings_that_ask = 0
+        self.places: defaultdict[str, list[str]] = defaultdict(list)
+        self._names, self._small = Counter[str](), defaultdict[str, list[str]](list)
+        for path in modules(root):
+            self._read(path)
+        self.places["functions of four lines with one caller"] = [
+            place for name, (place, *others) in self._small.items() if not others and self._names[name] == 1
+        ]
+
+    def _read(self, path: Path) -> None:
         text = path.read_text()
-        lines = text.count("\n")
-        counts["lines"] += lines
-        counts["modules"] += 1
-        counts["modules under 30 lines"] += lines < SMALL_MODULE and path.name not in {"__init__.py", "__main__.py"}
+        self.modules += 1
+        self.lines += (lines := text.count("\n"))
+        if lines < SMALL_MODULE and path.name not in {"__init__.py", "__main__.py"}:
+            self.places["modules under 30 lines"].append(f"{path}")
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, Documented):
-                counts["docstrings that ask"] += asking(node)
+                self.docstrings_that_ask += asking(node)
             if isinstance(node, Function):
-                counts["functions"] += 1
-                counts["pass-through functions"] += is_pass_through(node)
-                if is_small(node) and not node.name.startswith("__") and not node.decorator_list:
-                    small.append(node.name)
+                self._count(node, f"{path}:{node.lineno} {node.name}")
             elif isinstance(node, ast.Name):
-                names[node.id] += 1
+                self._names[node.id] += 1
             elif isinstance(node, ast.Attribute):
-                names[node.attr] += 1
-    defined = Counter(small)
-    counts["functions of four lines with one caller"] = sum(defined[name] == 1 and names[name] == 1 for name in small)
-    return counts
+                self._names[node.attr] += 1
+
+    def _count(self, function: Function, place: str) -> None:
+        self.functions += 1
+        if is_pass_through(function):
+            self.places["pass-through functions"].append(place)
+        if is_small(function) and not function.name.startswith("__") and not function.decorator_list:
+            self._small[function.name].append(place)
+
+    def report(self, *, verbose: bool) -> Iterator[str]:
+        """The counts, each with its places if they are asked for."""
+        yield f"{self.lines:>7} lines\n{self.modules:>7} modules\n{self.functions:>7} functions\n"
+        yield f"{self.docstrings_that_ask:>7} docstrings that ask\n"
+        for count, places in self.places.items():
+            yield f"{len(places):>7} {count}\n"
+            yield from (f"          {place}\n" for place in places if verbose)
 
 
 if __name__ == "__main__":
-    counted = measured(Path(sys.argv[1] if len(sys.argv) > 1 else "."))
-    sys.stdout.writelines(f"{count:>7} {name}\n" for name, count in counted.items())
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("-v", dest="verbose", action="store_true")
+    parser.add_argument("root", nargs="?", default=".", type=Path)
+    arguments = parser.parse_args()
+    sys.stdout.writelines(Structure(arguments.root).report(verbose=arguments.verbose))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import auditord
-from tests.measurements.structure import measured
+from tests.measurements.structure import Structure
 
 ROOT = Path(__file__).parents[2]
 
@@ -44,9 +44,9 @@ def test_no_module_is_longer_than_one_can_read() -> None:
 
 
 def test_docstrings_say_what_things_are_and_few_modules_are_tiny() -> None:
-    counts = measured(ROOT)
-    assert counts["docstrings that ask"] == 0, "python tests/measurements/structure.py counts them"
-    assert counts["modules under 30 lines"] <= 5
+    structure = Structure(ROOT)
+    assert structure.docstrings_that_ask == 0, "python tests/measurements/structure.py counts them"
+    assert len(structure.places["modules under 30 lines"]) <= 5
 
 
 def test_every_folder_of_the_host_is_on_its_map() -> None:
