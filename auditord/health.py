@@ -51,14 +51,14 @@ class Health:
         spool: Callable[[], Awaitable[object]],
         next_run: Callable[[str], datetime | None],
     ) -> None:
-        self._keepers = durable_parts
+        self._durable_parts = durable_parts
         self._spool = spool
         self._next_run = next_run
         self._tasks: dict[tuple[str, str], TaskHealth] = {}
 
     async def durable(self) -> bool:
         """Tell if a POST would be durable now, for ``/health_check``."""
-        return any([await _works(part) for part in self._keepers])
+        return any([await _works(part) for part in self._durable_parts])
 
     async def alive(self) -> bool:
         """Tell if the spool answers at all, be it that its disk is full: only if it does not, a restart may help."""

@@ -102,8 +102,8 @@ class Watchdog:
         self._patience = patience
         self._last = monotonic()
         self._blocked_by: str | None = None
-        self._told_threads = dict[str, int]()
-        self._told_memory = _resident()
+        self._reported_threads = dict[str, int]()
+        self._reported_memory = _resident()
 
     def beat(self) -> None:
         """The loop turns."""
@@ -136,16 +136,16 @@ class Watchdog:
         owned = map(self._owners.owner, frames.values())
         counts = Counter("no hook module" if each is None else str(each[0]) for each in owned)
         for name, count in counts.items():
-            if count > self._told_threads.get(name, MOST_THREADS):
-                self._told_threads[name] = 2 * count
+            if count > self._reported_threads.get(name, MOST_THREADS):
+                self._reported_threads[name] = 2 * count
                 _log.warning("%d threads are at work in code of %s: does it leave threads behind?", count, name)
 
     def look_at_memory(self) -> None:
         """Name the instances that run while the process grows."""
         resident = _resident()
-        if resident - self._told_memory > MOST_GROWTH:
+        if resident - self._reported_memory > MOST_GROWTH:
             names = ", ".join(self._running()) or "no instance"
-            before, self._told_memory = self._told_memory, resident
+            before, self._reported_memory = self._reported_memory, resident
             _log.warning(
                 "the process has grown from %d to %d MiB; running: %s (the unit's MemoryMax= is a limit)",
                 before >> 20, resident >> 20, names,

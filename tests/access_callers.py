@@ -135,7 +135,7 @@ class Got:
         return {msgspec.json.decode(line)["record_id"] for line in lines}
 
     @property
-    def told(self) -> tuple[int, Mapping[str, str], bytes, bool]:
+    def distinguishing(self) -> tuple[int, Mapping[str, str], bytes, bool]:
         """All that tells one refusal from another."""
         return self.status, {name: self.headers[name] for name in self.headers if name != "Date"}, self.body, self.whole
 

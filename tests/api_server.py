@@ -1,4 +1,4 @@
-"""The HTTP server in the test's own process, over a real store and a real spool that can be told to fail."""
+"""The HTTP server in the test's own process, over a real store and a real spool that can be made to fail."""
 
 import asyncio
 import io
@@ -47,7 +47,7 @@ class Faults:
 
 
 class FaultyStore:
-    """A record store that fails when told to."""
+    """A record store that fails on demand."""
 
     def __init__(self, store: RecordStore, faults: Faults) -> None:
         self._store = store
@@ -116,7 +116,7 @@ class FaultyStore:
 
 
 class FaultySpool:
-    """A spool that fails when told to."""
+    """A spool that fails on demand."""
 
     def __init__(self, spool: Spool, faults: Faults) -> None:
         self._spool = spool

@@ -1,6 +1,6 @@
 """A stand-in for Waldur's API, as its documentation and published code describe it; in a thread of its own.
 
-It keeps what is written, records every request, and misbehaves when told to: see :class:`Faults`. Amounts are absolute
+It keeps what is written, records every request, and misbehaves on demand: see :class:`Faults`. Amounts are absolute
 and the last one wins; pages are small, so that lists have several.
 """
 

@@ -25,7 +25,7 @@ def instance_models(kinds: InstalledKinds) -> InstanceModels:
 
 
 def configuration_model(models: InstanceModels) -> type[Configuration]:
-    """The configuration with a union of the installed kinds, told apart by ``kind``, in each section of instances."""
+    """The configuration with a union of the installed kinds, distinguished by ``kind``, for each section."""
     sections: dict[str, Any] = {  # Any: pydantic's way to describe fields
         section: (GenericAlias(dict, (InstanceName, _union(section, installed))), Configuration.model_fields[section])
         for section, installed in models.items()

@@ -33,14 +33,14 @@ BROKEN = {
 
 @pytest.fixture(params=list(BROKEN))
 def broken(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, str]:
-    """A folder for PYTHONPATH with an installed distribution, and what the operator must be told."""
-    source, told = BROKEN[request.param]
-    (tmp_path / "auditord_guest.py").write_text(source)
-    metadata = tmp_path / "auditord_guest-4.5.6.dist-info"
+    """A folder for PYTHONPATH with an installed distribution, and what the operator must be shown."""
+    source, message = BROKEN[request.param]
+    (tmp_path / "auditord_thirdparty.py").write_text(source)
+    metadata = tmp_path / "auditord_thirdparty-4.5.6.dist-info"
     metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: auditord-guest\nVersion: 4.5.6\n")
-    (metadata / "entry_points.txt").write_text("[auditord.hooks]\nguest = auditord_guest\n")
-    return tmp_path, told
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: auditord-thirdparty\nVersion: 4.5.6\n")
+    (metadata / "entry_points.txt").write_text("[auditord.hooks]\nguest = auditord_thirdparty\n")
+    return tmp_path, message
 
 
 def auditord(folder: Path, command: str, **hooks: object) -> "subprocess.CompletedProcess[str]":
@@ -52,24 +52,24 @@ def auditord(folder: Path, command: str, **hooks: object) -> "subprocess.Complet
 
 
 def test_the_daemon_refuses_to_start_and_names_the_distribution(broken: tuple[Path, str]) -> None:
-    folder, told = broken
+    folder, message = broken
     done = auditord(folder, "run")
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
-    for text in (told, "auditord_guest", "auditord-guest 4.5.6", "hooks.disabled"):
+    for text in (message, "auditord_thirdparty", "auditord-thirdparty 4.5.6", "hooks.disabled"):
         assert text in done.stderr
     assert not (folder / "state").exists()  # it has touched nothing
 
 
 def test_hooks_still_lists_everything_and_says_what_is_wrong(broken: tuple[Path, str]) -> None:
-    folder, told = broken
+    folder, message = broken
     done = auditord(folder, "hooks")
-    assert (done.returncode, "auditord_builtin.slurm" in done.stdout, told in done.stderr) == (1, True, True)
+    assert (done.returncode, "auditord_builtin.slurm" in done.stdout, message in done.stderr) == (1, True, True)
 
 
 def test_the_way_out_is_to_disable_it(broken: tuple[Path, str]) -> None:
     folder, _ = broken
-    done = auditord(folder, "hooks", disabled=["guest"])
+    done = auditord(folder, "hooks", disabled=["thirdparty"])
     assert (done.returncode, done.stderr) == (0, "")
     assert "(disabled)" in done.stdout
 
@@ -102,12 +102,12 @@ def auditord_collectors():
 
 
 def test_poison_in_a_collectors_batch_is_set_aside_alone(tmp_path: Path) -> None:
-    (tmp_path / "auditord_guest.py").write_text(POISONER)
-    metadata = tmp_path / "auditord_guest-4.5.6.dist-info"
+    (tmp_path / "auditord_thirdparty.py").write_text(POISONER)
+    metadata = tmp_path / "auditord_thirdparty-4.5.6.dist-info"
     metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: auditord-guest\nVersion: 4.5.6\n")
-    (metadata / "entry_points.txt").write_text("[auditord.hooks]\nguest = auditord_guest\n")
-    document = {"state_dir": str(tmp_path / "state"), "collectors": {"guest": {"kind": "poisoner"}}}
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: auditord-thirdparty\nVersion: 4.5.6\n")
+    (metadata / "entry_points.txt").write_text("[auditord.hooks]\nguest = auditord_thirdparty\n")
+    document = {"state_dir": str(tmp_path / "state"), "collectors": {"thirdparty": {"kind": "poisoner"}}}
     (tmp_path / "auditord.yml").write_text(json.dumps(document))
 
     def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -115,10 +115,10 @@ def test_poison_in_a_collectors_batch_is_set_aside_alone(tmp_path: Path) -> None
         environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
         return subprocess.run(line, capture_output=True, text=True, check=False, timeout=60, env=environment)
 
-    collected = run("collect", "guest")
+    collected = run("collect", "thirdparty")
     assert (collected.returncode, "20 records; 5 quarantined" in collected.stderr) == (0, True), collected.stderr
     stored = json.loads(run("records", "--output", "json").stdout)
     assert sorted(each["record_id"] for each in stored) == sorted(f"good-{number}" for number in range(20))
     kept = json.loads(run("quarantine", "list", "--output", "json").stdout)
-    assert [(entry["task"], entry["stage"]) for entry in kept] == [("guest", "record")] * 5
+    assert [(entry["task"], entry["stage"]) for entry in kept] == [("thirdparty", "record")] * 5
     assert all(entry["reason"] for entry in kept)

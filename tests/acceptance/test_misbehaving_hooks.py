@@ -17,13 +17,13 @@ import pytest
 pytestmark = pytest.mark.slow
 
 
-GUEST: Final = """
+THIRD_PARTY: Final = """
 import logging
 import threading
 import time
 from auditord_hookspecs import *
 
-OTHERS = logging.getLogger("guests.library")
+OTHERS = logging.getLogger("thirdparties.library")
 KEPT = []
 
 
@@ -43,19 +43,19 @@ async def collect(config, context):
 
 @hookimpl
 def auditord_collectors():
-    yield CollectorKind(name="guest", config=RunConfig, collect=collect)
+    yield CollectorKind(name="thirdparty", config=RunConfig, collect=collect)
 """
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    (tmp_path / "auditord_guest.py").write_text(GUEST)
-    metadata = tmp_path / "auditord_guest-4.5.6.dist-info"
+    (tmp_path / "auditord_thirdparty.py").write_text(THIRD_PARTY)
+    metadata = tmp_path / "auditord_thirdparty-4.5.6.dist-info"
     metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: auditord-guest\nVersion: 4.5.6\n")
-    (metadata / "entry_points.txt").write_text("[auditord.hooks]\nguest = auditord_guest\n")
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: auditord-thirdparty\nVersion: 4.5.6\n")
+    (metadata / "entry_points.txt").write_text("[auditord.hooks]\nguest = auditord_thirdparty\n")
     file = tmp_path / "auditord.yml"
-    collectors = {"worst": {"kind": "guest", "interval": "1d"}}
+    collectors = {"worst": {"kind": "thirdparty", "interval": "1d"}}
     listen = ["127.0.0.1:0"]
     file.write_text(json.dumps({"state_dir": f"{tmp_path}/state", "api": {"listen": listen}, "collectors": collectors}))
     return file
@@ -68,9 +68,9 @@ def test_it_is_named_for_each_of_its_deeds_and_the_daemon_goes_on(config: Path) 
     )  # fmt: skip
     assert daemon.stderr is not None
     expected = {
-        "blocks": "hook module auditord_guest (entry point guest of auditord-guest 4.5.6)",
-        "keeps threads": "100 threads are at work in code of auditord_guest",
-        "floods": "log lines of guests are left out",
+        "blocks": "hook module auditord_thirdparty (entry point thirdparty of auditord-thirdparty 4.5.6)",
+        "keeps threads": "100 threads are at work in code of auditord_thirdparty",
+        "floods": "log lines of thirdparties are left out",
         "grows": "MiB; running: worst",
         "goes on": "the event loop turns again",
         "its run ends": "worst: 0 records",

@@ -22,10 +22,10 @@ PATIENCE = 60.0
 AUDITORD = (sys.executable, "-m", "auditord")
 
 
-def wait_until(condition: Callable[[], bool], told: Callable[[], str]) -> None:
+def wait_until(condition: Callable[[], bool], describe: Callable[[], str]) -> None:
     deadline = time.monotonic() + PATIENCE
     while not condition():
-        assert time.monotonic() < deadline, told()
+        assert time.monotonic() < deadline, describe()
         time.sleep(0.05)
 
 

@@ -22,7 +22,7 @@ from auditord_hookspecs.wire import encode_record
 
 CHILD = Path(__file__).parent / "streaming_child.py"
 BEGIN = datetime(2024, 1, 1, tzinfo=UTC)
-BROUGHT = Provenance(BEGIN, "task:benchmark")
+PROVENANCE = Provenance(BEGIN, "task:benchmark")
 COUNTED_KEYS = ("site_id", "group_id", "user_id")
 BATCH = 5_000
 
@@ -70,7 +70,7 @@ async def fill(store: RecordStore, records: int) -> float:
     seconds = 0.0
     for batch in batches(records):
         began = time.perf_counter()
-        verdicts = await store.add_all(batch, BROUGHT, Duplicates.SAME_RUN, atomic=True)
+        verdicts = await store.add_all(batch, PROVENANCE, Duplicates.SAME_RUN, atomic=True)
         seconds += time.perf_counter() - began
         assert set(verdicts) == {Verdict.ADDED}
     return seconds

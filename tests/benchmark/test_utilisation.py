@@ -80,9 +80,9 @@ async def test_twenty_thousand_records_give_the_report_of_a_plain_evaluation(sto
     await fill(store, numbers)
     plain = FakePluginContext(stored=[job(number) for number in numbers])
     for config in CONFIGS.values():
-        told = await made(StoredRecords(store), config)
-        assert told == await made(plain, config)
-        assert told.count("\n") > 1_000
+        report = await made(StoredRecords(store), config)
+        assert report == await made(plain, config)
+        assert report.count("\n") > 1_000
         assert seconds_of_bare_sql(url, bare_sql(url, config)) > 0
 
 

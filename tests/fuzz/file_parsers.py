@@ -106,7 +106,7 @@ def yaml_parser(folder: Path) -> Parser:
 
 
 def require_faults(faults: Sequence[str]) -> None:
-    """Fail where a configuration is refused and nobody is told why."""
+    """Fail where a configuration is refused without a reason."""
     assert all(faults), faults
     assert faults
 

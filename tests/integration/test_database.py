@@ -84,8 +84,8 @@ async def outcomes_of(works: Iterable[Awaitable[int]]) -> list[int | BaseExcepti
     return list(await asyncio.gather(*works, return_exceptions=True))
 
 
-class Authorisation:
-    """Work that holds the writer until it is told to go on."""
+class Blocker:
+    """Work that holds the writer until it is released."""
 
     def __init__(self) -> None:
         self.entered = threading.Event()
@@ -115,12 +115,12 @@ async def test_work_that_waits_shares_a_commit(database: Database) -> None:
         commits += statement == "COMMIT"
 
     await database.write(lambda connection: connection.set_trace_callback(count))
-    gate = Authorisation()
-    held = database.submit(gate)
-    await gate.reached()
+    blocker = Blocker()
+    held = database.submit(blocker)
+    await blocker.reached()
     waiting = [database.submit(insert(f"{number:03}")) for number in range(100)]
     commits = 0
-    gate.open.set()
+    blocker.open.set()
     await asyncio.gather(held, *waiting)
     assert commits == 2
     assert len(await database.read(names)) == 100
@@ -128,9 +128,9 @@ async def test_work_that_waits_shares_a_commit(database: Database) -> None:
 
 @pytest.mark.anyio
 async def test_work_that_fails_is_undone_alone(database: Database) -> None:
-    gate = Authorisation()
-    held = database.submit(gate)
-    await gate.reached()
+    blocker = Blocker()
+    held = database.submit(blocker)
+    await blocker.reached()
 
     def insert_and_stumble(connection: sqlite3.Connection) -> int:
         insert("undone")(connection)
@@ -138,7 +138,7 @@ async def test_work_that_fails_is_undone_alone(database: Database) -> None:
 
     works = [insert("a"), insert_and_stumble, insert("a"), insert("b", 2_000_000), insert("c", 2**63), insert("d")]
     waiting = [database.submit(work) for work in works]
-    gate.open.set()
+    blocker.open.set()
     await held
     outcomes = await outcomes_of(waiting)
     kinds = [int, ValueError, sqlite3.IntegrityError, sqlite3.IntegrityError, OverflowError, int]
@@ -148,14 +148,14 @@ async def test_work_that_fails_is_undone_alone(database: Database) -> None:
 
 @pytest.mark.anyio
 async def test_a_caller_that_is_cancelled_takes_nothing_back(database: Database) -> None:
-    gate = Authorisation()
-    held = database.submit(gate)
-    await gate.reached()
+    blocker = Blocker()
+    held = database.submit(blocker)
+    await blocker.reached()
     leaving = asyncio.create_task(database.write(insert("left")))
     staying = asyncio.create_task(database.write(insert("stayed")))
     await asyncio.sleep(0)
     leaving.cancel()
-    gate.open.set()
+    blocker.open.set()
     await asyncio.gather(held, staying)
     assert leaving.cancelled()
     assert await database.read(names) == ["left", "stayed"]
@@ -187,13 +187,13 @@ async def test_a_full_disk_stores_nothing_and_passes(path: Path) -> None:
 
 
 @pytest.mark.anyio
-async def test_all_who_share_a_lost_transaction_are_told(path: Path) -> None:
+async def test_all_who_share_a_lost_transaction_get_the_error(path: Path) -> None:
     async with opened(path, max_page_count=16) as database:
-        gate = Authorisation()
-        held = database.submit(gate)
-        await gate.reached()
+        blocker = Blocker()
+        held = database.submit(blocker)
+        await blocker.reached()
         waiting = [database.submit(insert(f"{number:03}" + "x" * 1000)) for number in range(100)]
-        gate.open.set()
+        blocker.open.set()
         await held
         outcomes = await outcomes_of(waiting)
         stored = await database.read(names)

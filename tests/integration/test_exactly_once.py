@@ -24,7 +24,7 @@ from auditord_hookspecs import Batch, Close, Component, Insert, Produced, Proven
 from auditord_hookspecs.wire import decode_record
 
 NOW: Final = datetime(2026, 6, 1, tzinfo=UTC)
-BROUGHT: Final = Provenance(NOW)
+PROVENANCE: Final = Provenance(NOW)
 SENDERS: Final = ("local",)
 HOUR: Final = timedelta(hours=1)
 
@@ -66,15 +66,15 @@ class History:
         open_ = msgspec.structs.replace(ONCE_ONLY[number].record, stop_time=None)
         await self.spool.enqueue("slurm", Batch([open_]), SENDERS)
         if number % 2 and (stop := ONCE_ONLY[number].record.stop_time):
-            await self.spool.accept([Close(open_.record_id, stop)], BROUGHT, SENDERS)
+            await self.spool.accept([Close(open_.record_id, stop)], PROVENANCE, SENDERS)
 
     async def post(self, number: int, *, store_is_away: bool) -> None:
         """A client brings a record that a collector finds as well."""
         record = ONCE_ONLY[number].record
         if store_is_away:
-            await self.spool.accept([Insert(record)], BROUGHT, SENDERS)
+            await self.spool.accept([Insert(record)], PROVENANCE, SENDERS)
         else:
-            await self.store.add(record, BROUGHT, Duplicates.SAME_RUN)
+            await self.store.add(record, PROVENANCE, Duplicates.SAME_RUN)
 
     async def claim(self, many: int) -> None:
         self.claimed = await self.spool.claim("local", many)

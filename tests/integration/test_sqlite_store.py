@@ -39,7 +39,7 @@ from auditord_hookspecs.wire import decode_record, encode_record
 pytestmark = pytest.mark.anyio
 
 START = datetime(2024, 2, 3, 4, 5, 6, tzinfo=UTC)
-BROUGHT = Provenance(START, "task:slurm", "test/1")
+PROVENANCE = Provenance(START, "task:slurm", "test/1")
 SAME_RUN = Duplicates.SAME_RUN
 
 
@@ -129,7 +129,7 @@ async def test_on_a_full_disk_nothing_acknowledged_is_lost(path: Path) -> None:
     async def add(number: int) -> None:
         each = record(number)
         try:
-            outcomes[each.record_id] = await store.add(each, BROUGHT, SAME_RUN)
+            outcomes[each.record_id] = await store.add(each, PROVENANCE, SAME_RUN)
         except StoreUnavailable as error:
             outcomes[each.record_id] = error
 
@@ -145,7 +145,7 @@ async def test_on_a_full_disk_nothing_acknowledged_is_lost(path: Path) -> None:
     assert (await store.counts()).total == len(acknowledged)
     await database.write(lambda connection: connection.execute("PRAGMA max_page_count = 100000").fetchall())
     await store.check()
-    verdicts = [await store.add(record(number), BROUGHT, SAME_RUN) for number in range(0, 5_000, 100)]
+    verdicts = [await store.add(record(number), PROVENANCE, SAME_RUN) for number in range(0, 5_000, 100)]
     assert set(verdicts) == {Verdict.SAME, Verdict.ADDED}
     assert (await store.counts()).total == len(await all_ids(store))
     await store.close()
@@ -165,7 +165,7 @@ async def test_one_poisonous_record_fails_alone(database: Database, store: Sqlit
     too_large = record(5)
     msgspec.structs.force_setattr(too_large, "components", (_component("Cores", 2**63),))
     records = [record(0), record(1, record_id="poison"), record(2), record(0), too_large, record(6)]
-    adding = (store.add(each, BROUGHT, SAME_RUN) for each in records)
+    adding = (store.add(each, PROVENANCE, SAME_RUN) for each in records)
     outcomes = list(await asyncio.gather(*adding, return_exceptions=True))
     kinds = [Verdict.ADDED, InvalidRecord, Verdict.ADDED, Verdict.SAME, InvalidRecord, Verdict.ADDED]
     assert [type(each) if isinstance(each, Exception) else each for each in outcomes] == kinds
@@ -173,9 +173,9 @@ async def test_one_poisonous_record_fails_alone(database: Database, store: Sqlit
     assert await all_ids(store) == ["job-000000", "job-000002", "job-000006"]
     assert (await store.counts()).total == 3
     with pytest.raises(InvalidRecord, match="poison"):
-        await store.add_all([record(7), record(8, record_id="poison")], BROUGHT, SAME_RUN, atomic=False)
+        await store.add_all([record(7), record(8, record_id="poison")], PROVENANCE, SAME_RUN, atomic=False)
     with pytest.raises(InvalidRecord, match="poison"):
-        await store.replace(record(8, record_id="poison"), BROUGHT)
+        await store.replace(record(8, record_id="poison"), PROVENANCE)
     assert await store.get("job-000007") is None
 
 
@@ -246,19 +246,19 @@ async def test_a_filter_on_a_user_reads_only_the_index(database: Database) -> No
 async def test_other_counted_keys_are_counted_again(path: Path) -> None:
     store = await SqliteRecordStore.open(path, counted_keys=("user_id",))
     records = [record(number, meta={"a": ("x", "x", "y\\"), "user_id": ("u",)}) for number in range(5)]
-    await store.add_all([*records, record(9, meta=None)], BROUGHT, SAME_RUN, atomic=True)
+    await store.add_all([*records, record(9, meta=None)], PROVENANCE, SAME_RUN, atomic=True)
     await store.close()
     store = await SqliteRecordStore.open(path, counted_keys=("a", "b", "a"))
     counts = await store.counts()
     assert (counts.total, counts.per_value) == (6, {"a": {"x": 5, "y\\": 5}, "b": {}})
-    await store.add(record(10, meta={"a": ("y\\",), "b": ("z",)}), BROUGHT, SAME_RUN)
+    await store.add(record(10, meta={"a": ("y\\",), "b": ("z",)}), PROVENANCE, SAME_RUN)
     assert (await store.counts()).per_value == {"a": {"x": 5, "y\\": 6}, "b": {"z": 1}}
     await store.close()
 
 
 async def test_counts_are_written_down_now_and_then(database: Database, store: SqliteRecordStore) -> None:
     for first in range(0, 3_000, 300):
-        await store.add_all([record(number) for number in range(first, first + 300)], BROUGHT, SAME_RUN, atomic=True)
+        await store.add_all([record(number) for number in range(first, first + 300)], PROVENANCE, SAME_RUN, atomic=True)
     (up_to,) = await database.read(lambda connection: connection.execute("SELECT up_to FROM counted_keys").fetchone())
     assert 3_000 - up_to < BETWEEN_NOTES
 
@@ -266,7 +266,7 @@ async def test_counts_are_written_down_now_and_then(database: Database, store: S
 async def test_reading_what_a_killed_daemon_left(path: Path) -> None:
     left = path.with_name("left.db")
     async with open_store(f"sqlite://{path}", counted_keys=()) as store:
-        await store.add(record(1), BROUGHT, SAME_RUN)
+        await store.add(record(1), PROVENANCE, SAME_RUN)
         for suffix in ("", "-wal"):
             shutil.copy(f"{path}{suffix}", f"{left}{suffix}")
     async with open_store_for_reading(f"sqlite://{left}") as store:
@@ -274,7 +274,7 @@ async def test_reading_what_a_killed_daemon_left(path: Path) -> None:
 
 
 async def test_provenance_is_kept_beside_the_record(database: Database, store: SqliteRecordStore) -> None:
-    await store.add(record(1, stop_time=None), BROUGHT, SAME_RUN)
+    await store.add(record(1, stop_time=None), PROVENANCE, SAME_RUN)
     later = Provenance(START + timedelta(1), None, "curl/8")
     await store.stop(RecordUpdate("job-000001", (), START), later)
     await store.add(record(2), later, SAME_RUN)
@@ -293,13 +293,13 @@ async def test_provenance_is_kept_beside_the_record(database: Database, store: S
 async def test_reading_beside_a_daemon(path: Path) -> None:
     url = f"sqlite:///{path}"  # four slashes do no harm
     async with open_store(url, counted_keys=("site_id",)) as daemon:
-        await daemon.add(record(1), BROUGHT, SAME_RUN)
+        await daemon.add(record(1), PROVENANCE, SAME_RUN)
         async with open_store_for_reading(url) as store:
             assert await all_ids(store) == ["job-000001"]
             assert await store.get("job-000001") == encode_record(record(1))
             assert (await store.counts()).per_value == {"site_id": {"S": 1}}
             with pytest.raises(StoreUnavailable, match="reading only"):
-                await store.add(record(2), BROUGHT, SAME_RUN)
+                await store.add(record(2), PROVENANCE, SAME_RUN)
             with pytest.raises(StoreUnavailable, match="reading only"):
                 await store.check()
 
@@ -325,7 +325,7 @@ def scribble(path: Path) -> None:
 @pytest.mark.parametrize("damage", [shorten, scribble])
 async def test_a_damaged_file_is_named(path: Path, damage: Callable[[Path], None]) -> None:
     async with open_store(f"sqlite://{path}", counted_keys=()) as store:
-        await store.add_all([record(number) for number in range(2_000)], BROUGHT, SAME_RUN, atomic=True)
+        await store.add_all([record(number) for number in range(2_000)], PROVENANCE, SAME_RUN, atomic=True)
     damage(path)
     with pytest.raises(StoreUnavailable, match=r"records\.db is not available: it is damaged"):
         async with open_store(f"sqlite://{path}", counted_keys=()) as store:

@@ -42,7 +42,7 @@ from auditord_hookspecs import (
 pytestmark = pytest.mark.anyio
 
 
-class Guest:
+class ThirdParty:
     """A hook module that a test writes: what it collects, and what it heard."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Guest:
             self.reports.append(report)
             self.heard.set()
 
-        module = ModuleType("guest")
+        module = ModuleType("third_party")
         for hook in (auditord_collectors, auditord_plugins, auditord_run_finished):
             setattr(module, hook.__name__, hook)
         return module
@@ -99,8 +99,8 @@ def now() -> datetime:
 
 
 @pytest.fixture
-def guest() -> Guest:
-    return Guest()
+def third_party() -> ThirdParty:
+    return ThirdParty()
 
 
 def configure(hooks: Hooks, folder: Path, **sections: Any) -> Configuration:
@@ -143,16 +143,16 @@ async def wait_for(url: str, pattern: str) -> None:
             await anyio.sleep(0.02)
 
 
-async def test_what_is_collected_is_served(guest: Guest, tmp_path: Path) -> None:
+async def test_what_is_collected_is_served(third_party: ThirdParty, tmp_path: Path) -> None:
     async def collect(_: RunConfig, context: CollectorContext) -> AsyncGenerator[Batch, None]:
         assert context.checkpoint is None
         yield Batch([make_record("job-1", site_id="A")], [Quarantined("2", 2, "no start")], {"pending": 4}, "there")
 
-    guest.collect = collect
-    hooks = hooks_of(local, run_metrics, guest.module())
+    third_party.collect = collect
+    hooks = hooks_of(local, run_metrics, third_party.module())
     async with daemon(configure(hooks, tmp_path, collectors=JOBS), hooks) as url:
         await wait_for(f"{url}/records", '"record_id":"job-1"')
-        report = await guest.next_report()
+        report = await third_party.next_report()
         assert (report.task, report.records, report.quarantined, report.skipped) == ("jobs", 1, 1, {"pending": 4})
         assert 'auditord_collected_records_total{kind="jobs",task="jobs"} 1.0' in await get(f"{url}/metrics")
         await wait_for(f"{url}/metrics", r'auditord_sent_entries_total\{kind="local",task="local"\} 1.0')
@@ -161,24 +161,26 @@ async def test_what_is_collected_is_served(guest: Guest, tmp_path: Path) -> None
         assert [last.error for [last] in (await spool.last_runs()).values()] == [None]
 
 
-async def test_the_gauges_of_auditor_follow_the_store(guest: Guest, tmp_path: Path) -> None:
+async def test_the_gauges_of_auditor_follow_the_store(third_party: ThirdParty, tmp_path: Path) -> None:
     async def collect(*_: Any) -> AsyncGenerator[Batch, None]:
         yield Batch([make_record(f"job-{n}", site_id="A" if n else "B") for n in range(3)])
 
-    guest.collect = collect
-    hooks = hooks_of(local, guest.module())
+    third_party.collect = collect
+    hooks = hooks_of(local, third_party.module())
     metrics = {"database": {"interval": "20ms"}}
     async with daemon(configure(hooks, tmp_path, collectors=JOBS, metrics=metrics), hooks) as url:
         await wait_for(f"{url}/metrics", "num_records_database 3\n")
         await wait_for(f"{url}/metrics", 'num_records_database_per_site{site="A"} 2')
 
 
-async def test_a_record_that_comes_again_with_other_content_is_told(guest: Guest, tmp_path: Path) -> None:
+async def test_a_record_that_comes_again_with_other_content_is_reported(
+    third_party: ThirdParty, tmp_path: Path
+) -> None:
     async def collect(*_: Any) -> AsyncGenerator[Batch, None]:
         yield Batch([make_record("job-1", cores=1), make_record("job-1", cores=2)])
 
-    guest.collect = collect
-    hooks = hooks_of(local, guest.module())
+    third_party.collect = collect
+    hooks = hooks_of(local, third_party.module())
     metrics = {"database": {"interval": "20ms"}}
     configuration = configure(hooks, tmp_path, collectors=JOBS, metrics=metrics)
     async with daemon(configuration, hooks) as url:
@@ -188,14 +190,14 @@ async def test_a_record_that_comes_again_with_other_content_is_told(guest: Guest
     assert principals == [("task:jobs",)]
 
 
-async def test_one_instance_s_failure_touches_no_other(guest: Guest, tmp_path: Path) -> None:
+async def test_one_instance_s_failure_touches_no_other(third_party: ThirdParty, tmp_path: Path) -> None:
     async def collect(_: RunConfig, context: CollectorContext) -> AsyncGenerator[Batch, None]:
         if context.instance == "bad":
-            raise SystemExit("sacct printed rubbish")
+            raise SystemExit("sacct printed garbage")
         yield Batch([make_record("job-1")])
 
-    guest.collect = collect
-    hooks = hooks_of(local, run_metrics, guest.module())
+    third_party.collect = collect
+    hooks = hooks_of(local, run_metrics, third_party.module())
     two = {name: {"kind": "jobs", "interval": "20ms"} for name in ("bad", "good")}
     async with daemon(configure(hooks, tmp_path, collectors=two), hooks) as url:
         await wait_for(f"{url}/records", '"record_id":"job-1"')
@@ -219,29 +221,29 @@ class Nobody:
         """Nothing."""
 
 
-async def test_a_collector_hears_that_it_is_a_dry_run(guest: Guest, tmp_path: Path) -> None:
+async def test_a_collector_hears_that_it_is_a_dry_run(third_party: ThirdParty, tmp_path: Path) -> None:
     heard = list[bool]()
 
     async def collect(_: RunConfig, context: CollectorContext) -> AsyncGenerator[Batch, None]:
         heard.append(context.dry_run)
         yield Batch()
 
-    guest.collect = collect
-    hooks = hooks_of(local, guest.module())
+    third_party.collect = collect
+    hooks = hooks_of(local, third_party.module())
     async with supervisor.acting(configure(hooks, tmp_path, collectors=JOBS), hooks, now) as owner:
         for dry_run in (True, False):
             await owner.run(RunRequest("jobs", None, replace=False, dry_run=dry_run), Nobody())
     assert heard == [True, False]
 
 
-async def test_one_job_is_asked_only_of_a_kind_that_knows_single_jobs(guest: Guest, tmp_path: Path) -> None:
-    hooks = hooks_of(local, guest.module())
+async def test_one_job_is_asked_only_of_a_kind_that_knows_single_jobs(third_party: ThirdParty, tmp_path: Path) -> None:
+    hooks = hooks_of(local, third_party.module())
     async with supervisor.acting(configure(hooks, tmp_path, collectors=JOBS), hooks, now) as owner:
         with pytest.raises(UnsuitableRequest, match="periods, not single jobs"):
             await owner.run(RunRequest("jobs", job=JobChoice("42.0")), Nobody())
 
 
-async def test_a_plugin_keeps_its_state(guest: Guest, tmp_path: Path) -> None:
+async def test_a_plugin_keeps_its_state(third_party: ThirdParty, tmp_path: Path) -> None:
     states = list[Any]()
 
     async def run(_: RunConfig, context: PluginContext) -> None:
@@ -249,16 +251,16 @@ async def test_a_plugin_keeps_its_state(guest: Guest, tmp_path: Path) -> None:
         assert not context.dry_run
         await context.save_state({"runs": len(states)})
 
-    guest.run = run
-    hooks = hooks_of(local, guest.module())
+    third_party.run = run
+    hooks = hooks_of(local, third_party.module())
     configuration = configure(hooks, tmp_path, plugins={"report": {"kind": "effect", "interval": "20ms"}})
     async with daemon(configuration, hooks):
         while len(states) < 3:
-            await guest.next_report()
+            await third_party.next_report()
     assert states[:3] == [None, {"runs": 1}, {"runs": 2}]
 
 
-async def test_stopping_cancels_runs_and_drains_the_queue(guest: Guest, tmp_path: Path) -> None:
+async def test_stopping_cancels_runs_and_drains_the_queue(third_party: ThirdParty, tmp_path: Path) -> None:
     cancelled, waiting = list[bool](), anyio.Event()
 
     async def collect(*_: Any) -> AsyncGenerator[Batch, None]:
@@ -269,8 +271,8 @@ async def test_stopping_cancels_runs_and_drains_the_queue(guest: Guest, tmp_path
         finally:
             cancelled.append(True)
 
-    guest.collect = collect
-    hooks = hooks_of(local, guest.module())
+    third_party.collect = collect
+    hooks = hooks_of(local, third_party.module())
     async with daemon(configure(hooks, tmp_path, collectors=JOBS), hooks):
         with anyio.fail_after(30):
             await waiting.wait()
@@ -281,17 +283,17 @@ async def test_stopping_cancels_runs_and_drains_the_queue(guest: Guest, tmp_path
         assert (await get(f"{url}/records")).count('"record_id"') == 5_000
 
 
-async def test_what_happened_before_a_restart_is_known(guest: Guest, tmp_path: Path) -> None:
+async def test_what_happened_before_a_restart_is_known(third_party: ThirdParty, tmp_path: Path) -> None:
     async def collect(*_: Any) -> AsyncGenerator[Batch, None]:
         yield Batch(skipped={"pending": 1})
         raise StoreUnavailable("the source is away")
 
-    guest.collect = collect
-    hooks = hooks_of(local, guest.module())
+    third_party.collect = collect
+    hooks = hooks_of(local, third_party.module())
     configuration = configure(hooks, tmp_path, collectors=JOBS)
     for _ in range(2):
         async with daemon(configuration, hooks):
-            await guest.next_report()
+            await third_party.next_report()
     async with Spool.opened(tmp_path / "state", now) as spool:
         [[last, _]] = (await spool.last_runs()).values()
     assert (last.error, last.failures, last.last_success) == ("the source is away", 2, None)
@@ -307,30 +309,30 @@ async def plain(configuration: Configuration, hooks: Hooks) -> None:
     await supervisor.run(configuration, hooks, ready=lambda _: None, now=now, stop=anyio.Event())
 
 
-async def test_one_daemon_per_state_folder(guest: Guest, tmp_path: Path) -> None:
-    hooks = hooks_of(local, guest.module())
+async def test_one_daemon_per_state_folder(third_party: ThirdParty, tmp_path: Path) -> None:
+    hooks = hooks_of(local, third_party.module())
     configuration = configure(hooks, tmp_path)
     with own(configuration.state_dir), pytest.raises(StateInUse, match="in use by process"):
         await plain(configuration, hooks)
 
 
-async def test_an_address_in_use_is_one_plain_error(guest: Guest, tmp_path: Path) -> None:
-    hooks = hooks_of(local, guest.module())
+async def test_an_address_in_use_is_one_plain_error(third_party: ThirdParty, tmp_path: Path) -> None:
+    hooks = hooks_of(local, third_party.module())
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(ConfigurationError, match=address):
             await plain(configure(hooks, tmp_path, api={"listen": [address]}), hooks)
 
 
-async def test_collectors_without_a_sender_are_refused(guest: Guest, tmp_path: Path) -> None:
-    hooks = hooks_of(local, guest.module())
+async def test_collectors_without_a_sender_are_refused(third_party: ThirdParty, tmp_path: Path) -> None:
+    hooks = hooks_of(local, third_party.module())
     off = {"local": {"kind": "local", "enabled": False}}
     with pytest.raises(ConfigurationError, match="their records would go nowhere"):
         await plain(configure(hooks, tmp_path, collectors=JOBS, senders=off), hooks)
 
 
-async def test_the_first_scrape_knows_what_is_queued(guest: Guest, tmp_path: Path) -> None:
-    hooks = hooks_of(local, run_metrics, guest.module())
+async def test_the_first_scrape_knows_what_is_queued(third_party: ThirdParty, tmp_path: Path) -> None:
+    hooks = hooks_of(local, run_metrics, third_party.module())
     state_dir = tmp_path / "state"
     with own(state_dir):
         async with Spool.opened(state_dir, lambda: datetime.now(UTC)) as spool:
@@ -339,37 +341,37 @@ async def test_the_first_scrape_knows_what_is_queued(guest: Guest, tmp_path: Pat
         assert 'auditord_queue_entries{kind="",task="gone"} 1.0' in await get(f"{url}/metrics")
 
 
-async def test_metrics_of_two_modules_must_differ(guest: Guest, tmp_path: Path) -> None:
+async def test_metrics_of_two_modules_must_differ(third_party: ThirdParty, tmp_path: Path) -> None:
     copy = ModuleType("copy_of_run_metrics")
     vars(copy)["auditord_metrics"] = run_metrics.auditord_metrics
-    hooks = hooks_of(local, run_metrics, copy, guest.module())
+    hooks = hooks_of(local, run_metrics, copy, third_party.module())
     with pytest.raises(HookError, match=r"copy_of_run_metrics.*different names"):
         await plain(configure(hooks, tmp_path), hooks)
 
 
 async def test_a_background_task_that_fails_ends_the_daemon(
-    guest: Guest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    third_party: ThirdParty, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def broken(*_: Any) -> None:
         raise LookupError("a fault of our own")
 
     monkeypatch.setattr(supervisor, "look_at_spool", broken)
-    hooks = hooks_of(local, guest.module())
+    hooks = hooks_of(local, third_party.module())
     with anyio.fail_after(30), pytest.raises(LookupError, match="a fault of our own"):
         await plain(configure(hooks, tmp_path), hooks)
 
 
-async def test_without_http_it_runs_as_well(guest: Guest, tmp_path: Path) -> None:
-    hooks = hooks_of(local, guest.module())
+async def test_without_http_it_runs_as_well(third_party: ThirdParty, tmp_path: Path) -> None:
+    hooks = hooks_of(local, third_party.module())
     async with daemon(configure(hooks, tmp_path, collectors=JOBS, api={"enabled": False}), hooks) as url:
-        await guest.next_report()
+        await third_party.next_report()
     assert url == ""
 
 
 async def test_entries_of_a_sender_that_is_gone_are_named(
-    guest: Guest, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    third_party: ThirdParty, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    hooks = hooks_of(local, guest.module())
+    hooks = hooks_of(local, third_party.module())
     configuration = configure(hooks, tmp_path)
     configuration.state_dir.mkdir()
     async with Spool.opened(configuration.state_dir, now) as spool:

@@ -16,7 +16,7 @@ def test_it_is_made_and_closed_to_others(tmp_path: Path) -> None:
     assert own_folder(tmp_path, "files").stat().st_mode & 0o777 == 0o700
 
 
-def test_it_is_told_when_it_cannot_be_made(tmp_path: Path) -> None:
+def test_it_is_reported_when_it_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "instances").touch()
     with pytest.raises(AuditordError, match="must be the daemon's own"):
         own_folder(tmp_path, "files")

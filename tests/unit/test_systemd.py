@@ -1,4 +1,4 @@
-"""What systemd is told, through a real datagram socket."""
+"""Messages to systemd, through a real datagram socket."""
 
 import socket
 from collections.abc import Iterator

@@ -39,11 +39,11 @@ def nobody() -> Sequence[str]:
 async def test_who_blocks_the_loop_is_named_and_the_daemon_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    source = "def collect(told):\n    while not told():\n        time.sleep(0.01)\n"
-    guest = module("auditord_printers.pages", source, tmp_path)
+    source = "def collect(reported):\n    while not reported():\n        time.sleep(0.01)\n"
+    third_party = module("auditord_printers.pages", source, tmp_path)
     with watched_process(MODULES, nobody, patience=1.5):
         await anyio.lowlevel.checkpoint()
-        guest.collect(lambda: "has blocked" in caplog.text)
+        third_party.collect(lambda: "has blocked" in caplog.text)
         with anyio.fail_after(60):
             while "turns again" not in caplog.text:  # noqa: ASYNC110 a thread writes it
                 await anyio.sleep(0.01)
@@ -60,17 +60,17 @@ def test_code_belongs_to_the_module_that_is_innermost() -> None:
         ("auditord_builtin.local", None),
         ("json.decoder", None),
     ):
-        guest = module(name, "import sys\ndef frame():\n    return sys._getframe()\n", Path("/"))
-        found = owners.owner(guest.frame())
+        third_party = module(name, "import sys\ndef frame():\n    return sys._getframe()\n", Path("/"))
+        found = owners.owner(third_party.frame())
         assert (None if found is None else found[0].module) == expected
 
 
-def test_threads_that_are_left_behind_are_told_of(
+def test_threads_that_are_left_behind_are_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watchdog, "MOST_THREADS", 5)
-    guest, end = module("auditord_printers", "def work(end):\n    end.wait()\n", tmp_path), threading.Event()
-    threads = [threading.Thread(target=guest.work, args=(end,)) for _ in range(20)]
+    third_party, end = module("auditord_printers", "def work(end):\n    end.wait()\n", tmp_path), threading.Event()
+    threads = [threading.Thread(target=third_party.work, args=(end,)) for _ in range(20)]
     for thread in threads:
         thread.start()
     try:
@@ -84,7 +84,7 @@ def test_threads_that_are_left_behind_are_told_of(
     assert caplog.text.count("20 threads are at work in code of auditord_printers") == 1
 
 
-def test_growth_is_told_with_who_runs(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_growth_is_reported_with_who_runs(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = iter([100 << 20, 400 << 20, 10_000 << 20, 10_100 << 20])
     monkeypatch.setattr(watchdog, "_resident", lambda: next(sizes))
     looking = Watchdog(Owners(MODULES), lambda: ["printers"], threading.get_ident())
@@ -95,17 +95,17 @@ def test_growth_is_told_with_who_runs(caplog: pytest.LogCaptureFixture, monkeypa
     ]
 
 
-def test_a_flood_of_log_lines_is_cut_and_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_flood_of_log_lines_is_cut_and_reported(caplog: pytest.LogCaptureFixture) -> None:
     moment = [0.0]
     flood = FloodFilter(lambda: moment[0], most=3, seconds=10)
-    written = [flood.filter(_line("guest.deep", number)) for number in range(10)]
+    written = [flood.filter(_line("third_party.deep", number)) for number in range(10)]
     assert written == [True] * 3 + [False] * 7
     assert all(flood.filter(_line("auditord.web", number)) for number in range(10))
     moment[0] = 11
-    assert flood.filter(_line("guest", 0))
+    assert flood.filter(_line("third_party", 0))
     assert caplog.messages == [
-        "log lines of guest are left out: more than 3 within 10 s",
-        "7 log lines of guest were left out",
+        "log lines of third_party are left out: more than 3 within 10 s",
+        "7 log lines of third_party were left out",
     ]
 
 

@@ -131,7 +131,7 @@ def test_a_fresh_environment_passes_the_demo(python: str, distributions: Path, t
     shutil.rmtree(environment)
 
 
-def test_a_configuration_that_opens_the_door_is_refused_with_the_two_lines(tmp_path: Path) -> None:
+def test_a_configuration_that_anybody_could_write_through_is_refused_with_the_two_lines(tmp_path: Path) -> None:
     file = tmp_path / "auditord.yml"
     file.write_text(f'state_dir: {tmp_path}\napi:\n  listen: ["0.0.0.0:8000"]\n')
     command = [str(Path(sys.executable).with_name("auditord")), "run", "--config", str(file)]

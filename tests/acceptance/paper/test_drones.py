@@ -112,9 +112,9 @@ def table(daemon: TestDaemon) -> Any:  # Any: a table of pandas, whose own types
 
 
 def test_drones_and_jobs_of_two_servers_are_put_together(servers: tuple[TestDaemon, TestDaemon], now: datetime) -> None:
-    """Of the cores that each provider lent, how many did Slurm's jobs hold?"""
-    lent, used = map(table, servers)
-    together = used.merge(lent, left_on="meta.node", right_on="record_id", suffixes=("_job", "_drone"))
+    """Of the cores that each provider provided, how many did Slurm's jobs hold?"""
+    provided, used = map(table, servers)
+    together = used.merge(provided, left_on="meta.node", right_on="record_id", suffixes=("_job", "_drone"))
     assert len(together) == len(used) == 3 * sum(DRONES_EACH.values())
     together["held"] = together["amount.Cores_job"] * together["runtime_job"]
     held = together.groupby("meta.site_id_drone")["held"].sum().to_dict()
@@ -124,14 +124,14 @@ def test_drones_and_jobs_of_two_servers_are_put_together(servers: tuple[TestDaem
         assert job.meta is not None
         truth[job.meta["node"][0].partition("-")[0]] += job.components[0].amount * job.runtime
     assert held == truth
-    assert {site: int(count) for site, count in lent["meta.site_id"].value_counts().items()} == DRONES_EACH
+    assert {site: int(count) for site, count in provided["meta.site_id"].value_counts().items()} == DRONES_EACH
 
 
 def test_sums_of_both_need_no_records(servers: tuple[TestDaemon, TestDaemon], now: datetime) -> None:
     query = AggregateQuery(by=(MetaValue("site_id", "site"),), usage=(ComponentUsage("Cores"),), as_of=now)
     tardis, slurm = [Client(daemon.url).aggregate(query) for daemon in servers]
-    lent = {str(group.key[0]): group.usage[0].sums.amount_runtime for group in tardis.groups}
-    assert lent == integrals(now, None)
+    provided = {str(group.key[0]): group.usage[0].sums.amount_runtime for group in tardis.groups}
+    assert provided == integrals(now, None)
     assert [group.records for group in slurm.groups] == [3 * sum(DRONES_EACH.values())]
 
 
@@ -175,8 +175,8 @@ def test_what_was_provided_in_14_days_becomes_priorities_of_partitions(
     with running_daemon(folder / "plugin", {"plugins": {"priority": plugin}}) as daemon:
         report = daemon.finish_run("priority")
     assert report.error is None
-    told = dict(line.split() for line in noted.read_text().splitlines())
+    assigned = dict(line.split() for line in noted.read_text().splitlines())
     for provider, wanted in priorities(now).items():  # drones run on, and the window moves, while this test does
-        assert abs(int(told[PROVIDERS[provider]]) - wanted) <= 200
-    assert min(told.values(), key=int) == "1"
-    assert max(told.values(), key=int) == "65335"
+        assert abs(int(assigned[PROVIDERS[provider]]) - wanted) <= 200
+    assert min(assigned.values(), key=int) == "1"
+    assert max(assigned.values(), key=int) == "65335"

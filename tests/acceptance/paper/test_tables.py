@@ -112,9 +112,9 @@ async def test_table_1_each_provider_is_a_site_of_its_own(store: RecordStore, pa
     rows = await reported(store, months)
     for key, hours in truth.items():
         mine = [row for row in rows if (row.site, row.submit_host, row.month.year) == key]
-        told = sum(Fraction(row.normalised_wall * row.processors, 3_600) for row in mine)
+        sums = sum(Fraction(row.normalised_wall * row.processors, 3_600) for row in mine)
         rounding = sum(Fraction(row.processors, 2 * 3_600) for row in mine)  # half a second in each row
-        assert abs(told - hours) <= rounding
+        assert abs(sums - hours) <= rounding
 
 
 def year_of(day: object) -> int:
@@ -139,10 +139,10 @@ async def test_table_2_a_change_of_client_counts_every_job_once(store: RecordSto
     truth = table_2(jobs(range(count), begin, spacing, hosts=5))
     assert len(truth) == 10
     rows = await reported(store, [Month(2024, 5), Month(2024, 6)])
-    told: Counter[tuple[str, str]] = Counter()
+    sums: Counter[tuple[str, str]] = Counter()
     for row in rows:
-        told[row.submit_host, f"{row.month.year}-{row.month.month:02}"] += row.jobs
-    assert told == truth
+        sums[row.submit_host, f"{row.month.year}-{row.month.month:02}"] += row.jobs
+    assert sums == truth
     assert synchronised(rows) == truth
 
 

@@ -18,7 +18,7 @@ UNREACHABLE = (
     "sacct: error: slurm_persist_conn_open_without_init: failed to open persistent connection to host:dbd:6819"
 )
 
-# What it does, and what the operator must be told.
+# What it does, and what the operator must be shown.
 FAULTS = {
     "is missing": ("", "cannot start: no program '{sacct}' (PATH="),
     "may not be run": ("", "cannot start: Permission denied"),
@@ -33,14 +33,14 @@ FAULTS = {
     ),
     "complains and exits with 0": (f"echo '{UNREACHABLE}' >&2", f"sacct: {UNREACHABLE}"),
     "dies": ("kill -9 $$", "was ended by signal SIGKILL"),
-    "prints rubbish": ("echo 'Segmentation fault'", "sacct: the output is cut off or is no table: it ends in"),
+    "prints garbage": ("echo 'Segmentation fault'", "sacct: the output is cut off or is no table: it ends in"),
     "is cut off": ('{real} "$@" 2>/dev/null | head -c 5000', "sacct: the output is cut off or is no table: it ends in"),
     "never stops": ("yes", "was killed: it printed more than 1000000 bytes (option sacct_max_output)"),
 }
 
 
 class Sacct:
-    """A program that plays sacct over recorded accounting, or does what it is told instead."""
+    """A program that plays sacct over recorded accounting, or misbehaves as set."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -108,10 +108,10 @@ def test_the_daemon_says_what_is_wrong_and_does_its_work_later(site: Site, sacct
         for fault, (_, reason) in FAULTS.items():
             seen = len(site.text())
             sacct.breaks(fault)
-            wait_until(partial(told_of, site, seen, reason.format(sacct=sacct.path)), site.last_words)
+            wait_until(partial(is_logged, site, seen, reason.format(sacct=sacct.path)), site.last_words)
         nothing_has_happened(site)
-        told = [line for line in site.text().splitlines() if "ERROR" in line]
-        assert all(" ERROR slurm: run failed: " in line for line in told)
+        logged = [line for line in site.text().splitlines() if "ERROR" in line]
+        assert all(" ERROR slurm: run failed: " in line for line in logged)
         assert "Traceback" not in site.text()
         [instance] = site.status()["instances"]
         assert instance["failures"] >= len(FAULTS)
@@ -124,5 +124,5 @@ def test_the_daemon_says_what_is_wrong_and_does_its_work_later(site: Site, sacct
         assert (instance["failures"], instance["error"]) == (0, None)
 
 
-def told_of(site: Site, seen: int, reason: str) -> bool:
+def is_logged(site: Site, seen: int, reason: str) -> bool:
     return any("run failed" in line and reason in line for line in site.text()[seen:].splitlines())

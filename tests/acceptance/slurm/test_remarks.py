@@ -1,4 +1,4 @@
-"""A collector without sites is told of wherever an operator looks."""
+"""A collector without sites is reported wherever an operator looks."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from tests.acceptance.slurm.daemon import Site
 REMARK = "collectors.slurm: sites is missing: every record is labelled NOT_CONFIGURED"
 
 
-def test_missing_sites_are_told_of_everywhere(tmp_path: Path) -> None:
+def test_missing_sites_are_reported_everywhere(tmp_path: Path) -> None:
     site = Site(tmp_path, sacct="true", meta=[])
     assert f"remark: {REMARK}" in site.command("config", "check").stderr
     again = ("--from", "2026-01-01", "--to", "2026-01-02")

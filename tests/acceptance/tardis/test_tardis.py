@@ -151,7 +151,7 @@ def test_a_drone_that_never_was_available_makes_no_record(tardis: Tardis, daemon
     assert drone["uuid"] not in records(daemon)
 
 
-def test_a_drone_whose_end_was_never_told_is_found_and_closed(tardis: Tardis, daemon: TestDaemon) -> None:
+def test_a_drone_whose_end_was_never_reported_is_found_and_closed(tardis: Tardis, daemon: TestDaemon) -> None:
     (drone,) = tardis.live("lost")
     listed = commands(daemon, "--open", "--older-than", "0s", "--output", "ndjson")
     assert [json.loads(line)["record_id"] for line in listed.stdout.splitlines()] == [drone["uuid"]]

@@ -1,4 +1,4 @@
-"""Tokens: told once, kept as hashes, over when their time is or when somebody says so."""
+"""Tokens: shown once, kept as hashes, over when their time is or when somebody says so."""
 
 import json
 import os
@@ -153,7 +153,7 @@ def test_the_first_token_may_be_made_before_the_first_start(host: FakeCommandCon
     assert stat.S_IMODE(host.state_dir.stat().st_mode) & 0o027 == 0
 
 
-def test_a_folder_that_cannot_be_made_is_told_with_the_remedy(host: FakeCommandContext, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_reported_with_the_remedy(host: FakeCommandContext, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     host.state_dir = tmp_path / "file/state"
     result = run(host, "create", "kit", "--role", "writer")

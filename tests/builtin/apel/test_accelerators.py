@@ -73,7 +73,7 @@ async def test_nothing_is_made_unless_it_is_asked_for() -> None:
     assert await messages(configured(), job("1", 2)) == []
 
 
-async def test_what_was_busy_is_told_where_it_is_known() -> None:
+async def test_what_was_busy_is_reported_where_it_is_known() -> None:
     active = {"type": "ComponentField", "name": "GPUTime"}
     stored = [job("1", 1), job("2", 1, busy=None), job("3", None, busy=None)]
     made, problems = await accelerator_messages(

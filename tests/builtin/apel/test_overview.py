@@ -15,8 +15,8 @@ def test_each_month_of_each_site_then_what_is_in_the_way() -> None:
     march = MonthState(jobs=7, acknowledged=moment, stored=9, reportable=8, problems=("SITE-A 2024-03: odd",))
     months = {"2024-04": MonthState(stored=3, reportable=2, outbox=outbox), "2024-03": march}
     site_b = SiteState(days={"2024-03-05": DayState(stored=5, reportable=4, jobs=1)})
-    books = ReportedState(sites={"SITE-A": SiteState(months=months), "SITE-B": site_b})
-    context = FakePluginContext(state=msgspec.to_builtins(books))
+    reported = ReportedState(sites={"SITE-A": SiteState(months=months), "SITE-B": site_b})
+    context = FakePluginContext(state=msgspec.to_builtins(reported))
     lines = list(overview(context, ["SITE-A", "SITE-B", "SITE-C"]))
     assert lines == [
         "site                     month       stored   reported acknowledged  waiting  last acknowledged",

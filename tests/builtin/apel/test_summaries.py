@@ -56,8 +56,8 @@ def job(
         scores = scores or (Score("HEPscore23", 15.1),)
     components = [Component("Cores", cores, scores)] if cores is not None else []
     components += [Component("TotalCPU", cpu, ())] if cpu is not None else []
-    told = {"site_id": "a", "voms": "/atlas/Role=production", "submit_host": "ce1.example.org"} | labels
-    meta: dict[str, tuple[str, ...]] = {key: (value,) for key, value in told.items() if value}
+    given = {"site_id": "a", "voms": "/atlas/Role=production", "submit_host": "ce1.example.org"} | labels
+    meta: dict[str, tuple[str, ...]] = {key: (value,) for key, value in given.items() if value}
     return Record(name, stop - timedelta(seconds=wall), tuple(components), stop, meta)
 
 

@@ -133,7 +133,7 @@ async def test_csv_of_any_form_is_read_by_rules(drop: Drop) -> None:
     ("name", "poison"),
     [
         ("a.ndjson", '{"record_id": "x"}'),
-        ("a.ndjson", "rubbish"),
+        ("a.ndjson", "garbage"),
         ("a.ndjson", "x" * 3_000_000),
         ("a.jsonl", '{"record_id": "", "start_time": "2026-01-01T00:00:00Z", "components": []}'),
         ("a.csv", "p,not a time,,,SITE,,,,"),

@@ -155,7 +155,7 @@ async def test_what_a_killed_daemon_was_taking_out_is_read_again(site: Site) -> 
     assert site.found("done") == ["x.0123456789abcdef.ndjson"]
 
 
-async def test_what_does_not_fit_stays_and_the_reason_is_told(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_does_not_fit_stays_and_the_reason_is_reported(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.attack(f"echo '{LINE}' > x.ndjson")
 
     def almost_full(_: PrivateFolder) -> int:

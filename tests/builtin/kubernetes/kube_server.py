@@ -39,7 +39,7 @@ class Faults:
     """Namespaces that may not be listed."""
     down: bool = False
     expired_by_event: bool = False
-    """A version that is too old is told of by an event, as real servers do, and not by the status."""
+    """A version that is too old is reported by an event, as real servers do, and not by the status."""
 
 
 @dataclass
@@ -184,14 +184,14 @@ class KubeServer:
         cut_after: int | None,
     ) -> bool:
         """Tell what happens; False if the connection is to be cut."""
-        told = itertools.count()
+        sent = itertools.count()
         while True:
             changed = self._changed
             for number, what, pod in [event for event in self.events if event[0] > version]:
                 version = number
                 if _selected(pod, *wanted):
                     event = {"type": what, "object": pod}
-                    if next(told) == cut_after:
+                    if next(sent) == cut_after:
                         await response.write(json.dumps(event).encode()[:100])
                         return False
                     await _write(response, event)

@@ -339,7 +339,7 @@ def test_what_cannot_be_converted_can_be_when_the_configuration_is_mended() -> N
     assert convert(only_failed, bad.raw) is None
 
 
-def test_a_quantity_that_is_none_is_told_of() -> None:
+def test_a_quantity_that_is_none_is_reported() -> None:
     pod = over(with_containers(make_pod(), container("a", limits={"cpu": "lots"})), NOW)
     config = KubernetesConfig()
     finished = conclude(config, restore_pod(pod), {}, NOW)

@@ -330,7 +330,7 @@ async def test_what_has_not_changed_is_not_written_again(site: Site) -> None:
     assert [dict(batch.pending) for batch in site.context.kept] == [{}]
 
 
-async def test_a_server_that_is_down_is_told_of(site: Site) -> None:
+async def test_a_server_that_is_down_is_reported(site: Site) -> None:
     site.server.faults.down = True
     with pytest.raises(AuditordError, match="all namespaces: the API server answered 503: etcdserver"):
         await site.collect()

@@ -108,6 +108,6 @@ def test_the_kind_has_what_the_host_asks_for() -> None:
         ({"prometheus": {"url": "https://u:p@x"}}, "give a token"),
     ],
 )
-def test_wrong_options_are_told_of(options: dict[str, Any], message: str) -> None:
+def test_wrong_options_are_reported(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         KubernetesConfig.model_validate(options)

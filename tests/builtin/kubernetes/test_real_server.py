@@ -100,7 +100,7 @@ async def test_every_pod_exactly_once(tmp_path: Path) -> None:  # noqa: PLR0915 
         await until(daemon.has_listed, daemon, 60)  # what goes before nobody can know
         for first in range(0, len(restarted), 250):
             await everywhere(life, restarted[first : first + 250])
-        told = [f"{len(restarted)} pods lived after {time.monotonic() - begun:.0f} s"]
+        report = [f"{len(restarted)} pods lived after {time.monotonic() - begun:.0f} s"]
         finished.set()
         await haunting
         # The watch expires: pods that are known to run end and go while nobody looks.
@@ -120,7 +120,7 @@ async def test_every_pod_exactly_once(tmp_path: Path) -> None:  # noqa: PLR0915 
         path = f"/pods?watch=1&timeoutSeconds=2&resourceVersion={version}"
         async with cluster.session.get(cluster.url + path) as answer:
             said = (await answer.read())[:300]
-        told.append(f"the version of the checkpoint: {answer.status} {said!r}")
+        report.append(f"the version of the checkpoint: {answer.status} {said!r}")
         process = await daemon.start()
         await until(lambda: sum(closed for _, closed in daemon.stored()) >= PODS, daemon)
         await asyncio.sleep(10)
@@ -131,5 +131,5 @@ async def test_every_pod_exactly_once(tmp_path: Path) -> None:  # noqa: PLR0915 
         assert stored == Counter(f"-{pod[0]}-{pod[1]}-{uid}" for pod, uid in uids.items())
         assert all(closed for _, closed in daemon.stored())
         log = (tmp_path / "log").read_text()
-        told.append(f"{len(stored)} records of {PODS} pods, {daemon.kills} kills, {time.monotonic() - begun:.0f} s")
-        print("\n".join([*told, *re.findall(r".*vanished.*", log)]))  # noqa: T201 what such a run is for
+        report.append(f"{len(stored)} records of {PODS} pods, {daemon.kills} kills, {time.monotonic() - begun:.0f} s")
+        print("\n".join([*report, *re.findall(r".*vanished.*", log)]))  # noqa: T201 what such a run is for

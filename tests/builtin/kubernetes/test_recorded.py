@@ -62,7 +62,7 @@ async def test_events_are_pods_and_move_the_version() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_version_that_is_too_old_is_told_of_in_the_watch() -> None:
+async def test_a_version_that_is_too_old_is_reported_in_the_watch() -> None:
     replay: Any = Replay((RECORDED / "gone.jsonl").read_bytes().splitlines())
     stretch = await follow(replay, "*", "1", Limits(9, PATIENCE, PATIENCE, PATIENCE), lambda: NOW)
     assert (stretch.after, stretch.version) == (After.EXPIRED, "1")

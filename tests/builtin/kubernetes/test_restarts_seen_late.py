@@ -270,8 +270,8 @@ async def test_every_figure_is_that_of_the_ledger(tmp_path: Path) -> None:
         records = here.daemon.records()
     found = [(life, difference(life, records[life.record_id])) for life in here.lives]
     equal = Counter(life.way for life, fault in found if fault is None)
-    told = f"{dict(equal)} of {dict(Counter(life.way for life in here.lives))}"
-    print(f"equal: {told}; kills: {here.server.kills} API server, {here.daemon.kills} daemon")  # noqa: T201
+    summary = f"{dict(equal)} of {dict(Counter(life.way for life in here.lives))}"
+    print(f"equal: {summary}; kills: {here.server.kills} API server, {here.daemon.kills} daemon")  # noqa: T201
     assert f"{len(here.that('vanishes'))} pods vanished" in (tmp_path / "log").read_text()
     assert [fault for _, fault in found if fault is not None] == []
     assert {name for name, closed in here.daemon.stored() if closed} == ids

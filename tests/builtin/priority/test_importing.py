@@ -95,7 +95,7 @@ def test_other_files_are_not_taken(document: dict[str, Any]) -> None:
     assert import_config(document) is None
 
 
-def test_an_order_that_is_refused_here_is_told() -> None:
+def test_an_order_that_is_refused_here_is_reported() -> None:
     made = import_config({"group_mapping": {"a": []}, "min_priority": 2000, "prometheus": {"enable": False}})
     assert made is not None
     assert "here it is refused" in made.comments["plugins.priority.min_priority"]

@@ -288,7 +288,7 @@ def test_a_column_that_was_not_read_is_named_on_retry() -> None:
     with pytest.raises(InvalidRecord, match="NCPUS"):
         convert(config(), raw)
     with pytest.raises(InvalidRecord, match="discard it"):
-        convert(config(), {"line": "rubbish"})
+        convert(config(), {"line": "garbage"})
 
 
 @given(

@@ -1,4 +1,4 @@
-"""What the collector does with an sacct that is missing, hangs, fails, or prints rubbish: real processes."""
+"""What the collector does with an sacct that is missing, hangs, fails, or prints garbage: real processes."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -50,7 +50,7 @@ async def test_failing_with_exit_code_0(tmp_path: Path) -> None:
     assert "Problem talking to the database" in await failure_of(script(tmp_path, body))
 
 
-async def test_printing_rubbish(tmp_path: Path) -> None:
+async def test_printing_garbage(tmp_path: Path) -> None:
     assert "no table" in await failure_of(script(tmp_path, "echo 'Segmentation fault'"))
 
 

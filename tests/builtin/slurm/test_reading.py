@@ -78,7 +78,7 @@ async def test_seven_empty_years_are_few_questions() -> None:
     assert max(empty.asked) == timedelta(days=32)
 
 
-async def test_where_there_are_many_jobs_the_questions_are_as_long_as_they_are_told() -> None:
+async def test_where_there_are_many_jobs_the_questions_are_as_long_as_configured() -> None:
     busy = Cluster(NOW - 100 * HOUR, 24_000, timedelta(seconds=15))
     made, _ = await collected(config(NOW - 100 * HOUR), busy)
     assert len(set(made)) == len(made) == 24_000

@@ -112,10 +112,10 @@ def test_output_that_is_cut_off_inside_a_row_is_refused(size: int) -> None:
         parse_table(WHOLE[:size], SHORT, D)
 
 
-@pytest.mark.parametrize("rubbish", [b"rubbish\n", b"JobID|State\n1|COMPLETED\n", b"\n", b"\x00" * 100, b"5<nonce>c\n"])
-def test_rubbish_is_refused(rubbish: bytes) -> None:
+@pytest.mark.parametrize("garbage", [b"garbage\n", b"JobID|State\n1|COMPLETED\n", b"\n", b"\x00" * 100, b"5<nonce>c\n"])
+def test_garbage_is_refused(garbage: bytes) -> None:
     with pytest.raises(CommandFailed, match="sacct: "):
-        parse_table(rubbish, SHORT, D)
+        parse_table(garbage, SHORT, D)
 
 
 def test_rows_that_are_shifted_are_refused_and_not_misread() -> None:

@@ -345,13 +345,13 @@ async def test_a_dry_run_removes_nothing(epilog: Epilog) -> None:
 
 async def test_poison_is_quarantined_alone_with_its_content(epilog: Epilog) -> None:
     epilog.note("251")
-    epilog.note("2 5 1", content=b"\xff\0rubbish")
+    epilog.note("2 5 1", content=b"\xff\0garbage")
     epilog.note("99999999999")
     (epilog.folder / "README").touch()
     at = context(Slurm({"251": TEXT}))
     assert len(await run(config(epilog), at)) == 1
     quarantined = [job for batch in at.kept for job in batch.quarantined]
-    assert sorted(job.raw["content"][-9:] for job in quarantined)[1] == "\0rubbish".rjust(9, "\ufffd")
+    assert sorted(job.raw["content"][-9:] for job in quarantined)[1] == "\0garbage".rjust(9, "\ufffd")
     assert {job.source_id for job in quarantined} == {f"note/{job.raw['note']}" for job in quarantined}
     assert epilog.left() == ["README"]
 

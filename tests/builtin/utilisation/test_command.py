@@ -50,7 +50,7 @@ def test_every_form_goes_to_standard_output(host: FakeCommandContext, output: st
     assert result.stdout.startswith(begin)
 
 
-def test_a_page_lists_fifty_users_of_a_site_unless_it_is_told_otherwise(host: FakeCommandContext) -> None:
+def test_a_page_lists_fifty_users_of_a_site_by_default(host: FakeCommandContext) -> None:
     host.plugin_context.stored = [
         job(f"j{at}", {"Cores": at}, site_id="A", group_id="g", user_id=f"user-{at}") for at in range(1, 71)
     ]

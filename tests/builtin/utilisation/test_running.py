@@ -72,14 +72,14 @@ def files(folder: Path) -> Sequence[str]:
 
 async def test_a_month_is_written_and_mailed_once(tmp_path: Path) -> None:
     async with mail_server(Mailbox()) as mailbox:
-        config, lent = configured(tmp_path, mailbox), context()
-        await UTILISATION.run(config, lent)
-        await UTILISATION.run(config, lent)
-        lent.moment += 20 * DAY
-        await UTILISATION.run(config, lent)
+        config, plugin = configured(tmp_path, mailbox), context()
+        await UTILISATION.run(config, plugin)
+        await UTILISATION.run(config, plugin)
+        plugin.moment += 20 * DAY
+        await UTILISATION.run(config, plugin)
     assert files(tmp_path) == ["monthly-2026-01.csv"]
     assert [mail["To"] for mail in mailbox.mails] == [BOSS, DEPUTY]
-    assert len(lent.summed) == 2  # of the month, and whether later jobs are known
+    assert len(plugin.summed) == 2  # of the month, and whether later jobs are known
 
 
 async def test_what_a_mail_is_made_of(tmp_path: Path) -> None:
@@ -101,67 +101,67 @@ async def test_what_a_mail_is_made_of(tmp_path: Path) -> None:
 
 
 async def test_a_period_is_not_due_before_it_has_settled(tmp_path: Path) -> None:
-    lent = context()
-    lent.moment = FEBRUARY + DAY - timedelta(microseconds=1)
-    await UTILISATION.run(configured(tmp_path), lent)
+    plugin = context()
+    plugin.moment = FEBRUARY + DAY - timedelta(microseconds=1)
+    await UTILISATION.run(configured(tmp_path), plugin)
     assert files(tmp_path) == ["monthly-2025-12.csv"]
-    lent.moment = FEBRUARY + DAY
-    await UTILISATION.run(configured(tmp_path), lent)
+    plugin.moment = FEBRUARY + DAY
+    await UTILISATION.run(configured(tmp_path), plugin)
     assert files(tmp_path) == ["monthly-2025-12.csv", "monthly-2026-01.csv"]
 
 
 async def test_a_server_that_is_down_costs_no_file_and_each_mail_goes_out_once(tmp_path: Path) -> None:
     async with mail_server(Mailbox()) as mailbox:
         pass
-    config, lent = configured(tmp_path, mailbox), context()
+    config, plugin = configured(tmp_path, mailbox), context()
     for _ in range(2):
         with pytest.raises(MailFault, match=r"127\.0\.0\.1:\d+ cannot be reached"):
-            await UTILISATION.run(config, lent)
+            await UTILISATION.run(config, plugin)
     assert files(tmp_path) == ["monthly-2026-01.csv"]
     async with mail_server(mailbox):
-        lent.moment += HOUR
-        await UTILISATION.run(config, lent)
-        await UTILISATION.run(config, lent)
+        plugin.moment += HOUR
+        await UTILISATION.run(config, plugin)
+        await UTILISATION.run(config, plugin)
     assert [mail["To"] for mail in mailbox.mails] == [BOSS, DEPUTY]
 
 
 async def test_a_recipient_who_is_refused_does_not_stop_others_and_is_tried_on_five_days(tmp_path: Path) -> None:
     async with mail_server(Mailbox(answers={BOSS: ["550 no such user"]})) as mailbox:
-        config, lent = configured(tmp_path, mailbox), context()
+        config, plugin = configured(tmp_path, mailbox), context()
         for number in range(1, 6):
             with pytest.raises(NotDelivered, match=rf"{BOSS}: .* says 550 no such user \(try {number} of 5\)"):
-                await UTILISATION.run(config, lent)
-            lent.moment += DAY - HOUR
-            await UTILISATION.run(config, lent)  # not yet again
-            lent.moment += HOUR
+                await UTILISATION.run(config, plugin)
+            plugin.moment += DAY - HOUR
+            await UTILISATION.run(config, plugin)  # not yet again
+            plugin.moment += HOUR
         del mailbox.answers[BOSS]
-        await UTILISATION.run(config, lent)
+        await UTILISATION.run(config, plugin)
     assert [mail["To"] for mail in mailbox.mails] == [DEPUTY]
-    assert lent.state["reports"]["open"] == {}
+    assert plugin.state["reports"]["open"] == {}
 
 
 async def test_a_refused_recipient_whom_the_server_knows_again_gets_the_mail_once(tmp_path: Path) -> None:
     async with mail_server(Mailbox(answers={BOSS: ["550 no such user"]})) as mailbox:
-        config, lent = configured(tmp_path, mailbox), context()
+        config, plugin = configured(tmp_path, mailbox), context()
         with pytest.raises(NotDelivered):
-            await UTILISATION.run(config, lent)
+            await UTILISATION.run(config, plugin)
         del mailbox.answers[BOSS]
         for _ in range(3):
-            lent.moment += DAY
-            await UTILISATION.run(config, lent)
+            plugin.moment += DAY
+            await UTILISATION.run(config, plugin)
     assert [mail["To"] for mail in mailbox.mails] == [DEPUTY, BOSS]
 
 
 @pytest.mark.parametrize("answer", ["450 come back later", "451 greylisted"])
 async def test_a_busy_mailbox_is_tried_again_at_once_and_in_the_next_run(tmp_path: Path, answer: str) -> None:
     async with mail_server(Mailbox(answers={BOSS: [answer]})) as mailbox:
-        config, lent = configured(tmp_path, mailbox), context()
+        config, plugin = configured(tmp_path, mailbox), context()
         with pytest.raises(NotDelivered, match=answer):
-            await UTILISATION.run(config, lent)
+            await UTILISATION.run(config, plugin)
         mailbox.answers[BOSS] = [answer, "250 OK"]
         mailbox.answers.clear()
-        await UTILISATION.run(config, lent)
-        await UTILISATION.run(config, lent)
+        await UTILISATION.run(config, plugin)
+        await UTILISATION.run(config, plugin)
     assert [mail["To"] for mail in mailbox.mails] == [DEPUTY, BOSS]
 
 
@@ -190,38 +190,38 @@ async def test_killed_at_any_save_every_mail_goes_out_and_at_most_one_twice(tmp_
 async def test_a_report_waits_for_a_site_whose_records_may_be_late(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config, lent = configured(tmp_path, wait_for_sites="3d"), context()
-    await UTILISATION.run(config, lent)
+    config, plugin = configured(tmp_path, wait_for_sites="3d"), context()
+    await UTILISATION.run(config, plugin)
     assert files(tmp_path) == []
     assert (
         "the report on 2026-01 waits, at most until 2026-02-05T00:00:00+00:00: no later job is known of B"
         in caplog.text
     )
-    lent.stored = [*mixed_jobs(), job("late", {"Cores": 1}, stop=FEBRUARY, site_id="B")]
-    await UTILISATION.run(config, lent)
+    plugin.stored = [*mixed_jobs(), job("late", {"Cores": 1}, stop=FEBRUARY, site_id="B")]
+    await UTILISATION.run(config, plugin)
     assert files(tmp_path) == ["monthly-2026-01.csv"]
 
 
 async def test_a_store_without_jobs_is_not_a_month_without_jobs(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lent = context()
-    lent.stored = []
+    plugin = context()
+    plugin.stored = []
     config = configured(tmp_path, wait_for_sites="3d")
-    await UTILISATION.run(config, lent)
+    await UTILISATION.run(config, plugin)
     assert files(tmp_path) == []
     assert "no later job is known of any site" in caplog.text
-    lent.stored = [job("later", {"Cores": 1}, stop=FEBRUARY, site_id="A")]
-    await UTILISATION.run(config, lent)
+    plugin.stored = [job("later", {"Cores": 1}, stop=FEBRUARY, site_id="A")]
+    await UTILISATION.run(config, plugin)
     assert files(tmp_path) == ["monthly-2026-01.csv"]
 
 
 async def test_a_site_that_stays_silent_is_reported_in_the_end_and_named() -> None:
     async with mail_server(Mailbox()) as mailbox:
-        config, lent = configured(None, mailbox, wait_for_sites="3d"), context()
+        config, plugin = configured(None, mailbox, wait_for_sites="3d"), context()
         for _ in range(4):
-            await UTILISATION.run(config, lent)
-            lent.moment += DAY
+            await UTILISATION.run(config, plugin)
+            plugin.moment += DAY
     body = mailbox.mails[0].get_body(("plain",))
     assert body is not None
     assert "No later job is known of B" in body.get_content()
@@ -230,34 +230,34 @@ async def test_a_site_that_stays_silent_is_reported_in_the_end_and_named() -> No
 
 async def test_after_an_outage_every_month_is_reported_in_order(tmp_path: Path) -> None:
     async with mail_server(Mailbox()) as mailbox:
-        config, lent = configured(tmp_path, mailbox), context()
-        await UTILISATION.run(config, lent)
-        lent.moment += 90 * DAY
-        await UTILISATION.run(config, lent)
+        config, plugin = configured(tmp_path, mailbox), context()
+        await UTILISATION.run(config, plugin)
+        plugin.moment += 90 * DAY
+        await UTILISATION.run(config, plugin)
     assert files(tmp_path) == [f"monthly-2026-0{month}.csv" for month in (1, 2, 3, 4)]
     assert [mail["Subject"][-7:] for mail in mailbox.to(BOSS)] == ["2026-01", "2026-02", "2026-03", "2026-04"]
 
 
 async def test_a_folder_that_is_not_there_mails_nothing(tmp_path: Path) -> None:
     async with mail_server(Mailbox()) as mailbox:
-        config, lent = configured(tmp_path / "missing", mailbox), context()
+        config, plugin = configured(tmp_path / "missing", mailbox), context()
         with pytest.raises(Unwritable, match=r"monthly-2026-01\.csv cannot be written: No such file"):
-            await UTILISATION.run(config, lent)
+            await UTILISATION.run(config, plugin)
     assert mailbox.mails == []
-    assert lent.state is None
+    assert plugin.state is None
 
 
 async def test_a_dry_run_shows_what_would_be_done_and_does_nothing(tmp_path: Path) -> None:
     async with mail_server(Mailbox()) as mailbox:
-        lent = context(dry_run=True)
+        plugin = context(dry_run=True)
         users = {"address": "{user}@example.org"}
-        await UTILISATION.run(configured(tmp_path, mailbox, mail={"users": users}), lent)
-    shown = "\n".join(lent.shown)
+        await UTILISATION.run(configured(tmp_path, mailbox, mail={"users": users}), plugin)
+    shown = "\n".join(plugin.shown)
     assert f"would write {tmp_path}/monthly-2026-01.csv" in shown
     assert f"would mail to {BOSS}:" in shown
     assert "would mail to" in shown
     assert "Utilisation 2026-01" in shown
-    assert (mailbox.mails, files(tmp_path), lent.saved) == ([], [], 0)
+    assert (mailbox.mails, files(tmp_path), plugin.saved) == ([], [], 0)
 
 
 USERS: dict[str, Any] = {
@@ -272,17 +272,17 @@ def weekly(*more: str) -> Interrupted:
     held = [job(name, {"Cores": 2, "TotalCPU": 900}, stop=stop, site_id="A", user_id=name) for name in names]
     idle = job("idle", {"Cores": 1}, seconds=60, stop=stop, site_id="A", user_id="eve")
     nobody = job("nobody", {"Cores": 9}, stop=stop, site_id="A")
-    lent = context()
-    lent.stored, lent.moment = [*held, idle, nobody], FEBRUARY + 2 * DAY
-    return lent
+    plugin = context()
+    plugin.stored, plugin.moment = [*held, idle, nobody], FEBRUARY + 2 * DAY
+    return plugin
 
 
 async def test_users_get_a_weekly_mail_about_their_own_jobs_alone() -> None:
     async with mail_server(Mailbox()) as mailbox:
-        config, lent = configured(None, mailbox, mail=USERS), weekly()
+        config, plugin = configured(None, mailbox, mail=USERS), weekly()
         for _ in range(3):
-            await UTILISATION.run(config, lent)
-            lent.moment += DAY
+            await UTILISATION.run(config, plugin)
+            plugin.moment += DAY
     assert [mail["To"] for mail in mailbox.mails] == ["a@example.net", "bob@example.org"]
     assert mailbox.mails[1]["Subject"] == "Utilisation: your jobs 2026-W05"
     body = mailbox.mails[1].get_body(("plain",))
@@ -294,20 +294,20 @@ async def test_users_get_a_weekly_mail_about_their_own_jobs_alone() -> None:
 
 async def test_a_user_who_left_fails_no_run_and_an_old_week_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
     async with mail_server(Mailbox(answers={"bob@example.org": ["550 gone"]})) as mailbox:
-        config, lent = configured(None, mailbox, mail=USERS), weekly()
-        await UTILISATION.run(config, lent)
+        config, plugin = configured(None, mailbox, mail=USERS), weekly()
+        await UTILISATION.run(config, plugin)
         assert "550 gone (try 1 of 5)" in caplog.text
         del mailbox.answers["bob@example.org"]
-        lent.moment += 14 * DAY
-        await UTILISATION.run(config, lent)
+        plugin.moment += 14 * DAY
+        await UTILISATION.run(config, plugin)
     assert [mail["To"] for mail in mailbox.mails] == ["a@example.net"]
-    assert lent.state["users"]["open"] == {}
+    assert plugin.state["users"]["open"] == {}
 
 
 async def test_without_csv_and_mail_nothing_is_asked() -> None:
-    lent = context()
-    await UTILISATION.run(UtilisationConfig(), lent)
-    assert lent.summed == []
+    plugin = context()
+    await UTILISATION.run(UtilisationConfig(), plugin)
+    assert plugin.summed == []
 
 
 @pytest.fixture(scope="module")
@@ -361,10 +361,10 @@ async def test_metrics_tell_what_came_of_mails() -> None:
         )
 
     async with mail_server(Mailbox(answers={BOSS: ["550 gone"]})) as mailbox:
-        lent = context()
-        lent.instance = "metrics"
+        plugin = context()
+        plugin.instance = "metrics"
         with pytest.raises(NotDelivered):
-            await UTILISATION.run(configured(None, mailbox), lent)
+            await UTILISATION.run(configured(None, mailbox), plugin)
     assert (mails("sent"), mails("refused"), mails("failed")) == (1, 1, 0)
     until = registry.get_sample_value("auditord_utilisation_reported_until_timestamp_seconds", {"task": "metrics"})
     assert until == FEBRUARY.timestamp()

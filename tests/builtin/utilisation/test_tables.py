@@ -36,16 +36,16 @@ def rows(report: Report) -> list[dict[str, str]]:
 
 
 def test_csv_has_all_levels_with_full_precision_and_nothing_for_the_unknown() -> None:
-    told = rows(made(list(mixed_jobs()), energy={"watt_per_core": 10}))
-    assert [row["level"] for row in told].count("total") == 1
-    sites = {row["site"]: row for row in told if row["level"] == "site"}
+    table = rows(made(list(mixed_jobs()), energy={"watt_per_core": 10}))
+    assert [row["level"] for row in table].count("total") == 1
+    sites = {row["site"]: row for row in table if row["level"] == "site"}
     assert sites["A"]["memory_efficiency"] == ""
     assert sites["B"]["memory_efficiency"] == "0.25"
     assert sites["A"]["khs23h"] == repr(float(Fraction(184, 10) * (2 * 8 * 39_964 + 2 * 9_259) / 3600 / 1000))
     assert sites["A"]["co2_kg"] == ""
-    users = [row for row in told if row["level"] == "user"]
-    assert sum(int(row["jobs"]) for row in users) == int(told[0]["jobs"])
-    assert {row["period"] for row in told} == {"2026-01"}
+    users = [row for row in table if row["level"] == "user"]
+    assert sum(int(row["jobs"]) for row in users) == int(table[0]["jobs"])
+    assert {row["period"] for row in table} == {"2026-01"}
 
 
 def test_json_says_the_same_and_what_is_left_out() -> None:
@@ -96,11 +96,11 @@ SPREAD = (
 
 
 def test_groups_are_added_up_over_sites_and_users_over_groups() -> None:
-    told = {(row["level"], row["site"], row["group"], row["user"]): row for row in rows(sited(*SPREAD))}
-    assert told["group_total", "", "physics", ""]["core_hours"] == "13.0"
-    assert told["group_total", "", "biology", ""]["core_hours"] == "2.0"
-    assert told["user_total", "", "", "ann"]["jobs"] == "3"
-    assert told["user_total", "", "", "bob"]["core_hours"] == "8.0"
+    table = {(row["level"], row["site"], row["group"], row["user"]): row for row in rows(sited(*SPREAD))}
+    assert table["group_total", "", "physics", ""]["core_hours"] == "13.0"
+    assert table["group_total", "", "biology", ""]["core_hours"] == "2.0"
+    assert table["user_total", "", "", "ann"]["jobs"] == "3"
+    assert table["user_total", "", "", "bob"]["core_hours"] == "8.0"
     lines = [
         line.split("  ")[0] if line[:1] != " " else line[:26].rstrip() for line in as_text(sited(*SPREAD)).splitlines()
     ]

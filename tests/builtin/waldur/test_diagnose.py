@@ -155,7 +155,7 @@ def test_records_that_do_not_come_in(site: Site) -> None:
         ),
     ],
 )
-def test_a_waldur_that_does_not_let_us_in_is_told_and_the_rest_looked_at(
+def test_a_waldur_that_does_not_let_us_in_is_reported_and_the_rest_looked_at(
     site: Site, options: dict[str, str], line: str
 ) -> None:
     site.options |= options

@@ -142,7 +142,7 @@ def test_a_month_in_which_waldur_is_away_does_not_keep_the_others_out(site: Site
     assert "✅ Completed processing 2026-02" in result.output
 
 
-def test_a_token_that_is_not_one_of_staff_is_told_before_anything_else(site: Site) -> None:
+def test_a_token_that_is_not_one_of_staff_is_reported_before_anything_else(site: Site) -> None:
     result = site.load(token=None)
     assert result.exit_code == 1
     assert "❌ Historical usage loading requires staff user privileges" in result.output

@@ -127,7 +127,7 @@ def test_what_is_written_is_what_was_consumed(case: Case) -> None:
 
 
 @given(CASES)
-def test_every_account_with_usage_is_written_or_told_of(case: Case) -> None:
+def test_every_account_with_usage_is_written_or_reported(case: Case) -> None:
     planned = case.plan()
     written = {plan.backend_id for plan in planned.plan.resources}
     held_back = {held.account for held in planned.held_back}

@@ -173,7 +173,7 @@ async def test_two_resources_of_one_account_are_no_reason_to_bill_it_twice(
     assert "2 resources have this backend_id: one, again" in caplog.text
 
 
-async def test_components_and_names_without_counterpart_are_told_of(
+async def test_components_and_names_without_counterpart_are_reported(
     waldur: FakeWaldur, caplog: pytest.LogCaptureFixture
 ) -> None:
     waldur.components = {"cpu": "usage", "mem": "fixed"}
@@ -237,7 +237,7 @@ async def test_what_is_refused_for_good_is_asked_again_the_next_day_or_when_it_c
     async def asked_again() -> int:
         waldur.requests.clear()
         await report_usage(provider, context)
-        assert value(metrics.CLOSED, "test") == 1, "it is still told of"
+        assert value(metrics.CLOSED, "test") == 1, "it is still reported"
         return sum(body["date"].startswith("2026-02") for body in waldur.bodies("set_usage"))
 
     assert await asked_again() == 1
@@ -341,7 +341,7 @@ async def test_an_amount_that_arrived_although_its_report_was_cut_off_stays(wald
     assert "probes" not in context.state
 
 
-async def test_an_amount_in_a_month_that_is_over_by_now_is_told_of(waldur: FakeWaldur) -> None:
+async def test_an_amount_in_a_month_that_is_over_by_now_is_reported(waldur: FakeWaldur) -> None:
     waldur.knows_dates = False
     probe = {"resource": str(uuid_of("one")), "backend_id": "acct1", "month": "2026-01-01", "present": "2026-02-01"}
     amounts = {"written": {"cpu": "30.00"}, "before": {"cpu": "5.00"}}
@@ -422,7 +422,7 @@ async def test_a_month_of_which_everything_is_held_back_is_no_success(waldur: Fa
     assert value(metrics.LAST_SUCCESS, "held") == NOW.timestamp()
     fewer.stored = [job(1), job(2, hours=5, account="acct2")]
     await report_usage(settings(waldur), fewer)
-    assert value(metrics.LAST_SUCCESS, "held") == fewer.moment.timestamp(), "one of two is told of in its own metric"
+    assert value(metrics.LAST_SUCCESS, "held") == fewer.moment.timestamp(), "one of two is reported in its own metric"
 
 
 @pytest.mark.parametrize(
@@ -447,7 +447,7 @@ async def test_an_offering_with_nothing_to_report_to_is_no_success(
     assert value(metrics.LAST_SUCCESS, "empty") is None
 
 
-async def test_a_resource_in_state_erred_is_told_of_and_no_failure(
+async def test_a_resource_in_state_erred_is_reported_and_no_failure(
     waldur: FakeWaldur, caplog: pytest.LogCaptureFixture
 ) -> None:
     waldur.resources = {"one": ("acct1", "Erred"), "two": ("acct2", "OK"), "three": ("acct3", "Updating")}

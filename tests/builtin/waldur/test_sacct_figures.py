@@ -111,7 +111,7 @@ async def test_accounts_and_users_in_any_case_and_jobs_of_nobody() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_job_of_unknown_length_is_left_out_and_told_of(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_job_of_unknown_length_is_left_out_and_reported(caplog: pytest.LogCaptureFixture) -> None:
     context = printing("a|cpu=1|INVALID|alice", "a|cpu=60000|00:01:00|alice")
     figures = await sacct_month_usage(waldur_config(), context, JANUARY, as_of=LATER)
     assert figures["a"].total["cpu"] == 1

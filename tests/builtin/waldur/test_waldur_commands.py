@@ -63,8 +63,8 @@ def waldur() -> Iterator[FakeWaldur]:
 
 def run(*argv: str, context: FakePluginContext | None = None, **options: Any) -> Result:  # Any: as in a file
     config = waldur_config(backend_components=CORE_HOURS, sites=["cluster"], **options)
-    lent = context or Filtering(stored=RECORDS, moment=NOW)
-    commands = FakeCommandContext({"waldur": ("waldur", config)}, lent)
+    plugin = context or Filtering(stored=RECORDS, moment=NOW)
+    commands = FakeCommandContext({"waldur": ("waldur", config)}, plugin)
     return CliRunner().invoke(waldur_command, argv, obj=commands)
 
 

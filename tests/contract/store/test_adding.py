@@ -19,7 +19,7 @@ StoreFactory = Callable[[], AbstractAsyncContextManager[RecordStore]]
 START = datetime(2024, 2, 3, 4, 5, 6, 789_012, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 NOW = START + 24 * HOUR
-BROUGHT = Provenance(NOW, "task:slurm", "test/1")
+PROVENANCE = Provenance(NOW, "task:slurm", "test/1")
 COUNTED_KEYS = ("site_id", "group_id", "user_id", "project")
 SAME_RUN, REFUSE, IGNORE = Duplicates.SAME_RUN, Duplicates.REFUSE, Duplicates.IGNORE
 
@@ -56,14 +56,14 @@ async def all_ids(store: RecordStore) -> list[str]:
 
 async def test_many_are_found_at_once(store: RecordStore) -> None:
     kept = [finished(f"job-{number}/ü'\\") for number in range(1_200)]
-    await store.add_all(kept, BROUGHT, SAME_RUN, atomic=True)
+    await store.add_all(kept, PROVENANCE, SAME_RUN, atomic=True)
     found = await store.documents([*(record.record_id for record in kept[200:]), "nobody"])
     assert found == {record.record_id: encode_record(record) for record in kept[200:]}
     assert await store.documents([]) == {}
 
 
 async def test_a_new_record_is_kept_byte_for_byte(store: RecordStore) -> None:
-    assert await store.add(finished(), BROUGHT, SAME_RUN) is Verdict.ADDED
+    assert await store.add(finished(), PROVENANCE, SAME_RUN) is Verdict.ADDED
     assert await store.get("job-1") == encode_record(finished())
 
 
@@ -87,25 +87,25 @@ async def test_an_unknown_id(store: RecordStore) -> None:
 )
 async def test_unusual_records_come_back_as_they_went(stores: StoreFactory, record: Record) -> None:
     async with stores() as store:
-        assert await store.add(record, BROUGHT, SAME_RUN) is Verdict.ADDED
+        assert await store.add(record, PROVENANCE, SAME_RUN) is Verdict.ADDED
     async with stores() as store:
         assert await store.get(record.record_id) == encode_record(record)
-        assert await store.add(record, BROUGHT, SAME_RUN) is Verdict.SAME
+        assert await store.add(record, PROVENANCE, SAME_RUN) is Verdict.SAME
 
 
 @pytest.mark.parametrize("duplicates", [SAME_RUN, IGNORE])
 async def test_the_same_record_again(store: RecordStore, duplicates: Duplicates) -> None:
-    await store.add(finished(), BROUGHT, duplicates)
+    await store.add(finished(), PROVENANCE, duplicates)
     again = finished(meta={"user_id": ("alice", "bob"), "site_id": ("S",), "collector_version": ("2",)})
-    assert await store.add(again, BROUGHT, duplicates) is Verdict.SAME
+    assert await store.add(again, PROVENANCE, duplicates) is Verdict.SAME
     assert await stored(store) == finished()
     assert await differences(store) == []
 
 
 async def test_the_same_run_with_other_content(store: RecordStore) -> None:
-    await store.add(finished(), BROUGHT, SAME_RUN)
+    await store.add(finished(), PROVENANCE, SAME_RUN)
     other = finished(stop_time=START + 2 * HOUR)
-    assert await store.add(other, BROUGHT, SAME_RUN) is Verdict.DIFFERENT
+    assert await store.add(other, PROVENANCE, SAME_RUN) is Verdict.DIFFERENT
     assert await stored(store) == finished()
     difference = Difference("job-1", NOW, "task:slurm", encode_record(finished()), encode_record(other))
     assert await differences(store) == [difference]
@@ -114,14 +114,14 @@ async def test_the_same_run_with_other_content(store: RecordStore) -> None:
 async def test_a_difference_is_listed_once_and_the_newest_first(store: RecordStore) -> None:
     others = [finished(meta={"user_id": (name,)}) for name in ("x", "y")]
     for record in [finished(), *others, others[0]]:
-        await store.add(record, BROUGHT, SAME_RUN)
+        await store.add(record, PROVENANCE, SAME_RUN)
     assert [decode_record(each.offered) for each in await differences(store)] == [others[0], others[1]]
 
 
 async def test_more_differences_than_a_page(store: RecordStore) -> None:
     for content in ("stored", "offered"):
         records = [finished(f"job-{number}", meta={"k": (content,)}) for number in range(300)]
-        verdicts = await store.add_all(records, BROUGHT, SAME_RUN, atomic=False)
+        verdicts = await store.add_all(records, PROVENANCE, SAME_RUN, atomic=False)
     assert set(verdicts) == {Verdict.DIFFERENT}
     found = await differences(store)
     assert [each.record_id for each in found] == [f"job-{number}" for number in reversed(range(300))]
@@ -130,11 +130,11 @@ async def test_more_differences_than_a_page(store: RecordStore) -> None:
 
 
 async def test_an_open_record_is_closed_by_the_full_one(store: RecordStore) -> None:
-    await store.add(running(meta={"user_id": ("alice",)}, components=()), BROUGHT, SAME_RUN)
-    assert await store.add(finished(), BROUGHT, SAME_RUN) is Verdict.CLOSED
+    await store.add(running(meta={"user_id": ("alice",)}, components=()), PROVENANCE, SAME_RUN)
+    assert await store.add(finished(), PROVENANCE, SAME_RUN) is Verdict.CLOSED
     assert await stored(store) == finished()
-    assert await store.add(finished(), BROUGHT, SAME_RUN) is Verdict.SAME
-    assert await store.add(running(), BROUGHT, SAME_RUN) is Verdict.SAME
+    assert await store.add(finished(), PROVENANCE, SAME_RUN) is Verdict.SAME
+    assert await store.add(running(), PROVENANCE, SAME_RUN) is Verdict.SAME
     assert await stored(store) == finished()
 
 
@@ -143,36 +143,36 @@ async def test_of_an_open_record_that_comes_back_the_earlier_start_stays(
     store: RecordStore, offsets: tuple[int, int]
 ) -> None:
     first, second = (running(start_time=START + offset * HOUR) for offset in offsets)
-    assert await store.add(first, BROUGHT, SAME_RUN) is Verdict.ADDED
-    assert await store.add(second, BROUGHT, SAME_RUN) is Verdict.SAME
+    assert await store.add(first, PROVENANCE, SAME_RUN) is Verdict.ADDED
+    assert await store.add(second, PROVENANCE, SAME_RUN) is Verdict.SAME
     assert await stored(store) == running()
-    assert await store.add(finished(), BROUGHT, SAME_RUN) is Verdict.CLOSED
+    assert await store.add(finished(), PROVENANCE, SAME_RUN) is Verdict.CLOSED
 
 
 async def test_another_run_under_a_known_id(store: RecordStore) -> None:
-    await store.add(finished(), BROUGHT, SAME_RUN)
+    await store.add(finished(), PROVENANCE, SAME_RUN)
     other = finished(start_time=START + HOUR, stop_time=START + 2 * HOUR)
-    assert await store.add(other, BROUGHT, SAME_RUN) is Verdict.EXISTS
-    assert await store.add(other, BROUGHT, IGNORE) is Verdict.DIFFERENT
+    assert await store.add(other, PROVENANCE, SAME_RUN) is Verdict.EXISTS
+    assert await store.add(other, PROVENANCE, IGNORE) is Verdict.DIFFERENT
     assert await stored(store) == finished()
 
 
 async def test_refuse_refuses_every_known_id(store: RecordStore) -> None:
-    assert await store.add(running(), BROUGHT, REFUSE) is Verdict.ADDED
-    assert await store.add(running(), BROUGHT, REFUSE) is Verdict.EXISTS
-    assert await store.add(finished(), BROUGHT, REFUSE) is Verdict.EXISTS
+    assert await store.add(running(), PROVENANCE, REFUSE) is Verdict.ADDED
+    assert await store.add(running(), PROVENANCE, REFUSE) is Verdict.EXISTS
+    assert await store.add(finished(), PROVENANCE, REFUSE) is Verdict.EXISTS
     assert await stored(store) == running()
     assert await differences(store) == []
 
 
 async def test_ignore_still_closes(store: RecordStore) -> None:
-    await store.add(running(), BROUGHT, IGNORE)
-    assert await store.add(finished(), BROUGHT, IGNORE) is Verdict.CLOSED
+    await store.add(running(), PROVENANCE, IGNORE)
+    assert await store.add(finished(), PROVENANCE, IGNORE) is Verdict.CLOSED
     assert await stored(store) == finished()
 
 
 async def test_a_batch_is_classified_in_order(store: RecordStore) -> None:
-    await store.add(finished("old"), BROUGHT, SAME_RUN)
+    await store.add(finished("old"), PROVENANCE, SAME_RUN)
     later = {"start_time": START + HOUR, "stop_time": None}
     batch = [
         finished("new"),
@@ -186,7 +186,7 @@ async def test_a_batch_is_classified_in_order(store: RecordStore) -> None:
         finished("drone", stop_time=None),
         finished("last"),
     ]
-    verdicts = await store.add_all(batch, BROUGHT, SAME_RUN, atomic=False)
+    verdicts = await store.add_all(batch, PROVENANCE, SAME_RUN, atomic=False)
     expected = "ADDED SAME DIFFERENT EXISTS SAME ADDED CLOSED ADDED SAME ADDED"
     assert [verdict.name for verdict in verdicts] == expected.split()
     assert await stored(store, "new") == finished("new")
@@ -196,10 +196,10 @@ async def test_a_batch_is_classified_in_order(store: RecordStore) -> None:
 
 
 async def test_an_atomic_batch_with_a_refused_record_changes_nothing(store: RecordStore) -> None:
-    await store.add_all([finished("old"), running("open")], BROUGHT, SAME_RUN, atomic=True)
+    await store.add_all([finished("old"), running("open")], PROVENANCE, SAME_RUN, atomic=True)
     before = await store.counts()
     batch = [finished("new"), finished("open"), finished("old", components=()), finished("old", start_time=NOW)]
-    verdicts = await store.add_all(batch, BROUGHT, SAME_RUN, atomic=True)
+    verdicts = await store.add_all(batch, PROVENANCE, SAME_RUN, atomic=True)
     assert verdicts[-1] is Verdict.EXISTS
     assert await all_ids(store) == ["old", "open"]
     assert await stored(store, "open") == running("open")
@@ -209,26 +209,26 @@ async def test_an_atomic_batch_with_a_refused_record_changes_nothing(store: Reco
 
 async def test_an_atomic_batch_refuses_an_id_that_it_has_twice(store: RecordStore) -> None:
     batch = [finished("twice"), finished("other"), finished("twice")]
-    assert Verdict.EXISTS in await store.add_all(batch, BROUGHT, REFUSE, atomic=True)
+    assert Verdict.EXISTS in await store.add_all(batch, PROVENANCE, REFUSE, atomic=True)
     assert await all_ids(store) == []
 
 
 async def test_an_atomic_batch_of_good_records(store: RecordStore) -> None:
     batch = [finished(f"{number:04}") for number in range(1_000)]
-    assert set(await store.add_all(batch, BROUGHT, SAME_RUN, atomic=True)) == {Verdict.ADDED}
-    assert set(await store.add_all(batch, BROUGHT, SAME_RUN, atomic=True)) == {Verdict.SAME}
+    assert set(await store.add_all(batch, PROVENANCE, SAME_RUN, atomic=True)) == {Verdict.ADDED}
+    assert set(await store.add_all(batch, PROVENANCE, SAME_RUN, atomic=True)) == {Verdict.SAME}
     assert await all_ids(store) == [record.record_id for record in batch]
 
 
 async def test_an_empty_batch(store: RecordStore) -> None:
-    assert list(await store.add_all([], BROUGHT, SAME_RUN, atomic=True)) == []
+    assert list(await store.add_all([], PROVENANCE, SAME_RUN, atomic=True)) == []
 
 
 async def test_a_batch_with_a_record_that_cannot_be_stored_changes_nothing(store: RecordStore) -> None:
     poison = finished("poison")
     msgspec.structs.force_setattr(poison, "meta", {"a": ("\ud800",)})
     with pytest.raises(InvalidRecord, match="poison"):
-        await store.add_all([finished("good"), poison], BROUGHT, SAME_RUN, atomic=False)
+        await store.add_all([finished("good"), poison], PROVENANCE, SAME_RUN, atomic=False)
     assert await all_ids(store) == []
 
 
@@ -236,19 +236,19 @@ async def test_counts_follow_every_change(stores: StoreFactory) -> None:
     async with stores() as store:
         assert await store.counts() == RecordCounts(0, {"site_id": {}, "group_id": {}, "user_id": {}, "project": {}})
         await store.add(
-            running("a", meta={"site_id": ("S",), "user_id": ("u", "v", "u"), "other": ("x",)}), BROUGHT, SAME_RUN
+            running("a", meta={"site_id": ("S",), "user_id": ("u", "v", "u"), "other": ("x",)}), PROVENANCE, SAME_RUN
         )
         await store.add_all(
-            [finished("b", meta={"site_id": ("S",)}), finished("c", meta=None)], BROUGHT, SAME_RUN, atomic=True
+            [finished("b", meta={"site_id": ("S",)}), finished("c", meta=None)], PROVENANCE, SAME_RUN, atomic=True
         )
-        await store.add(finished("c", meta=None), BROUGHT, SAME_RUN)
+        await store.add(finished("c", meta=None), PROVENANCE, SAME_RUN)
         assert await store.counts() == RecordCounts(
             3, {"site_id": {"S": 2}, "group_id": {}, "user_id": {"u": 1, "v": 1}, "project": {}}
         )
         await store.add(
-            finished("a", meta={"site_id": ("T",), "user_id": ("v",), "group_id": ("g",)}), BROUGHT, SAME_RUN
+            finished("a", meta={"site_id": ("T",), "user_id": ("v",), "group_id": ("g",)}), PROVENANCE, SAME_RUN
         )
-        await store.replace(finished("b", meta={"site_id": ("S", "T")}), BROUGHT)
+        await store.replace(finished("b", meta={"site_id": ("S", "T")}), PROVENANCE)
         expected = RecordCounts(
             3, {"site_id": {"S": 1, "T": 2}, "group_id": {"g": 1}, "user_id": {"v": 1}, "project": {}}
         )
@@ -275,10 +275,10 @@ async def test_counts_of_many_records_under_many_changes(stores: StoreFactory) -
     for first in range(0, 3_500, 700):
         async with stores() as store:
             batch = list(expected.values())[first : first + 700]
-            await store.add_all(batch, BROUGHT, SAME_RUN, atomic=True)
+            await store.add_all(batch, PROVENANCE, SAME_RUN, atomic=True)
             for number in (0, first, first + 1, first + 699):  # long written down, and just arrived
                 changed = finished(f"job-{number}", meta=metas[(number + first // 700 + 1) % 4])
-                await store.replace(changed, BROUGHT)
+                await store.replace(changed, PROVENANCE)
                 expected[changed.record_id] = changed
             present = [expected[f"job-{number}"] for number in range(first + 700)]
             assert await store.counts() == counted(present)

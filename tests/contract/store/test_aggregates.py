@@ -62,7 +62,7 @@ class StoreFactory(Protocol):
 EPOCH = datetime(2024, 1, 1, tzinfo=UTC)
 FIRST = datetime(1, 1, 1, tzinfo=UTC)
 LAST = datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
-BROUGHT = Provenance(EPOCH)
+PROVENANCE = Provenance(EPOCH)
 HOUR = timedelta(hours=1)
 EXACT = Context(prec=100)
 
@@ -70,7 +70,7 @@ EXACT = Context(prec=100)
 @asynccontextmanager
 async def filled(stores: StoreFactory, records: Sequence[Record]) -> AsyncGenerator[RecordStore, None]:
     async with stores() as store:
-        await store.add_all(records, BROUGHT, Duplicates.SAME_RUN, atomic=True)
+        await store.add_all(records, PROVENANCE, Duplicates.SAME_RUN, atomic=True)
         yield store
 
 
@@ -267,9 +267,9 @@ async def test_changes_are_counted_as_they_are_now(stores: StoreFactory) -> None
     query = AggregateQuery(by=(ComponentAmount("Cores"), ScoreValue("Cores", "a")), usage=usage)
     started, other = job("a", scored("Cores", 8, ("a", 9.2)), length=None), job("b", scored("Cores", 8, ("a", 9.2)))
     async with filled(stores, [started, other]) as store:
-        await store.stop(RecordUpdate("a", (), EPOCH + HOUR), BROUGHT)
+        await store.stop(RecordUpdate("a", (), EPOCH + HOUR), PROVENANCE)
         changed = job("b", scored("Cores", 4, ("a", 1.5)), length=2 * HOUR)
-        await store.replace(changed, BROUGHT)
+        await store.replace(changed, PROVENANCE)
         await check(store, [job("a", *started.components), changed], query)
 
 
@@ -304,7 +304,7 @@ async def test_names_that_no_record_has_are_simply_not_there(stores: StoreFactor
 
 async def test_whoever_leaves_before_the_answer_disturbs_nobody(store: RecordStore) -> None:
     records = [job(f"r{number}", scored("Cores", 1), user_id=f"u{number:04}") for number in range(2_000)]
-    await store.add_all(records, BROUGHT, Duplicates.SAME_RUN, atomic=True)
+    await store.add_all(records, PROVENANCE, Duplicates.SAME_RUN, atomic=True)
     query = AggregateQuery(by=(MetaValue("user_id"), ComponentAmount("Other")), usage=(ComponentUsage("Other"),))
     for _ in range(30):  # more often than there are connections and threads
         with anyio.move_on_after(0.001):
@@ -314,11 +314,11 @@ async def test_whoever_leaves_before_the_answer_disturbs_nobody(store: RecordSto
 
 async def test_an_answer_is_from_one_state_while_records_change(store: RecordStore) -> None:
     usage = (ComponentUsage("Cores"), ComponentUsage("Other"))
-    await store.add(job("a", scored("Cores", 1), scored("Other", 1)), BROUGHT, Duplicates.SAME_RUN)
+    await store.add(job("a", scored("Cores", 1), scored("Other", 1)), PROVENANCE, Duplicates.SAME_RUN)
 
     async def grow() -> None:
         for amount in range(2, 60):
-            await store.replace(job("a", scored("Cores", amount), scored("Other", amount)), BROUGHT)
+            await store.replace(job("a", scored("Cores", amount), scored("Other", amount)), PROVENANCE)
         group.cancel_scope.cancel()
 
     async with anyio.create_task_group() as group:

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 START = datetime(2024, 2, 3, 4, 5, 6, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 NOW = START + 24 * HOUR
-BROUGHT = Provenance(NOW)
+PROVENANCE = Provenance(NOW)
 SAME_RUN = Duplicates.SAME_RUN
 
 
@@ -40,16 +40,16 @@ async def everything(store: RecordStore, query: RecordQuery | None = None) -> li
 
 
 async def test_an_update_sets_the_stop_time_and_nothing_else(store: RecordStore) -> None:
-    await store.add(running(), BROUGHT, SAME_RUN)
-    assert await store.stop(update("job-1", START + HOUR), BROUGHT)
+    await store.add(running(), PROVENANCE, SAME_RUN)
+    assert await store.stop(update("job-1", START + HOUR), PROVENANCE)
     assert await store.get("job-1") == encode_record(finished())
     assert await everything(store, RecordQuery(IsOpen())) == []
 
 
 async def test_a_stop_time_can_be_overwritten(store: RecordStore) -> None:
-    await store.add(finished(), BROUGHT, SAME_RUN)
+    await store.add(finished(), PROVENANCE, SAME_RUN)
     for stop_time in (START + 2 * HOUR, START - HOUR, START - HOUR):
-        assert await store.stop(update("job-1", stop_time), BROUGHT)
+        assert await store.stop(update("job-1", stop_time), PROVENANCE)
         assert await everything(store) == [finished(stop_time=stop_time)]
     document = await store.get("job-1")
     assert document is not None
@@ -57,27 +57,27 @@ async def test_a_stop_time_can_be_overwritten(store: RecordStore) -> None:
 
 
 async def test_an_update_of_an_unknown_record(store: RecordStore) -> None:
-    assert not await store.stop(update("nobody", NOW), BROUGHT)
+    assert not await store.stop(update("nobody", NOW), PROVENANCE)
 
 
 async def test_after_an_update_the_full_record_is_the_same(store: RecordStore) -> None:
-    await store.add(running(), BROUGHT, SAME_RUN)
-    await store.stop(update("job-1", START + HOUR), BROUGHT)
-    assert await store.add(finished(), BROUGHT, SAME_RUN) is Verdict.SAME
+    await store.add(running(), PROVENANCE, SAME_RUN)
+    await store.stop(update("job-1", START + HOUR), PROVENANCE)
+    assert await store.add(finished(), PROVENANCE, SAME_RUN) is Verdict.SAME
 
 
 async def test_replacing(store: RecordStore) -> None:
-    assert await store.replace(finished(), BROUGHT) is Verdict.ADDED
-    assert await store.replace(finished(), BROUGHT) is Verdict.SAME
+    assert await store.replace(finished(), PROVENANCE) is Verdict.ADDED
+    assert await store.replace(finished(), PROVENANCE) is Verdict.SAME
     other = finished(start_time=START - HOUR, components=(), meta=None)
-    await store.add(finished(meta=None), BROUGHT, SAME_RUN)
-    assert await store.replace(other, BROUGHT) is Verdict.DIFFERENT
+    await store.add(finished(meta=None), PROVENANCE, SAME_RUN)
+    assert await store.replace(other, PROVENANCE) is Verdict.DIFFERENT
     assert await everything(store) == [other]
     async with store.differences() as differences:
         assert [each async for each in differences] == []
     (before,) = await store.history("job-1")
     assert (before.document, before.action) == (encode_record(finished()), Action.CORRECT)
-    assert (before.reason, before.changed_at) == ("collected again with --replace", BROUGHT.received_at)
+    assert (before.reason, before.changed_at) == ("collected again with --replace", PROVENANCE.received_at)
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ async def test_a_batch_may_come_again(store: RecordStore, sink: StoreSink) -> No
 
 
 async def test_the_alternate_id_is_used_only_for_another_start(store: RecordStore, sink: StoreSink) -> None:
-    await store.add(finished("a"), BROUGHT, SAME_RUN)
+    await store.add(finished("a"), PROVENANCE, SAME_RUN)
     entries = [Insert(finished("a", components=()), "a-1"), Insert(finished("b"), "b-1")]
     assert await sink.deliver(entries) == {}
     assert [record.record_id for record in await everything(store)] == ["a", "b"]
@@ -152,9 +152,9 @@ async def test_entries_that_are_refused_harm_no_other(store: RecordStore, sink: 
 
 
 async def test_entries_say_where_they_are_from(store: RecordStore, sink: StoreSink) -> None:
-    brought = Provenance(NOW - HOUR, "task:slurm")
+    provenance = Provenance(NOW - HOUR, "task:slurm")
     await sink.deliver([Insert(finished(name), provenance=None) for name in ("a", "b")])
-    await sink.deliver([Insert(finished("a", components=()), provenance=brought), Insert(finished("b", meta=None))])
+    await sink.deliver([Insert(finished("a", components=()), provenance=provenance), Insert(finished("b", meta=None))])
     async with store.differences() as differences:
         seen = [(each.record_id, each.seen_at, each.principal) async for each in differences]
     assert seen == [("b", NOW, None), ("a", NOW - HOUR, "task:slurm")]

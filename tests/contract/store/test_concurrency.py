@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 StoreFactory = Callable[[], AbstractAsyncContextManager[RecordStore]]
 
 START = datetime(2024, 2, 3, 4, 5, 6, tzinfo=UTC)
-BROUGHT = Provenance(START)
+PROVENANCE = Provenance(START)
 SAME_RUN = Duplicates.SAME_RUN
 
 
@@ -35,7 +35,7 @@ async def test_each_of_many_gets_its_own_verdict(store: RecordStore) -> None:
     offered = [record(number) for number in range(300) for _ in range(3)]
     offered += [record(number, cores=2) for number in range(100)]
     offered += [record(number, start=START + timedelta(1)) for number in range(100, 150)]
-    verdicts = await asyncio.gather(*(store.add(each, BROUGHT, SAME_RUN) for each in offered))
+    verdicts = await asyncio.gather(*(store.add(each, PROVENANCE, SAME_RUN) for each in offered))
     assert Counter(verdicts) == {
         Verdict.ADDED: 300,
         Verdict.SAME: 600,
@@ -49,11 +49,11 @@ async def test_each_of_many_gets_its_own_verdict(store: RecordStore) -> None:
 
 async def test_callers_under_different_rules_share_a_transaction(store: RecordStore) -> None:
     verdicts = await asyncio.gather(
-        store.add(record(1), BROUGHT, SAME_RUN),
-        store.add(record(1), BROUGHT, Duplicates.REFUSE),
-        store.add(record(1, cores=2), BROUGHT, Duplicates.IGNORE),
-        store.add(record(1), BROUGHT, SAME_RUN),
-        store.add_all([record(2), record(1)], BROUGHT, SAME_RUN, atomic=True),
+        store.add(record(1), PROVENANCE, SAME_RUN),
+        store.add(record(1), PROVENANCE, Duplicates.REFUSE),
+        store.add(record(1, cores=2), PROVENANCE, Duplicates.IGNORE),
+        store.add(record(1), PROVENANCE, SAME_RUN),
+        store.add_all([record(2), record(1)], PROVENANCE, SAME_RUN, atomic=True),
     )
     *single, together = verdicts
     assert single == [Verdict.ADDED, Verdict.EXISTS, Verdict.DIFFERENT, Verdict.SAME]
@@ -61,7 +61,7 @@ async def test_callers_under_different_rules_share_a_transaction(store: RecordSt
 
 
 async def test_a_caller_that_leaves_disturbs_nobody(store: RecordStore) -> None:
-    tasks = [asyncio.create_task(store.add(record(number), BROUGHT, SAME_RUN)) for number in range(100)]
+    tasks = [asyncio.create_task(store.add(record(number), PROVENANCE, SAME_RUN)) for number in range(100)]
     await asyncio.sleep(0)
     for task in tasks[::2]:
         task.cancel()
@@ -75,7 +75,7 @@ async def test_a_caller_that_leaves_disturbs_nobody(store: RecordStore) -> None:
 async def test_reading_and_writing_at_once(store: RecordStore) -> None:
     async def write(first: int) -> None:
         for number in range(first, first + 50):
-            assert await store.add(record(number), BROUGHT, SAME_RUN) is Verdict.ADDED
+            assert await store.add(record(number), PROVENANCE, SAME_RUN) is Verdict.ADDED
 
     async def read() -> int:
         return len(await all_records(store))
@@ -88,11 +88,11 @@ async def test_reading_and_writing_at_once(store: RecordStore) -> None:
 
 async def test_closing_finishes_what_was_begun(stores: StoreFactory) -> None:
     async with stores() as store:
-        tasks = [asyncio.create_task(store.add(record(number), BROUGHT, SAME_RUN)) for number in range(100)]
+        tasks = [asyncio.create_task(store.add(record(number), PROVENANCE, SAME_RUN)) for number in range(100)]
         await asyncio.sleep(0)
     assert {await task for task in tasks} == {Verdict.ADDED}
     with pytest.raises(StoreUnavailable):
-        await store.add(record(1), BROUGHT, SAME_RUN)
+        await store.add(record(1), PROVENANCE, SAME_RUN)
     async with stores() as store:
         assert len(await all_records(store)) == 100
 

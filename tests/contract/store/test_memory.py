@@ -55,7 +55,7 @@ async def test_what_is_no_json_is_refused(two: tuple[RecordStore, RecordStore]) 
 
 
 async def test_one_at_a_time_has_the_turn(two: tuple[RecordStore, RecordStore]) -> None:
-    inside, most, waited, all_wait = 0, 0, list[str](), anyio.Event()
+    turns_held, most, waited, all_wait = 0, 0, list[str](), anyio.Event()
 
     def wait_for(task: str) -> None:
         waited.append(task)
@@ -63,15 +63,15 @@ async def test_one_at_a_time_has_the_turn(two: tuple[RecordStore, RecordStore]) 
             all_wait.set()
 
     async def work(store: RecordStore, task: str) -> None:
-        nonlocal inside, most
+        nonlocal turns_held, most
         async with store.memory(task, lambda: wait_for(task)) as memory:
-            inside += 1
-            most = max(most, inside)
+            turns_held += 1
+            most = max(most, turns_held)
             count = (await memory.load() or 0) + 1
             await all_wait.wait()  # the others may be slow to come
             await anyio.sleep(0.01)
             await memory.save(count, EPOCH)
-            inside -= 1
+            turns_held -= 1
 
     async with in_time(), anyio.create_task_group() as group:
         for store in (*two, *two):

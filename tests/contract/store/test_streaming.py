@@ -39,7 +39,7 @@ pytestmark = pytest.mark.anyio
 StoreFactory = Callable[[], AbstractAsyncContextManager[RecordStore]]
 
 EPOCH = datetime(2024, 1, 1, tzinfo=UTC)
-BROUGHT = Provenance(EPOCH)
+PROVENANCE = Provenance(EPOCH)
 
 
 def in_order(records: Sequence[Record], order: Order) -> list[Record]:
@@ -62,7 +62,7 @@ async def ask(store: RecordStore, query: RecordQuery) -> list[Record]:
 @asynccontextmanager
 async def filled(stores: StoreFactory, records: Sequence[Record]) -> AsyncGenerator[RecordStore, None]:
     async with stores() as store:
-        await store.add_all(records, BROUGHT, Duplicates.SAME_RUN, atomic=True)
+        await store.add_all(records, PROVENANCE, Duplicates.SAME_RUN, atomic=True)
         yield store
 
 
@@ -199,7 +199,7 @@ async def test_an_answer_is_as_of_its_beginning(stores: StoreFactory) -> None:
     async with filled(stores, MANY) as store, store.stream(RecordQuery()) as pages:
         first = await anext(pages)
         closed = [Record(each.record_id, each.start_time, (), EPOCH) for each in MANY if each.stop_time is None]
-        await store.add_all(closed, BROUGHT, Duplicates.SAME_RUN, atomic=True)
+        await store.add_all(closed, PROVENANCE, Duplicates.SAME_RUN, atomic=True)
         later = [document async for page in pages for document in page]
     assert [decode_record(document) for document in [*first, *later]] == in_order(MANY, Order())
 

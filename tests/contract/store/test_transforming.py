@@ -109,12 +109,12 @@ async def test_what_was_in_quarantine(url: str, tmp_path: Path) -> None:
 async def test_a_correction_transforms_what_it_changes_and_nothing_else(url: str) -> None:
     async with open_store(url, counted_keys=()) as store:
         await store.add(make_record("a", user_id="<alice>"), BY, Duplicates.SAME_RUN)
-        keeper, note = RecordEditor(store, lambda: NOW, veiled), Note("a mistake", "root")
+        editor, note = RecordEditor(store, lambda: NOW, veiled), Note("a mistake", "root")
         other_site = make_record("a", user_id="<alice>", site_id="B")
-        assert (await keeper.correct(other_site, None, note)).outcome == "done"
+        assert (await editor.correct(other_site, None, note)).outcome == "done"
         assert await users(store) == {"a": ("<alice>",)}
         other_user = make_record("a", user_id="bob", site_id="B")
-        assert (await keeper.correct(other_user, None, note)).outcome == "done"
+        assert (await editor.correct(other_user, None, note)).outcome == "done"
         assert await users(store) == {"a": ("<bob>",)}
 
 

@@ -30,7 +30,7 @@ def drone(name: str, *, days: int = 0, stop: datetime | None = None) -> Record:
 
 
 @dataclass(frozen=True)
-class Office:
+class CommandLine:
     """Commands of a host, whether its daemon runs or not."""
 
     config: Path
@@ -68,98 +68,100 @@ class Office:
 
 
 @contextmanager
-def without_daemon(folder: Path) -> Generator[Office, None, None]:
+def without_daemon(folder: Path) -> Generator[CommandLine, None, None]:
     (folder / "state").mkdir()
     config = folder / "auditord.json"
     config.write_text(json.dumps({"state_dir": str(folder / "state")}))
-    yield Office(config, None)
+    yield CommandLine(config, None)
 
 
 @contextmanager
-def with_daemon(folder: Path) -> Generator[Office, None, None]:
+def with_daemon(folder: Path) -> Generator[CommandLine, None, None]:
     with running_daemon(folder, {}) as daemon:
-        yield Office(folder / "auditord.json", daemon.url)
+        yield CommandLine(folder / "auditord.json", daemon.url)
 
 
 @pytest.fixture(scope="module", params=["with a daemon", "without"])
-def office(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
+def command_line(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
     opened = with_daemon if request.param == "with a daemon" else without_daemon
-    with opened(tmp_path_factory.mktemp("office")) as made:
+    with opened(tmp_path_factory.mktemp("command_line")) as made:
         yield made
 
 
-def test_a_correction_and_its_history(office: Office) -> None:
+def test_a_correction_and_its_history(command_line: CommandLine) -> None:
     before = drone("wrong/1", stop=START + timedelta(hours=1))
-    office.put(before)
+    command_line.put(before)
     meta = ("--meta", "site_id=T", "--meta", "user_id=")
     edits = ("--stop-time", "2026-01-01T02:00:00Z", *meta, "--component", "Cores=4")
-    tried = office.run("correct", "wrong/1", *edits, *WHY, "--dry-run")
+    tried = command_line.run("correct", "wrong/1", *edits, *WHY, "--dry-run")
     assert (tried.exit_code, tried.stdout.count('"Cores"')) == (0, 2)
-    assert office.json("history", "wrong/1") == []
-    assert "1 done" in office.acts("correct", "wrong/1", *edits).stdout
-    assert "1 like that already" in office.acts("correct", "wrong/1", *edits).stdout
-    (record,) = office.json("--id", "wrong/1")
+    assert command_line.json("history", "wrong/1") == []
+    assert "1 done" in command_line.acts("correct", "wrong/1", *edits).stdout
+    assert "1 like that already" in command_line.acts("correct", "wrong/1", *edits).stdout
+    (record,) = command_line.json("--id", "wrong/1")
     assert (record["stop_time"], record["runtime"]) == ("2026-01-01T02:00:00Z", 7_200)
     assert record["meta"] == {"site_id": ["T"]}
     assert record["components"] == [{"name": "Cores", "amount": 4, "scores": [{"name": "HEPscore23", "value": 11.5}]}]
-    (version,) = office.json("history", "wrong/1")
+    (version,) = command_line.json("history", "wrong/1")
     assert version["record"] == json.loads(encode_record(before))
     assert (version["action"], version["changed_by"], version["reason"]) == ("correct", "user:alice", WHY[1])
-    told = office.run("history", "wrong/1")
-    assert "correct by user:alice: the drone was lost" in told.stdout
+    history = command_line.run("history", "wrong/1")
+    assert "correct by user:alice: the drone was lost" in history.stdout
 
 
-def test_a_whole_record_from_standard_input(office: Office) -> None:
-    office.put(drone("whole"))
+def test_a_whole_record_from_standard_input(command_line: CommandLine) -> None:
+    command_line.put(drone("whole"))
     text = encode_record(drone("whole", days=1, stop=START + timedelta(days=2)))
-    done = office.run("correct", "whole", "--from-file", "-", *WHY, "--yes", input=text)
+    done = command_line.run("correct", "whole", "--from-file", "-", *WHY, "--yes", input=text)
     assert done.exit_code == 0, done.output
-    assert office.json("--id", "whole") == [json.loads(text)]
-    other = office.run("correct", "whole", "--from-file", "-", *WHY, "--yes", input=encode_record(drone("another")))
+    assert command_line.json("--id", "whole") == [json.loads(text)]
+    other = command_line.run(
+        "correct", "whole", "--from-file", "-", *WHY, "--yes", input=encode_record(drone("another"))
+    )
     assert "an id cannot be corrected" in str(other.exception)
 
 
-def test_a_deletion_asks_and_keeps_what_was_there(office: Office) -> None:
-    office.put(drone("gone", stop=START), drone("stays", stop=START))
-    refused = office.run("delete", "gone", *WHY, input="n\n")
+def test_a_deletion_asks_and_keeps_what_was_there(command_line: CommandLine) -> None:
+    command_line.put(drone("gone", stop=START), drone("stays", stop=START))
+    refused = command_line.run("delete", "gone", *WHY, input="n\n")
     assert (refused.exit_code, "Delete 1 records?" in refused.stderr) == (1, True)
-    assert "done" in office.acts("delete", "gone").stdout
-    assert office.json("--id", "gone") == []
-    assert [version["action"] for version in office.json("history", "gone")] == ["delete"]
-    assert "no record has the id 'gone'" in str(office.run("delete", "gone", *WHY, "--yes").exception)
-    assert office.ids("--id", "stays") == ["stays"]
+    assert "done" in command_line.acts("delete", "gone").stdout
+    assert command_line.json("--id", "gone") == []
+    assert [version["action"] for version in command_line.json("history", "gone")] == ["delete"]
+    assert "no record has the id 'gone'" in str(command_line.run("delete", "gone", *WHY, "--yes").exception)
+    assert command_line.ids("--id", "stays") == ["stays"]
 
 
-def test_open_records_are_found_by_age_and_closed_after_a_look(office: Office) -> None:
-    office.put(
+def test_open_records_are_found_by_age_and_closed_after_a_look(command_line: CommandLine) -> None:
+    command_line.put(
         drone("lost-1"), drone("lost-2", days=1), Record("young", datetime.now(UTC), (), None, {"site_id": ("S",)})
     )
     chosen = ("--older-than", "7d", "--meta", "site_id=S")
     lost = {"lost-1", "lost-2"}
-    assert lost <= set(office.ids("--open", *chosen))
-    assert "young" not in office.ids("--open", "--older-than", "7d")
-    if office.url is not None:
-        assert office.ids("--open", *chosen, "--url", office.url) == office.ids("--open", *chosen)
-    preview = office.run("close", *chosen, "--runtime", "3h", *WHY, "--dry-run")
+    assert lost <= set(command_line.ids("--open", *chosen))
+    assert "young" not in command_line.ids("--open", "--older-than", "7d")
+    if command_line.url is not None:
+        assert command_line.ids("--open", *chosen, "--url", command_line.url) == command_line.ids("--open", *chosen)
+    preview = command_line.run("close", *chosen, "--runtime", "3h", *WHY, "--dry-run")
     assert all(name in preview.stdout for name in lost), preview.output
-    assert lost <= set(office.ids("--open"))
-    office.acts("close", *chosen, "--runtime", "3h")
-    assert office.ids("--open", *chosen) == []
-    assert "young" in office.ids("--open")
-    (record,) = office.json("--id", "lost-2")
+    assert lost <= set(command_line.ids("--open"))
+    command_line.acts("close", *chosen, "--runtime", "3h")
+    assert command_line.ids("--open", *chosen) == []
+    assert "young" in command_line.ids("--open")
+    (record,) = command_line.json("--id", "lost-2")
     assert (record["start_time"], record["stop_time"]) == ("2026-01-02T00:00:00Z", "2026-01-02T03:00:00Z")
-    (version,) = office.json("history", "lost-2")
+    (version,) = command_line.json("history", "lost-2")
     assert (version["action"], version["record"]["stop_time"]) == ("close", None)
-    assert "0 records" in office.run("close", *chosen, "--runtime", "3h", *WHY, "--yes").stderr
+    assert "0 records" in command_line.run("close", *chosen, "--runtime", "3h", *WHY, "--yes").stderr
 
 
-def test_what_makes_no_sense_is_left_and_said(office: Office) -> None:
-    office.put(drone("early"), drone("late", days=40), drone("stopped", stop=START))
-    done = office.run("close", "early", "late", "stopped", "--stop-time", "2026-02-01", *WHY, "--yes")
+def test_what_makes_no_sense_is_left_and_said(command_line: CommandLine) -> None:
+    command_line.put(drone("early"), drone("late", days=40), drone("stopped", stop=START))
+    done = command_line.run("close", "early", "late", "stopped", "--stop-time", "2026-02-01", *WHY, "--yes")
     assert (done.exit_code, "1 done, 2 left as they are" in done.stdout) == (1, True), done.output
     assert "late: it started later, at 2026-02-10T00:00:00Z" in done.stderr
     assert "stopped: it stopped at 2026-01-01T00:00:00Z" in done.stderr
-    future = office.run("close", "late", "--runtime", "99999d", *WHY, "--yes")
+    future = command_line.run("close", "late", "--runtime", "99999d", *WHY, "--yes")
     assert "late: it would stop in the future" in future.stderr
 
 
@@ -177,14 +179,14 @@ def test_what_makes_no_sense_is_left_and_said(office: Office) -> None:
         (("--open", "--older-than", "9999999d"), "before the calendar begins"),
     ],
 )
-def test_wrong_usage(office: Office, words: tuple[str, ...], message: str) -> None:
-    done = office.run(*words)
+def test_wrong_usage(command_line: CommandLine, words: tuple[str, ...], message: str) -> None:
+    done = command_line.run(*words)
     assert (done.exit_code, message in done.stderr) == (2, True), done.output
 
 
-def test_an_empty_reason_changes_nothing(office: Office) -> None:
-    office.put(drone("kept", stop=START))
-    done = office.run("delete", "kept", "--reason", " ", "--yes")
+def test_an_empty_reason_changes_nothing(command_line: CommandLine) -> None:
+    command_line.put(drone("kept", stop=START))
+    done = command_line.run("delete", "kept", "--reason", " ", "--yes")
     assert done.exit_code == 1
     assert "a reason has" in str(done.exception)
-    assert office.ids("--id", "kept") == ["kept"]
+    assert command_line.ids("--id", "kept") == ["kept"]

@@ -54,7 +54,7 @@ def kinds() -> ModuleType:
 
 
 @dataclass(frozen=True)
-class Desk:
+class CommandLine:
     """A daemon, and commands of its host."""
 
     daemon: TestDaemon
@@ -74,20 +74,20 @@ class Desk:
 
 
 @pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+def command_line(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
     folder, module = tmp_path_factory.mktemp("asking"), kinds()
     ours = HookEntry(HookModule("asking_kinds", "asking_kinds", "(test)", "0"), lambda: module)
     sections = {"collectors": {"jobs": {"kind": "jobs", "interval": "1d"}, "off": {"kind": "jobs", "enabled": False}}}
     with running_daemon(folder, sections, [module]) as daemon, pytest.MonkeyPatch.context() as patch:
         patch.setattr(installation_module, "load_installed_hooks", lambda: load_hooks([], [*installed_entries(), ours]))
         assert daemon.finish_run("jobs").records == len(RECORDS)
-        yield Desk(daemon, folder / "auditord.json")
+        yield CommandLine(daemon, folder / "auditord.json")
 
 
 @pytest.mark.parametrize("how", ["here", "http", "unix"])
-def test_status_is_live(desk: Desk, how: str) -> None:
-    url = {"here": (), "http": ("--url", desk.daemon.url), "unix": ("--url", desk.socket)}[how]
-    status = desk.json("status", *url)
+def test_status_is_live(command_line: CommandLine, how: str) -> None:
+    url = {"here": (), "http": ("--url", command_line.daemon.url), "unix": ("--url", command_line.socket)}[how]
+    status = command_line.json("status", *url)
     assert (status["running"], status["status"], status["records"], status["errors"]) == (True, "ok", len(RECORDS), [])
     jobs, off = status["instances"]
     assert (jobs["task"], jobs["running"], jobs["records"], jobs["quarantined"]) == ("jobs", False, len(RECORDS), 1)
@@ -96,14 +96,14 @@ def test_status_is_live(desk: Desk, how: str) -> None:
     (sender,) = status["senders"]
     assert (sender["task"], sender["error"], sender["failures"]) == ("local", None, 0)
     assert status["quarantine"] == {"jobs (job)": 1}
-    text = desk.run("status", *url)
+    text = command_line.run("status", *url)
     assert (text.exit_code, "running (ok)" in text.stdout, "not enabled" in text.stdout) == (0, True, True)
     assert "sender      local: delivers" in text.stdout
 
 
-def test_status_of_nobody(desk: Desk, tmp_path: Path) -> None:
+def test_status_of_nobody(command_line: CommandLine, tmp_path: Path) -> None:
     for url in ("http://127.0.0.1:1", f"unix:{tmp_path}/none.sock"):
-        done = desk.run("status", "--url", url)
+        done = command_line.run("status", "--url", url)
         assert (done.exit_code, "does not answer" in done.stderr) == (3, True)
 
 
@@ -120,21 +120,25 @@ def test_status_of_nobody(desk: Desk, tmp_path: Path) -> None:
         ("--limit", "0"),
     ],
 )
-def test_records_are_the_same_wherever_they_are_asked_for(desk: Desk, options: tuple[str, ...], output: str) -> None:
-    here = desk.run("records", *options, "--output", output)
+def test_records_are_the_same_wherever_they_are_asked_for(
+    command_line: CommandLine, options: tuple[str, ...], output: str
+) -> None:
+    here = command_line.run("records", *options, "--output", output)
     assert here.exit_code == 0, here.output
-    for url in (desk.daemon.url, desk.daemon.url + "/", desk.socket):
-        there = desk.run("records", *options, "--output", output, "--url", url)
+    for url in (command_line.daemon.url, command_line.daemon.url + "/", command_line.socket):
+        there = command_line.run("records", *options, "--output", output, "--url", url)
         assert (there.exit_code, there.stdout) == (0, here.stdout), there.output
 
 
-def test_the_quarantine_at_a_url(desk: Desk) -> None:
-    (here,) = desk.json("quarantine", "list")
-    assert desk.json("quarantine", "list", "--url", desk.daemon.url, "--task", "jobs") == [here]
-    assert desk.json("quarantine", "list", "--url", desk.socket, "--task", "nobody") == []
-    shown = desk.run("quarantine", "show", str(here["number"]))
+def test_the_quarantine_at_a_url(command_line: CommandLine) -> None:
+    (here,) = command_line.json("quarantine", "list")
+    assert command_line.json("quarantine", "list", "--url", command_line.daemon.url, "--task", "jobs") == [here]
+    assert command_line.json("quarantine", "list", "--url", command_line.socket, "--task", "nobody") == []
+    shown = command_line.run("quarantine", "show", str(here["number"]))
     assert json.loads(shown.stdout)["raw"] == {"user": "alice"}
-    assert desk.run("quarantine", "show", str(here["number"]), "--url", desk.socket).stdout == shown.stdout
+    assert (
+        command_line.run("quarantine", "show", str(here["number"]), "--url", command_line.socket).stdout == shown.stdout
+    )
 
 
 @pytest.mark.parametrize(
@@ -146,18 +150,20 @@ def test_the_quarantine_at_a_url(desk: Desk) -> None:
         ("collect", "jobs", "--from", "2026-01-01", "--dry-run"),
     ],
 )
-def test_what_acts_is_refused_over_tcp_and_says_where_to_go(desk: Desk, arguments: tuple[str, ...]) -> None:
-    refused = desk.run(*arguments, "--url", desk.daemon.url)
+def test_what_acts_is_refused_over_tcp_and_says_where_to_go(
+    command_line: CommandLine, arguments: tuple[str, ...]
+) -> None:
+    refused = command_line.run(*arguments, "--url", command_line.daemon.url)
     assert "control.sock" in str(refused.exception)
     assert refused.exit_code == 1
-    assert len(desk.json("quarantine", "list")) == 1
+    assert len(command_line.json("quarantine", "list")) == 1
 
 
-def test_collecting_at_the_sockets_url(desk: Desk) -> None:
-    done = desk.run("collect", "jobs", "--from", "2026-01-01", "--dry-run", "--url", desk.socket)
+def test_collecting_at_the_sockets_url(command_line: CommandLine) -> None:
+    done = command_line.run("collect", "jobs", "--from", "2026-01-01", "--dry-run", "--url", command_line.socket)
     assert (done.exit_code, len(done.stdout.splitlines())) == (0, len(RECORDS)), done.output
     assert "would be quarantined: odd: has no end" in done.stderr
-    unknown = desk.run("collect", "nobody", "--url", desk.socket)
+    unknown = command_line.run("collect", "nobody", "--url", command_line.socket)
     assert "there are: jobs" in str(unknown.exception)
 
 
@@ -168,8 +174,8 @@ def test_collecting_at_the_sockets_url(desk: Desk) -> None:
         (("records", "--differences", "--url", "http://host"), "leave --url out"),
     ],
 )
-def test_wrong_urls(desk: Desk, arguments: tuple[str, ...], message: str) -> None:
-    done = desk.run(*arguments)
+def test_wrong_urls(command_line: CommandLine, arguments: tuple[str, ...], message: str) -> None:
+    done = command_line.run(*arguments)
     assert (done.exit_code, message in done.stderr) == (2, True), done.output
 
 

@@ -199,12 +199,12 @@ def test_what_is_wrong_with_a_module_costs_nobody_else_s_commands(
     monkeypatch.setattr(loading, "installed_entries", lambda: [entry(counting()), entry(bad), gone])
     with click.Context(auditord):
         assert set(hook_commands.provided_commands({"run"})) == {"count"}
-    told = capsys.readouterr().err
-    assert "out of paper" in told
-    assert "no module named printer" in told
+    stderr = capsys.readouterr().err
+    assert "out of paper" in stderr
+    assert "no module named printer" in stderr
 
 
-def test_commands_that_cannot_be_used_are_told(
+def test_commands_that_cannot_be_used_are_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     @hookimpl
@@ -216,9 +216,9 @@ def test_commands_that_cannot_be_used_are_told(
     monkeypatch.setattr(loading, "installed_entries", lambda: [entry(bad)])
     with click.Context(auditord):
         assert set(hook_commands.provided_commands({"run"})) == {"fine"}
-    told = capsys.readouterr().err
+    stderr = capsys.readouterr().err
     for text in ("'run', which is there already", "without a name", "yield click commands", "'fine', which is"):
-        assert text in told
+        assert text in stderr
 
 
 def test_records_elsewhere_need_no_store_here(run: Run, tmp_path: Path) -> None:

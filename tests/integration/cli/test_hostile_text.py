@@ -14,25 +14,25 @@ from typing import Final
 import pytest
 
 from auditord_hookspecs import Component, Record
-from tests.integration.cli.test_amending import Office, without_daemon
+from tests.integration.cli.test_amending import CommandLine, without_daemon
 
 EVIL: Final = "a\x1b]0;owned\x07\x9b31m\u202egnp\r\nb - everything is fine"
 EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture
-def office(tmp_path: Path) -> Iterator[Office]:
+def command_line(tmp_path: Path) -> Iterator[CommandLine]:
     meta: dict[str, tuple[str, ...]] = {"site_id": ("=HYPERLINK(0)",), "user_id": (EVIL,), "group_id": ("-1+1",)}
     with without_daemon(tmp_path) as host:
         host.put(Record(EVIL, EPOCH, (Component("Cores", 8, ()),), EPOCH, meta))
         yield host
 
 
-def on_a_terminal(office: Office, *words: str) -> str:
+def on_a_terminal(command_line: CommandLine, *words: str) -> str:
     """What a terminal gets from a command, errors included; without the terminal's own line ends."""
     master, slave = pty.openpty()
     child = subprocess.Popen(
-        [sys.executable, "-m", "auditord", "--config", str(office.config), *words],
+        [sys.executable, "-m", "auditord", "--config", str(command_line.config), *words],
         stdin=slave, stdout=slave, stderr=slave, env={**os.environ, "TERM": "xterm", "COLUMNS": "200"},
     )  # fmt: skip
     os.close(slave)
@@ -60,11 +60,11 @@ def on_a_terminal(office: Office, *words: str) -> str:
         ("records", "delete", EVIL + "x", "--reason", "r", "--dry-run"),
     ],
 )
-def test_nothing_acts_on_a_terminal(office: Office, words: tuple[str, ...]) -> None:
+def test_nothing_acts_on_a_terminal(command_line: CommandLine, words: tuple[str, ...]) -> None:
     if "history" in words:
-        done = office.run("correct", EVIL, "--component", "Cores=9", "--reason", EVIL, "--by", EVIL, "--yes")
+        done = command_line.run("correct", EVIL, "--component", "Cores=9", "--reason", EVIL, "--by", EVIL, "--yes")
         assert done.exit_code == 0
-    printed = on_a_terminal(office, *words)
+    printed = on_a_terminal(command_line, *words)
     for bold in ("\x1b[1m", "\x1b[0m"):  # of a table's heading
         printed = printed.replace(bold, "")
     assert "\\u001b" in printed
@@ -72,13 +72,13 @@ def test_nothing_acts_on_a_terminal(office: Office, words: tuple[str, ...]) -> N
     assert not any(line.startswith("b - everything") for line in printed.splitlines())
 
 
-def test_a_pipe_gets_the_records_as_they_are(office: Office) -> None:
-    assert office.ids() == [EVIL]
-    done = office.run("--output", "csv", "--no-escape-formulas")
+def test_a_pipe_gets_the_records_as_they_are(command_line: CommandLine) -> None:
+    assert command_line.ids() == [EVIL]
+    done = command_line.run("--output", "csv", "--no-escape-formulas")
     [row] = csv.DictReader(io.StringIO(done.stdout_bytes.decode(), newline=""))
     assert (row["record_id"], row["site_id"], row["group_id"]) == (EVIL, "=HYPERLINK(0)", "-1+1")
 
 
-def test_no_cell_of_csv_is_a_formula(office: Office) -> None:
-    [row] = csv.DictReader(io.StringIO(office.run("--output", "csv").stdout, newline=""))
+def test_no_cell_of_csv_is_a_formula(command_line: CommandLine) -> None:
+    [row] = csv.DictReader(io.StringIO(command_line.run("--output", "csv").stdout, newline=""))
     assert (row["site_id"], row["group_id"], row["Cores"]) == ("'=HYPERLINK(0)", "'-1+1", "8")

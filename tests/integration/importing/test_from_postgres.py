@@ -134,7 +134,7 @@ def test_the_stop_time_counts_where_the_stored_record_has_forgotten_its_user(tar
     assert "different: row with id 10: later: " in done.stderr
 
 
-def test_what_was_deleted_here_stays_away_and_is_told(target: Target, auditor: str) -> None:
+def test_what_was_deleted_here_stays_away_and_is_reported(target: Target, auditor: str) -> None:
     bare = msgspec.structs.replace(make_record("bare"), components=())
     target.run(auditor)
     target.delete(bare)

@@ -119,8 +119,8 @@ async def test_a_refusal_says_why_and_tells_no_secret(
     with pytest.raises(StoreUnavailable, match=reason) as refused:
         async with open_store_for_reading(tls_server.section("clerk", given)):
             pytest.fail("opened")
-    told = f"{refused.value} {refused.value.__cause__!r} {caplog.text}"
-    assert "heim" not in told
+    text = f"{refused.value} {refused.value.__cause__!r} {caplog.text}"
+    assert "heim" not in text
 
 
 async def test_a_name_that_the_certificate_does_not_have(tls_server: TlsServer) -> None:
@@ -139,7 +139,7 @@ async def test_a_rotated_password_is_read_again(tls_server: TlsServer) -> None:
                 administrator.execute("ALTER ROLE clerk PASSWORD 'other:heim@2'")
                 administrator.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'clerk'")
                 with pytest.raises(StoreMisconfigured, match="password authentication failed"):
-                    await until_told(store)
+                    await until_refused(store)
                 kept.append("other:heim@2")
                 with anyio.fail_after(60):
                     while not await works(store):  # noqa: ASYNC110 it asks a server
@@ -148,7 +148,7 @@ async def test_a_rotated_password_is_read_again(tls_server: TlsServer) -> None:
             administrator.execute("ALTER ROLE clerk PASSWORD 'ge:heim@1'")
 
 
-async def until_told(store: RecordStore) -> None:
+async def until_refused(store: RecordStore) -> None:
     """Ask until the answer is another one than that the connection was lost."""
     with anyio.fail_after(60):
         while True:

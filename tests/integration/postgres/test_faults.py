@@ -1,4 +1,4 @@
-"""The record store in PostgreSQL while the server, or the way to it, fails: nothing false is told, nothing is lost."""
+"""The record store in PostgreSQL while the server, or the way to it, fails: no false answer, no loss."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
@@ -26,7 +26,7 @@ from tests.tcp_proxy import Proxy, proxy
 pytestmark = pytest.mark.anyio
 
 START = datetime(2024, 2, 3, 4, 5, 6, tzinfo=UTC)
-BROUGHT = Provenance(START, "task:test")
+PROVENANCE = Provenance(START, "task:test")
 SAME_RUN = Duplicates.SAME_RUN
 KEYS = ("user_id",)
 PATIENCE = 60.0
@@ -57,12 +57,12 @@ async def works(store: RecordStore) -> bool:
     return True
 
 
-async def add_until_told(store: RecordStore, each: Record) -> Verdict:
+async def add_until_acknowledged(store: RecordStore, each: Record) -> Verdict:
     """What a sender does: again and again, until the store has answered."""
     with anyio.fail_after(PATIENCE):
         while True:
             try:
-                return await store.add(each, BROUGHT, SAME_RUN)
+                return await store.add(each, PROVENANCE, SAME_RUN)
             except StoreUnavailable:
                 await anyio.sleep(0.01)
 
@@ -84,11 +84,11 @@ async def test_a_store_whose_server_is_away_is_there_and_works_once_the_server_d
         await way.stop()
         async with open_store(url, counted_keys=KEYS) as store:
             with pytest.raises(StoreUnavailable, match=r"not available: .*(refused|lost)"):
-                await store.add(record(1), BROUGHT, SAME_RUN)
+                await store.add(record(1), PROVENANCE, SAME_RUN)
             assert not await works(store)
             await way.start()
             await until(lambda: works(store))
-            assert await store.add(record(1), BROUGHT, SAME_RUN) is Verdict.ADDED
+            assert await store.add(record(1), PROVENANCE, SAME_RUN) is Verdict.ADDED
             assert (await store.counts()).per_value == {"user_id": {"u": 1}}
 
 
@@ -103,7 +103,7 @@ async def test_while_the_server_is_known_to_be_away_nobody_is_patient(
             with anyio.fail_after(PATIENCE):
                 for number in range(10):
                     with pytest.raises(StoreUnavailable):
-                        await store.add(record(number), BROUGHT, SAME_RUN)
+                        await store.add(record(number), PROVENANCE, SAME_RUN)
 
 
 async def test_a_database_that_turns_out_not_to_be_migrated_ends_the_daemon(empty_postgres_url: str) -> None:
@@ -138,7 +138,7 @@ async def test_cuts_under_load_lose_and_double_nothing(postgres_url: str) -> Non
 
         async def add_slowly(each: Record) -> Verdict:
             await anyio.sleep(0.02)
-            return await add_until_told(store, each)
+            return await add_until_acknowledged(store, each)
 
         cutting = asyncio.create_task(cut())
         verdicts = await asyncio.gather(*(write(first) for first in range(0, 400, 40)))
@@ -157,19 +157,19 @@ async def test_a_way_that_stalls_is_given_up_and_found_again(
     monkeypatch.setattr(store_module, "WRITE_WITHIN", 0.5)
     monkeypatch.setattr(store_module, "_CHECK_WITHIN", 0.5)
     async with way_to(postgres_url) as (way, url), open_store(url, counted_keys=KEYS) as store:
-        assert await store.add(record(0), BROUGHT, SAME_RUN) is Verdict.ADDED
+        assert await store.add(record(0), PROVENANCE, SAME_RUN) is Verdict.ADDED
         way.stall()
         with anyio.fail_after(PATIENCE), pytest.raises(StoreUnavailable):
-            await store.add(record(1), BROUGHT, SAME_RUN)
+            await store.add(record(1), PROVENANCE, SAME_RUN)
         way.resume()
-        assert await add_until_told(store, record(1)) in {Verdict.ADDED, Verdict.SAME}
+        assert await add_until_acknowledged(store, record(1)) in {Verdict.ADDED, Verdict.SAME}
         assert await stored(store) == {"job-0", "job-1"}
 
 
 async def test_a_fault_in_the_middle_of_an_answer_is_no_end(postgres_url: str) -> None:
     async with way_to(postgres_url) as (way, url), open_store(url, counted_keys=()) as store:
         many = [record(number, meta={"k": ("x" * 250,) * 20}) for number in range(5_000)]
-        await store.add_all(many, BROUGHT, SAME_RUN, atomic=True)
+        await store.add_all(many, PROVENANCE, SAME_RUN, atomic=True)
 
         async def read_all() -> None:
             async with store.stream(RecordQuery()) as pages:
@@ -204,7 +204,7 @@ async def test_a_statement_that_fails_behind_its_first_rows_fails_the_answer(pos
 async def test_an_answer_that_is_left_is_no_more_work_for_the_server(postgres_url: str) -> None:
     async with open_store(postgres_url, counted_keys=()) as store:
         many = [record(number, meta={"k": ("x" * 250,) * 20}) for number in range(3_000)]
-        await store.add_all(many, BROUGHT, SAME_RUN, atomic=True)
+        await store.add_all(many, PROVENANCE, SAME_RUN, atomic=True)
         for _ in range(25):  # more often than there are connections
             async with store.stream(RecordQuery()) as pages:
                 await anext(pages)
@@ -222,7 +222,7 @@ async def test_a_reader_who_is_cancelled_gives_its_connection_back(postgres_url:
     section = StoreSection(url=postgres_url, pool_size=2)
     async with open_store(section, counted_keys=()) as store:
         many = [record(number, meta={"k": ("x" * 250,) * 20}) for number in range(3_000)]
-        await store.add_all(many, BROUGHT, SAME_RUN, atomic=True)
+        await store.add_all(many, PROVENANCE, SAME_RUN, atomic=True)
         for _ in range(6):
             with anyio.move_on_after(0.02):
                 async with store.stream(RecordQuery()) as pages:
@@ -237,13 +237,13 @@ async def test_slow_readers_keep_nobody_from_writing(postgres_url: str, monkeypa
     section = StoreSection(url=postgres_url, pool_size=2)
     async with open_store(section, counted_keys=()) as store:
         many = [record(number, meta={"k": ("x" * 250,) * 20}) for number in range(3_000)]
-        await store.add_all(many, BROUGHT, SAME_RUN, atomic=True)
+        await store.add_all(many, PROVENANCE, SAME_RUN, atomic=True)
         async with store.stream(RecordQuery()) as one, store.stream(RecordQuery()) as two:
             await anext(one)
             await anext(two)
             with pytest.raises(StoreUnavailable, match=r"All connections .* busy: raise store.pool_size"):
                 await stored(store)
-            assert await store.add(record("new"), BROUGHT, SAME_RUN) is Verdict.ADDED
+            assert await store.add(record("new"), PROVENANCE, SAME_RUN) is Verdict.ADDED
             assert await store.get("job-new") is not None
             await store.check()
         assert len(await stored(store)) == 3_001
@@ -269,14 +269,14 @@ async def test_a_poisoned_record_harms_no_other(postgres_url: str, poison: Calla
     async with open_store(postgres_url, counted_keys=KEYS) as store:
         offered = [record(number) for number in range(99)]
         offered.insert(50, poison("bad"))
-        adding = (store.add(each, BROUGHT, SAME_RUN) for each in offered)
+        adding = (store.add(each, PROVENANCE, SAME_RUN) for each in offered)
         outcomes = await asyncio.gather(*adding, return_exceptions=True)
         assert isinstance(outcomes.pop(50), InvalidRecord)
         assert set(outcomes) == {Verdict.ADDED}
         more = [record(f"b{number}") for number in range(300)]
         for batch in ([*more, poison("bad")], [poison("bad"), *more[:5]]):
             with pytest.raises(InvalidRecord, match="bad"):
-                await store.add_all(batch, BROUGHT, SAME_RUN, atomic=False)
+                await store.add_all(batch, PROVENANCE, SAME_RUN, atomic=False)
         assert await stored(store) == {f"job-{number}" for number in range(99)}
         assert (await store.counts()).total == 99
 
@@ -294,23 +294,23 @@ def durable_server() -> Generator[OwnServer, None, None]:
 
 async def test_a_crash_of_the_server_loses_nothing_that_was_acknowledged(durable_server: OwnServer) -> None:
     async with open_store(durable_server.url, counted_keys=KEYS) as store:
-        told: set[str] = set()
+        acknowledged: set[str] = set()
 
         async def write(first: int) -> None:
             for number in range(first, first + 50):
-                await add_until_told(store, record(number))
-                told.add(f"job-{number}")
+                await add_until_acknowledged(store, record(number))
+                acknowledged.add(f"job-{number}")
 
         async def crash() -> None:
-            await until_told(100)
+            await until_acknowledged(100)
             await asyncio.to_thread(durable_server.stop)
-            before = set(told)
+            before = set(acknowledged)
             await asyncio.to_thread(durable_server.start)
             await until(lambda: works(store))
             assert before <= await stored(store)
 
-        async def until_told(count: int) -> None:
-            while len(told) < count:  # noqa: ASYNC110 plain and short
+        async def until_acknowledged(count: int) -> None:
+            while len(acknowledged) < count:  # noqa: ASYNC110 plain and short
                 await anyio.sleep(0.001)
 
         await asyncio.gather(crash(), *(write(first) for first in range(0, 500, 50)))
@@ -320,8 +320,8 @@ async def test_a_crash_of_the_server_loses_nothing_that_was_acknowledged(durable
 
 async def test_an_idle_store_does_not_notice_a_restart(durable_server: OwnServer) -> None:
     async with open_store(durable_server.url, counted_keys=KEYS) as store:
-        assert await store.add(record("before"), BROUGHT, SAME_RUN) is Verdict.ADDED
+        assert await store.add(record("before"), PROVENANCE, SAME_RUN) is Verdict.ADDED
         await asyncio.to_thread(durable_server.stop, "fast")
         await asyncio.to_thread(durable_server.start)
-        assert await store.add(record("after"), BROUGHT, SAME_RUN) is Verdict.ADDED
+        assert await store.add(record("after"), PROVENANCE, SAME_RUN) is Verdict.ADDED
         assert await store.get("job-before") is not None

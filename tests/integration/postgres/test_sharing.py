@@ -45,15 +45,15 @@ async def everything(store: RecordStore) -> list[Record]:
         return [decode_record(document) async for page in pages for document in page]
 
 
-def brought(daemon: int) -> Provenance:
+def provenance(daemon: int) -> Provenance:
     return Provenance(START, f"task:{daemon}", None)
 
 
 async def test_each_record_is_added_by_one_of_them(postgres_url: str) -> None:
     async with daemons(postgres_url, "user_id") as stores:
-        offers = [(daemon, finished(number)) for number in range(200) for daemon in range(DAEMONS)]
-        Random(1).shuffle(offers)  # noqa: S311 the same order each time
-        verdicts = await asyncio.gather(*(stores[i].add(record, brought(i), SAME_RUN) for i, record in offers))
+        submissions = [(daemon, finished(number)) for number in range(200) for daemon in range(DAEMONS)]
+        Random(1).shuffle(submissions)  # noqa: S311 the same order each time
+        verdicts = await asyncio.gather(*(stores[i].add(record, provenance(i), SAME_RUN) for i, record in submissions))
         assert Counter(verdicts) == {Verdict.ADDED: 200, Verdict.SAME: 200 * (DAEMONS - 1)}
         assert await everything(stores[0]) == [finished(number) for number in range(200)]
         counts = await stores[1].counts()
@@ -66,7 +66,7 @@ async def test_bulks_that_overlap(postgres_url: str) -> None:
         Random(2).shuffle(bulks[1])  # noqa: S311 the same order each time
         outcomes = await asyncio.gather(
             *(
-                store.add_all([finished(number) for number in bulk], brought(i), SAME_RUN, atomic=True)
+                store.add_all([finished(number) for number in bulk], provenance(i), SAME_RUN, atomic=True)
                 for i, (store, bulk) in enumerate(zip(stores, bulks, strict=True))
             )
         )
@@ -79,12 +79,12 @@ async def test_bulks_that_overlap(postgres_url: str) -> None:
 
 async def test_closing_and_stopping_at_the_same_time(postgres_url: str) -> None:
     async with daemons(postgres_url, "user_id") as stores:
-        await stores[0].add_all([running(number) for number in range(60)], brought(0), SAME_RUN, atomic=True)
+        await stores[0].add_all([running(number) for number in range(60)], provenance(0), SAME_RUN, atomic=True)
 
         async def end(number: int, daemon: int) -> Verdict | bool:
             if daemon == 0:
-                return await stores[0].stop(RecordUpdate(running(number).record_id, (), START + HOUR), brought(0))
-            return await stores[daemon].add(finished(number), brought(daemon), SAME_RUN)
+                return await stores[0].stop(RecordUpdate(running(number).record_id, (), START + HOUR), provenance(0))
+            return await stores[daemon].add(finished(number), provenance(daemon), SAME_RUN)
 
         outcomes = await asyncio.gather(*(end(number, daemon) for number in range(60) for daemon in range(DAEMONS)))
         assert set(outcomes) <= {True, Verdict.CLOSED, Verdict.SAME}
@@ -97,9 +97,9 @@ async def test_closing_and_stopping_at_the_same_time(postgres_url: str) -> None:
 
 async def test_replacing_at_the_same_time_keeps_the_counts_right(postgres_url: str) -> None:
     async with daemons(postgres_url, "user_id") as stores:
-        await stores[0].add_all([finished(number) for number in range(20)], brought(0), SAME_RUN, atomic=True)
+        await stores[0].add_all([finished(number) for number in range(20)], provenance(0), SAME_RUN, atomic=True)
         changes = [(i, finished(number, meta={"user_id": (f"v{i}",)})) for number in range(20) for i in range(DAEMONS)]
-        await asyncio.gather(*(stores[i].replace(record, brought(i)) for i, record in changes))
+        await asyncio.gather(*(stores[i].replace(record, provenance(i)) for i, record in changes))
         values = Counter(value for record in await everything(stores[0]) for value in (record.meta or {})["user_id"])
         assert sum(values.values()) == 20
         for store in stores:
@@ -109,12 +109,12 @@ async def test_replacing_at_the_same_time_keeps_the_counts_right(postgres_url: s
 async def test_a_key_that_only_some_count(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "_BETWEEN_SUMS", 3)
     async with open_store(postgres_url, counted_keys=["site_id"]) as old:
-        await old.add(finished(0), brought(0), SAME_RUN)
+        await old.add(finished(0), provenance(0), SAME_RUN)
         async with open_store(postgres_url, counted_keys=["user_id"]) as new:
             assert await new.counts() == RecordCounts(1, {"user_id": {"u0": 1}})
             for number in range(1, 10):  # the old one does not know yet that users are counted, then it learns it
-                await old.add(finished(number), brought(0), SAME_RUN)
-                await new.add(finished(number + 100), brought(1), SAME_RUN)
+                await old.add(finished(number), provenance(0), SAME_RUN)
+                await new.add(finished(number + 100), provenance(1), SAME_RUN)
             assert (await new.counts()).per_value == {"user_id": {"u0": 7, "u1": 6, "u2": 6}}
             assert (await old.counts()).per_value == {"site_id": {"S": 19}}
 
@@ -127,7 +127,7 @@ async def test_adding_up_at_the_same_time_counts_everything_once(
 
         async def write(daemon: int) -> None:
             for number in range(daemon * 1_000, daemon * 1_000 + 60):
-                await stores[daemon].add(finished(number), brought(daemon), SAME_RUN)
+                await stores[daemon].add(finished(number), provenance(daemon), SAME_RUN)
                 await stores[daemon].counts()
 
         await asyncio.gather(*(write(daemon) for daemon in range(DAEMONS)))

@@ -7,7 +7,7 @@ from auditord.config.model import StoreSection
 from auditord.errors import StoreMisconfigured, StoreUnavailable
 from auditord.store import Verdict
 from auditord.store.opening import open_store
-from tests.integration.postgres.test_faults import BROUGHT, KEYS, SAME_RUN, record, until, way_to, works
+from tests.integration.postgres.test_faults import KEYS, PROVENANCE, SAME_RUN, record, until, way_to, works
 from tests.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.anyio
@@ -17,18 +17,18 @@ SHORTER_THAN_CLIENTS_WAIT = 25.0
 
 async def test_a_write_that_is_not_answered_ends_before_clients_give_up(postgres_url: str) -> None:
     async with way_to(postgres_url) as (way, url), open_store(url, counted_keys=KEYS) as store:
-        assert await store.add(record(1), BROUGHT, SAME_RUN) is Verdict.ADDED
+        assert await store.add(record(1), PROVENANCE, SAME_RUN) is Verdict.ADDED
         way.stall()
         with anyio.fail_after(SHORTER_THAN_CLIENTS_WAIT), pytest.raises(StoreUnavailable):
-            await store.add(record(2), BROUGHT, SAME_RUN)
+            await store.add(record(2), PROVENANCE, SAME_RUN)
         with anyio.fail_after(SHORTER_THAN_CLIENTS_WAIT):  # all of them, since nobody waits any more
             for number in range(1_000):
                 with pytest.raises(StoreUnavailable, match="does not answer writes: look at the"):
-                    await store.add(record(number), BROUGHT, SAME_RUN)
+                    await store.add(record(number), PROVENANCE, SAME_RUN)
         way.resume()
         way.cut()  # what was sent while it stalled is stale
         await until(lambda: works(store))
-        assert await store.add(record(3), BROUGHT, SAME_RUN) is Verdict.ADDED
+        assert await store.add(record(3), PROVENANCE, SAME_RUN) is Verdict.ADDED
 
 
 @pytest.mark.parametrize(

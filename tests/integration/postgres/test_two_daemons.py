@@ -117,9 +117,9 @@ def test_status_tells_who_has_a_turn(new_postgres_url: NewUrl, tmp_path: Path) -
         running.finish_run("mine")
         assert json.loads(command(tmp_path, "status", "--output", "json"))["turns"] == []
         with start_blocking_portal() as portal, portal.wrap_async_context_manager(turn_taken(url)):
-            told = json.loads(command(tmp_path, "status", "--output", "json"))["turns"]
+            turns = json.loads(command(tmp_path, "status", "--output", "json"))["turns"]
             instances = json.loads(running.get("/api/v1/instances"))["instances"]
-    (turn,) = told
+    (turn,) = turns
     assert (turn["task"], turn["host"], turn["process"], turn["expired"]) == (
         "mine",
         socket.gethostname(),

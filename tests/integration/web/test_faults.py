@@ -56,7 +56,7 @@ async def nobody() -> AsyncIterator[Difference]:
 
 @dataclass
 class FakeStore:
-    """A store that answers as told: each error is raised by every method, pages may be errors too."""
+    """A store with set answers: each error is raised by every method, pages may be errors too."""
 
     error: Exception | None = None
     verdicts: Sequence[Verdict] = (Verdict.ADDED,)
@@ -530,7 +530,7 @@ async def test_garbage_ends_its_own_connection_only(garbage: bytes) -> None:
         assert status(await server.ask(http("GET", "/health_check"))) == 200
 
 
-async def test_rubbish_is_one_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_garbage_is_one_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     async with serving(FakeStore()) as server:
         assert status(await server.ask(b"GET /health_check HTTP/1.1\r\n\r\n")) == 400

@@ -111,7 +111,7 @@ async def test_the_verdicts_are_those_of_the_store(trial: Trial) -> None:
     trial.away()
     assert await trial.post(run("open", stop=None), run("done")) == STORED
     trial.back()
-    offers = [
+    submitted = [
         run("done"),
         run("done", components=[]),
         run("done", start=LATE),
@@ -120,7 +120,7 @@ async def test_the_verdicts_are_those_of_the_store(trial: Trial) -> None:
         run("open", start=LATE, stop=None),
         run("new"),
     ]
-    assert await trial.verdicts(*offers) == ["same", "different", "exists", "same", "closed", "exists", "added"]
+    assert await trial.verdicts(*submitted) == ["same", "different", "exists", "same", "closed", "exists", "added"]
     await trial.drain()
     assert await trial.stored() == dict.fromkeys(("open", "done", "new"), (EARLY, STOP))
 
@@ -228,10 +228,10 @@ async def test_what_still_waits_in_the_spool_is_not_corrected_before_it_has_arri
     assert await trial.put("x", "2026-01-01T02:00:00Z") == 200
     trial.back()
     ingest = Ingest(trial.api.store, trial.api.spool, ("local",))
-    keeper, note = RecordEditor(trial.api.store, lambda: NOW, None, ingest.waiting), Note("a mistake", "root")
-    outcomes = await keeper.delete(["x", "y"], note)
+    editor, note = RecordEditor(trial.api.store, lambda: NOW, None, ingest.waiting), Note("a mistake", "root")
+    outcomes = await editor.delete(["x", "y"], note)
     assert [(each.record_id, each.outcome) for each in outcomes] == [("x", "refused"), ("y", "done")]
     await trial.drain()
     assert await trial.stored() == {"x": (EARLY, "2026-01-01T02:00:00Z")}
-    (again,) = await keeper.delete(["x"], note)
+    (again,) = await editor.delete(["x"], note)
     assert again.outcome == "done"

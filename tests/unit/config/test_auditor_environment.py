@@ -1,4 +1,4 @@
-"""A container that was set up for AUDITOR: its variables work, and each is told of with ours to write instead."""
+"""A container that was set up for AUDITOR: its variables work, and each is reported with ours to write instead."""
 
 from collections.abc import Callable
 
@@ -77,7 +77,7 @@ def test_an_open_address_needs_a_word_of_ours(load: Load) -> None:
     assert str(allowed.configuration.api.listen[0]) == "0.0.0.0:8000"
 
 
-def test_what_auditors_server_alone_knows_is_told_and_anything_else_is_nobodys_business(
+def test_what_auditors_server_alone_knows_is_reported_and_anything_else_is_nobodys_business(
     load: Load, caplog: pytest.LogCaptureFixture
 ) -> None:
     load("", AUDITOR_TLS_CONFIG__USE_TLS="true", AUDITOR_ENVIRONMENT="production", AUDITOR_SITE="x")

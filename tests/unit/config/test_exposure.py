@@ -35,7 +35,7 @@ def test_this_hosts_own_addresses_are_fine(load: Load, address: str) -> None:
     assert str(load(f'api: {{listen: ["{address}"]}}').configuration.api.listen[0]) == address
 
 
-LOGIN = "authenticators: {door: {kind: badges}}\n"
+LOGIN = "authenticators: {site: {kind: badges}}\n"
 SECURE = '{"address": "0.0.0.0:8443", "tls": {"certificate": "/host.pem"}}'
 
 

@@ -102,7 +102,7 @@ def test_a_fault_names_line_path_and_what_is_allowed(load: Load, text: str, expe
     assert line.startswith(expected)
 
 
-def test_all_faults_are_told_at_once(load: Load) -> None:
+def test_all_faults_are_reported_at_once(load: Load) -> None:
     text = "api: {listen: [x, y]}\nlogging: {levle: info}\ncollectors: {a: {kind: pages, jitter: 5}}\n"
     paths = [line.split(": ")[1] for line in faults(load, text)]
     assert sorted(paths) == [
@@ -138,7 +138,7 @@ def test_a_fault_names_the_file_that_won(load: Load, tmp_path: Path) -> None:
     assert line.startswith("b.yml:3: logging.level: ")
 
 
-def test_faults_of_several_files_are_told_at_once(load: Load, tmp_path: Path) -> None:
+def test_faults_of_several_files_are_reported_at_once(load: Load, tmp_path: Path) -> None:
     (tmp_path / "conf.d").mkdir()
     (tmp_path / "conf.d" / "b.yml").write_text("a: 1\na: 2\n")
     assert [line.split(":")[0] for line in faults(load, "- 1\n")] == ["a.yml", "b.yml"]

@@ -178,7 +178,7 @@ def test_disabled_hooks_are_known_before_the_rest_is_checked(tmp_path: Path) -> 
     assert disabled_hooks([tmp_path / "a.yml"], environ) == ("pagelog",)
 
 
-def test_a_fault_in_the_hooks_section_is_told_with_its_line(tmp_path: Path) -> None:
+def test_a_fault_in_the_hooks_section_is_reported_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "a.yml").write_text("hooks:\n  disable: [printers]\n")
     with pytest.raises(ConfigurationError, match=r"a\.yml:2: hooks\.disable: .*did you mean 'disabled'"):
         disabled_hooks([tmp_path / "a.yml"], {})

@@ -91,7 +91,7 @@ def test_what_would_be_lost_or_changed_is_refused_with_its_line(text: str, messa
         parse(text, "a.yml")
 
 
-def test_several_faults_of_a_file_are_told_at_once() -> None:
+def test_several_faults_of_a_file_are_reported_at_once() -> None:
     with pytest.raises(ConfigurationError) as caught:
         parse("a: 1\na: 2\nb: !x 1\n", "a.yml")
     assert [line.split(" ")[0] for line in str(caught.value).splitlines()] == ["a.yml:2:", "a.yml:3:"]

@@ -78,13 +78,13 @@ def test_modules_say_what_they_implement_and_bring(install: Install) -> None:
     assert set(hooks.kinds.senders) == {"post"}
 
 
-def test_built_ins_come_through_the_same_door() -> None:
+def test_built_ins_are_loaded_the_same_way() -> None:
     names = {(entry.described.name, entry.described.distribution) for entry in installed_entries()}
     assert ("secrets", "auditord") in names
     assert load_hooks([]).modules
 
 
-def test_an_import_that_does_not_end_is_told_and_then_refused(
+def test_an_import_that_does_not_end_is_reported_and_then_refused(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     end = Event()
@@ -275,7 +275,7 @@ def test_a_declaration_that_raises_late_is_named(install: Install, error: BaseEx
     assert "test_loading.py:" in text
 
 
-def test_all_faults_are_told_at_once(install: Install, broken: Broken) -> None:
+def test_all_faults_are_reported_at_once(install: Install, broken: Broken) -> None:
     text = refusal(broken("a", RuntimeError()), broken("b", RuntimeError()), install("c"), disabled=("d",))
     assert all(f"entry point {name} of acme" in text for name in "abc")
     assert "'d'" in text

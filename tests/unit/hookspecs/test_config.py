@@ -10,7 +10,7 @@ from auditord_hookspecs import RunConfig, Secret, Section
 from auditord_hookspecs.config import format_duration
 
 
-class Door(Section):
+class Service(Section):
     key: Secret
 
 
@@ -63,11 +63,11 @@ def test_a_secret_is_resolved_where_the_host_loads_it() -> None:
         return SecretStr("sesame") if reference == "env:KEY" else None
 
     context = {"resolve_secret": resolve}
-    assert Door.model_validate({"key": "env:KEY"}, context=context).key.get_secret_value() == "sesame"
-    assert Door.model_validate({"key": "plain"}, context=context).key.get_secret_value() == "plain"
+    assert Service.model_validate({"key": "env:KEY"}, context=context).key.get_secret_value() == "sesame"
+    assert Service.model_validate({"key": "plain"}, context=context).key.get_secret_value() == "plain"
 
 
 def test_a_secret_built_by_hand_is_the_text_itself_and_never_printed() -> None:
-    door = Door.model_validate({"key": "env:KEY"})
-    assert door.key.get_secret_value() == "env:KEY"
-    assert "KEY" not in repr(door) + door.model_dump_json()
+    service = Service.model_validate({"key": "env:KEY"})
+    assert service.key.get_secret_value() == "env:KEY"
+    assert "KEY" not in repr(service) + service.model_dump_json()

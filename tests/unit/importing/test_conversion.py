@@ -64,7 +64,7 @@ def test_what_is_no_name_once_decoded_is_said(name: str, reason: str) -> None:
 
 def test_bad_rows_of_a_page_harm_no_others() -> None:
     good = [make_record("a"), make_record("b%FF"), make_record("c")]
-    texts = [*map(encode_record, good), b'{"record_id":"d","components":7}', b"rubbish"]
+    texts = [*map(encode_record, good), b'{"record_id":"d","components":7}', b"garbage"]
     page = Page(texts, lambda place: f"row {place}", "", 1.0)
     converted, bad = convert_page(page, Conversion(unquoted=True))
     assert [(each.place, each.before) for each in converted] == [(0, good[0]), (2, good[2])]

@@ -19,19 +19,19 @@ from auditord_hookspecs import InvalidRecord, Record
 pytestmark = pytest.mark.anyio
 
 NOW = datetime(2024, 2, 3, tzinfo=UTC)
-BROUGHT = Provenance(NOW)
+PROVENANCE = Provenance(NOW)
 
 
 def stop(record_id: str) -> Stop:
-    return Stop(record_id, NOW, BROUGHT)
+    return Stop(record_id, NOW, PROVENANCE)
 
 
 def pending(record_id: str) -> PendingRecord:
-    return make_pending(Record(record_id, NOW, ()), BROUGHT, Duplicates.SAME_RUN)
+    return make_pending(Record(record_id, NOW, ()), PROVENANCE, Duplicates.SAME_RUN)
 
 
 class Database:
-    """Plays the database: notes every transaction, and lets it wait until it is told to go on."""
+    """Plays the database: notes every transaction, and lets it wait until it is released."""
 
     def __init__(self) -> None:
         self.transactions: list[list[str]] = []
@@ -39,15 +39,15 @@ class Database:
         self.going.set()
         self.fault: Exception | None = None
         self.away: Exception | None = None
-        self.lent = 0
+        self.connections = 0
         self.given_back = asyncio.Event()
 
     @asynccontextmanager
-    async def lend(self) -> AsyncGenerator[Connection, None]:
+    async def connect(self) -> AsyncGenerator[Connection, None]:
         await asyncio.sleep(0)
         if self.away is not None:
             raise self.away
-        self.lent += 1
+        self.connections += 1
         yield cast("Connection", None)
         self.given_back.set()
 
@@ -69,14 +69,14 @@ async def turns(count: int = 10) -> None:
 
 async def test_what_waits_for_a_connection_shares_a_transaction() -> None:
     database = Database()
-    batches = Batches(database.lend, database.make, 1)
+    batches = Batches(database.connect, database.make, 1)
     assert await asyncio.gather(*(batches.submit(stop(name)) for name in "abc")) == [True] * 3
     assert database.transactions == [["a", "b", "c"]]
 
 
 async def test_while_one_transaction_is_made_the_next_one_gathers() -> None:
     database = Database()
-    batches = Batches(database.lend, database.make, 1)
+    batches = Batches(database.connect, database.make, 1)
     database.going.clear()
     first = batches.submit(stop("a"))
     await turns()
@@ -88,26 +88,26 @@ async def test_while_one_transaction_is_made_the_next_one_gathers() -> None:
 
 async def test_what_follows_at_once_needs_no_new_connection() -> None:
     database = Database()
-    batches = Batches(database.lend, database.make, 1)
+    batches = Batches(database.connect, database.make, 1)
     for name in "abc":
         assert await batches.submit(stop(name)) is True
         await turns()
-    assert (database.transactions, database.lent) == ([["a"], ["b"], ["c"]], 1)
+    assert (database.transactions, database.connections) == ([["a"], ["b"], ["c"]], 1)
 
 
 async def test_a_connection_is_not_kept_for_nothing() -> None:
     database = Database()
-    batches = Batches(database.lend, database.make, 1)
+    batches = Batches(database.connect, database.make, 1)
     assert await batches.submit(stop("a")) is True
     async with asyncio.timeout(10):
         await database.given_back.wait()
     assert await batches.submit(stop("b")) is True
-    assert database.lent == 2
+    assert database.connections == 2
 
 
 async def test_changes_of_one_record_wait_for_each_other_and_others_pass_them() -> None:
     database = Database()
-    batches = Batches(database.lend, database.make, 2)
+    batches = Batches(database.connect, database.make, 2)
     database.going.clear()
     waiting = [batches.submit(stop("a"))]
     await turns()
@@ -121,7 +121,7 @@ async def test_changes_of_one_record_wait_for_each_other_and_others_pass_them() 
 
 async def test_a_bulk_has_a_transaction_of_its_own_and_its_turn() -> None:
     database = Database()
-    batches = Batches(database.lend, database.make, 1)
+    batches = Batches(database.connect, database.make, 1)
     before = batches.submit(stop("a"))
     bulk = batches.submit(Bulk([Addition(pending("b")), Addition(pending("a"))], atomic=True))
     after = batches.submit(stop("b"))
@@ -131,9 +131,9 @@ async def test_a_bulk_has_a_transaction_of_its_own_and_its_turn() -> None:
 
 
 @pytest.mark.parametrize("fault", [StoreUnavailable("away"), InvalidRecord("bad"), RuntimeError("a mistake")])
-async def test_a_fault_is_told_to_those_whose_changes_it_met(fault: Exception) -> None:
+async def test_a_fault_is_reported_to_those_whose_changes_it_met(fault: Exception) -> None:
     database = Database()
-    batches = Batches(database.lend, database.make, 1)
+    batches = Batches(database.connect, database.make, 1)
     database.fault = fault
     outcomes = await asyncio.gather(*(batches.submit(stop(name)) for name in "ab"), return_exceptions=True)
     assert outcomes == [fault, fault]
@@ -143,7 +143,7 @@ async def test_a_fault_is_told_to_those_whose_changes_it_met(fault: Exception) -
 
 async def test_without_a_connection_nobody_waits_for_ever() -> None:
     database = Database()
-    batches = Batches(database.lend, database.make, 2)
+    batches = Batches(database.connect, database.make, 2)
     database.away = StoreUnavailable("away")
     outcomes = await asyncio.gather(*(batches.submit(stop(name)) for name in "aab"), return_exceptions=True)
     assert outcomes == [database.away] * 3
@@ -153,7 +153,7 @@ async def test_without_a_connection_nobody_waits_for_ever() -> None:
 
 async def test_who_leaves_keeps_nobody() -> None:
     database = Database()
-    batches = Batches(database.lend, database.make, 1)
+    batches = Batches(database.connect, database.make, 1)
     leaving, staying = batches.submit(stop("a")), batches.submit(stop("a"))
     leaving.cancel()
     assert await staying
@@ -162,7 +162,7 @@ async def test_who_leaves_keeps_nobody() -> None:
 
 async def test_closing_finishes_what_was_submitted() -> None:
     database = Database()
-    batches = Batches(database.lend, database.make, 1)
+    batches = Batches(database.connect, database.make, 1)
     waiting = [batches.submit(stop(name)) for name in "aab"]
     await batches.close()
     assert [each.result() for each in waiting] == [True] * 3

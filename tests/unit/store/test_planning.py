@@ -12,12 +12,12 @@ from auditord_hookspecs import Component, Record
 
 START = datetime(2024, 2, 3, tzinfo=UTC)
 HOUR = timedelta(hours=1)
-BROUGHT = Provenance(START + 24 * HOUR)
+PROVENANCE = Provenance(START + 24 * HOUR)
 
 
 def pending(record_id: str = "job", **changes: object) -> PendingRecord:
     record = Record(record_id, START, (Component("Cores", 8, ()),), START + HOUR, {"site_id": ("S",)})
-    return make_pending(msgspec.structs.replace(record, **changes), BROUGHT, Duplicates.SAME_RUN)
+    return make_pending(msgspec.structs.replace(record, **changes), PROVENANCE, Duplicates.SAME_RUN)
 
 
 def running(record_id: str = "job", **changes: object) -> PendingRecord:
@@ -65,8 +65,8 @@ def test_overwriting_forgets_the_differences_that_came_before() -> None:
 
 def test_stop_times_follow_each_other() -> None:
     plan = ChangePlan(stored(running()))
-    changes = [Stop("job", START + number * HOUR, BROUGHT) for number in (1, 2)]
-    assert outcomes(plan, *changes, Stop("nobody", START, BROUGHT)) == [True, True, False]
+    changes = [Stop("job", START + number * HOUR, PROVENANCE) for number in (1, 2)]
+    assert outcomes(plan, *changes, Stop("nobody", START, PROVENANCE)) == [True, True, False]
     (moved,) = plan.moved
     assert moved.record.stop_time == START + 2 * HOUR
     assert plan.overwritten == []
@@ -92,4 +92,4 @@ def test_a_replacement_leaves_another_run_alone() -> None:
 def test_a_text_that_was_not_asked_for_is_no_guess() -> None:
     plan = ChangePlan({"job": StoredRow(running().identity, None)})
     with pytest.raises(AssertionError):
-        plan.apply(Stop("job", START, BROUGHT))
+        plan.apply(Stop("job", START, PROVENANCE))

@@ -11,11 +11,11 @@ from auditord_hookspecs import Component, InvalidRecord, Record, Score
 from auditord_hookspecs.records import MAX_AMOUNT
 
 START = datetime(2024, 2, 3, 4, 5, 6, 7, tzinfo=UTC)
-BROUGHT = Provenance(START)
+PROVENANCE = Provenance(START)
 
 
 def columns(meta: dict[str, tuple[str, ...]] | None, *components: Component) -> tuple[object, ...]:
-    pending = make_pending(Record("r", START, components, meta=meta), BROUGHT, Duplicates.SAME_RUN)
+    pending = make_pending(Record("r", START, components, meta=meta), PROVENANCE, Duplicates.SAME_RUN)
     _, _, _, *columns, _, _ = msgspec.structs.astuple(pending.row)
     return tuple(columns)
 
@@ -74,7 +74,7 @@ def test_what_cannot_be_encoded_is_an_invalid_record() -> None:
     record = Record("r", START, ())
     msgspec.structs.force_setattr(record, "meta", {"a": ("\ud800",)})  # around the checks, as only a mistake could
     with pytest.raises(InvalidRecord, match="cannot be stored"):
-        make_pending(record, BROUGHT, Duplicates.SAME_RUN)
+        make_pending(record, PROVENANCE, Duplicates.SAME_RUN)
 
 
 def test_the_text_of_scores_names_components_that_have_some() -> None:

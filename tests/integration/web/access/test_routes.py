@@ -52,10 +52,10 @@ def test_what_is_not_there_is_refused_like_what_is_forbidden(site: Site, princip
     caller = Caller(site, principal)
     for method, target in NOWHERE:
         got, forbidden = caller.ask(method, target), caller.ask(*there_and_forbidden(method, target))
-        assert (method, target, got.told) == (method, target, forbidden.told)
+        assert (method, target, got.distinguishing) == (method, target, forbidden.distinguishing)
 
 
-def test_even_an_administrator_is_not_told_what_is_not_there(site: Site) -> None:
+def test_even_an_administrator_does_not_see_what_is_not_there(site: Site) -> None:
     assert {Caller(site, "administrator").ask(*each).status for each in NOWHERE if each[1] != "/records/"} == {403}
 
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 NEGATIVE: dict[str, object] = {"name": "Cores", "amount": -1, "scores": []}
 OPEN = record("drone", stop_time=None)
 STORED = [record("run"), OPEN, record("site")]
-OFFERED = [
+SUBMITTED = [
     record("new"),
     record("run"),  # the same
     record("run", meta={"site_id": ["elsewhere"]}),  # the same run with other content
@@ -55,12 +55,12 @@ def verdicts(answer: Answer) -> list[str]:
 async def test_every_record_has_its_verdict(tmp_path: Path, duplicates: Duplicates, content_type: str) -> None:
     async with api_server(tmp_path, duplicates=duplicates) as api:
         assert verdicts(await api.post(STORED)) == ["added"] * 3
-        body = msgspec.json.encode(OFFERED)
+        body = msgspec.json.encode(SUBMITTED)
         if "ndjson" in content_type:
-            body = b"\r\n\n".join(map(msgspec.json.encode, OFFERED))
+            body = b"\r\n\n".join(map(msgspec.json.encode, SUBMITTED))
         answer = await api.post(body, content_type)
         assert verdicts(answer) == VERDICTS[duplicates]
-        assert [each["record_id"] for each in answer.json["verdicts"]] == [each["record_id"] for each in OFFERED]
+        assert [each["record_id"] for each in answer.json["verdicts"]] == [each["record_id"] for each in SUBMITTED]
         assert answer.status == (200 if "exists" not in VERDICTS[duplicates] else 207)
         refused = [each for each in answer.json["verdicts"] if each["verdict"] == "exists"]
         assert all("another run" in each["reason"] for each in refused)

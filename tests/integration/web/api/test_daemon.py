@@ -377,9 +377,9 @@ async def test_records_are_changed_for_a_reason_and_the_user_of_the_socket_is_na
     assert closed.json == {"outcomes": [{"record_id": "amended", "outcome": "done", "detail": None}]}
     stored = (await ask(daemon, "GET", "/api/v1/records/amended")).json
     assert stored["runtime"] == 60
-    wish = {"record": {**stored, "meta": None}, "seen": stored, "reason": "no such site", "by": "alice"}
+    correction = {"record": {**stored, "meta": None}, "seen": stored, "reason": "no such site", "by": "alice"}
     for outcome in ("done", "changed"):
-        corrected = await act(daemon, "POST", "/api/v1/corrections", wish)
+        corrected = await act(daemon, "POST", "/api/v1/corrections", correction)
         assert corrected.json["outcomes"][0]["outcome"] == outcome
     deleted = await act(daemon, "POST", "/api/v1/deletions", {"ids": ["amended", "nobody"], "reason": "a test"})
     assert [each["outcome"] for each in deleted.json["outcomes"]] == ["done", "missing"]
@@ -407,7 +407,7 @@ async def test_records_are_changed_for_a_reason_and_the_user_of_the_socket_is_na
         ("deletions", {"ids": "x", "reason": "r"}, 400),
     ],
 )
-async def test_a_wish_that_cannot_be_understood_is_refused(
+async def test_a_request_that_cannot_be_understood_is_refused(
     daemon: TestDaemon, path: str, body: object, status: int
 ) -> None:
     refused = await act(daemon, "POST", f"/api/v1/{path}", body)

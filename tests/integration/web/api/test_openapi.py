@@ -101,11 +101,11 @@ def test_every_member_of_every_answer_is_described(described: Any) -> None:
 )
 def test_what_the_schema_forbids_is_refused(described: Any, name: str, query: dict[str, Any]) -> None:
     operation = operations(described)[name]
-    (told,) = query
-    (schema,) = [each["schema"] for each in operation.definition.raw["parameters"] if each["name"] == told]
-    assert not jsonschema_rs.Draft202012Validator(schema, validate_formats=True).is_valid(query[told])
+    (parameter,) = query
+    (schema,) = [each["schema"] for each in operation.definition.raw["parameters"] if each["name"] == parameter]
+    assert not jsonschema_rs.Draft202012Validator(schema, validate_formats=True).is_valid(query[parameter])
     response = operation.Case(query=query).call()
-    assert (response.status_code, response.json()["parameter"]) == (HTTPStatus.BAD_REQUEST, told)
+    assert (response.status_code, response.json()["parameter"]) == (HTTPStatus.BAD_REQUEST, parameter)
 
 
 @pytest.mark.parametrize("name", sorted(OPERATIONS))

@@ -18,7 +18,7 @@ from tests.api_server import NOW, Api, api_server
 pytestmark = pytest.mark.anyio
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
-BROUGHT = Provenance(NOW)
+PROVENANCE = Provenance(NOW)
 
 # Few instants, so that ties are the rule, and ids that sort differently in most collations.
 STARTS = st.integers(0, 4).map(lambda seconds: EPOCH + timedelta(milliseconds=seconds * 250))
@@ -30,7 +30,7 @@ RECORDS = st.lists(
 
 
 async def store(api: Api, records: Sequence[Record]) -> None:
-    await api.store.add_all(records, BROUGHT, Duplicates.SAME_RUN, atomic=False)
+    await api.store.add_all(records, PROVENANCE, Duplicates.SAME_RUN, atomic=False)
 
 
 async def close(api: Api, records: Sequence[Record], stop: datetime) -> None:

@@ -84,7 +84,7 @@ async def test_of_few_records_only_the_failed_ones_if_that_is_asked_for(api: Api
     assert answer.json["unlisted"] == 2
 
 
-async def test_another_wish_is_refused(api: Api) -> None:
+async def test_another_request_is_refused(api: Api) -> None:
     answer = await api.ask("POST", "/api/v1/records?verdicts=some", [record("a")])
     assert (answer.status, answer.problem["parameter"]) == (400, "verdicts")
 
@@ -105,7 +105,7 @@ async def test_after_too_much_nonsense_the_rest_is_not_looked_at(api: Api) -> No
     assert await api.ids("") == ["a"]
 
 
-async def test_what_was_stored_before_a_fault_is_told(api: Api) -> None:
+async def test_what_was_stored_before_a_fault_is_reported(api: Api) -> None:
     text = msgspec.json.encode([record(f"r-{number:05}") for number in range(2_500)])
     answer = await api.post(text[:-1] + b"x")
     assert answer.status == 400
