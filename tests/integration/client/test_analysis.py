@@ -1,4 +1,4 @@
-"""Tables of records, and the README's chapter about them, executed as it stands."""
+"""Tables of records, and the manual's chapter about them, executed as it stands."""
 
 import re
 import sys
@@ -17,7 +17,7 @@ from auditord_hookspecs import Component, Record, Score
 from auditord_hookspecs.records import MAX_AMOUNT
 from tests.fake_auditor import FakeAuditor, fake_auditor
 
-README = Path(__file__).parents[3] / "README.md"
+CHAPTER = Path(__file__).parents[3] / "auditord/manual/analysis.md"
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
 
@@ -125,8 +125,8 @@ def fill(auditor: FakeAuditor, sites: dict[str, int]) -> None:
     Client(auditor.url).add(make_record("october", start=november - DAY, site_id="gone"))
 
 
-def test_the_chapter_of_the_readme_works_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    match = re.search(r"^## Analyse records.*?```python\n(.*?)```", README.read_text(), re.DOTALL | re.MULTILINE)
+def test_the_chapter_of_the_manual_works_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    match = re.search(r"```python\n(.*?)```", CHAPTER.read_text(), re.DOTALL)
     assert match is not None
     monkeypatch.setenv("MPLBACKEND", "Agg")
     monkeypatch.chdir(tmp_path)
@@ -136,7 +136,7 @@ def test_the_chapter_of_the_readme_works_as_it_stands(tmp_path: Path, monkeypatc
         code = match[1].replace("http://auditord.freiburg.example:8000", freiburg.url)
         code = code.replace("http://auditor.bonn.example:8000", bonn.url)
         names: dict[str, Any] = {}
-        exec(compile(code, "README.md", "exec"), names)  # noqa: S102 our own text
+        exec(compile(code, CHAPTER, "exec"), names)  # noqa: S102 our own text
     names["plt"].close("all")
     usage = names["usage"]
     assert usage.shape == (3, 3)
