@@ -88,7 +88,10 @@ def _key_value(counted: _Counted, dimension: Dimension) -> KeyValue:
 def _first_day(moment: datetime, unit: CalendarUnit) -> date:
     if unit is CalendarUnit.DAY:
         return moment.date()
-    return moment.date().replace(day=1, month=moment.month if unit is CalendarUnit.MONTH else 1)
+    if unit is CalendarUnit.WEEK:
+        return date.fromisocalendar(*moment.isocalendar()[:2], 1)
+    months = {CalendarUnit.MONTH: 1, CalendarUnit.QUARTER: 3, CalendarUnit.YEAR: 12}[unit]
+    return moment.date().replace(day=1, month=moment.month - (moment.month - 1) % months)
 
 
 def _group(key: _Key, members: Sequence[_Counted], usage: Sequence[ComponentUsage]) -> Group:

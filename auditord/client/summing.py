@@ -4,7 +4,7 @@ Memory is bounded by the groups and the values of their scores, not by the recor
 """
 
 from collections import defaultdict
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Final, TypeAlias
 
@@ -131,7 +131,8 @@ def _key_value(record: Record, stop: datetime, dimension: aggregates.Dimension) 
             first = next((each for each in record.components if each.name == name), None)
             return None if first is None else _score(first, score)
         case aggregates.CalendarPeriod(unit, field):
-            return _period(record.start_time if field is TimeField.START else stop, unit)
+            moment = record.start_time if field is TimeField.START else stop
+            return unit.first_day(moment.astimezone(UTC).date())
 
 
 def _meta_value(record: Record, keys: tuple[str, ...]) -> str | None:
@@ -146,17 +147,6 @@ def _score(component: Component, name: str) -> Decimal | None:
         if score.name == name:
             return aggregates.exact_score(score.value)
     return None
-
-
-def _period(moment: datetime, unit: aggregates.CalendarUnit) -> date:
-    first = moment.astimezone(UTC).date()
-    match unit:
-        case aggregates.CalendarUnit.DAY:
-            return first
-        case aggregates.CalendarUnit.MONTH:
-            return first.replace(day=1)
-        case aggregates.CalendarUnit.YEAR:
-            return first.replace(month=1, day=1)
 
 
 def _in_order(key: Key) -> list[tuple[bool, object]]:

@@ -9,7 +9,7 @@ All sums are integers of any size; products with scores are exact decimals. Roun
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, Inexact
 from enum import Enum
 from typing import Final, TypeAlias
@@ -21,11 +21,27 @@ _EXACT: Final = Context(prec=1_000, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[Inexact
 
 
 class CalendarUnit(Enum):
-    """Days, months and years of UTC."""
+    """Days, weeks (ISO 8601: from Monday on), months, quarters and years of UTC."""
 
     DAY = "day"
+    WEEK = "week"
     MONTH = "month"
+    QUARTER = "quarter"
     YEAR = "year"
+
+    def first_day(self, day: date) -> date:
+        """The first day of the period that a day is in."""
+        match self:
+            case CalendarUnit.DAY:
+                return day
+            case CalendarUnit.WEEK:
+                return day - timedelta(days=day.weekday())
+            case CalendarUnit.MONTH:
+                return day.replace(day=1)
+            case CalendarUnit.QUARTER:
+                return day.replace(month=(day.month - 1) // 3 * 3 + 1, day=1)
+            case CalendarUnit.YEAR:
+                return day.replace(month=1, day=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +86,7 @@ class ScoreValue:
 
 @dataclass(frozen=True, slots=True)
 class CalendarPeriod:
-    """The day, month or year of UTC in which records started or stopped, as its first day.
+    """The day, week, month, quarter or year of UTC in which records started or stopped, as its first day.
 
     An open record counts as if it had stopped at the query's ``as_of``.
     """

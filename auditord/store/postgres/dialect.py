@@ -135,7 +135,9 @@ class PostgresDialect(Dialect):
         local = f"{moment.sql} AT TIME ZONE 'UTC'"
         texts: dict[CalendarUnit, LiteralString] = {
             CalendarUnit.DAY: f"({local})::date",
+            CalendarUnit.WEEK: f"date_trunc('week', {local})",
             CalendarUnit.MONTH: f"date_trunc('month', {local})",
+            CalendarUnit.QUARTER: f"date_trunc('quarter', {local})",
             CalendarUnit.YEAR: f"date_trunc('year', {local})",
         }
         return Key(Sql(texts[unit], moment.parameters), "to_char({}, 'YYYY-MM-DD')")

@@ -23,10 +23,11 @@ from auditord_hookspecs.query import SortField, TimeField
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_.:/ -]+")
 """Keys that read the same in a path as in a document; others are compared, since paths know no escapes."""
 
-_FORMATS: Final[dict[CalendarUnit, LiteralString]] = {
-    CalendarUnit.DAY: "%Y-%m-%d",
-    CalendarUnit.MONTH: "%Y-%m-01",
-    CalendarUnit.YEAR: "%Y-01-01",
+_FIRST_DAYS: Final[dict[CalendarUnit, LiteralString]] = {
+    CalendarUnit.MONTH: "strftime('%Y-%m-01', {0}, 'unixepoch')",
+    CalendarUnit.QUARTER: "strftime('%Y-', {0}, 'unixepoch')"
+    " || substr('01040710', (strftime('%m', {0}, 'unixepoch') - 1) / 3 * 2 + 1, 2) || '-01'",
+    CalendarUnit.YEAR: "strftime('%Y-01-01', {0}, 'unixepoch')",
 }
 
 _TIMES: Final[dict[TimeField, tuple[LiteralString, SortField]]] = {
@@ -121,11 +122,16 @@ class SqliteDialect(Dialect):
     def first_day(self, moment: Sql, unit: CalendarUnit) -> Key:
         """The first day of a calendar period."""
         # Division truncates toward zero; before 1970 that would be the next second.
+        day = f"({moment.sql} - 86399999999 * ({moment.sql} < 0)) / 86400000000"
         if unit is CalendarUnit.DAY:  # a number is quicker to group by, and days have one length
-            day = f"({moment.sql} - 86399999999 * ({moment.sql} < 0)) / 86400000000"
-            return Key(Sql(day, moment.parameters * 2), f"strftime('{_FORMATS[unit]}', {{}} * 86400, 'unixepoch')")
+            return Key(Sql(day, moment.parameters * 2), "strftime('%Y-%m-%d', {} * 86400, 'unixepoch')")
+        if unit is CalendarUnit.WEEK:  # the same; 719,162 days before 1970, the year 1 began with a Monday
+            week = f"(({day}) + 719162) / 7"
+            return Key(Sql(week, moment.parameters * 2), "strftime('%Y-%m-%d', ({} * 7 - 719162) * 86400, 'unixepoch')")
         seconds = f"({moment.sql} - 999999 * ({moment.sql} < 0)) / 1000000"
-        return Key(Sql(f"strftime('{_FORMATS[unit]}', {seconds}, 'unixepoch')", moment.parameters * 2))
+        first_day = _FIRST_DAYS[unit]
+        parameters = moment.parameters * 2 * first_day.count("{0}")
+        return Key(Sql(first_day.format(seconds), parameters))
 
     def states(self, query: AggregateQuery, where: Sql) -> Sequence[State]:
         """Finished records, and open ones if they count."""

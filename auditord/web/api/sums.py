@@ -33,8 +33,8 @@ MOST: Final = 20
 """Dimensions, and components, of one query."""
 
 FORMS: Final = (
-    "meta:key or meta:key|otherkey, amount:component, has:component, score:component:score, start:day, start:month or "
-    "start:year, and the same with stop"
+    "meta:key or meta:key|otherkey, amount:component, has:component, score:component:score, start:day, start:week "
+    "(from Monday on), start:month, start:quarter or start:year, and the same with stop"
 )
 
 # A name in a pattern: what divides names is percent-encoded, and any other ASCII may be.
