@@ -19,6 +19,7 @@ COMMANDS = (
     Registered("demo", "auditord.cli.demo", "Watch it work: recorded jobs, collected and served."),
     Registered("hooks", "auditord.cli.hooks", "List the hook modules and what they implement."),
     Registered("import", "auditord.cli.importing", "Take over the records of an AUDITOR."),
+    Registered("manual", "auditord.cli.manual", "Read the manual, or search in it."),
     Registered("quarantine", "auditord.cli.quarantine", "List, show, retry or discard what could not be handled."),
     Registered("records", "auditord.cli.records", "Show, export, correct, close or delete records."),
     Registered("run", "auditord.cli.run", "Run the daemon in the foreground."),

@@ -1,21 +1,27 @@
 """The JSON schema of the configuration: for editors, and to say what is allowed where something is wrong."""
 
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from typing import Any
 
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from auditord.config.documents import Path, is_section
 from auditord.config.model import Configuration
+from auditord_hookspecs.config import format_duration
 
 Schema = Mapping[str, Any]
 
 
 class _Lenient(GenerateJsonSchema):
-    """A kind's option of a type that JSON cannot describe is described as anything."""
+    """Durations as people write them; an option of a type that JSON cannot describe is described as anything."""
 
     def emit_warning(self, kind: Any, detail: str) -> None:
         """Say nothing: a reader of the schema cannot change the kind."""
+
+    def encode_default(self, dft: Any) -> Any:
+        """A default as people write it."""
+        return format_duration(dft) if isinstance(dft, timedelta) else super().encode_default(dft)
 
     def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> JsonSchemaValue:  # noqa: ARG002
         return {}

@@ -174,6 +174,7 @@ def works_as_the_services_user(root: ScratchRoot) -> None:
     completed = root.run("bash", "-c", COMPLETE).stdout.split()
     assert {"run", "status", "waldur"} <= set(completed)
     assert root.run("sh", "-c", "zcat -f /usr/share/man/man1/auditord.1*").stdout.startswith(".TH AUDITORD 1")
+    assert root.run("sh", "-c", "zcat -f /usr/share/man/man5/auditord.yml.5*").stdout.startswith(".TH AUDITORD.YML 5")
 
 
 def the_unit_is_sound(root: ScratchRoot) -> None:

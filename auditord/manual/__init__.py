@@ -1,0 +1,9 @@
+"""The manual: a Markdown file per topic beside this module, and references that parts of the program write when asked.
+
+Read by ``auditord manual``, by the page and, as man pages, by ``man``. Whoever adds a file names it in ``index.md``.
+"""
+
+from auditord.manual.html import as_html
+from auditord.manual.topics import Found, Topic, find, text_of, topics
+
+__all__ = ["Found", "Topic", "as_html", "find", "text_of", "topics"]

@@ -1,0 +1,38 @@
+"""Markdown of the manual as HTML, for the page."""
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from markdown_it import MarkdownIt
+
+_TO_TOPIC: Final = re.compile(r"([\w-]+)\.md(#.*)?")
+
+
+def as_html(text: str, address: Callable[[str], str]) -> str:
+    """HTML without head and body; headings have anchors, and nothing in the text is taken for HTML.
+
+    Args:
+        text: Markdown of a topic.
+        address: of another topic on the page, by its name.
+    """
+    reader = markdown_reader()
+    tokens = reader.parse(text)
+    for at, token in enumerate(tokens):
+        if token.type == "heading_open":
+            token.attrSet("id", anchor(tokens[at + 1].content))
+        for link in token.children or ():
+            if link.type == "link_open" and (match := _TO_TOPIC.fullmatch(str(link.attrs["href"]))):
+                link.attrSet("href", f"{address(match[1])}{match[2] or ''}")
+    rendered: str = reader.renderer.render(tokens, reader.options, {})
+    return rendered
+
+
+def markdown_reader() -> MarkdownIt:
+    """The reader of the manual's Markdown: CommonMark with tables; HTML is text."""
+    return MarkdownIt("commonmark", {"html": False}).enable("table")
+
+
+def anchor(heading: str) -> str:
+    """The anchor of a heading, as hosting sites have it: small letters, no punctuation, hyphens for spaces."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")

@@ -1,0 +1,118 @@
+"""Topics: their names, titles and Markdown, and a search in all of them."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.resources import files
+from typing import Final
+
+INDEX: Final = "index"
+"""The name of the contents page, which names every other topic."""
+
+REFERENCES: Final[Mapping[str, tuple[str, str]]] = {
+    "commands": ("Every command and its options", "auditord.cli.reference"),
+    "options": ("Every option of the configuration", "auditord.hooks.options"),
+}
+"""Titles of the topics that are written when asked, and the modules whose ``markdown()`` writes them; so they know
+what third parties have installed, and are never behind."""
+
+_CHAPTER: Final = re.compile(r"## (.+)")
+_ENTRY: Final = re.compile(r"- \[(.+)\]\((\w[\w-]*)\.md\)")
+_HEADING: Final = re.compile(r"#+ (.+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A part of the manual that is read as one.
+
+    Args:
+        name: as the user types it.
+        title: as the contents page has it.
+        chapter: the heading above it there.
+    """
+
+    name: str
+    title: str
+    chapter: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A section that has all words of a search.
+
+    Args:
+        topic: the section's topic.
+        heading: of the section.
+        line: the first with one of the words.
+    """
+
+    topic: Topic
+    heading: str
+    line: str
+
+
+@cache
+def topics() -> Mapping[str, Topic]:
+    """All topics by name, in the order of the contents page; the references come last."""
+    named = {topic.name: topic for topic in _named_by(text_of(INDEX).splitlines())}
+    return named | {name: Topic(name, title, "Look up") for name, (title, _) in REFERENCES.items()}
+
+
+def _named_by(lines: Sequence[str]) -> Iterator[Topic]:
+    chapter = ""
+    for line in lines:
+        if match := _CHAPTER.fullmatch(line):
+            chapter = match[1]
+        elif match := _ENTRY.fullmatch(line):
+            yield Topic(match[2], match[1], chapter)
+
+
+@cache
+def text_of(name: str) -> str:
+    """The Markdown of a topic, or of the contents page.
+
+    Raises:
+        KeyError: there is no such topic.
+    """
+    if name in REFERENCES:
+        written: str = import_module(REFERENCES[name][1]).markdown()
+        return written
+    if name != INDEX and name not in topics():
+        raise KeyError(name)
+    return files(__package__ or "").joinpath(f"{name}.md").read_text("utf-8")
+
+
+def find(words: Sequence[str]) -> Iterator[Found]:
+    """The sections that have all words, in any case: those first whose heading has them."""
+    wanted = [word.casefold() for word in words]
+    found = [each for topic in topics().values() for each in _found_in(topic, wanted)]
+    yield from sorted(found, key=lambda each: not _has(f"{each.topic.name} {each.heading}", wanted))
+
+
+def _found_in(topic: Topic, wanted: Sequence[str]) -> Iterator[Found]:
+    for heading, lines in _sections(text_of(topic.name)):
+        if _has(f"{topic.name} {topic.title} {heading} {' '.join(lines)}", wanted):
+            with_word = (line for line in lines if any(word in line.casefold() for word in wanted))
+            if (line := next(with_word, None)) is not None or _has(heading, wanted):
+                yield Found(topic, heading, line or heading)
+
+
+def _has(text: str, wanted: Sequence[str]) -> bool:
+    folded = text.casefold()
+    return all(word in folded for word in wanted)
+
+
+def _sections(text: str) -> Iterator[tuple[str, Sequence[str]]]:
+    """The headings, and the lines below each; a ``#`` in a block of code is no heading."""
+    heading, lines, in_code = "", list[str](), False
+    for line in text.splitlines():
+        in_code ^= line.lstrip().startswith("```")
+        if not in_code and (match := _HEADING.fullmatch(line)):
+            if heading:
+                yield heading, lines
+            heading, lines = match[1], []
+        elif line.strip():
+            lines.append(line.strip())
+    yield heading, lines
