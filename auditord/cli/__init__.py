@@ -13,6 +13,7 @@ import click
 from auditord.cli.frame import Commands, Registered, print_version
 
 COMMANDS = (
+    Registered("backup", "auditord.cli.backup", "Copy record store and spool while the daemon runs."),
     Registered("collect", "auditord.cli.collect", "Run a collector once, or collect a period again."),
     Registered("config", "auditord.cli.config", "Check, show and import the configuration."),
     Registered("database", "auditord.cli.database", "Make or update the record store's tables, or copy it."),

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from auditord.cli.installation import load_installation, run_async, utc_now
-from auditord.cli.progress import progress_bar
+from auditord.cli.progress import StepBar
 from auditord.config.model import Configuration
 from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.database.database import findings
@@ -112,7 +112,7 @@ def copy_command(*, source: str | None, target: str | None, resume: bool) -> Non
     configuration = load_installation().configuration
     other, own_store = section_of(source or target or ""), configuration.store
     ends = (other, own_store) if target is None else (own_store, other)
-    bar = CopyBar()
+    bar = StepBar()
     with own(configuration.state_dir), bar.shown:
         copied = run_async(partial(copy_store, *ends, resume=resume, now=utc_now, progress=bar))
     say(f"{copied.records} records are in both stores ({copied.written} written now); digest {copied.digest}")
@@ -142,18 +142,6 @@ async def _adopt(configuration: Configuration) -> None:
         open_store(configuration.store, counted_keys=keys) as store,
     ):
         await Pairing(store, spool).adopt()
-
-
-class CopyBar:
-    """Shows a copy on the terminal."""
-
-    def __init__(self) -> None:
-        self.shown = progress_bar()
-        self._task = self.shown.add_task("copying")
-
-    def progressed(self, phase: str, done: int, total: int) -> None:
-        """Move the bar."""
-        self.shown.update(self._task, description=phase, completed=done, total=total)
 
 
 def _address() -> Address:

@@ -20,6 +20,18 @@ def progress_bar() -> Progress:
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
+class StepBar:
+    """Shows a work of several steps on the terminal."""
+
+    def __init__(self) -> None:
+        self.shown = progress_bar()
+        self._task = self.shown.add_task("")
+
+    def progressed(self, phase: str, done: int, total: int) -> None:
+        """Move the bar."""
+        self.shown.update(self._task, description=phase, completed=done, total=total)
+
+
 class ImportProgress:
     """Shows rows, rate and remaining time on standard error; to be entered with ``with``."""
 

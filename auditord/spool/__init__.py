@@ -1,6 +1,6 @@
 """The spool: what is on its way, how far each source has been read, and what could not be handled."""
 
-from auditord.spool.lock import own, owner
+from auditord.spool.lock import handing_over, own, owner
 from auditord.spool.retry import retry
 from auditord.spool.spool import Spool
 from auditord.spool.values import (
@@ -24,6 +24,7 @@ __all__ = [
     "Spool",
     "SpoolStatistics",
     "Stage",
+    "handing_over",
     "own",
     "owner",
     "retry",

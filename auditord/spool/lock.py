@@ -6,10 +6,11 @@ import os
 import pwd
 import stat
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 from typing import Final
 
+from auditord.database.memory import file_turn
 from auditord.errors import StateInUse
 
 LOCK: Final = "auditord.lock"
@@ -52,6 +53,18 @@ def owner(state_dir: Path) -> int | None:
     finally:
         os.close(descriptor)
     return None
+
+
+def handing_over(state_dir: Path) -> AbstractAsyncContextManager[None]:
+    """Hold the turn in which entries pass from the record store's outbox to the spool.
+
+    A backup holds it between its first looks at the two: an entry that had left the one after the first look, and
+    reached the other before the second, would be in neither.
+
+    Raises:
+        StoreUnavailable: the locked file cannot be made.
+    """
+    return file_turn(state_dir / "spool.db", "hand-over", lambda: None)
 
 
 def _refuse_roots_files(state_dir: Path) -> None:

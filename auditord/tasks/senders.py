@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn, Protocol
 import anyio
 
 from auditord.errors import StoreUnavailable
-from auditord.spool import Queued, Spool
+from auditord.spool import Queued, Spool, handing_over
 from auditord.storage import Storage
 from auditord.store import RecordStore
 from auditord.tasks.backoff import Backoff, wait_after
@@ -205,8 +205,9 @@ async def forward_all(store: RecordStore, spool: Spool, destinations: Sequence[s
     try:
         while waiting := await store.outbox(AT_ONCE):
             numbers = [each.number for each in waiting]
-            await spool.take_over({each.number: each.entry for each in waiting}, destinations)
-            await store.forget_outbox(numbers)
+            async with handing_over(spool.state_dir):
+                await spool.take_over({each.number: each.entry for each in waiting}, destinations)
+                await store.forget_outbox(numbers)
             await spool.forget_taken(numbers)
     except StoreUnavailable as error:
         _log.warning("what clients wrote waits in the outbox: %s", error)

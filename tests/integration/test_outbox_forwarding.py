@@ -81,12 +81,15 @@ class Failing:
         self._faults = faults
 
     def __getattr__(self, name: str) -> Any:
+        if not callable(found := getattr(self._real, name)):
+            return found
+
         async def call(*args: Any) -> Any:
             faults = self._faults.get(name, [])
             fault = faults.pop(0) if faults else "none"
             if fault == "before":
                 raise AWAY
-            result = await getattr(self._real, name)(*args)
+            result = await found(*args)
             if fault == "after":
                 raise AWAY
             return result

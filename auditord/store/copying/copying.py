@@ -8,14 +8,11 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from datetime import datetime
-from hashlib import blake2b
-
-import msgspec
 
 from auditord.config.model import StoreSection
 from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.database.postgres.address import address_of
-from auditord.store.copying.ends import AT_ONCE, CopyRefused, End, Kept, Progress
+from auditord.store.copying.ends import AT_ONCE, ContentDigest, CopyRefused, End, Kept, Progress
 from auditord.store.copying.postgres import postgres_source, postgres_target
 from auditord.store.copying.sqlite import sqlite_source, sqlite_target
 
@@ -124,18 +121,17 @@ class _Copy:
         self.added, self.removed = [], []
 
     async def _compare(self) -> Copied:
-        count, digest = 0, blake2b(digest_size=16)
+        digest = ContentDigest()
         async with aclosing(_side_by_side(self.source.page, self.target.page)) as pairs:
             async for wanted, there in pairs:
                 if wanted is None or wanted != there:
                     raise CopyRefused(f"{self.target.where} is not equal: {_difference(wanted, there)}")
-                count += 1
-                digest.update(msgspec.msgpack.encode(wanted))
-                if count % AT_ONCE == 0:
-                    self.progress.progressed("comparing", count, self.total)
-        if count != self.total:
-            raise CopyRefused(f"{count} records were compared, {self.source.where} counts {self.total}")
-        return Copied(count, self.written, digest.hexdigest())
+                digest.add(wanted)
+                if digest.records % AT_ONCE == 0:
+                    self.progress.progressed("comparing", digest.records, self.total)
+        if digest.records != self.total:
+            raise CopyRefused(f"{digest.records} records were compared, {self.source.where} counts {self.total}")
+        return Copied(digest.records, self.written, digest.text())
 
 
 def _difference(wanted: Kept | None, there: Kept | None) -> str:

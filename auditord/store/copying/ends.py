@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
+from hashlib import blake2b
 from typing import Any, ClassVar, Final, LiteralString, Protocol, TypeAlias
 
 import msgspec
@@ -135,6 +136,11 @@ class End(ABC):
         """The number of records."""
         return int(str(await self._one("count_records")))
 
+    async def row_counts(self) -> Mapping[str, int]:
+        """The number of rows of each table beside the records."""
+        count = f"SELECT count(*) FROM {self.schema}"  # noqa: S608 a literal
+        return {table.name: int((await self._rows(count + table.name, {}))[0][0]) for table in TABLES}
+
     async def page(self, after: str) -> Sequence[Kept]:
         """The records behind an id, in the order of ids; none at the end."""
         return [Kept(*row) for row in await self._ask("read_records", after=after, limit=AT_ONCE)]
@@ -207,3 +213,40 @@ class End(ABC):
     async def _one(self, query: str, **parameters: object) -> object:
         ((value,),) = await self._ask(query, **parameters)
         return value
+
+
+class ContentDigest:
+    """The digest of records in the order of their ids, of all that a store knows of each."""
+
+    def __init__(self) -> None:
+        self.records = 0
+        self._hash = blake2b(digest_size=16)
+
+    def add(self, record: Kept) -> None:
+        """Take in the next record."""
+        self.records += 1
+        self._hash.update(msgspec.msgpack.encode(record))
+
+    def text(self) -> str:
+        """The digest of what was taken in, in hexadecimal."""
+        return self._hash.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """The contents of a store: the number of its records, their digest, and the number of rows of the other tables."""
+
+    records: int
+    digest: str
+    tables: Mapping[str, int]
+
+
+async def contents(end: End, progress: Progress) -> Contents:
+    """Read through all records of a store."""
+    digest, total, after = ContentDigest(), await end.count(), ""
+    while page := await end.page(after):
+        for kept in page:
+            digest.add(kept)
+        after = page[-1].record_id
+        progress.progressed("checking", digest.records, total)
+    return Contents(digest.records, digest.text(), await end.row_counts())

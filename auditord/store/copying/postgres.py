@@ -77,6 +77,11 @@ class PostgresEnd(End):
         self._connection = connection
         self._sources = Sources(lambda make: run(connection, make()))
 
+    async def exported_snapshot(self) -> str:
+        """The name by which other sessions see the same moment, as long as the transaction of a source lasts."""
+        ((name,),) = await self._rows("SELECT pg_export_snapshot()", {})
+        return str(name)
+
     async def _rows(self, query: LiteralString, parameters: Mapping[str, object]) -> Sequence[Row]:
         cursor = await self._connection.execute(query, parameters)
         return await cursor.fetchall() if cursor.description else ()

@@ -1,0 +1,148 @@
+"""Making a backup, beside a daemon that may be running."""
+
+import shutil
+import sqlite3
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from auditord import __version__
+from auditord.backup.folders import discard_old, new_folder
+from auditord.backup.manifest import FORMAT, FilePart, Manifest, SpoolPart, described, write_manifest
+from auditord.backup.sources import StoreSource, opened_source
+from auditord.backup.sqlite import Pacing, copy_snapshot, snapshot
+from auditord.config.model import StoreSection
+from auditord.database.memory import file_turn
+from auditord.database.migrations import load_migrations
+from auditord.spool import handing_over
+from auditord.spool import memory as spool_memory
+from auditord.spool import queue as spool_queue
+from auditord.spool.spool import FILE as SPOOL
+from auditord.spool.spool import MIGRATIONS as SPOOL_MIGRATIONS
+from auditord.store.copying import Progress
+from auditord_hookspecs import AuditordError
+
+
+class BackupFailed(AuditordError):
+    """A backup could not be made; what was written of it is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackupOptions:
+    """The wishes of an operator.
+
+    Args:
+        place: the folder that gets a folder for each backup.
+        keep: how many of them stay; None: all.
+        rate: bytes per second that are read of SQLite files at most; None: any number.
+        dump: whether a record store in PostgreSQL is dumped as well.
+    """
+
+    place: Path
+    keep: int | None = None
+    rate: float | None = None
+    dump: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A backup that was made, and the older ones that gave way to it."""
+
+    folder: Path
+    manifest: Manifest
+    discarded: Sequence[Path]
+    advice: str | None = None
+    """The steps that are left to the operator."""
+
+
+async def make_backup(
+    state_dir: Path, store: StoreSection, options: BackupOptions, now: Callable[[], datetime], progress: Progress
+) -> Made:
+    """Make a backup of record store and spool as one pair; entries that are on their way are in one of them at least.
+
+    Args:
+        state_dir: the folder of the spool, which a daemon may own.
+        store: the configured store.
+        options: where to, and how.
+        now: the present instant.
+        progress: is notified, also from threads.
+
+    Raises:
+        BackupFailed: there is nothing to back up.
+        StoreUnavailable: one of them cannot be read, is damaged, or the copy cannot be written.
+        NoBackup: the folder cannot be made.
+        CommandFailed: pg_dump failed.
+    """
+    if not (state_dir / SPOOL).exists():
+        raise BackupFailed(f"there is no {state_dir / SPOOL}: no daemon has run here, so there is nothing to back up")
+    options.place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    async with file_turn(options.place / "auditord", "backup", lambda: progress.progressed("waiting", 0, 1)):
+        made_at = now()
+        async with _pair(state_dir, store, dump=options.dump) as (spool, source):
+            folder = new_folder(options.place, made_at)
+            try:
+                manifest = await _Making(folder, Pacing(progress, options.rate)).write(spool, source, made_at)
+            except BaseException:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
+        gone = () if options.keep is None else discard_old(options.place, options.keep, folder)
+    return Made(folder, manifest, gone, source.advice(folder, made_at))
+
+
+@asynccontextmanager
+async def _pair(
+    state_dir: Path, store: StoreSection, *, dump: bool
+) -> AsyncGenerator[tuple[sqlite3.Connection, StoreSource], None]:
+    """The spool as it is now, and the store as it is a moment later, with nothing taken out of its outbox in between.
+
+    The other order would lose what is delivered to the store, and removed from the spool, between the two moments.
+    """
+    async with AsyncExitStack() as stack:
+        async with handing_over(state_dir):
+            spool = stack.enter_context(snapshot(state_dir / SPOOL, SPOOL_MIGRATIONS))
+            source = await stack.enter_async_context(opened_source(store, dump=dump))
+        yield spool, source
+
+
+@dataclass(frozen=True, slots=True)
+class _Making:
+    folder: Path
+    pacing: Pacing
+
+    async def write(self, spool: sqlite3.Connection, source: StoreSource, made_at: datetime) -> Manifest:
+        await anyio.to_thread.run_sync(copy_snapshot, spool, self.folder / SPOOL, self.pacing("spool"))
+        part = _spool_part(spool)
+        spool.close()  # its log need not grow any more
+        store = await source.save(self.folder, self.pacing)
+        manifest = Manifest(
+            format=FORMAT,
+            auditord=__version__,
+            made_at=made_at,
+            store=store,
+            spool=part,
+            files=await anyio.to_thread.run_sync(lambda: _described(self.folder, SPOOL, store.file)),
+        )
+        write_manifest(self.folder, manifest)
+        return manifest
+
+
+def _spool_part(spool: sqlite3.Connection) -> SpoolPart:
+    generation, statistics = spool_queue.generation(spool), spool_memory.statistics(spool)
+    return SpoolPart(
+        schema=len(load_migrations(SPOOL_MIGRATIONS).scripts),
+        file=SPOOL,
+        spool_id=generation.spool_id,
+        generation=generation.number,
+        queued={sender: queue.entries for sender, queue in statistics.queues.items()},
+        quarantined=sum(statistics.quarantined.values()),
+        checkpoints=statistics.checkpoints,
+    )
+
+
+def _described(folder: Path, *names: str | None) -> dict[str, FilePart]:
+    return {name: described(folder / name) for name in names if name is not None}

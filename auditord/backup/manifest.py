@@ -1,0 +1,167 @@
+"""The manifest of a backup: written last, so that a folder without one is no backup."""
+
+import hashlib
+import os
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from auditord_hookspecs import AuditordError
+
+FILE: Final = "manifest.json"
+FORMAT: Final = 1
+"""The version of the manifest; a newer one is refused."""
+
+_PIECE: Final = 1 << 20
+
+
+class BackupDamaged(AuditordError):
+    """A backup that is not as its manifest says, or that this version cannot read."""
+
+
+class StorePart(msgspec.Struct, frozen=True):
+    """The record store in a backup.
+
+    Args:
+        database: what it is in.
+        schema: the number of its last migration.
+        file: its copy in the folder; None where the database is backed up by its own means.
+        records: how many there are.
+        digest: of all that is known of each record, as ``auditord database copy`` prints it.
+        tables: how many rows the other tables have.
+    """
+
+    database: Literal["sqlite", "postgresql"]
+    schema: int
+    file: str | None
+    records: int
+    digest: str
+    tables: Mapping[str, int]
+
+
+class SpoolPart(msgspec.Struct, frozen=True):
+    """The spool in a backup.
+
+    Args:
+        schema: the number of its last migration.
+        file: its copy in the folder.
+        spool_id: by which the store knows it.
+        generation: how far it had come with the store.
+        queued: how many entries waited, by sender.
+        quarantined: how many entries the quarantine had.
+        checkpoints: when the checkpoint of each collector was saved.
+    """
+
+    schema: int
+    file: str
+    spool_id: str
+    generation: int
+    queued: Mapping[str, int]
+    quarantined: int
+    checkpoints: Mapping[str, datetime]
+
+
+class FilePart(msgspec.Struct, frozen=True):
+    """A file of a backup: its size in bytes, and its SHA-256 in hexadecimal."""
+
+    size: int
+    sha256: str
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """The contents of a backup.
+
+    Args:
+        format: see :data:`FORMAT`.
+        auditord: the version that made it.
+        made_at: the moment whose state it has.
+        store: the record store.
+        spool: the spool.
+        files: every file beside the manifest.
+        archive: the snapshot that the archive had, if one is configured.
+    """
+
+    format: int
+    auditord: str
+    made_at: datetime
+    store: StorePart
+    spool: SpoolPart
+    files: Mapping[str, FilePart]
+    archive: str | None = None
+
+
+class _Versioned(msgspec.Struct, frozen=True):
+    format: int
+
+
+def described(path: Path) -> FilePart:
+    """Size and checksum of a file, read from the disk."""
+    digest, size = hashlib.sha256(), 0
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE):
+            digest.update(piece)
+            size += len(piece)
+    return FilePart(size, digest.hexdigest())
+
+
+def synced(path: Path) -> None:
+    """Return once a file, or the names in a folder, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """Let a file have this content, or not be there at all, whatever happens."""
+    draft = path.with_name(f".{path.name}.draft")
+    draft.write_bytes(content)
+    synced(draft)
+    draft.replace(path)
+    synced(path.parent)
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Make a folder a backup."""
+    write_durably(folder / FILE, msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of a backup.
+
+    Raises:
+        BackupDamaged: it cannot be read, or is of a later version.
+    """
+    try:
+        text = (folder / FILE).read_bytes()
+        version = msgspec.json.decode(text, type=_Versioned).format
+        if version > FORMAT:
+            raise BackupDamaged(
+                f"{folder} was made by a newer auditord (manifest {version}, this version knows up to {FORMAT}): "
+                "install that version to restore it"
+            )
+        return msgspec.json.decode(text, type=Manifest)
+    except (OSError, msgspec.DecodeError) as error:
+        raise BackupDamaged(f"{folder / FILE} cannot be read: {error}") from error
+
+
+def verify_files(folder: Path, manifest: Manifest) -> None:
+    """Return if every file of a backup is what was written.
+
+    Raises:
+        BackupDamaged: one is missing or another one.
+    """
+    for name, expected in manifest.files.items():
+        try:
+            found = described(folder / name)
+        except OSError as error:
+            raise BackupDamaged(f"{folder / name} cannot be read: {error.strerror}; take another backup") from error
+        if found != expected:
+            raise BackupDamaged(
+                f"{folder / name} is damaged: it has {found.size} bytes with SHA-256 {found.sha256}, the manifest says "
+                f"{expected.size} with {expected.sha256}; take another backup"
+            )

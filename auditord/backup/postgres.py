@@ -1,0 +1,61 @@
+"""A record store in PostgreSQL, dumped and restored by PostgreSQL's own programs.
+
+The password is in the environment of these programs, never on their command lines, which every user can read.
+"""
+
+import os
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+from psycopg.pq import Conninfo
+
+from auditord.backup.manifest import synced
+from auditord.contexts.command import CommandRunner
+from auditord.database.postgres.address import Address
+
+DUMP: Final = "records.dump"
+
+_LONGEST: Final = timedelta(days=2)
+
+RECIPE: Final = """\
+The record store in {where} is not in this backup. Dump it now, after the spool and not before:
+  pg_dump --format=custom --schema=auditord --no-owner --no-privileges --file={folder}/records.dump …
+or archive its WAL (archive_mode, pg_basebackup), and restore to a moment after {made_at}.
+`auditord backup --dump` does both as of one moment."""
+
+
+async def dump(address: Address, snapshot: str, target: Path) -> None:
+    """Write what an exported snapshot sees of the schema into a new file, which is on the disk on return.
+
+    Raises:
+        CommandFailed: pg_dump is not installed, too old for the server, or failed.
+    """
+    os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    options = ("--format=custom", "--schema=auditord", "--no-owner", "--no-privileges")
+    command = ["pg_dump", *options, f"--snapshot={snapshot}", f"--file={target}"]
+    await CommandRunner().run_command(command, timeout=_LONGEST, environment=environment(address))
+    synced(target)
+
+
+async def load_dump(address: Address, dumped: Path) -> None:
+    """Make the schema of a dump in one transaction.
+
+    Raises:
+        CommandFailed: pg_restore is not installed, or failed; then nothing has changed.
+    """
+    command = ["pg_restore", "--single-transaction", "--exit-on-error", "--no-owner", "--no-privileges"]
+    where = environment(address)
+    command = [*command, f"--dbname={where.get('PGDATABASE', 'postgres')}", str(dumped)]
+    await CommandRunner().run_command(command, timeout=_LONGEST, environment=where)
+
+
+def environment(address: Address) -> Mapping[str, str]:
+    """The variables by which libpq finds a database: those of the configuration over those of this process."""
+    wanted, found = address.parameters, dict[str, str]()
+    for option in Conninfo.get_defaults():
+        value = wanted.get(option.keyword.decode()) or (option.val or b"").decode()
+        if option.envvar is not None and value:
+            found[option.envvar.decode()] = str(value)
+    return found

@@ -1,0 +1,101 @@
+"""The record store as of one moment, as a part of a backup."""
+
+import asyncio
+import sqlite3
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+import anyio.to_thread
+
+from auditord.backup import postgres
+from auditord.backup.manifest import StorePart
+from auditord.backup.sqlite import Pacing, copy_snapshot, snapshot
+from auditord.config.model import StoreSection
+from auditord.config.store_url import is_postgresql, sqlite_path
+from auditord.database.migrations import load_migrations
+from auditord.database.postgres.address import Address, address_of
+from auditord.database.sql_files import load_scripts
+from auditord.store.copying import Contents, Progress, contents
+from auditord.store.copying.postgres import PostgresEnd, postgres_source
+from auditord.store.copying.sqlite import sqlite_source
+from auditord.store.postgres.store import MIGRATIONS as POSTGRES_MIGRATIONS
+from auditord.store.sqlite.store import MIGRATIONS as SQLITE_MIGRATIONS
+
+STORE: Final = "records.db"
+
+
+class StoreSource(ABC):
+    """The record store as of one moment."""
+
+    @abstractmethod
+    async def save(self, folder: Path, pacing: Pacing) -> StorePart:
+        """Write it into a folder."""
+
+    def advice(self, folder: Path, made_at: datetime) -> str | None:
+        """The steps that are left to the operator."""
+        del folder, made_at
+        return None
+
+
+@asynccontextmanager
+async def opened_source(section: StoreSection, *, dump: bool) -> AsyncGenerator[StoreSource, None]:
+    """A configured store as it is now, whatever is written to it meanwhile.
+
+    Raises:
+        SchemaMismatch: it is another program's, or of another version.
+        StoreUnavailable: it cannot be read.
+    """
+    if is_postgresql(section.url):
+        address = address_of(section)
+        async with postgres_source(address) as end:
+            yield _Server(address, end, postgres.DUMP if dump else None)
+    else:
+        with snapshot(sqlite_path(section.url), SQLITE_MIGRATIONS) as connection:
+            yield _File(connection)
+
+
+class _File(StoreSource):
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    async def save(self, folder: Path, pacing: Pacing) -> StorePart:
+        target = folder / STORE
+        await anyio.to_thread.run_sync(copy_snapshot, self._connection, target, pacing("records"))
+        self._connection.close()  # its log need not grow any more
+        found = await anyio.to_thread.run_sync(contents_of, target, pacing.checking(target.stat().st_size))
+        schema = len(load_migrations(SQLITE_MIGRATIONS).scripts)
+        return StorePart("sqlite", schema, STORE, found.records, found.digest, found.tables)
+
+
+def contents_of(path: Path, progress: Progress) -> Contents:
+    """The contents of a store in an SQLite file; to be called in a thread, since nothing else runs meanwhile."""
+
+    async def read() -> Contents:
+        async with sqlite_source(path) as end:
+            return await contents(end, progress)
+
+    return asyncio.run(read())
+
+
+@dataclass(frozen=True, slots=True)
+class _Server(StoreSource):
+    address: Address
+    end: PostgresEnd
+    file: str | None
+
+    async def save(self, folder: Path, pacing: Pacing) -> StorePart:
+        if self.file is not None:
+            pacing.progress.progressed("pg_dump", 0, 1)
+            await postgres.dump(self.address, await self.end.exported_snapshot(), folder / self.file)
+        found = await contents(self.end, pacing.progress)
+        schema = len(load_scripts(POSTGRES_MIGRATIONS))
+        return StorePart("postgresql", schema, self.file, found.records, found.digest, found.tables)
+
+    def advice(self, folder: Path, made_at: datetime) -> str | None:
+        when = f"{made_at:%Y-%m-%d %H:%M:%SZ}"
+        return None if self.file else postgres.RECIPE.format(where=self.address.where, folder=folder, made_at=when)

@@ -1,0 +1,123 @@
+"""An SQLite file as of one moment, copied page by page while others write to it.
+
+The source connection holds a read transaction for the whole copy: all pages are of one moment, and the copy does not
+begin anew with each write of others. The price is that the file's log grows meanwhile, by what is written to it.
+"""
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Generator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import anyio.from_thread
+
+from auditord.backup.manifest import synced
+from auditord.database.connections import open_for_reading
+from auditord.database.database import refuse_damaged
+from auditord.database.faults import translated
+from auditord.database.migrations import load_migrations, require_current
+from auditord.store.copying import Progress
+
+_PAGES: Final = 64
+"""Pages of a step: half a megabyte, copied in a millisecond or two."""
+
+Advance = Callable[[int, int], None]
+"""Takes bytes done and bytes in all; returns when it is time for more, and raises to end."""
+
+
+@contextmanager
+def snapshot(path: Path, migrations: str) -> Generator[sqlite3.Connection, None, None]:
+    """A connection that sees the file as it is now, until it is left.
+
+    Raises:
+        SchemaMismatch: the file is another program's, or of another version.
+        StoreUnavailable: it is not there, or cannot be read.
+    """
+    with closing(open_for_reading(path)) as connection, translated(path):
+        require_current(connection, load_migrations(migrations), path)
+        connection.execute("BEGIN")
+        connection.execute("SELECT count(*) FROM sqlite_master")  # the first look begins the transaction
+        yield connection
+
+
+def copy_snapshot(connection: sqlite3.Connection, target: Path, advance: Advance) -> None:
+    """Copy all pages into a new file that is whole and on the disk on return; blocks.
+
+    Raises:
+        StoreDamaged: the source is damaged, and so is the copy.
+        StoreUnavailable: one of the files cannot be used, for want of room for instance.
+    """
+    os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    (page_size,) = connection.execute("PRAGMA page_size").fetchone()
+
+    def progress(_status: int, remaining: int, total: int) -> None:
+        advance((total - remaining) * page_size, total * page_size)
+
+    with closing(sqlite3.connect(target, isolation_level=None)) as copy, translated(target):
+        copy.execute("PRAGMA synchronous = OFF")  # it is synced as a whole
+        connection.backup(copy, pages=_PAGES, progress=progress)
+        copy.execute("PRAGMA journal_mode = DELETE")  # one file, which can be read where nothing can be written
+        refuse_damaged(copy, target)
+    synced(target)
+
+
+class Pace:
+    """Shows the progress of a copy, and keeps it to a rate; for threads.
+
+    Args:
+        show: receives bytes done, and bytes in all.
+        rate: bytes per second; None: as fast as it goes.
+        clock: seconds.
+        sleep: waits so many.
+    """
+
+    def __init__(
+        self,
+        show: Callable[[int, int], None],
+        rate: float | None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._show = show
+        self._rate = rate
+        self._clock = clock
+        self._sleep = sleep
+        self._began = clock()
+
+    def __call__(self, done: int, total: int) -> None:
+        """Note progress, and wait as long as the rate says."""
+        anyio.from_thread.check_cancelled()
+        self._show(done, total)
+        if self._rate is not None and (early := done / self._rate - (self._clock() - self._began)) > 0:
+            self._sleep(early)
+
+
+@dataclass(frozen=True, slots=True)
+class Pacing:
+    """The pace of all steps of a backup: who watches it, and the bytes per second that are read at most."""
+
+    progress: Progress
+    rate: float | None
+
+    def __call__(self, phase: str) -> Pace:
+        """The pace of a step."""
+        return Pace(partial(self.progress.progressed, phase), self.rate)
+
+    def checking(self, size: int) -> Progress:
+        """The pace of reading through the records of a copy of so many bytes."""
+        return _Checking(self("checking"), size)
+
+
+@dataclass(frozen=True, slots=True)
+class _Checking:
+    pace: Pace
+    size: int
+
+    def progressed(self, phase: str, done: int, total: int) -> None:
+        del phase
+        self.pace(self.size * done // max(total, 1), self.size)

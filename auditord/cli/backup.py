@@ -1,0 +1,64 @@
+"""``auditord backup``: record store and spool as of one moment, beside a daemon that may be running."""
+
+import json
+from pathlib import Path
+
+import click
+import msgspec
+
+from auditord.backup import BackupOptions, Made, make_backup
+from auditord.cli.installation import load_installation, run_async, utc_now
+from auditord.cli.progress import StepBar
+from auditord.config.sizes import parse_size
+from auditord_hookspecs.terminal import say, say_lines, write
+from auditord_hookspecs.wire import format_time
+
+
+def _size(_context: click.Context, _parameter: click.Parameter, value: str | None) -> int | None:
+    try:
+        size: int | None = parse_size(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+    if size is not None and size <= 0:
+        raise click.BadParameter("it must be more than nothing")
+    return size
+
+
+@click.command("backup")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--keep", type=click.IntRange(min=1), help="Remove all but the newest N backups in FOLDER afterwards.")
+@click.option("--rate", metavar="SIZE", callback=_size, help="Read at most so much per second, such as 50MB.")
+@click.option("--dump", is_flag=True, help="Have pg_dump write the record store in PostgreSQL into the backup, too.")
+@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def backup_command(*, folder: Path, keep: int | None, rate: int | None, dump: bool, output: str) -> None:
+    """Make a backup in a new folder below FOLDER, as of one moment; the daemon goes on meanwhile.
+
+    Of SQLite files all pages are copied, and the copy is read through. A record store in PostgreSQL is only part of it
+    with --dump. A folder without manifest.json is no backup: it was never finished.
+    """
+    options = BackupOptions(folder.absolute(), keep, rate, dump)
+    configuration, bar = load_installation().configuration, StepBar()
+    with bar.shown:
+        made = run_async(make_backup, configuration.state_dir, configuration.store, options, utc_now, bar)
+    write(_as_json(made)) if output == "json" else _print(made)
+
+
+def _as_json(made: Made) -> str:
+    manifest = msgspec.to_builtins(made.manifest)
+    return (
+        json.dumps({"folder": str(made.folder), "discarded": list(map(str, made.discarded)), **manifest}, indent=2)
+        + "\n"
+    )
+
+
+def _print(made: Made) -> None:
+    manifest = made.manifest
+    say(f"backup     {made.folder}, as of {format_time(manifest.made_at)}")
+    say(f"records    {manifest.store.records}; digest {manifest.store.digest}")
+    say(f"spool      {sum(manifest.spool.queued.values())} entries wait, {manifest.spool.quarantined} in quarantine")
+    for name, file in manifest.files.items():
+        say(f"file       {name}: {file.size} bytes")
+    for folder in made.discarded:
+        say(f"removed    {folder}")
+    if made.advice:
+        say_lines(made.advice)

@@ -1,0 +1,310 @@
+"""Backups beside writers: whole or none at all, and no entry is in neither of the two files."""
+
+import json
+import sqlite3
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from contextlib import asynccontextmanager, closing, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+
+import anyio
+import pytest
+from click.testing import CliRunner, Result
+
+from auditord.backup import BackupFailed, BackupOptions, Made, NoBackup, found_backup, make_backup, making
+from auditord.backup.manifest import BackupDamaged, read_manifest, verify_files
+from auditord.backup.sources import StoreSource, opened_source
+from auditord.backup.sqlite import Pace
+from auditord.cli import auditord
+from auditord.config.model import StoreSection
+from auditord.errors import StoreDamaged
+from auditord.ingest import Pairing, StoreSink
+from auditord.spool import Spool
+from auditord.store import Duplicates, Provenance, RecordStore
+from auditord.store.opening import open_store
+from auditord.tasks.senders import forward_all
+from auditord.testing import make_record
+from auditord.testing.daemon import running_daemon
+from auditord_hookspecs import Batch
+from tests.integration.test_database import damage
+
+NOW = datetime(2026, 11, 22, 1, 2, 3, tzinfo=UTC)
+
+
+@dataclass
+class Steps:
+    """Keeps the phases of a backup, and does something once in one of them."""
+
+    during: dict[str, Callable[[], object]] = field(default_factory=dict[str, Callable[[], object]])
+    seen: list[str] = field(default_factory=list[str])
+
+    def progressed(self, phase: str, done: int, total: int) -> None:
+        assert 0 <= done <= total
+        self.seen.append(phase)
+        self.during.pop(phase, lambda: None)()
+
+
+class Site:
+    """A state folder with its store."""
+
+    def __init__(self, folder: Path, url: str | None) -> None:
+        self.state = folder / "state"
+        self.place = folder / "backups"
+        self.url = url or f"sqlite://{self.state / 'records.db'}"
+        self._days = count()
+
+    def now(self) -> datetime:
+        return NOW + timedelta(days=next(self._days))
+
+    async def backup(self, steps: Steps | None = None, *, keep: int | None = None, dump: bool = True) -> Made:
+        options = BackupOptions(self.place, keep=keep, dump=dump)
+        return await make_backup(self.state, StoreSection(url=self.url), options, self.now, steps or Steps())
+
+    @asynccontextmanager
+    async def opened(self, *, outbox: bool = False) -> AsyncGenerator[tuple[Spool, RecordStore], None]:
+        self.state.mkdir(exist_ok=True)
+        async with (
+            Spool.opened(self.state, lambda: NOW) as spool,
+            open_store(self.url, counted_keys=(), outbox=outbox) as store,
+        ):
+            await Pairing(store, spool).advance_both()
+            yield spool, store
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Site:
+    return Site(tmp_path, None)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
+    return Site(tmp_path, None if request.param == "sqlite" else request.getfixturevalue("postgres_url"))
+
+
+def ids(path: Path, query: str) -> set[str]:
+    with closing(sqlite3.connect(path)) as connection:
+        return {value for (value,) in connection.execute(query)}
+
+
+def checkpoint(folder: Path) -> int:
+    with closing(sqlite3.connect(folder / "spool.db")) as connection:
+        row = connection.execute("SELECT value FROM checkpoint").fetchone()
+        return 0 if row is None else int(json.loads(row[0]))
+
+
+QUEUED = "SELECT record_id FROM queue"
+STORED = "SELECT record_id FROM records"
+
+
+async def collecting(spool: Spool) -> None:
+    """A collector whose checkpoint says how many jobs it has read."""
+    for number in count(1):
+        await spool.enqueue("slurm", Batch([make_record(f"job-{number}")], checkpoint=number), ["local"])
+
+
+async def delivering(spool: Spool, store: RecordStore) -> None:
+    sink = StoreSink(store, lambda: NOW, pairing=Pairing(store, spool))
+    while True:
+        claimed = await spool.claim("local", 7)
+        await sink.deliver([each.entry for each in claimed])
+        await spool.settle("local", [each.entry_id for each in claimed], {})
+
+
+async def posting(store: RecordStore) -> None:
+    for number in count(1):
+        await store.add(make_record(f"post-{number}"), Provenance(NOW, "client"), Duplicates.SAME_RUN)
+
+
+async def forwarding(spool: Spool, store: RecordStore) -> None:
+    while True:
+        await forward_all(store, spool, ["elsewhere"])
+
+
+@pytest.mark.anyio
+async def test_no_job_before_the_checkpoint_is_in_neither_file(files: Site) -> None:
+    async with files.opened() as (spool, store), anyio.create_task_group() as group:
+        group.start_soon(collecting, spool)
+        group.start_soon(delivering, spool, store)
+        wanted: set[str] = set()
+        for _ in range(5):
+            folder = (await files.backup()).folder
+            wanted = {f"job-{number}" for number in range(1, checkpoint(folder) + 1)}
+            assert wanted <= ids(folder / "records.db", STORED) | ids(folder / "spool.db", QUEUED)
+        assert wanted
+        group.cancel_scope.cancel()
+
+
+@pytest.mark.anyio
+async def test_nothing_that_waits_for_other_destinations_is_in_neither_file(
+    files: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with files.opened(outbox=True) as (spool, store), anyio.create_task_group() as group:
+
+        @asynccontextmanager
+        async def opened_later(section: StoreSection, *, dump: bool) -> AsyncGenerator[StoreSource, None]:
+            for _ in range(20):  # time in which entries pass from the outbox to the spool, if they may
+                await spool.statistics()
+            async with opened_source(section, dump=dump) as source:
+                yield source
+
+        monkeypatch.setattr(making, "opened_source", opened_later)
+        stored: set[str] = set()
+        group.start_soon(posting, store)
+        group.start_soon(forwarding, spool, store)
+        for _ in range(5):
+            folder = (await files.backup()).folder
+            waiting = ids(folder / "records.db", "SELECT json_extract(document, '$.record_id') FROM outbox")
+            stored = ids(folder / "records.db", STORED)
+            assert stored <= waiting | ids(folder / "spool.db", QUEUED)
+        assert stored
+        group.cancel_scope.cancel()
+
+
+@pytest.mark.anyio
+async def test_what_is_written_during_a_backup_is_not_in_it(files: Site) -> None:
+    async with files.opened() as (_, store):
+        await store.add(make_record("before"), Provenance(NOW), Duplicates.SAME_RUN)
+
+        def write() -> None:
+            with closing(sqlite3.connect(files.state / "records.db")) as connection, connection:
+                connection.execute("UPDATE records SET record_id = 'after'")
+
+        made = await files.backup(Steps({"spool": write}))
+    assert ids(made.folder / "records.db", STORED) == {"before"}
+    assert ids(files.state / "records.db", STORED) == {"after"}
+
+
+@pytest.mark.anyio
+async def test_the_manifest_says_what_is_in_it(site: Site) -> None:
+    async with site.opened() as (spool, store):
+        await store.add(make_record("a"), Provenance(NOW), Duplicates.SAME_RUN)
+        await spool.enqueue("slurm", Batch([make_record("b")], checkpoint=1), ["local"])
+        steps = Steps()
+        made = await site.backup(steps)
+    manifest = read_manifest(made.folder)
+    assert manifest == made.manifest
+    assert (manifest.store.records, manifest.store.tables["spools"]) == (1, 1)
+    assert manifest.spool.queued == {"local": 1}
+    assert manifest.spool.checkpoints.keys() == {"slurm"}
+    assert manifest.made_at == NOW
+    assert sorted(path.name for path in made.folder.iterdir()) == sorted([*manifest.files, "manifest.json"])
+    verify_files(made.folder, manifest)
+    assert {"spool", "checking"} <= set(steps.seen)
+    assert made.advice is None
+
+
+@pytest.mark.anyio
+async def test_without_a_dump_the_recipe_is_said(tmp_path: Path, postgres_url: str) -> None:
+    site = Site(tmp_path, postgres_url)
+    async with site.opened():
+        made = await site.backup(dump=False)
+    assert list(made.manifest.files) == ["spool.db"]
+    assert made.advice is not None
+    assert "pg_dump --format=custom --schema=auditord" in made.advice
+    assert made.manifest.store.file is None
+
+
+@pytest.mark.anyio
+async def test_a_damaged_file_is_named(files: Site) -> None:
+    async with files.opened():
+        made = await files.backup()
+    copy = made.folder / "records.db"
+    copy.write_bytes(copy.read_bytes()[:-1] + b"x")
+    with pytest.raises(BackupDamaged, match=r"records\.db is damaged"):
+        verify_files(made.folder, made.manifest)
+    copy.unlink()
+    with pytest.raises(BackupDamaged, match=r"records\.db cannot be read: No such file"):
+        verify_files(made.folder, made.manifest)
+
+
+@pytest.mark.anyio
+async def test_a_damaged_store_makes_no_backup(files: Site) -> None:
+    async with files.opened() as (_, store):
+        for number in range(300):
+            await store.add(make_record(f"r{number}"), Provenance(NOW), Duplicates.SAME_RUN)
+    whole = (await files.backup()).folder
+    damage(files.state / "records.db")
+    with pytest.raises(StoreDamaged, match="damaged"):
+        await files.backup(keep=1)
+    assert [path for path in files.place.iterdir() if path.is_dir()] == [whole]
+
+
+@pytest.mark.anyio
+async def test_a_backup_of_a_later_version_is_refused(files: Site) -> None:
+    async with files.opened():
+        made = await files.backup()
+    manifest = made.folder / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"format": 1', '"format": 2'))
+    with pytest.raises(BackupDamaged, match="newer auditord"):
+        read_manifest(made.folder)
+
+
+@pytest.mark.anyio
+async def test_the_oldest_give_way_and_what_was_never_finished(files: Site) -> None:
+    async with files.opened():
+        made = [await files.backup() for _ in range(4)]
+        (made[1].folder / "manifest.json").unlink()
+        (files.place / "other").mkdir()
+        last = await files.backup(keep=2)
+    kept = sorted(path.name for path in files.place.iterdir() if path.is_dir())
+    assert kept == [made[3].folder.name, last.folder.name, "other"]
+    assert set(last.discarded) == {each.folder for each in made[:3]}
+
+
+@pytest.mark.anyio
+async def test_the_newest_complete_one_is_found(files: Site) -> None:
+    with pytest.raises(NoBackup, match="no complete backup"):
+        found_backup(files.place)
+    async with files.opened():
+        first, second, third = [await files.backup() for _ in range(3)]
+    (third.folder / "manifest.json").unlink()
+    assert found_backup(files.place) == second.folder
+    assert found_backup(first.folder) == first.folder
+    (second.folder / "manifest.json").unlink()
+    (first.folder / "manifest.json").unlink()
+    with pytest.raises(NoBackup, match="were never finished"):
+        found_backup(files.place)
+
+
+@pytest.mark.anyio
+async def test_where_no_daemon_has_run_there_is_nothing(files: Site) -> None:
+    with pytest.raises(BackupFailed, match="nothing to back up"):
+        await files.backup()
+
+
+def test_the_rate_is_kept(anyio_backend: str) -> None:
+    slept: list[float] = []
+    clock: Iterator[float] = iter([0.0, 0.5, 4.0])
+
+    async def pace() -> None:
+        paced = Pace(lambda _done, _total: None, 100, lambda: next(clock), slept.append)
+        await anyio.to_thread.run_sync(paced, 200, 400)
+        await anyio.to_thread.run_sync(paced, 400, 400)
+
+    anyio.run(pace, backend=anyio_backend)
+    assert slept == [1.5]
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Generator[Callable[..., Result], None, None]:
+    with running_daemon(tmp_path, {}):
+        yield lambda *words: CliRunner().invoke(auditord, ["--config", str(tmp_path / "auditord.json"), *words])
+
+
+def test_the_command_works_beside_a_daemon(command: Callable[..., Result], tmp_path: Path) -> None:
+    done = command("backup", str(tmp_path / "b"), "--rate", "100MB")
+    assert done.exit_code == 0, done.output
+    assert "records    0; digest" in done.output
+    again = command("backup", str(tmp_path / "b"), "--keep", "1", "--output", "json")
+    if isinstance(again.exception, NoBackup):  # within the same second
+        return
+    document = json.loads(again.output)
+    assert document["discarded"] == [str(found_backup(tmp_path / "b"))] or document["store"]["records"] == 0
+
+
+@pytest.mark.parametrize("rate", ["fast", "0"])
+def test_a_rate_that_makes_no_sense_is_refused(command: Callable[..., Result], tmp_path: Path, rate: str) -> None:
+    with suppress(SystemExit):
+        assert command("backup", str(tmp_path / "b"), "--rate", rate).exit_code == 2
