@@ -23,8 +23,12 @@ COMMANDS = (
     Registered("manual", "auditord.cli.manual", "Read the manual, or search in it."),
     Registered("quarantine", "auditord.cli.quarantine", "List, show, retry or discard what could not be handled."),
     Registered("records", "auditord.cli.records", "Show, export, correct, close or delete records."),
+    Registered(
+        "report", "auditord.cli.report", "Report usage and efficiency, by group and over time.", extensible=True
+    ),
     Registered("run", "auditord.cli.run", "Run the daemon in the foreground."),
     Registered("status", "auditord.cli.status", "Say how the daemon fares."),
+    Registered("top", "auditord.cli.top", "Show who used the most this month."),
     Registered("trigger", "auditord.cli.collect", "Run a collector or a plugin now, or show what it would do."),
 )
 

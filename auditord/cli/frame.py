@@ -3,8 +3,9 @@
 import platform
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
@@ -25,12 +26,37 @@ class Registered:
 
     Args:
         name: what the user types; the module has the command under this name, with ``_command`` after it.
+        module: of the command.
         help: what ``auditord --help`` says about it, so that listing the commands imports none.
+        extensible: whether it is an :class:`ExtensibleGroup`.
     """
 
     name: str
     module: str
     help: str
+    extensible: bool = False
+
+
+class ExtensibleGroup(click.Group):
+    """A group of the host that also has the commands of a hook module's group of the same name."""
+
+    further: Callable[[click.Context], click.Command | None] | None = None
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of all commands."""
+        more = self._further(ctx)
+        return sorted({*super().list_commands(ctx), *(more.list_commands(ctx) if more else ())})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The host's own command of this name first."""
+        if (own := super().get_command(ctx, cmd_name)) is not None:
+            return own
+        more = self._further(ctx)
+        return None if more is None else more.get_command(ctx, cmd_name)
+
+    def _further(self, ctx: click.Context) -> click.Group | None:
+        found = None if self.further is None else self.further(ctx)
+        return found if isinstance(found, click.Group) else None
 
 
 class Commands(click.Group):
@@ -58,12 +84,14 @@ class Commands(click.Group):
             return super().get_command(ctx, cmd_name) or self._provided_command(ctx, cmd_name)
         command: click.Command = getattr(import_module(registered.module), f"{cmd_name}_command")
         _add_config_option(command)
+        if isinstance(command, ExtensibleGroup):
+            command.further = partial(self._provided_command, name=cmd_name)
         return command
 
     def _provided_command(self, ctx: click.Context, name: str) -> click.Command | None:
         command = self._provided(ctx).get(name)
         if command is not None and self._provided_by is not None:
-            ctx.obj = import_module(self._provided_by).HostCommandContext()
+            ctx.find_root().obj = import_module(self._provided_by).HostCommandContext()
             _add_config_option(command)
         return command
 
@@ -72,8 +100,9 @@ class Commands(click.Group):
         if self._provided_by is None:
             return {}
         if _PROVIDED not in ctx.meta:
+            taken = [name for name, each in self._registered.items() if not each.extensible]
             with ctx.scope(cleanup=False):  # --config may have been given already
-                ctx.meta[_PROVIDED] = import_module(self._provided_by).provided_commands(self._registered)
+                ctx.meta[_PROVIDED] = import_module(self._provided_by).provided_commands(taken)
         found: Mapping[str, click.Command] = ctx.meta[_PROVIDED]
         return found
 

@@ -15,6 +15,7 @@ from pydantic import Field, field_validator, model_validator
 from auditord.config.access import AccessSection
 from auditord.config.documents import is_section
 from auditord.config.listen import DEFAULT_LISTEN, Listen
+from auditord.config.pledges import PledgeSection
 from auditord.config.sizes import Size
 from auditord.config.store_url import is_postgresql, sqlite_path, sqlite_url
 from auditord.duplicates import Duplicates
@@ -261,6 +262,7 @@ class Configuration(Section):
     access: AccessSection = AccessSection()
     store: StoreSection
     metrics: MetricsSection = MetricsSection()
+    pledges: tuple[PledgeSection, ...] = Field(default=(), description="Promised capacity, for reports and the page.")
     hooks: HooksSection = HooksSection()
     logging: LoggingSection = LoggingSection()
     shutdown: ShutdownSection = ShutdownSection()

@@ -1,0 +1,185 @@
+"""Reports on the terminal and in files: table, chart, CSV, JSON and Parquet."""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
+from fractions import Fraction
+from typing import Final, TypeAlias
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from auditord.cli.report_options import Answered
+from auditord.cli.tables import new_table, print_table
+from auditord.reporting import Figure, Measure, Report, Row
+from auditord.reporting.pledges import pledged
+from auditord.reporting.report import Label, zero
+from auditord.reporting.writing import as_csv, as_json, as_parquet, text
+from auditord_hookspecs.terminal import escaped, say, write
+
+ReportOutput: TypeAlias = Callable[[Answered, int | None], None]
+
+_NO_LABEL: Final = "(none)"
+_ALL: Final = "all"
+_WITHOUT_DIGITS: Final = 1_000
+_COLUMNS: Final = 5
+_CHART_ROWS: Final = 6
+_CHART_WIDTH: Final = 100
+_COLOURS: Final = ("blue", "yellow", "green", "red", "cyan", "magenta", "white")
+_SHADES: Final = "█▓▒░#=+"
+"""Beside the colours, so that rows can be told apart without them."""
+
+
+def write_table(answered: Answered, most: int | None) -> None:
+    """Rows by bins for one measure; otherwise rows by measures."""
+    report = answered.report
+    measure = report.question.measures[0]
+    single = len(report.question.measures) == 1
+    table = _by_bins(report) if single and report.bins else _by_measures(report, most)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    if not report.rows:
+        say("no record stopped in this period", err=True)
+        return
+    print_table(table)
+    unit = f"{measure.title} in {measure.unit}" if measure.unit else measure.title
+    say(f"{unit if single else 'Totals are over all rows'}{_period(report)}", err=True)
+    _write_pledge(answered)
+
+
+def _period(report: Report) -> str:
+    window = report.question.window
+    return "" if window is None else f", {window.start:%Y-%m-%d %H:%M} to {window.stop:%Y-%m-%d %H:%M} UTC"
+
+
+def _write_pledge(answered: Answered) -> None:
+    question = answered.report.question
+    amount = None if question.window is None else pledged(answered.pledges, question, question.window)
+    if amount:
+        share = 100 * (answered.report.total[0].value or Fraction(0)) / amount
+        say(f"Pledge {text(amount)} {question.measures[0].unit}: {text(share, 1)} % used", err=True)
+
+
+def _by_bins(report: Report) -> Table:
+    """One line for each bin, so that a year fits 80 columns."""
+    measure = report.question.measures[0]
+    rows, rest, count = report.largest(_COLUMNS)
+    named = [(_name(row.label, report), row) for row in rows]
+    named += [] if rest is None else [(f"{count} more", rest)]
+    totals = [Row(None, report.totals, report.total)] if len(report.rows) > 1 else []
+    unit = report.question.bin
+    table = new_table(unit.value if unit else "", *(escaped(name) for name, _ in named), *("total" for _ in totals))
+    columns = [row for _, row in named] + totals
+    nothing = zero(report.question.measures)
+    for begin in report.bins:
+        table.add_row(begin.isoformat(), *(shown(row.cells.get(begin, nothing)[0], measure) for row in columns))
+    table.add_row("total", *(shown(row.total[0], measure) for row in columns), style="bold")
+    return table
+
+
+def _by_measures(report: Report, most: int | None) -> Table:
+    measures = report.question.measures
+    rows, rest, count = report.largest(len(report.rows) if most is None else most)
+    titles = [f"{each.title} ({each.unit})" if each.unit == "%" else each.title for each in measures]
+    table = new_table(report.question.by or "", *titles)
+    for row in rows:
+        table.add_row(_name(row.label, report), *_cells(row, measures))
+    if rest is not None:
+        table.add_row(f"{count} more", *_cells(rest, measures))
+    if len(report.rows) > 1:
+        table.add_row("total", *map(shown, report.total, measures), style="bold")
+    return table
+
+
+def _cells(row: Row, measures: Sequence[Measure]) -> list[str]:
+    return list(map(shown, row.total, measures))
+
+
+def shown(figure: Figure, measure: Measure) -> str:
+    """A figure for people."""
+    value = figure.value
+    return "-" if value is None else text(value, _digits(value, measure))
+
+
+def _digits(value: Fraction, measure: Measure) -> int:
+    """Digits behind the point: what a glance takes in, and never a zero for something."""
+    if not measure.unit or abs(value) >= _WITHOUT_DIGITS or not value:
+        return 0
+    return 1 if abs(value) >= 1 else 3
+
+
+def _name(label: Label, report: Report) -> str:
+    return _ALL if report.question.by is None else label or _NO_LABEL
+
+
+def write_chart(answered: Answered, most: int | None) -> None:
+    """Bars: one for each bin, stacked by row; of a report without bins, one for each row."""
+    report = answered.report
+    measure = report.question.measures[0]
+    console = Console(highlight=False, markup=False)
+    console.width = min(console.width, _CHART_WIDTH)
+    if not report.rows:
+        say("no record stopped in this period", err=True)
+        return
+    console.print(Text(f"{measure.title}{f' ({measure.unit})' if measure.unit else ''}{_period(report)}", "bold"))
+    if report.bins and not measure.ratio:
+        _print_bins(console, report, measure)
+    else:
+        _print_rows(console, report, measure, most)
+    _write_pledge(answered)
+
+
+def _print_bins(console: Console, report: Report, measure: Measure) -> None:
+    rows, rest, count = report.largest(_CHART_ROWS)
+    series = [(_name(row.label, report), row) for row in rows]
+    series += [] if rest is None else [(f"{count} more", rest)]
+    sums = {begin: _value(report.totals, begin) for begin in report.bins}
+    width, longest = console.width - 26, max(sums.values()) or Fraction(1)
+    for begin in report.bins:
+        bar = Text(f"{begin.isoformat()}  ")
+        reached, drawn = Fraction(0), 0
+        for at, (_, row) in enumerate(series):
+            reached += _value(row.cells, begin)
+            until = round(width * reached / longest)
+            bar.append(_SHADES[at] * (until - drawn), _COLOURS[at])
+            drawn = max(drawn, until)
+        bar.append(f" {shown(Figure(sums[begin]), measure)}")
+        console.print(bar, overflow="crop", no_wrap=True)
+    for at, (name, row) in enumerate(series):
+        legend = Text(f"{_SHADES[at] * 2} ", _COLOURS[at]).append(f"{escaped(name)} ", "default")
+        console.print(legend.append(shown(row.total[0], measure), "default"))
+
+
+def _print_rows(console: Console, report: Report, measure: Measure, most: int | None) -> None:
+    rows, rest, count = report.largest(most or 20)
+    named = [(escaped(_name(row.label, report)), row) for row in rows]
+    named += [] if rest is None else [(f"{count} more", rest)]
+    label = min(max(len(name) for name, _ in named), 24)
+    longest = max(row.total[0].value or Fraction(0) for _, row in named) or Fraction(1)
+    for name, row in named:
+        length = max(round((console.width - label - 18) * (row.total[0].value or Fraction(0)) / longest), 0)
+        line = Text(f"{name[:label]:<{label}}  ").append(_SHADES[0] * length, _COLOURS[0])
+        console.print(line.append(f" {shown(row.total[0], measure)}", "default"), overflow="crop", no_wrap=True)
+
+
+def _value(cells: Mapping[date | None, tuple[Figure, ...]], begin: date) -> Fraction:
+    return (cells[begin][0].value or Fraction(0)) if begin in cells else Fraction(0)
+
+
+def write_parquet(answered: Answered, most: int | None) -> None:
+    """Parquet on standard output, unless that is a terminal."""
+    del most
+    if sys.stdout.isatty():
+        say("Parquet is not for a terminal: write > usage.parquet", err=True)
+        raise SystemExit(2)
+    sys.stdout.buffer.write(as_parquet(answered.report))
+
+
+OUTPUTS: Final[Mapping[str, ReportOutput]] = {
+    "table": write_table,
+    "chart": write_chart,
+    "csv": lambda answered, _: write(as_csv(answered.report)),
+    "json": lambda answered, _: write(as_json(answered.report)),
+    "parquet": write_parquet,
+}

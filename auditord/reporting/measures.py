@@ -1,0 +1,168 @@
+"""Measures of usage: names, units, and the sums of the store that they are made of.
+
+Figures are exact fractions; rounding is left to what shows them. The components have the names and units that the
+collectors give them: ``Cores`` and ``GPU`` in pieces, ``TotalCPU`` in seconds, ``Memory`` in MiB, ``Energy`` in joules.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final, TypeAlias
+
+from auditord_hookspecs.aggregates import ComponentUsage, UsageSums
+
+DEFAULT_SCORE: Final = "HEPscore23"
+"""The benchmark by which core hours are weighted if none is named."""
+
+CORES: Final = "Cores"
+CPU_TIME: Final = "TotalCPU"
+_GPU: Final = "GPU"
+_MEMORY: Final = "Memory"
+_ENERGY: Final = "Energy"
+
+_HOUR: Final = 3_600
+_MIB_PER_GIB: Final = 1_024
+_JOULES_PER_KWH: Final = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """An amount, or a ratio of two; figures add up, ratios by their parts.
+
+    Args:
+        amount: the value, or of a ratio the numerator.
+        base: the denominator of a ratio; None of a plain amount.
+    """
+
+    amount: Fraction = Fraction(0)
+    base: Fraction | None = None
+
+    def __add__(self, other: "Figure") -> "Figure":
+        base = None if self.base is None and other.base is None else (self.base or 0) + Fraction(other.base or 0)
+        return Figure(self.amount + other.amount, base)
+
+    @property
+    def value(self) -> Fraction | None:
+        """The amount or ratio; None where the base of a ratio is zero."""
+        if self.base is None:
+            return self.amount
+        return self.amount / self.base if self.base else None
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """The sums over one group of records, by component.
+
+    Args:
+        records: how many.
+        seconds: the sum of their runtimes.
+        usage: of each component that the measure needs, in seconds where it is multiplied by the runtime.
+    """
+
+    records: int
+    seconds: Fraction
+    usage: Mapping[str, UsageSums]
+    ticks_per_second: int
+
+    def total(self, component: str) -> Fraction:
+        """The sum of the amounts of a component."""
+        return Fraction(self.usage[component].sums.amount)
+
+    def hours(self, component: str) -> Fraction:
+        """The sum of amount times runtime, in hours."""
+        return Fraction(self.usage[component].sums.amount_runtime, self.ticks_per_second * _HOUR)
+
+    def scored_hours(self, component: str) -> Fraction:
+        """The sum of amount times score times runtime, in hours, for the one score that was asked for."""
+        (sums,) = self.usage[component].scores.values()
+        return Fraction(sums.amount_runtime) / (self.ticks_per_second * _HOUR)
+
+
+Compute: TypeAlias = Callable[[Sums], Figure]
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A quantity that reports show.
+
+    Args:
+        name: as options and URLs write it.
+        title: as people read it.
+        unit: of the value; empty for a count.
+        compute: the figure of a group.
+        components: whose sums it needs.
+        scored: whether the cores are weighted by a score.
+        needs_cpu_time: whether only records with a CPU time count.
+        ratio: whether figures of groups cannot be stacked.
+    """
+
+    name: str
+    title: str
+    unit: str
+    compute: Compute
+    components: tuple[str, ...] = ()
+    scored: bool = False
+    needs_cpu_time: bool = False
+    ratio: bool = False
+
+    def usage(self, score: str) -> tuple[ComponentUsage, ...]:
+        """The sums to ask the store for."""
+        scores = (score,) if self.scored else ()
+        return tuple(ComponentUsage(name, scores) for name in self.components)
+
+
+def _jobs(sums: Sums) -> Figure:
+    return Figure(Fraction(sums.records))
+
+
+def _core_hours(sums: Sums) -> Figure:
+    return Figure(sums.hours(CORES))
+
+
+def _score_hours(sums: Sums) -> Figure:
+    return Figure(sums.scored_hours(CORES))
+
+
+def _gpu_hours(sums: Sums) -> Figure:
+    return Figure(sums.hours(_GPU))
+
+
+def _wall_hours(sums: Sums) -> Figure:
+    return Figure(sums.seconds / _HOUR)
+
+
+def _cpu_hours(sums: Sums) -> Figure:
+    return Figure(sums.total(CPU_TIME) / _HOUR)
+
+
+def _efficiency(sums: Sums) -> Figure:
+    return Figure(100 * sums.total(CPU_TIME) / _HOUR, sums.hours(CORES))
+
+
+def _idle_core_hours(sums: Sums) -> Figure:
+    return Figure(sums.hours(CORES) - sums.total(CPU_TIME) / _HOUR)
+
+
+def _memory_hours(sums: Sums) -> Figure:
+    return Figure(sums.hours(_MEMORY) / _MIB_PER_GIB)
+
+
+def _energy(sums: Sums) -> Figure:
+    return Figure(sums.total(_ENERGY) / _JOULES_PER_KWH)
+
+
+_ALL: Final = (
+    Measure("jobs", "Jobs", "", _jobs),
+    Measure("core-hours", "Core hours", "core h", _core_hours, (CORES,)),
+    Measure("score-hours", "Score-weighted hours", "score h", _score_hours, (CORES,), scored=True),
+    Measure("gpu-hours", "GPU hours", "GPU h", _gpu_hours, (_GPU,)),
+    Measure("wall-hours", "Wall-clock hours", "h", _wall_hours),
+    Measure("cpu-hours", "CPU hours", "CPU h", _cpu_hours, (CPU_TIME,)),
+    Measure("cpu-efficiency", "CPU efficiency", "%", _efficiency, (CORES, CPU_TIME), needs_cpu_time=True, ratio=True),
+    Measure("idle-core-hours", "Idle core hours", "core h", _idle_core_hours, (CORES, CPU_TIME), needs_cpu_time=True),
+    Measure("memory-hours", "Memory hours", "GiB h", _memory_hours, (_MEMORY,)),
+    Measure("energy", "Energy", "kWh", _energy, (_ENERGY,)),
+)
+
+MEASURES: Final[Mapping[str, Measure]] = {measure.name: measure for measure in _ALL}
+"""Every measure by its name, in the order in which they are offered."""

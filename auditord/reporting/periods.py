@@ -1,0 +1,57 @@
+"""Named periods of the calendar, in UTC."""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from auditord_hookspecs.query import Window
+
+
+def _midnight(moment: datetime) -> datetime:
+    return moment.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def month_of(moment: datetime, back: int = 0) -> Window:
+    """The calendar month of an instant, or one before it."""
+    first = _midnight(moment).replace(day=1)
+    for _ in range(back):
+        first = (first - timedelta(days=1)).replace(day=1)
+    return Window(first, (first + timedelta(days=32)).replace(day=1))
+
+
+def months_until(moment: datetime, count: int) -> Window:
+    """That many calendar months, the last of them being the one of the instant."""
+    return Window(month_of(moment, count - 1).start, month_of(moment).stop)
+
+
+def days_until(moment: datetime, count: int) -> Window:
+    """That many days, the last of them being the one of the instant."""
+    tomorrow = _midnight(moment) + timedelta(days=1)
+    return Window(tomorrow - timedelta(days=count), tomorrow)
+
+
+def year_of(moment: datetime, back: int = 0) -> Window:
+    """The calendar year of an instant, or one before it."""
+    year = moment.astimezone(UTC).year - back
+    return Window(datetime(year, 1, 1, tzinfo=UTC), datetime(year + 1, 1, 1, tzinfo=UTC))
+
+
+def before(window: Window) -> Window:
+    """The period of the same length that ends where this one begins; of whole months, as many months."""
+    if window.start.day == window.stop.day == 1 and window.start.time() == window.stop.time():
+        months = (window.stop.year - window.start.year) * 12 + window.stop.month - window.start.month
+        return Window(month_of(window.start, months).start, window.start)
+    return Window(window.start - (window.stop - window.start), window.start)
+
+
+PERIODS: Final[Mapping[str, Callable[[datetime], Window]]] = {
+    "7-days": lambda now: days_until(now, 7),
+    "30-days": lambda now: days_until(now, 30),
+    "90-days": lambda now: days_until(now, 90),
+    "this-month": month_of,
+    "last-month": lambda now: month_of(now, 1),
+    "12-months": lambda now: months_until(now, 12),
+    "this-year": year_of,
+    "last-year": lambda now: year_of(now, 1),
+}
+"""The periods that names stand for, at an instant."""

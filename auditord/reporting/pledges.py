@@ -1,0 +1,70 @@
+"""Capacity that was promised to sites and groups, as an amount in the unit of a measure.
+
+A pledge is a power that is there all the time: so many cores, or cores times score (for WLCG: HEPscore23), from one day
+to another. In a period it amounts to power times hours.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from fractions import Fraction
+from typing import Final
+
+from auditord.reporting.questions import Question
+from auditord_hookspecs.query import Window
+
+_HOUR_PER_DAY: Final = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Pledge:
+    """A promised capacity.
+
+    Args:
+        site: whose; None for all sites.
+        group: for whom; None for everybody at the site.
+        score: the benchmark in whose unit the power is; None for cores.
+        power: in that unit.
+        first: the first day.
+        end: the day behind the last one.
+    """
+
+    site: str | None
+    group: str | None
+    score: str | None
+    power: Fraction
+    first: date
+    end: date
+
+    def hours(self, first: date, end: date) -> Fraction:
+        """Power times the hours of it between two days."""
+        days = (min(end, self.end) - max(first, self.first)).days
+        return self.power * max(days, 0) * _HOUR_PER_DAY
+
+
+def pledged(pledges: Sequence[Pledge], question: Question, window: Window) -> Fraction | None:
+    """The sum of pledges for what a question is about, in a window of whole days; None if nothing was promised."""
+    wanted = _wanted(question)
+    if wanted is None:
+        return None
+    score = question.score if question.measures[0].scored else None
+    found = _matching([each for each in pledges if each.score == score], *wanted)
+    amounts = [each.hours(window.start.date(), window.stop.date()) for each in found]
+    return sum(amounts, Fraction(0)) if any(amounts) else None
+
+
+def _wanted(question: Question) -> tuple[str | None, str | None] | None:
+    """The site and the group that the question is limited to; None if no pledge is about it."""
+    filters: Mapping[str, str] = dict(question.filters)
+    if question.measures[0].name not in {"core-hours", "score-hours"} or set(filters) - {"site", "group"}:
+        return None
+    return filters.get("site"), filters.get("group")
+
+
+def _matching(pledges: Sequence[Pledge], site: str | None, group: str | None) -> Sequence[Pledge]:
+    """The pledges to a site and a group; one to a whole site is not added to those to its groups."""
+    here = [each for each in pledges if site in {None, each.site}]
+    if group is not None:
+        return [each for each in here if each.group == group]
+    whole = {each.site for each in here if each.group is None}
+    return [each for each in here if each.group is None or each.site not in whole]

@@ -1,0 +1,110 @@
+"""A report that is wanted, and the question to the store that answers it.
+
+A record counts in the period in which it stopped, with the whole of its runtime, as in the messages to APEL: so each
+record counts once, and the sums of days, months and sites are each other's parts.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from auditord.reporting.measures import CORES, CPU_TIME, DEFAULT_SCORE, Measure
+from auditord_hookspecs.aggregates import (
+    AggregateQuery,
+    CalendarPeriod,
+    CalendarUnit,
+    ComponentAmount,
+    ComponentPresent,
+    ComponentUsage,
+    Dimension,
+    MetaValue,
+)
+from auditord_hookspecs.query import (
+    AllOf,
+    Comparison,
+    Condition,
+    MetaAbsent,
+    MetaContains,
+    TimeCompares,
+    TimeField,
+    Window,
+)
+
+SIZE: Final = "size"
+"""The group of job sizes: cores of a job, in classes."""
+
+_META: Final = "meta:"
+
+
+@dataclass(frozen=True, slots=True)
+class LabelKeys:
+    """The meta keys behind the names ``site``, ``group`` and ``user``."""
+
+    site: str = "site_id"
+    group: str = "group_id"
+    user: str = "user_id"
+
+    def key(self, name: str) -> str:
+        """The meta key that a name stands for; any other name is a key itself, and so is ``meta:site``."""
+        if name.startswith(_META):
+            return name.removeprefix(_META)
+        return {"site": self.site, "group": self.group, "user": self.user}.get(name, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A report that is wanted.
+
+    Args:
+        measures: of each cell, at least one.
+        by: ``site``, ``group``, ``user``, ``size`` or a meta key; None for all records together.
+        bin: the unit of the time axis; None for the whole period.
+        window: records that stopped in it count; None for all.
+        filters: pairs of a name as for ``by`` and the value that a record must have; an empty value is a record
+            without the key.
+        score: the benchmark by which core hours are weighted.
+        keys: the meta keys behind the names.
+    """
+
+    measures: tuple[Measure, ...]
+    by: str | None = None
+    bin: CalendarUnit | None = None
+    window: Window | None = None
+    filters: tuple[tuple[str, str], ...] = ()
+    score: str = DEFAULT_SCORE
+    keys: LabelKeys = field(default_factory=LabelKeys)
+
+    @property
+    def needs_cpu_time(self) -> bool:
+        """True if records with and without a CPU time are to be kept apart."""
+        return any(measure.needs_cpu_time for measure in self.measures)
+
+    def where(self) -> Condition:
+        """The condition on the records that count."""
+        conditions: list[Condition] = [self._matches(name, value) for name, value in self.filters]
+        if self.window is not None:
+            conditions.append(TimeCompares(TimeField.STOP, Comparison.GTE, self.window.start))
+            conditions.append(TimeCompares(TimeField.STOP, Comparison.LT, self.window.stop))
+        return AllOf(tuple(conditions))
+
+    def query(self) -> AggregateQuery:
+        """The question to the store; its dimensions are the bin, the group and the presence of a CPU time."""
+        dimensions: list[Dimension] = []
+        if self.bin is not None:
+            dimensions.append(CalendarPeriod(self.bin))
+        if self.by is not None:
+            dimensions.append(ComponentAmount(CORES) if self.by == SIZE else MetaValue(self.keys.key(self.by)))
+        if self.needs_cpu_time:
+            dimensions.append(ComponentPresent(CPU_TIME))
+        return AggregateQuery(self.where(), tuple(dimensions), self._usage())
+
+    def _usage(self) -> tuple[ComponentUsage, ...]:
+        wanted: dict[str, ComponentUsage] = {}
+        for measure in self.measures:
+            for usage in measure.usage(self.score):
+                known = wanted.get(usage.component)
+                wanted[usage.component] = usage if known is None or usage.scores else known
+        return tuple(wanted.values())
+
+    def _matches(self, name: str, value: str) -> Condition:
+        key = self.keys.key(name)
+        return MetaContains(key, value) if value else MetaAbsent(key)

@@ -1,0 +1,105 @@
+"""Reports as CSV, JSON and Parquet: one line for each row, bin and measure."""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import date
+from decimal import Decimal
+from fractions import Fraction
+from importlib import import_module
+from typing import Any, Final
+
+from auditord.reporting.measures import Figure
+from auditord.reporting.report import Cell, Report
+from auditord_hookspecs.errors import AuditordError
+from auditord_hookspecs.spreadsheets import no_formula
+
+_DIGITS: Final = 6
+
+
+class NoParquet(AuditordError):
+    """The library that writes Parquet is not installed."""
+
+
+def number(figure: Figure) -> float | int | None:
+    """A figure as JSON has it, with six digits behind the point; None for a ratio of nothing."""
+    value = figure.value
+    if value is None:
+        return None
+    rounded = round(value, _DIGITS)
+    return int(rounded) if rounded.denominator == 1 else float(rounded)
+
+
+def text(value: Fraction, digits: int = 0) -> str:
+    """A number for people: thousands separated, that many digits behind the point."""
+    rounded = round(value, digits)
+    return f"{Decimal(rounded.numerator) / rounded.denominator:,.{digits}f}"
+
+
+def as_json(report: Report) -> str:
+    """One object: what was asked, the rows with their bins, the totals."""
+    question = report.question
+    names = [measure.name for measure in question.measures]
+
+    def named(cell: Cell) -> dict[str, float | int | None]:
+        return dict(zip(names, map(number, cell), strict=True))
+
+    def binned(cells: Mapping[date | None, Cell]) -> dict[str, dict[str, float | int | None]]:
+        return {each.isoformat(): named(cells[each]) for each in report.bins if each in cells}
+
+    document: dict[str, Any] = {  # Any: JSON
+        "by": question.by,
+        "bin": None if question.bin is None else question.bin.value,
+        "from": None if question.window is None else question.window.start.isoformat(),
+        "to": None if question.window is None else question.window.stop.isoformat(),
+        "units": {measure.name: measure.unit for measure in question.measures},
+        "rows": [{"label": row.label, "total": named(row.total), "bins": binned(row.cells)} for row in report.rows],
+        "total": named(report.total),
+        "bins": binned(report.totals),
+    }
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def columns(report: Report) -> tuple[str, ...]:
+    """The columns of :func:`lines`."""
+    question = report.question
+    labels = [question.bin.value] if question.bin is not None else []
+    labels += [question.by] if question.by is not None else []
+    return (*labels, *(measure.name for measure in question.measures))
+
+
+def lines(report: Report) -> Iterator[Sequence[str | float | None]]:
+    """One line for each row and bin, in the order of the bins."""
+    for row in report.rows:
+        for begin in report.bins or (None,):
+            if begin in row.cells:
+                labels = [] if begin is None else [begin.isoformat()]
+                labels += [] if report.question.by is None else [row.label or ""]
+                yield (*labels, *map(number, row.cells[begin]))
+
+
+def as_csv(report: Report, shown: Callable[[Any], Any] = no_formula) -> str:  # Any: cells
+    """RFC 4180 with a header; text that a spreadsheet would take for a formula is escaped."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(columns(report))
+    writer.writerows([shown(cell) for cell in line] for line in lines(report))
+    return out.getvalue()
+
+
+def as_parquet(report: Report) -> bytes:
+    """The same columns as in CSV.
+
+    Raises:
+        NoParquet: pyarrow is not installed.
+    """
+    try:
+        arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ImportError as error:
+        raise NoParquet("Parquet needs pyarrow: pip install 'auditord[arrow]', or ask for CSV") from error
+    known = list(lines(report))
+    table = arrow.table({name: [line[at] for line in known] for at, name in enumerate(columns(report))})
+    out = io.BytesIO()
+    parquet.write_table(table, out)
+    return out.getvalue()

@@ -1,0 +1,140 @@
+"""``auditord report`` and ``auditord top``: beside a daemon, at a URL with a token, and without a daemon."""
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from auditord.cli import auditord
+from auditord.client import Client
+from auditord.testing.daemon import running_daemon
+from auditord_hookspecs import Component, Record
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+GROUPS = {"atlas": "alice", "belle": "bob", "=cms": "carol"}
+RECORDS = [
+    Record(
+        f"{group}-{number}",
+        NOON + timedelta(days=number),
+        (Component("Cores", 4, ()), Component("TotalCPU", 3_600 * (1 + at), ())),
+        NOON + timedelta(days=number, hours=2 - at // 2),
+        {"site_id": ("KIT",), "group_id": (group,), "user_id": (user,)},
+    )
+    for at, (group, user) in enumerate(GROUPS.items())
+    for number in range(0, 62, 31)
+]
+SPAN = ("--from", "2026-03-01", "--to", "2026-05-01")
+
+
+class Site:
+    """A daemon with an authenticator, and commands of its host."""
+
+    def __init__(self, folder: Path, url: str, token: Path) -> None:
+        self.config, self.url, self.token = folder / "auditord.json", url, token
+
+    def run(self, *arguments: str) -> Result:
+        return CliRunner().invoke(auditord, [*arguments, "--config", str(self.config)])
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    folder = tmp_path_factory.mktemp("reports")
+    sections = {
+        "authenticators": {"tokens": {"kind": "tokens"}},
+        "pledges": [{"site": "KIT", "amount": 1, "from": "2026-03-01", "to": "2026-03-31"}],
+    }
+    with running_daemon(folder, sections) as daemon:
+        made = CliRunner().invoke(
+            auditord, ["token", "create", "test", "--role", "administrator", "--config", str(folder / "auditord.json")]
+        )
+        assert made.exit_code == 0, made.output
+        token = folder / "token"
+        token.write_text(made.stdout)
+        Client(daemon.url, token=made.stdout.strip()).add_all(RECORDS)
+        yield Site(folder, daemon.url, token)
+
+
+@pytest.mark.parametrize("form", ["json", "csv"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("report", "usage", *SPAN),
+        ("report", "usage", *SPAN, "--by", "site", "--bin", "none", "--measure", "jobs", "--measure", "cpu-efficiency"),
+        ("report", "usage", *SPAN, "--by", "none", "--filter", "group=belle"),
+        ("report", "efficiency", *SPAN),
+        ("top", "users", *SPAN),
+    ],
+)
+def test_a_server_and_the_store_give_the_same(site: Site, arguments: tuple[str, ...], form: str) -> None:
+    here = site.run(*arguments, "--output", form)
+    there = site.run(*arguments, "--output", form, "--url", site.url, "--token-file", str(site.token))
+    assert (here.exit_code, there.exit_code) == (0, 0), (here.output, there.output)
+    assert here.stdout == there.stdout
+
+
+def test_usage_is_the_sum_of_the_records(site: Site) -> None:
+    report = json.loads(site.run("report", "usage", *SPAN, "--output", "json").stdout)
+    assert report["bins"] == {"2026-03-01": {"core-hours": 20}, "2026-04-01": {"core-hours": 20}}
+    assert {row["label"]: row["total"]["core-hours"] for row in report["rows"]} == {"atlas": 16, "belle": 16, "=cms": 8}
+    rows = list(csv.reader(io.StringIO(site.run("report", "usage", *SPAN, "--output", "csv").stdout)))
+    assert rows[0] == ["month", "group", "core-hours"]
+    assert ["2026-04-01", "'=cms", "4"] in rows
+
+
+def test_tables_and_charts_are_readable(site: Site) -> None:
+    table = site.run("report", "usage", *SPAN)
+    assert table.stdout.split("\n")[-2].split() == ["total", "16.0", "16.0", "8.0", "40.0"]
+    assert "Pledge 720 core h: 5.6 % used" in table.stderr
+    chart = site.run("report", "usage", *SPAN, "--output", "chart")
+    assert "2026-04-01  █" in chart.stdout
+    worst = site.run("report", "efficiency", *SPAN, "--worst", "1", "--output", "table")
+    assert worst.stdout.splitlines()[1].split()[:2] == ["alice", "14.0"]
+    assert "2 more" in worst.stdout
+    assert site.run("top", "groups", *SPAN, "--output", "chart").stdout.splitlines()[1].startswith("atlas  █")
+
+
+def test_reports_of_hook_modules_stay_where_they_were(site: Site) -> None:
+    helped = site.run("report", "--help")
+    assert [each in helped.stdout for each in ("usage", "efficiency", "utilisation")] == [True] * 3
+    refused = site.run("report", "utilisation")
+    assert (refused.exit_code, "which plugin of kind utilisation?" in refused.stderr) == (2, True), refused.output
+
+
+def test_no_records_make_no_figures(site: Site) -> None:
+    nothing = site.run("report", "usage", "--from", "2020-01-01", "--to", "2020-02-01")
+    assert (nothing.exit_code, nothing.stdout) == (0, "")
+    assert "no record stopped" in nothing.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "remedy"),
+    [
+        (("top", "--filter", "alice"), "is not LABEL=VALUE"),
+        (("top", "--from", "2026-02-01", "--to", "2026-01-01"), "it is not behind --from"),
+        (("top", "--url", "unix:/run/x"), "neither http://host:port nor https://host"),
+        (("report", "usage", "--period", "yesterday"), "is not one of"),
+    ],
+)
+def test_wrong_options_are_named(site: Site, arguments: tuple[str, ...], remedy: str) -> None:
+    refused = site.run(*arguments)
+    assert (refused.exit_code, remedy in refused.stderr) == (2, True), refused.output
+
+
+def test_a_wrong_token_is_refused(site: Site, tmp_path: Path) -> None:
+    wrong = tmp_path / "token"
+    wrong.write_text("wrong")
+    refused = site.run("top", "--url", site.url, "--token-file", str(wrong))
+    assert refused.exit_code == 1
+    assert "401" in str(refused.exception)
+
+
+def test_reports_work_without_a_daemon(tmp_path: Path) -> None:
+    with running_daemon(tmp_path, {}) as daemon:
+        Client(daemon.url).add_all(RECORDS)
+    done = CliRunner().invoke(auditord, ["top", *SPAN, "--output", "json", "--config", str(tmp_path / "auditord.json")])
+    assert [row["label"] for row in json.loads(done.stdout)["rows"]] == ["alice", "bob", "carol"]

@@ -1,0 +1,162 @@
+"""Reports of sums: measures, bins, totals that add up, pledges."""
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
+from fractions import Fraction
+
+import pytest
+
+from auditord.reporting import MEASURES, Question, Report
+from auditord.reporting.periods import PERIODS, before, month_of
+from auditord.reporting.pledges import Pledge, pledged
+from auditord.reporting.report import following, make_report
+from auditord.reporting.writing import as_csv, as_json, as_parquet
+from auditord_hookspecs import Component, Record, Score
+from auditord_hookspecs.aggregates import CalendarUnit
+from auditord_hookspecs.query import Window
+from tests.summed_records import aggregate_records
+
+BEGIN = datetime(2026, 1, 10, tzinfo=UTC)
+YEAR = Window(datetime(2026, 1, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC))
+
+
+def job(name: str, day: int, hours: int, cores: int, group: str | None, *, cpu: int | None = None) -> Record:
+    start = BEGIN + timedelta(days=day)
+    components = [Component("Cores", cores, (Score("HEPscore23", 12.5),))]
+    components += [] if cpu is None else [Component("TotalCPU", cpu, ())]
+    meta: dict[str, tuple[str, ...]] | None = None if group is None else {"group_id": (group,)}
+    return Record(name, start, tuple(components), start + timedelta(hours=hours), meta)
+
+
+JOBS = [
+    job("a", 0, 10, 4, "atlas", cpu=36_000 * 2),
+    job("b", 25, 1, 1, "atlas"),
+    job("c", 80, 2, 3, "belle", cpu=3_600),
+    job("d", 80, 1, 1, None),
+    job("e", 400, 1, 1, "belle"),
+]
+
+
+def report(*names: str, by: str | None = "group", unit: CalendarUnit | None = None) -> Report:
+    question = Question(tuple(MEASURES[name] for name in names), by, unit, YEAR)
+    return make_report(question, aggregate_records(JOBS, question.query()))
+
+
+def totals(made: Report) -> dict[str | None, Sequence[object]]:
+    return {row.label: [figure.value for figure in row.total] for row in made.rows}
+
+
+def test_rows_are_the_largest_first_and_add_up() -> None:
+    made = report("core-hours", "jobs")
+    assert totals(made) == {"atlas": [41, 2], "belle": [6, 1], None: [1, 1]}
+    assert [row.label for row in made.rows] == ["atlas", "belle", None]
+    assert [figure.value for figure in made.total] == [48, 4]
+
+
+def test_the_efficiency_is_that_of_the_jobs_whose_cpu_time_is_known() -> None:
+    made = report("cpu-efficiency", "idle-core-hours", "core-hours")
+    assert totals(made)["atlas"] == [50, 20, 41]
+    assert totals(made)[None] == [None, 0, 1]
+    assert [figure.value for figure in made.total] == [Fraction(2_100, 46), 25, 48]
+
+
+def test_core_hours_are_weighted_by_the_score() -> None:
+    assert totals(report("score-hours"))["atlas"] == [Fraction(125, 10) * 41]
+
+
+def test_bins_have_no_gaps_and_hold_all_of_the_rows() -> None:
+    made = report("core-hours", unit=CalendarUnit.MONTH)
+    assert made.bins == (date(2026, 1, 1), date(2026, 2, 1), date(2026, 3, 1))
+    assert [made.totals[begin][0].value for begin in made.bins] == [40, 1, 7]
+    far = Question((MEASURES["jobs"],), None, CalendarUnit.YEAR)
+    assert make_report(far, aggregate_records(JOBS, far.query())).bins == (date(2026, 1, 1), date(2027, 1, 1))
+
+
+def test_job_sizes_are_in_classes() -> None:
+    assert totals(report("jobs", by="size")) == {"1": [2], "3-4": [2]}
+
+
+def test_what_is_not_among_the_largest_is_one_row() -> None:
+    rows, rest, count = report("core-hours").largest(1)
+    assert ([row.label for row in rows], count) == (["atlas"], 2)
+    assert rest is not None
+    assert rest.total[0].value == 7
+
+
+def test_filters_choose_values_and_records_without_any() -> None:
+    for value, jobs in (("belle", 1), ("", 1), ("cms", None)):
+        question = Question((MEASURES["jobs"],), None, None, YEAR, (("group", value),))
+        made = make_report(question, aggregate_records(JOBS, question.query()))
+        assert [row.total[0].value for row in made.rows] == ([] if jobs is None else [jobs])
+
+
+@pytest.mark.parametrize("unit", list(CalendarUnit))
+def test_a_bin_ends_where_the_next_one_begins(unit: CalendarUnit) -> None:
+    first = unit.first_day(date(2024, 1, 1))
+    for _ in range(60):
+        following_one = following(first, unit)
+        assert unit.first_day(following_one - timedelta(days=1)) == first
+        assert unit.first_day(following_one) == following_one
+        first = following_one
+
+
+def test_periods_end_behind_the_present() -> None:
+    now = datetime(2026, 3, 31, 23, 30, tzinfo=UTC)
+    assert PERIODS["12-months"](now) == Window(datetime(2025, 4, 1, tzinfo=UTC), datetime(2026, 4, 1, tzinfo=UTC))
+    assert PERIODS["7-days"](now) == Window(datetime(2026, 3, 25, tzinfo=UTC), datetime(2026, 4, 1, tzinfo=UTC))
+    assert PERIODS["last-month"](now) == Window(datetime(2026, 2, 1, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC))
+    assert before(month_of(now)) == PERIODS["last-month"](now)
+    assert before(PERIODS["7-days"](now)).start == datetime(2026, 3, 18, tzinfo=UTC)
+
+
+PLEDGES = [
+    Pledge("KIT", None, None, Fraction(10), date(2026, 1, 1), date(2026, 1, 11)),
+    Pledge("KIT", "belle", None, Fraction(4), date(2026, 1, 1), date(2027, 1, 1)),
+    Pledge("DESY", "belle", None, Fraction(1), date(2026, 1, 1), date(2027, 1, 1)),
+    Pledge("KIT", None, "HEPscore23", Fraction(99), date(2026, 1, 1), date(2027, 1, 1)),
+]
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ((), 10 * 10 * 24 + 365 * 24),
+        ((("site", "KIT"),), 10 * 10 * 24),
+        ((("site", "KIT"), ("group", "belle")), 4 * 365 * 24),
+        ((("group", "belle"),), 5 * 365 * 24),
+        ((("group", "atlas"),), None),
+        ((("user", "alice"),), None),
+    ],
+)
+def test_pledges_are_for_what_is_asked_about(filters: tuple[tuple[str, str], ...], expected: int | None) -> None:
+    question = Question((MEASURES["core-hours"],), None, None, YEAR, filters)
+    assert pledged(PLEDGES, question, YEAR) == expected
+
+
+def test_a_pledge_has_the_unit_of_the_measure() -> None:
+    weighted = Question((MEASURES["score-hours"],), window=YEAR)
+    assert pledged(PLEDGES, weighted, YEAR) == 99 * 365 * 24
+    assert pledged(PLEDGES, Question((MEASURES["jobs"],), window=YEAR), YEAR) is None
+
+
+def test_every_form_says_the_same() -> None:
+    made = report("core-hours", "cpu-efficiency", unit=CalendarUnit.MONTH)
+    rows = list(csv.reader(io.StringIO(as_csv(made))))
+    assert rows[0] == ["month", "group", "core-hours", "cpu-efficiency"]
+    assert ["2026-01-01", "atlas", "40", "50"] in rows
+    assert ["2026-03-01", "", "1", ""] in rows
+    document = json.loads(as_json(made))
+    assert document["total"] == {"core-hours": 48, "cpu-efficiency": 45.652174}
+    assert document["rows"][0]["bins"]["2026-02-01"] == {"core-hours": 1, "cpu-efficiency": None}
+    assert document["units"]["cpu-efficiency"] == "%"
+    parquet = pytest.importorskip("pyarrow.parquet").read_table(io.BytesIO(as_parquet(made)))
+    assert sum(parquet.column("core-hours").to_pylist()) == 48
+
+
+def test_a_label_that_looks_like_a_formula_is_escaped_in_csv() -> None:
+    question = Question((MEASURES["jobs"],), "group")
+    made = make_report(question, aggregate_records([job("x", 0, 1, 1, "=1+1")], question.query()))
+    assert as_csv(made).splitlines()[1] == "'=1+1,1"
