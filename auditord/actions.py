@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal, Protocol, TypeAlias
 
+from auditord.audit import AuditReport, AuditRequest
 from auditord_hookspecs import Batch, JobChoice, Record, RunReport, Window
 
 Section: TypeAlias = Literal["collectors", "plugins"]
@@ -137,6 +138,15 @@ class Actions(Protocol):
         Raises:
             UnknownInstance: no enabled collector or plugin has this name.
             UnsuitableRequest: a plugin has neither period, job nor corrections; not every collector knows single jobs.
+        """
+        ...
+
+    async def audit(self, request: AuditRequest, observer: Observer) -> AuditReport:
+        """Compare a source's inventory with the record store, after a run that is going on.
+
+        Raises:
+            UnknownInstance: no enabled collector has this name.
+            UnsuitableRequest: its kind has no inventory, or its records go elsewhere.
         """
         ...
 

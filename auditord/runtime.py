@@ -19,6 +19,7 @@ from auditord.ingest import Ingest, StoreSink
 from auditord.metrics import TaskMetrics
 from auditord.storage import Storage
 from auditord.store.reading import StoredRecords
+from auditord.tasks.audits import Audits
 from auditord.tasks.clock import Clock
 from auditord.tasks.demands import OnDemand
 from auditord.tasks.instances import Instances
@@ -66,9 +67,9 @@ class Runtime:
 
     def actions(self, listeners: dict[Section, Listener]) -> Actions:
         """The requests of operators that can be met."""
-        store, spool = self.storage.store, self.storage.spool
-        editor = RecordEditor(store, self.now, self.storage.transform, self.ingest.waiting)
-        return OnDemand(self.instances, listeners, editor, Retries(self.instances, self.storage), spool)
+        editor = RecordEditor(self.storage.store, self.now, self.storage.transform, self.ingest.waiting)
+        retries, audits = Retries(self.instances, self.storage), Audits(self.instances, self.storage)
+        return OnDemand(self.instances, listeners, editor, retries, audits)
 
     def sending(self) -> AbstractAsyncContextManager[Grace]:
         """Let the senders work; on leaving they drain the queue within ``shutdown.grace``."""

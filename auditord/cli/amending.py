@@ -73,7 +73,7 @@ def correct_command(  # Any: click's values
     if dry_run:
         return
     _confirm("Correct it?", yes=yes)
-    note = _note(reason, by)
+    note = Note(reason, principal_name(by))
     _print([_changed(lambda records: records.correct(after, before, note), url)])
 
 
@@ -93,7 +93,7 @@ def delete_command(
     if dry_run:
         return
     _confirm(f"Delete {len(ids)} records?", yes=yes)
-    note = _note(reason, by)
+    note = Note(reason, principal_name(by))
     _print(_changed(lambda records: records.delete(ids, note), url))
 
 
@@ -129,7 +129,7 @@ def close_command(
     if dry_run or not chosen:
         return
     _confirm(f"Close {len(chosen)} records?", yes=yes)
-    closings, note = [Closing(record.record_id, stop) for record in chosen], _note(reason, by)
+    closings, note = [Closing(record.record_id, stop) for record in chosen], Note(reason, principal_name(by))
     _print(_changed(lambda records: records.close(closings, note), url))
 
 
@@ -157,11 +157,10 @@ def _only(stop_time: datetime | None, runtime: timedelta | None) -> datetime | t
     raise click.UsageError("say when they stopped: either --stop-time or --runtime")
 
 
-def _note(reason: str, by: str | None) -> Note:
-    return Note(reason, by or os.environ.get("SUDO_USER") or _user())
-
-
-def _user() -> str:
+def principal_name(by: str | None) -> str:
+    """The name that is kept with a change: the given one, or that of the user."""
+    if name := by or os.environ.get("SUDO_USER"):
+        return name
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:

@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from auditord.actions import Closing, Note, Observer, Outcome, Retried, RunRequest
+from auditord.audit import AuditReport, AuditRequest
 from auditord.client.http import open_client
 from auditord.client.query_string import encode_for_api
 from auditord.errors import DaemonError
@@ -57,6 +58,7 @@ class _Line(msgspec.Struct, frozen=True):
     quarantined: str | None = None
     reason: str = ""
     report: RunReport | None = None
+    audit: AuditReport | None = None
 
 
 class DaemonClient:
@@ -120,15 +122,30 @@ class DaemonClient:
 
     async def run(self, request: RunRequest, observer: Observer) -> RunReport:
         """Have an instance run, and watch."""
-        target = f"{self._url}/api/v1/instances/{quote(request.instance, safe='')}/runs"
+        async with aclosing(self._events(request.instance, "runs", _body(request), observer)) as lines:
+            async for line in lines:
+                if line.report is not None:
+                    return line.report
+        raise DaemonError("the daemon ended in the middle of the run; what was collected until then is kept")
+
+    async def audit(self, request: AuditRequest, observer: Observer) -> AuditReport:
+        """Have a collector audited, and watch."""
+        period = {"from": format_time(request.window.start), "to": format_time(request.window.stop)}
+        body = {**period, "repair": request.repair, "replace": request.replace, "by": request.by}
+        async with aclosing(self._events(request.instance, "audits", body, observer)) as lines:
+            async for line in lines:
+                if line.audit is not None:
+                    return line.audit
+        raise DaemonError("the daemon ended in the middle of the audit; what was collected until then is kept")
+
+    async def _events(self, instance: str, path: str, body: object, observer: Observer) -> AsyncGenerator[_Line, None]:
+        target = f"{self._url}/api/v1/instances/{quote(instance, safe='')}/{path}"
         with _daemon_errors():
-            async with self._client.stream("POST", target, body=msgspec.json.encode(_body(request))) as answer:
+            async with self._client.stream("POST", target, body=msgspec.json.encode(body)) as answer:
                 async for text in _lines(answer):
                     line = _decoded(text, _Line)
-                    if line.report is not None:
-                        return line.report
                     await _observe(line, observer)
-        raise DaemonError("the daemon ended in the middle of the run; what was collected until then is kept")
+                    yield line
 
     @property
     def records(self) -> "DaemonClient":

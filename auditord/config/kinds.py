@@ -49,6 +49,15 @@ def remarks(configuration: Configuration, kinds: InstalledKinds) -> list[str]:
     ]
 
 
+def audited(configuration: Configuration, kinds: InstalledKinds) -> list[str]:
+    """The enabled collectors whose kinds have an inventory of their source."""
+    return [
+        name
+        for name, config in configuration.collectors.items()
+        if config.enabled and kinds.collectors[kind_of(config)].inventory is not None
+    ]
+
+
 def configured_transform(configuration: Configuration, kinds: InstalledKinds) -> Transform | None:
     """All transforms in the order of the configuration, as one; None if there are none."""
     sections = [each for each in configuration.transforms.values() if each.enabled]

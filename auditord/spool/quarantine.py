@@ -45,6 +45,11 @@ _SETTLE_JOBS: Final = """
     DELETE FROM quarantine
     WHERE stage = 'job' AND task = ?1 AND variant = x'' AND source_id IN (SELECT value FROM json_each(?2))
 """
+_HELD: Final = """
+    SELECT DISTINCT source_id FROM quarantine
+    WHERE stage IN ('job', 'record', 'entry') AND task IN (SELECT value FROM json_each(?1))
+        AND source_id IN (SELECT value FROM json_each(?2))
+"""
 _COUNT: Final = "INSERT INTO counter VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = value + excluded.value"
 
 
@@ -73,6 +78,11 @@ def settle_jobs(connection: sqlite3.Connection, task: str, source_ids: Collectio
     """Forget jobs of a collector that have made their records after all."""
     if source_ids:
         connection.execute(_SETTLE_JOBS, (task, json.dumps(list(source_ids))))
+
+
+def held(connection: sqlite3.Connection, tasks: Collection[str], source_ids: Collection[str]) -> set[str]:
+    """Those of the jobs and records that are in quarantine for one of the tasks."""
+    return {one for (one,) in connection.execute(_HELD, (json.dumps(list(tasks)), json.dumps(list(source_ids))))}
 
 
 def keep_body(connection: sqlite3.Connection, body: SetAside, now: datetime, max_count: int, max_bytes: int) -> None:

@@ -15,14 +15,7 @@ import anyio.to_thread
 from auditord.database import Database
 from auditord.database.memory import Occasion, PluginMemory, sqlite_memory
 from auditord.spool import memory, quarantine, queue
-from auditord.spool.encoding import (
-    Operation,
-    SetAside,
-    decode_entry,
-    entry_row,
-    prepare,
-    printable,
-)
+from auditord.spool.encoding import Operation, SetAside, decode_entry, entry_row, prepare, printable
 from auditord.spool.values import Enqueued, Generation, LastRun, QuarantineEntry, Queued, SpoolStatistics, Stage
 from auditord_hookspecs import Batch, Entry, InvalidRecord, Provenance, RunReport, Transform
 
@@ -290,6 +283,10 @@ class Spool:
     async def quarantine_get(self, quarantine_id: int) -> QuarantineEntry | None:
         """One entry."""
         return await self._read(quarantine.get, quarantine_id)
+
+    async def quarantine_held(self, tasks: Collection[str], source_ids: Collection[str]) -> Collection[str]:
+        """Those of some jobs (by their ids at the source) or records that are in quarantine for one of the tasks."""
+        return await self._read(quarantine.held, tasks, source_ids)
 
     async def quarantine_discard(self, ids: Sequence[int]) -> int:
         """Forget entries; returns how many there were."""

@@ -5,8 +5,9 @@ from datetime import timedelta
 from typing import Final
 
 from auditord.actions import Observer, RecordActions, RunRequest, Section
+from auditord.audit import AuditReport, AuditRequest
 from auditord.errors import UnknownInstance, UnsuitableRequest
-from auditord.spool import Spool
+from auditord.tasks.audits import Audits
 from auditord.tasks.instances import Instances
 from auditord.tasks.retries import Retries
 from auditord.tasks.runs import Listener, Runnable, run_once, run_reported
@@ -25,13 +26,14 @@ class OnDemand:
         listeners: Mapping[Section, Listener],
         records: RecordActions,
         retries: Retries,
-        spool: Spool,
+        audits: Audits,
     ) -> None:
         self._instances = instances
         self._listeners = listeners
         self.records: Final = records
         self.retry: Final = retries.retry
-        self.discard: Final = spool.quarantine_discard
+        self._audits = audits
+        self.discard: Final = retries.discard
 
     async def run(self, request: RunRequest, observer: Observer) -> RunReport:
         """Run an instance once, after a run that is going on; neither a dry run nor one of a period is reported.
@@ -47,6 +49,16 @@ class OnDemand:
             if request.again or request.dry_run:
                 return await run_once(runnable, now)
             return await run_reported(runnable, self._listeners[section], now)
+
+    async def audit(self, request: AuditRequest, observer: Observer) -> AuditReport:
+        """Compare a source's inventory with the record store, after a run that is going on.
+
+        Raises:
+            UnknownInstance: no enabled collector has this name.
+            UnsuitableRequest: its kind has no inventory, or its records go elsewhere.
+        """
+        self._section(RunRequest(request.instance, section="collectors"))
+        return await self._audits.audit(request, self.records, observer)
 
     def _collector(self, request: RunRequest, observer: Observer) -> Runnable:
         kind, config = self._instances.collectors[request.instance]

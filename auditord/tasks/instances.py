@@ -1,6 +1,7 @@
 """Collectors and plugins of the configuration, ready to run."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -97,32 +98,39 @@ class Instances:
         (kind, config), asked = self.collectors[name], request or RunRequest(name)
 
         async def execute(tally: Tally) -> None:
-            context = SpoolCollectorContext(
-                name,
-                kind.name,
-                self.now,
-                environment_of(config),
-                spool=self._storage.spool,
-                checkpoint=await self._storage.spool.checkpoint(name),
-                window=asked.window,
-                job=asked.job,
-                dry_run=asked.dry_run,
-                on_progress=_ignored if observer is None else observer.progressed,
-            )
-            keep = partial(_show, observer) if asked.dry_run else partial(self._keep, asked, kind.name)
+            context = await self.collector_context(asked, observer)
+            keep = partial(_show, observer) if asked.dry_run else partial(self.keep, asked)
             await collect(kind.collect(config, context), keep, tally)
 
         limit = timeout or (None if kind.continuous else _timeout(config, kind.timeout))
         return Runnable(name, kind.name, execute, limit)
 
-    async def _keep(self, request: RunRequest, kind: str, batch: Batch) -> Enqueued:
+    async def collector_context(self, request: RunRequest, observer: Observer | None) -> SpoolCollectorContext:
+        """The context of a collector's run."""
+        kind, config = self.collectors[request.instance]
+        return SpoolCollectorContext(
+            request.instance,
+            kind.name,
+            self.now,
+            environment_of(config),
+            spool=self._storage.spool,
+            checkpoint=await self._storage.spool.checkpoint(request.instance),
+            window=request.window,
+            job=request.job,
+            dry_run=request.dry_run,
+            on_progress=_ignored if observer is None else observer.progressed,
+        )
+
+    async def keep(self, request: RunRequest, batch: Batch) -> Enqueued:
+        """Put a collector's batch into the spool."""
+        kind, _ = self.collectors[request.instance]
         kept = await self._storage.spool.enqueue(
             request.instance,
             replace(batch, checkpoint=None) if request.again else batch,
             self._destinations,
             "replace" if request.replace else "insert",
         )
-        self._metrics.oversized_records.labels(request.instance, kind).inc(kept.oversized)
+        self._metrics.oversized_records.labels(request.instance, kind.name).inc(kept.oversized)
         return kept
 
     def plugin(
@@ -159,13 +167,20 @@ class Instances:
 
 async def collect(batches: AsyncIterator[Batch], keep: Callable[[Batch], Awaitable[Enqueued]], tally: Tally) -> None:
     """Take a collector's batches; the next one is asked for only after the last one has been kept."""
-    try:
+    async with closing(batches):
         async for batch in batches:
             kept = await keep(batch)
             tally.records += kept.records
             tally.quarantined += kept.quarantined
             tally.skipped.update(batch.skipped)
-    finally:  # cancelled or failed, the collector's own clean-up comes before the report
+
+
+@asynccontextmanager
+async def closing(batches: AsyncIterator[Batch]) -> AsyncGenerator[AsyncIterator[Batch], None]:
+    """Batches whose collector cleans up, also when it fails or is cancelled, before anything else happens."""
+    try:
+        yield batches
+    finally:
         aclose: Callable[[], Awaitable[None]] | None = getattr(batches, "aclose", None)
         if aclose is not None:  # an async generator; any other iterator has nothing to close
             await aclose()

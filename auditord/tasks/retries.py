@@ -36,6 +36,7 @@ class Retries:
         self._instances = instances
         self._storage = storage
         self._spool = storage.spool
+        self.discard: Final = storage.spool.quarantine_discard
 
     async def retry(self, ids: Sequence[int]) -> Retried:
         """Give entries a second chance, each on its own."""

@@ -77,6 +77,21 @@ class Batch:
     pending: Mapping[str, Json | None] = field(default_factory=dict[str, Json | None])
 
 
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The part of a source's past that an inventory can be held against the record store.
+
+    Args:
+        remembers: the source has forgotten jobs that ended before, such as sacct's purge; None: not known, then the
+            earliest end that the inventory names counts.
+        collects: the collector was never meant to read jobs that ended before (its first run, ``earliest_datetime``);
+            None: all of them.
+    """
+
+    remembers: datetime | None = None
+    collects: datetime | None = None
+
+
 @dataclass(frozen=True)  # no slots: CollectorKind[Config](…) would raise TypeError
 class CollectorKind(Generic[C]):
     """A kind of source that produces records.
@@ -98,6 +113,11 @@ class CollectorKind(Generic[C]):
         prefix: the record-id prefix of an instance; two instances with one prefix are refused.
         remarks: what an operator should know of a section that is valid but hardly meant, one sentence with the remedy
             each; shown by ``auditord config check``, ``status``, ``collect --dry-run`` and at the start.
+        inventory: lists all jobs that ended within ``context.window``, for ``auditord audit``: batches as ``collect``
+            makes them when that period is collected again, by the same rules. ``context.dry_run`` is True: nothing at
+            the source may be changed. Jobs that make no record are counted in ``skipped``; ``checkpoint``, ``seen`` and
+            ``pending`` are not looked at.
+        reach: how far back that inventory can be compared; may look at ``context.checkpoint``.
         demo: options of an instance that replays recorded real output and so needs no source, for ``auditord demo``.
     """
 
@@ -114,6 +134,8 @@ class CollectorKind(Generic[C]):
     jobs_at_once: int = 1
     prefix: Callable[[C], str] | None = None
     remarks: Callable[[C], Iterable[str]] | None = None
+    inventory: Callable[[C, CollectorContext], AsyncIterator[Batch]] | None = None
+    reach: Callable[[C, CollectorContext], Awaitable[Reach]] | None = None
     demo: Callable[[], Mapping[str, Any]] | None = None
 
 

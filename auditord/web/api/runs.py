@@ -1,6 +1,6 @@
-"""``POST /api/v1/instances/{instance}/runs``: run an instance and report on it line by line."""
+"""``POST /api/v1/instances/{instance}/runs`` and ``…/audits``: runs and audits, reported on line by line."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final
 
@@ -10,15 +10,18 @@ from aiohttp import web
 from anyio import Lock, sleep
 
 from auditord.actions import Actions, RunRequest, Section
+from auditord.audit import AuditReport, AuditRequest
 from auditord.errors import UnknownInstance, UnsuitableRequest
+from auditord.store.amendments import check_reason
 from auditord.web.answers import JSON, SERVER
 from auditord.web.api.listing import NDJSON
-from auditord.web.api.operation import BODY_PROBLEMS, MAX_REQUEST, Operation, Parameter, read
+from auditord.web.api.operation import BODY_PROBLEMS, MAX_REQUEST, Operation, Parameter, decoded, read
 from auditord.web.api.shapes import StoredRecord
 from auditord.web.api.values import NAME
 from auditord.web.dispatch import read_target
 from auditord.web.problems import Refused, doc
 from auditord_hookspecs import Batch, InvalidRecord, JobChoice, Permission, Produced, Record, RunReport, Window
+from auditord_hookspecs.records import check_name
 from auditord_hookspecs.wire import encode_record, parse_time
 
 _HEARTBEAT_SECONDS: Final = 0.5
@@ -42,8 +45,33 @@ class RunWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     section: Annotated[Section | None, doc("what the instance must be; without it, either will do.")] = None
 
 
+class AuditWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"start": "from", "stop": "to"}):
+    """An audit that is asked for."""
+
+    start: Annotated[str, doc("of the period: runs that ended then or later.")]
+    stop: Annotated[str, doc("of the period, exclusive.")]
+    repair: Annotated[bool, doc("collect what is missing.")] = False
+    replace: Annotated[str | None, doc("the reason for which records that differ are replaced.")] = None
+    by: Annotated[str, doc("the name that is kept with the reason.")] = ""
+
+    def request(self, instance: str) -> AuditRequest:
+        """The request.
+
+        Raises:
+            InvalidRecord: a time is none, or nobody can keep the reason.
+            msgspec.ValidationError: the times do not go together, or nobody gives the reason.
+        """
+        window = Window(parse_time(self.start), parse_time(self.stop))
+        if window.stop <= window.start:
+            raise msgspec.ValidationError("'to' must be later than 'from'")
+        if self.replace is not None:
+            check_reason(self.replace)
+            check_name(self.by)
+        return AuditRequest(instance, window, self.repair, self.replace, self.by)
+
+
 class RunEvent(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line: exactly one of the first six members is there, and ``report`` is the last line."""
+    """One line: exactly one of the first seven members is there; ``report`` or ``audit`` is the last line."""
 
     progress: Annotated[float | None, doc("which fraction of the run is done; said twice a second.")] = None
     said: Annotated[str | None, doc("a line that a plugin logged.")] = None
@@ -53,6 +81,7 @@ class RunEvent(msgspec.Struct, frozen=True, omit_defaults=True):
         None
     )
     report: Annotated[RunReport | None, doc("how the run ended.")] = None
+    audit: Annotated[AuditReport | None, doc("what an audit has found.")] = None
     alternate_id: Annotated[str | None, doc("of ``record``: its id if the plain one belongs to another run.")] = None
     reason: Annotated[str | None, doc("of ``quarantined``.")] = None
 
@@ -121,10 +150,10 @@ class EventLines:
         for job in batch.quarantined:
             await self._write(RunEvent(quarantined=job.source_id, reason=job.reason))
 
-    async def finish(self, report: RunReport) -> None:
+    async def finish(self, last: RunEvent) -> None:
         """Write the report."""
         await self._pass_on()
-        await self._write(RunEvent(report=report))
+        await self._write(last)
         await self.answer.write_eof()
 
     async def _pass_on(self) -> None:
@@ -157,15 +186,23 @@ class RunHandler:
             wanted = run_request(instance, body)
         except (msgspec.DecodeError, InvalidRecord) as error:
             raise Refused(400, str(error), parameter="body", remedy="see RunWanted in /openapi.json") from error
-        lines = EventLines(request)
+        return await _watched(request, lambda lines: self._run(wanted, lines))
+
+    async def _run(self, wanted: RunRequest, lines: EventLines) -> RunEvent:
+        return RunEvent(report=await self.actions.run(wanted, lines))
+
+    async def audit(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Audit a collector; lines report its progress, the last one is the result. Leaving ends the audit."""
+        instance = read_target(request.raw_path).segment(-2)
+        wanted = await decoded(request, AuditWanted)
         try:
-            async with anyio.create_task_group() as group:  # a client that leaves ends the run; what was kept stays
-                group.start_soon(lines.keep_alive)
-                await lines.finish(await self.actions.run(wanted, lines))
-                group.cancel_scope.cancel()
-        except ExceptionGroup as failed:
-            raise _in_words(failed.exceptions[0]) from failed
-        return lines.answer
+            asked = wanted.request(instance)
+        except (msgspec.ValidationError, InvalidRecord) as error:
+            raise Refused(400, str(error), parameter="body", remedy="see AuditWanted in /openapi.json") from error
+        return await _watched(request, lambda lines: self._audit(asked, lines))
+
+    async def _audit(self, wanted: AuditRequest, lines: EventLines) -> RunEvent:
+        return RunEvent(audit=await self.actions.audit(wanted, lines))
 
     def operations(self) -> Sequence[Operation]:
         """The calls, as they are routed and described."""
@@ -183,7 +220,37 @@ class RunHandler:
                 body={JSON: RunWanted},
                 guarded=True,
             ),
+            Operation(
+                "POST",
+                "/api/v1/instances/{instance}/audits",
+                "auditInstance",
+                "Compare what a collector's source knows of a period with the records; leaving ends the audit.",
+                self.audit,
+                Permission.OPERATE,
+                {200: {NDJSON: RunEvent}},
+                problems=(*BODY_PROBLEMS, 404, 422, 503),
+                parameters=(INSTANCE,),
+                body={JSON: AuditWanted},
+                guarded=True,
+            ),
         )
+
+
+async def _watched(request: web.BaseRequest, work: Callable[[EventLines], Awaitable[RunEvent]]) -> web.StreamResponse:
+    """Answer with the lines of a piece of work; a client that leaves ends it, and what was kept stays.
+
+    Raises:
+        Refused: it cannot be done.
+    """
+    lines = EventLines(request)
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(lines.keep_alive)
+            await lines.finish(await work(lines))
+            group.cancel_scope.cancel()
+    except ExceptionGroup as failed:
+        raise _in_words(failed.exceptions[0]) from failed
+    return lines.answer
 
 
 def _in_words(error: Exception) -> Exception:

@@ -10,10 +10,11 @@ The way of a row of sacct to a record, file by file:
 6. ``conversion``: a run becomes a record, is left out or goes to quarantine; ``merge``: its rows become one.
 
 ``epilog`` has the second kind, which reads notes of ended jobs; it asks slurmctld first and uses 3 to 6 for the rest.
-``config`` has the options, ``importing`` reads AUDITOR's, ``demo`` plays a recorded sacct.
+``config`` has the options, ``importing`` reads AUDITOR's, ``inventory`` lists jobs for audits, ``demo`` plays a
+recorded sacct.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
@@ -24,7 +25,8 @@ from auditord_builtin.slurm.conversion import convert, job_of
 from auditord_builtin.slurm.demo import replay
 from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
 from auditord_builtin.slurm.importing import import_config
-from auditord_hookspecs import Batch, CollectorContext, CollectorKind, ImportedConfig, Produced, Record, hookimpl
+from auditord_builtin.slurm.inventory import list_jobs, reach, source_reach
+from auditord_hookspecs import Batch, CollectorContext, CollectorKind, ImportedConfig, Produced, Reach, Record, hookimpl
 from auditord_hookspecs.mapping import remarks_on_sites
 
 __all__ = ["SLURM", "SLURM_EPILOG", "SlurmConfig", "SlurmEpilogConfig", "auditord_collectors"]
@@ -40,6 +42,7 @@ def _kind(
     convert: Callable[[C, Any], Record | Produced | None],  # Any: JSON from the quarantine
     import_config: Callable[[Mapping[str, Any]], ImportedConfig | None],  # Any: an operator's YAML
     interval: timedelta,
+    reach: Callable[[C, CollectorContext], Awaitable[Reach]],
     demo: Callable[[], Mapping[str, Any]] | None = None,  # Any: options as a file would give them
 ) -> CollectorKind[C]:
     return CollectorKind(
@@ -55,6 +58,8 @@ def _kind(
         jobs_at_once=JOBS_AT_ONCE,
         prefix=lambda config: config.record_prefix,
         remarks=lambda config: remarks_on_sites(config.sites),
+        inventory=list_jobs,
+        reach=reach,
         demo=demo,
     )
 
@@ -66,6 +71,7 @@ SLURM: Final = _kind(
     convert=convert,
     import_config=import_config,
     interval=timedelta(minutes=5),
+    reach=reach,
     demo=replay,
 )
 SLURM_EPILOG: Final = _kind(
@@ -75,6 +81,7 @@ SLURM_EPILOG: Final = _kind(
     convert=epilog.convert,
     import_config=epilog.import_config,
     interval=timedelta(minutes=1),
+    reach=source_reach,
 )
 
 

@@ -1,0 +1,165 @@
+"""An audit of one collector: its source's inventory, batch by batch, then what is stored besides."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from auditord.audit.comparing import Compared, Comparer, Sides
+from auditord.audit.tallying import NamedIds, Tally, site_of
+from auditord.audit.values import AuditReport, AuditRequest, State
+from auditord_hookspecs import AuditordError, Batch, Produced, Quarantined, Record, RecordQuery
+from auditord_hookspecs.kinds import Reach
+from auditord_hookspecs.query import AllOf, Comparison, Order, SortField, TimeCompares, TimeField
+from auditord_hookspecs.wire import decode_record, format_time
+
+_REPAIRED: Final = "it is collected now"
+_REPLACED: Final = "replaced"
+_AT_ONCE: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Repairs:
+    """The changes that an audit may make.
+
+    Args:
+        collect: keeps a batch as the collector's run does.
+        correct: puts a record in the place of a stored one; returns why not, or None.
+    """
+
+    collect: Callable[[Batch], Awaitable[object]]
+    correct: Callable[[Record, Record], Awaitable[str | None]]
+
+
+class Audit:
+    """One audit.
+
+    Args:
+        request: what is asked.
+        sides: where runs may be.
+        reach: how far back the source and the collector go.
+        own: tells by its id whether a record is the collector's; None if ids do not say.
+        repairs: what may be changed.
+        now: the present instant.
+    """
+
+    def __init__(
+        self,
+        request: AuditRequest,
+        sides: Sides,
+        reach: Reach,
+        *,
+        own: Callable[[str], bool] | None,
+        repairs: Repairs,
+        now: datetime,
+    ) -> None:
+        self._request = request
+        self._sides = sides
+        self._reach = reach
+        self._own = own
+        self._repairs = repairs
+        self._now = now
+        self._tally = Tally()
+        self._comparer = Comparer(sides, now, reach.collects)
+        self._earliest: datetime | None = None
+        self._repaired = 0
+        self._replaced = 0
+
+    async def run(self, inventory: AsyncIterator[Batch]) -> AuditReport:
+        """Compare everything; an inventory that fails in the middle is reported as far as it came."""
+        error = None
+        with NamedIds.opened() as named:
+            try:
+                async for batch in inventory:
+                    await self._take(batch, named)
+            except AuditordError as failure:
+                error = str(failure)
+            horizon = self._reach.remembers or self._earliest
+            if self._own is not None and error is None:
+                await self._look_for_extras(named, self._own, horizon)
+        return AuditReport(
+            task=self._request.instance,
+            start=format_time(self._request.window.start),
+            stop=format_time(self._request.window.stop),
+            days=self._tally.days(),
+            skipped=dict(self._tally.skipped),
+            findings=self._tally.findings,
+            unlisted=self._tally.unlisted,
+            horizon=None if horizon is None else format_time(horizon),
+            beginning=None if self._reach.collects is None else format_time(self._reach.collects),
+            extras_sought=self._own is not None and error is None,
+            repaired=self._repaired,
+            replaced=self._replaced,
+            error=error,
+        )
+
+    async def _take(self, batch: Batch, named: NamedIds) -> None:
+        self._tally.skipped.update(batch.skipped)
+        produced = [each if isinstance(each, Produced) else Produced(each) for each in batch.records]
+        over = [each for each in produced if each.record.stop_time is not None]
+        missing: list[Produced] = []
+        for first in range(0, len(over), _AT_ONCE):
+            for compared in await self._comparer.compare(over[first : first + _AT_ONCE]):
+                if named.add(compared.record.record_id):
+                    await self._account(compared, missing)
+        await self._collect(missing, await self._unkept(batch.quarantined, named))
+
+    async def _account(self, compared: Compared, missing: list[Produced]) -> None:
+        """Count a run, and repair it if that is asked for."""
+        detail, stop = compared.detail, compared.record.stop_time
+        self._earliest = min(filter(None, (self._earliest, stop)), default=None)
+        if compared.state in {"missing", "unclosed"} and self._request.repair:
+            missing.append(compared.produced)
+            detail = _REPAIRED
+        elif compared.state == "different" and compared.stored is not None and self._request.replace is not None:
+            wanted = msgspec.structs.replace(compared.produced.record, record_id=compared.record.record_id)
+            refused = await self._repairs.correct(wanted, compared.stored)
+            self._replaced += refused is None
+            detail = f"{refused or _REPLACED}: {detail}"
+        self._tally.add(compared.state, compared.record, detail)
+
+    async def _unkept(self, jobs: Sequence[Quarantined], named: NamedIds) -> Sequence[Quarantined]:
+        """Jobs that make no record and are not in quarantine; their days are not known."""
+        held = await self._sides.spool.quarantine_held([self._sides.task], [job.source_id for job in jobs])
+        unkept: list[Quarantined] = []
+        for job in jobs:
+            if not named.add(f"\0{job.source_id}"):
+                continue
+            state: State = "quarantined" if job.source_id in held else "missing"
+            if state == "missing":
+                unkept.append(job)
+            self._tally.note(state, job.source_id, None, "", job.reason)
+        return unkept
+
+    async def _collect(self, missing: Sequence[Produced], jobs: Sequence[Quarantined]) -> None:
+        if self._request.repair and (missing or jobs):
+            await self._repairs.collect(Batch(missing, jobs))
+            self._repaired += len(missing) + len(jobs)
+
+    async def _look_for_extras(self, named: NamedIds, own: Callable[[str], bool], horizon: datetime | None) -> None:
+        async with self._sides.store.stream(_ended_within(self._request)) as pages:
+            async for page in pages:
+                records = [record for text in page if own((record := decode_record(text)).record_id)]
+                self._count_extras(records, named.among([record.record_id for record in records]), horizon)
+
+    def _count_extras(self, records: Sequence[Record], named: Collection[str], horizon: datetime | None) -> None:
+        for record in records:
+            if record.record_id in named or record.stop_time is None:
+                continue
+            known = horizon is not None and record.stop_time >= horizon
+            self._tally.note("extra" if known else "forgotten", record.record_id, record.stop_time, site_of(record))
+
+
+def _ended_within(request: AuditRequest) -> RecordQuery:
+    window = request.window
+    return RecordQuery(
+        AllOf(
+            (
+                TimeCompares(TimeField.STOP, Comparison.GTE, window.start),
+                TimeCompares(TimeField.STOP, Comparison.LT, window.stop),
+            )
+        ),
+        Order(SortField.STOP),
+    )

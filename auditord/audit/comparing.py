@@ -1,0 +1,151 @@
+"""Some runs of an inventory against what the record store, the spool and the quarantine hold of them."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import msgspec
+from anyio import to_thread
+
+from auditord.audit.values import State
+from auditord.spool import Spool
+from auditord.store import Duplicates, Provenance, RecordStore, Verdict
+from auditord.store.rows import make_pending
+from auditord.store.verdicts import Identity, classify
+from auditord_hookspecs import Produced, Record, Transform
+from auditord_hookspecs.wire import decode_record, encode_record
+
+_STATES: Final[Mapping[Verdict, State]] = {
+    Verdict.SAME: "stored",
+    Verdict.CLOSED: "unclosed",
+    Verdict.DIFFERENT: "different",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """The places where a run may be.
+
+    Args:
+        store: the record store.
+        spool: send-queue and quarantine.
+        senders: those to the record store.
+        task: the collector.
+        transform: the change that every record meets before it is kept.
+    """
+
+    store: RecordStore
+    spool: Spool
+    senders: Sequence[str]
+    task: str
+    transform: Transform | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A run of the inventory.
+
+    Args:
+        produced: as its conversion made it.
+        state: what is known of it.
+        record: as it is or would be kept: under the id that its run has, and transformed.
+        stored: what is stored of it instead, if that differs.
+    """
+
+    produced: Produced
+    state: State
+    record: Record
+    stored: Record | None = None
+
+    @property
+    def detail(self) -> str:
+        """The fields in which the stored record differs."""
+        return "" if self.stored is None else "; ".join(_differences(self.stored, self.record))
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    waiting: Collection[str]
+    stored: Mapping[str, bytes]
+    quarantined: Collection[str]
+    deleted: Collection[str]
+
+
+class Comparer:
+    """Compares some runs at a time.
+
+    Args:
+        sides: where to look.
+        now: any instant; it has no effect on an identity.
+        beginning: what ended before and is nowhere is none of the collector's.
+    """
+
+    def __init__(self, sides: Sides, now: datetime, beginning: datetime | None) -> None:
+        self._sides = sides
+        self._provenance = Provenance(now)
+        self._beginning = beginning
+
+    async def compare(self, produced: Sequence[Produced]) -> list[Compared]:
+        """The state of each run."""
+        sides = self._sides
+        ids = {name for each in produced for name in _ids(each)}
+        # The queue before the store: what has left the one has reached the other.
+        waiting = await sides.spool.waiting(ids, sides.senders)
+        documents = await sides.store.documents(list(ids))
+        absent = [name for name in ids if name not in documents]
+        known = _Known(
+            waiting,
+            documents,
+            await sides.spool.quarantine_held([sides.task, *sides.senders], _source_ids(produced) | ids),
+            await sides.store.deleted(absent),
+        )
+        # In a thread: a thousand records take a while, in which the daemon has requests to answer.
+        return await to_thread.run_sync(lambda: [self._compared(each, known) for each in produced])
+
+    def _compared(self, produced: Produced, known: "_Known") -> Compared:
+        record = produced.record if self._sides.transform is None else self._sides.transform(produced.record)
+        names, offered = _ids(produced), self._identity(record)
+        if any(name in known.waiting for name in names):
+            return Compared(produced, "queued", record)
+        for name in names:
+            if name in known.stored:
+                stored = decode_record(known.stored[name])
+                state = _STATES.get(classify(self._identity(stored), offered, Duplicates.SAME_RUN))
+                if state is not None:  # else it is another run's
+                    named = msgspec.structs.replace(record, record_id=name)
+                    return Compared(produced, state, named, None if state == "stored" else stored)
+        return Compared(produced, self._absent(produced, names, known), record)
+
+    def _absent(self, produced: Produced, names: Sequence[str], known: "_Known") -> State:
+        stop = produced.record.stop_time
+        if produced.source_id in known.quarantined or any(name in known.quarantined for name in names):
+            return "quarantined"
+        if any(name in known.deleted for name in names):
+            return "deleted"
+        early = self._beginning is not None and stop is not None and stop < self._beginning
+        return "earlier" if early else "missing"
+
+    def _identity(self, record: Record) -> Identity:
+        return make_pending(record, self._provenance, Duplicates.SAME_RUN).identity
+
+
+def _ids(produced: Produced) -> Sequence[str]:
+    """The ids that the record of a run may have."""
+    plain = produced.record.record_id
+    return (plain,) if produced.alternate_id in {None, plain} else (plain, str(produced.alternate_id))
+
+
+def _source_ids(produced: Sequence[Produced]) -> set[str]:
+    return {each.source_id for each in produced if each.source_id is not None}
+
+
+def _differences(stored: Record, offered: Record) -> Iterator[str]:
+    before, after = (msgspec.json.decode(encode_record(each)) for each in (stored, offered))
+    for field in ("start_time", "stop_time", "components", "meta"):
+        if before.get(field) != after.get(field):
+            yield f"{field} {_shown(before.get(field))} here, {_shown(after.get(field))} there"
+
+
+def _shown(value: object) -> str:
+    return msgspec.json.encode(value).decode()

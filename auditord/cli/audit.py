@@ -1,0 +1,123 @@
+"""``auditord audit``: compare what a collector's source knows of a period with the record store."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+import click
+import msgspec
+
+from auditord.audit import AuditReport, AuditRequest
+from auditord.audit.values import FAULTS, STATES
+from auditord.cli.acting import actions, log_to_terminal
+from auditord.cli.amending import principal_name
+from auditord.cli.collect import Watcher
+from auditord.cli.daemon_client import url_option
+from auditord.cli.installation import load_installation, run_async, utc_now
+from auditord.cli.record_filters import INSTANT
+from auditord.cli.tables import new_table, print_table
+from auditord.config.kinds import audited
+from auditord_hookspecs import AuditordError, Window
+from auditord_hookspecs.terminal import say, write
+
+FAULTS_LEFT: Final = 3
+"""Exit code: the audit went well, and something is not as it should be."""
+
+_DAYS: Final = timedelta(days=7)
+_SHOWN: Final = 20
+
+
+@click.command("audit")
+@click.argument("instance", required=False)
+@click.option("--from", "start", type=INSTANT, help="Runs that ended then or later; seven days before --to by default.")
+@click.option("--to", "stop", type=INSTANT, help="… and earlier than this; the beginning of today (UTC) by default.")
+@click.option("--repair", is_flag=True, help="Collect what is missing, and the ends that are.")
+@click.option("--replace", metavar="REASON", help="Replace records that differ; the reason is kept with the old ones.")
+@click.option("--by", help="The name that is kept with the reason; your user name if not given.")
+@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@url_option
+def audit_command(
+    *,
+    instance: str | None,
+    start: datetime | None,
+    stop: datetime | None,
+    repair: bool,
+    replace: str | None,
+    by: str | None,
+    output: str,
+    url: str | None,
+) -> None:
+    """Compare what the source of the collector INSTANCE knows of a period with the record store.
+
+    Without INSTANCE, all enabled collectors are audited whose kind has an inventory. Changes nothing without --repair
+    or --replace. Exit code 0: complete (now); 1: an audit failed or is not whole; 3: something is missing, without its
+    end, different or extra.
+    """
+    log_to_terminal()
+    window = _window(start, stop)
+    names = [instance] if instance is not None else _audited(url)
+    who = principal_name(by)
+    reports = [run_async(_audit, AuditRequest(name, window, repair, replace, who), url) for name in names]
+    if output == "json":
+        write(msgspec.json.format(msgspec.json.encode(reports), indent=2).decode() + "\n")
+    else:
+        for report in reports:
+            _print(report)
+    if any(report.error is not None for report in reports):
+        raise SystemExit(1)
+    if not all(report.complete for report in reports):
+        raise SystemExit(FAULTS_LEFT)
+
+
+def _window(start: datetime | None, stop: datetime | None) -> Window:
+    end = stop or utc_now().replace(hour=0, minute=0, second=0, microsecond=0)
+    begin = start or end - _DAYS
+    if end <= begin:
+        raise click.UsageError("--to must be later than --from")
+    return Window(begin, end)
+
+
+def _audited(url: str | None) -> Sequence[str]:
+    if url is not None:
+        raise click.UsageError("--url: name the INSTANCE")
+    installation = load_installation()
+    names = audited(installation.configuration, installation.hooks.kinds)
+    if not names:
+        raise AuditordError("no enabled collector is of a kind that has an inventory of its source")
+    return names
+
+
+async def _audit(request: AuditRequest, url: str | None) -> AuditReport:
+    watcher = Watcher(request.instance)
+    with watcher.bar:
+        async with actions(url) as owner:
+            return await owner.audit(request, watcher)
+
+
+def _print(report: AuditReport) -> None:
+    shown = [state for state in STATES if report.total(state)]
+    table = new_table("day", "site", *shown)
+    for each in report.days:
+        table.add_row(each.day or "?", each.site, *(str(each.counts.get(state, 0)) for state in shown))
+    print_table(table)
+    for finding in report.findings[:_SHOWN]:
+        say(f"{finding.state}: {finding.record_id} {finding.day} {finding.site} {finding.detail}".rstrip())
+    more = len(report.findings) + report.unlisted - _SHOWN
+    if more > 0:
+        say(f"… and {more} more (--output json lists a thousand)")
+    say(_summary(report), err=True)
+
+
+def _summary(report: AuditReport) -> str:
+    faults = ", ".join(f"{report.total(state)} {state}" for state in FAULTS if report.total(state))
+    skipped = ", ".join(f"{count} {reason}" for reason, count in sorted(report.skipped.items()) if count)
+    parts = [
+        f"{report.task}, {report.start} to {report.stop}: {report.total('stored')} stored, {faults or 'nothing amiss'}",
+        *([f"{report.repaired} collected now"] if report.repaired else []),
+        *([f"{report.replaced} replaced"] if report.replaced else []),
+        *([f"no record on purpose: {skipped}"] if skipped else []),
+        *([f"the source knows nothing before {report.horizon}"] if report.total("forgotten") else []),
+        *([] if report.extras_sought else ["what the source does not know was not looked for"]),
+        *([f"failed: {report.error}"] if report.error is not None else []),
+    ]
+    return "; ".join(parts)

@@ -1,0 +1,85 @@
+"""The reach of slurmdbd's memory, from what sacctmgr prints."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from auditord.testing import FakeCollectorContext
+from auditord_builtin.slurm import SLURM, SLURM_EPILOG, SlurmConfig
+from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
+from auditord_builtin.slurm.inventory import reach, source_reach
+from auditord_hookspecs import AuditordError, CommandFailed, Window
+
+pytestmark = pytest.mark.anyio
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+CAPTURED = """\
+SlurmDBD configuration:
+ArchiveDir             = /tmp
+PurgeEventAfter        = 1 months
+PurgeJobAfter          = {purge}
+PurgeStepAfter         = NONE
+"""
+"""Lines of ``sacctmgr show configuration`` of Slurm 22.05."""
+
+
+def context(printed: str, **options: Any) -> FakeCollectorContext:
+    return FakeCollectorContext(moment=NOW, commands=lambda _: printed.encode(), **options)
+
+
+def config(**options: Any) -> SlurmConfig:
+    return SlurmConfig.model_validate(options)
+
+
+@pytest.mark.parametrize(
+    ("purge", "since"),
+    [
+        ("NONE", datetime(1970, 1, 1, tzinfo=UTC)),
+        ("12 months", NOW - timedelta(days=336)),
+        ("1 months*", NOW - timedelta(days=28)),
+        ("30 days", NOW - timedelta(days=30)),
+        ("48 hours", NOW - timedelta(hours=48)),
+        ("(null)", None),
+    ],
+)
+async def test_the_purge_of_jobs_is_the_horizon(purge: str, since: datetime | None) -> None:
+    assert (await source_reach(config(), context(CAPTURED.format(purge=purge)))).remembers == since
+
+
+async def test_sacctmgr_lies_beside_sacct_and_gets_none_of_its_options() -> None:
+    asked = context(CAPTURED.format(purge="NONE"))
+    await source_reach(config(sacct=["sudo", "/opt/slurm/bin/sacct", "--jobs=1"], through=["ssh", "head1"]), asked)
+    assert asked.ran == [
+        ("ssh", "head1", "sudo", "/opt/slurm/bin/sacctmgr", "--noheader", "--parsable2", "show", "configuration")
+    ]
+
+
+async def test_without_sacctmgr_nothing_is_known() -> None:
+    def missing(_: object) -> bytes:
+        raise CommandFailed("sacctmgr: no such program")
+
+    assert (await source_reach(config(), FakeCollectorContext(commands=missing))).remembers is None
+    assert (await source_reach(config(sacct="my-accounting"), FakeCollectorContext())).remembers is None
+
+
+async def test_the_collector_s_beginning_is_its_first_run() -> None:
+    checkpoint = {
+        "earliest": "2026-01-05T00:00:00Z",
+        "until": "2026-02-01T00:00:00Z",
+        "rescanned": "2026-02-01T00:00:00Z",
+    }
+    known = context(CAPTURED.format(purge="NONE"), checkpoint=checkpoint)
+    assert (await reach(config(), known)).collects == datetime(2026, 1, 5, tzinfo=UTC)
+    assert (await reach(config(), context("", checkpoint=None))).collects == NOW
+    chosen = config(earliest_datetime="2025-01-01T00:00:00Z")
+    assert (await reach(chosen, context("", checkpoint=None))).collects == datetime(2025, 1, 1, tzinfo=UTC)
+
+
+async def test_notes_without_sacct_are_no_inventory() -> None:
+    options = SlurmEpilogConfig.model_validate({"spool": "/notes", "sacct": []})
+    asked = FakeCollectorContext(window=Window(NOW - timedelta(days=1), NOW), dry_run=True)
+    assert SLURM.inventory is not None
+    assert SLURM_EPILOG.inventory is not None
+    with pytest.raises(AuditordError, match=r"sacct: \[\]"):
+        await anext(aiter(SLURM_EPILOG.inventory(options, asked)))

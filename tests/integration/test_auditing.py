@@ -1,0 +1,348 @@
+"""Audits of a collector on both stores: every state that a run can be in, repairs, and what they must not do."""
+
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+import anyio
+import msgspec
+import pytest
+
+from auditord import supervisor
+from auditord.actions import Actions, Note
+from auditord.audit import AuditReport, AuditRequest
+from auditord.config.loading import load
+from auditord.errors import UnknownInstance, UnsuitableRequest
+from auditord.hooks import HookEntry, HookModule, Hooks, load_hooks
+from auditord.spool import Spool
+from auditord.store import Duplicates, Provenance
+from auditord.store.opening import open_store
+from auditord.store.reading import StoredRecords
+from auditord.testing import make_record
+from auditord.testing.records import EPOCH
+from auditord_builtin import local, privacy, secrets
+from auditord_hookspecs import (
+    AuditordError,
+    Batch,
+    CollectorContext,
+    CollectorKind,
+    Produced,
+    Quarantined,
+    Reach,
+    Record,
+    RecordQuery,
+    RunConfig,
+    Window,
+    hookimpl,
+)
+from auditord_hookspecs.wire import decode_record
+
+pytestmark = pytest.mark.anyio
+
+DAY: Final = timedelta(days=1)
+WINDOW: Final = Window(EPOCH, EPOCH + 10 * DAY)
+KEYS: Final = ("group_id", "site_id", "user_id")
+NOBODY: Final = Provenance(EPOCH, "test")
+
+
+class Quiet:
+    """An observer that nobody asks."""
+
+    def progressed(self, fraction: float) -> None: ...
+
+    def said(self, line: str) -> None: ...
+
+    def printed(self, text: str) -> None: ...
+
+    async def shown(self, batch: Batch) -> None: ...
+
+
+@dataclass
+class Source:
+    """A batch system of the test's: what it lists, and how far back it goes."""
+
+    batches: list[Batch] = field(default_factory=list[Batch])
+    reach: Reach = field(default_factory=Reach)
+    fails: str | None = None
+    asked: list[Window | None] = field(default_factory=list[Window | None])
+
+    async def inventory(self, _: RunConfig, context: CollectorContext) -> AsyncGenerator[Batch, None]:
+        assert context.dry_run
+        self.asked.append(context.window)
+        for batch in self.batches:
+            yield batch
+        if self.fails is not None:
+            raise AuditordError(self.fails)
+
+    async def go_back(self, _: RunConfig, __: CollectorContext) -> Reach:
+        return self.reach
+
+    async def collect(self, _: RunConfig, __: CollectorContext) -> AsyncGenerator[Batch, None]:
+        yield Batch()
+
+    def module(self) -> ModuleType:
+        @hookimpl
+        def auditord_collectors() -> list[CollectorKind[Any]]:
+            known = CollectorKind(
+                name="jobs",
+                config=RunConfig,
+                collect=self.collect,
+                inventory=self.inventory,
+                reach=self.go_back,
+                prefix=lambda _: "job",
+            )
+            return [known, CollectorKind(name="dull", config=RunConfig, collect=self.collect)]
+
+        module = ModuleType("source")
+        setattr(module, "auditord_collectors", auditord_collectors)  # noqa: B010 modules have no such attribute
+        return module
+
+
+def entry(module: ModuleType) -> HookEntry:
+    return HookEntry(HookModule(module.__name__, module.__name__, "tests", "1"), lambda: module)
+
+
+@dataclass
+class Place:
+    """A daemon's state folder, record store and source."""
+
+    folder: Path
+    url: str
+    source: Source
+    sections: dict[str, Any] = field(default_factory=dict[str, Any])
+    now: Callable[[], datetime] = lambda: EPOCH + 20 * DAY
+
+    def hooks(self) -> Hooks:
+        return load_hooks([], [entry(each) for each in (local, privacy, secrets, self.source.module())])
+
+    @asynccontextmanager
+    async def acting(self) -> AsyncGenerator[Actions, None]:
+        hooks, file = self.hooks(), self.folder / "auditord.yml"
+        document = {
+            "state_dir": str(self.folder / "state"),
+            "store": {"url": self.url},
+            "collectors": {"jobs": {"kind": "jobs"}, "dull": {"kind": "dull"}},
+            **self.sections,
+        }
+        file.write_bytes(msgspec.json.encode(document))
+        async with supervisor.acting(load([file], hooks.kinds, {}, hooks.resolve_secret), hooks, self.now) as actions:
+            yield actions
+
+    async def audit(self, **options: Any) -> AuditReport:
+        async with self.acting() as actions:
+            return await actions.audit(AuditRequest("jobs", WINDOW, **options), Quiet())
+
+    async def store(self, *records: Record) -> None:
+        async with open_store(self.url, counted_keys=KEYS) as store:
+            await store.add_all(records, NOBODY, Duplicates.SAME_RUN, atomic=False)
+
+    async def stored(self) -> Mapping[str, Record]:
+        async with (
+            open_store(self.url, counted_keys=KEYS) as store,
+            StoredRecords(store).stream(RecordQuery()) as records,
+        ):
+            return {record.record_id: record async for record in records}
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    if request.param == "sqlite":
+        return Place(tmp_path, f"sqlite://{tmp_path / 'records.db'}", Source())
+    return Place(tmp_path, request.getfixturevalue("new_postgres_url")(), Source())
+
+
+def job(number: int, day: int = 0, site_id: str = "A", **options: Any) -> Record:
+    return make_record(f"job-{number}", start=EPOCH + day * DAY, site_id=site_id, **options)
+
+
+def states(report: AuditReport) -> Counter[str]:
+    return +sum((Counter(each.counts) for each in report.days), Counter[str]())
+
+
+async def test_equal_sides_are_complete(place: Place) -> None:
+    records = [job(n, day=n % 3) for n in range(6)]
+    await place.store(*records)
+    place.source.batches = [Batch(records[:3]), Batch(records[3:], skipped={"never started": 2})]
+    report = await place.audit()
+    assert (report.complete, states(report), report.skipped) == (True, {"stored": 6}, {"never started": 2})
+    assert [(each.day, each.site, each.counts) for each in report.days] == [
+        ("2026-01-01", "A", {"stored": 2}),
+        ("2026-01-02", "A", {"stored": 2}),
+        ("2026-01-03", "A", {"stored": 2}),
+    ]
+    assert place.source.asked == [WINDOW]
+
+
+async def test_each_state_is_named_by_day_and_site(place: Place) -> None:
+    changed, begun = job(2, cores=8), job(3, day=1, runtime=None)
+    await place.store(job(1), changed, begun, job(9, day=2, site_id="B"), job(8, day=20), make_record("other-1"))
+    place.source.reach = Reach(remembers=EPOCH - DAY)
+    place.source.batches = [Batch([job(1), job(2), job(3, day=1), job(4, day=1)])]
+    report = await place.audit()
+    assert states(report) == {"stored": 1, "different": 1, "unclosed": 1, "missing": 1, "extra": 1}
+    found = {each.record_id: (each.state, each.day, each.site) for each in report.findings}
+    assert found == {
+        "job-2": ("different", "2026-01-01", "A"),
+        "job-3": ("unclosed", "2026-01-02", "A"),
+        "job-4": ("missing", "2026-01-02", "A"),
+        "job-9": ("extra", "2026-01-03", "B"),
+    }
+    [detail] = [each.detail for each in report.findings if each.state == "different"]
+    assert detail == (
+        'components [{"name":"Cores","amount":8,"scores":[]}] here, [{"name":"Cores","amount":1,"scores":[]}] there'
+    )
+    assert not report.complete
+    assert await place.stored() == await place.stored()
+
+
+async def test_an_audit_changes_nothing(place: Place) -> None:
+    await place.store(job(1, cores=2))
+    place.source.batches = [Batch([job(1), job(2)])]
+    before = await place.stored()
+    await place.audit()
+    assert await place.stored() == before
+
+
+async def test_repair_collects_what_is_missing_once(place: Place) -> None:
+    await place.store(job(1), job(2, cores=8), job(3, runtime=None))
+    place.source.batches = [Batch([job(1), job(2), job(3), job(4), job(4)])]
+    report = await place.audit(repair=True)
+    assert (report.repaired, report.replaced, report.complete) == (2, 0, False)
+    expected = {"job-1": job(1), "job-2": job(2, cores=8), "job-3": job(3), "job-4": job(4)}
+    assert await place.stored() == expected
+    again = await place.audit(repair=True)
+    assert (again.repaired, states(again)) == (0, {"stored": 3, "different": 1})
+    assert await place.stored() == expected
+
+
+async def test_replace_overwrites_on_purpose_and_keeps_the_history(place: Place) -> None:
+    await place.store(job(2, cores=8))
+    place.source.batches = [Batch([job(2)])]
+    report = await place.audit(replace="wrong core count until March", by="alice")
+    assert (report.replaced, report.complete) == (1, True)
+    assert await place.stored() == {"job-2": job(2)}
+    async with open_store(place.url, counted_keys=KEYS) as store:
+        [version] = await store.history("job-2")
+    assert (version.reason, version.changed_by) == ("wrong core count until March", "user:alice")
+    assert decode_record(version.document) == job(2, cores=8)
+    assert states(await place.audit()) == {"stored": 1}
+
+
+async def test_the_run_counts_and_not_the_id(place: Place) -> None:
+    """A recycled job number: the stored record is of another run, and the run itself is under its second id."""
+    await place.store(job(1, day=0), make_record("job-1-again", start=EPOCH + 5 * DAY, site_id="A"))
+    place.source.batches = [Batch([Produced(job(1, day=5), "job-1-again"), Produced(job(1, day=7), "job-1-third")])]
+    report = await place.audit(repair=True)
+    assert {each.record_id: each.state for each in report.findings} == {"job-1": "missing"}
+    assert set(await place.stored()) == {"job-1", "job-1-again", "job-1-third"}
+
+
+async def test_what_is_on_its_way_or_in_quarantine_is_not_missing(place: Place) -> None:
+    place.source.batches = [
+        Batch(
+            [job(1), Produced(job(2), source_id="two"), job(3)],
+            [Quarantined("four", {}, "no cores"), Quarantined("five", {}, "no start")],
+        )
+    ]
+    async with place.acting():
+        pass  # makes spool and store
+    async with Spool.opened(place.folder / "state", place.now) as spool:
+        await spool.enqueue("jobs", Batch(quarantined=[Quarantined("two", {}, "?"), Quarantined("four", {}, "?")]), [])
+        await spool.enqueue("jobs", Batch([job(1)]), ["local"])
+        (queued,) = await spool.claim("local", 1)
+        await spool.settle("local", [], {queued.entry_id: "refused"})
+        await spool.enqueue("jobs", Batch([job(3)]), ["local"])
+        (queued,) = await spool.claim("local", 1)
+        await spool.postpone({queued.entry_id: place.now() + DAY})
+    async with place.acting() as actions:
+        # The sender takes what it was to send; the audit may find it before or after.
+        report = await actions.audit(AuditRequest("jobs", WINDOW), Quiet())
+    found = states(report)
+    assert found.pop("queued", 0) + found.pop("stored", 0) == 1
+    assert found == {"quarantined": 3, "missing": 1}
+    [finding] = report.findings
+    assert (finding.record_id, finding.day, finding.detail) == ("five", "", "no start")
+
+
+async def test_a_job_that_cannot_be_converted_is_repaired_into_quarantine(place: Place) -> None:
+    place.source.batches = [Batch(quarantined=[Quarantined("five", {}, "no start")])]
+    assert (await place.audit(repair=True)).repaired == 1
+    assert states(await place.audit()) == {"quarantined": 1}
+
+
+async def test_what_was_deleted_on_purpose_stays_deleted(place: Place) -> None:
+    await place.store(job(1))
+    place.source.batches = [Batch([job(1)])]
+    async with place.acting() as actions:
+        await actions.records.delete(["job-1"], Note("not ours", "alice"))
+    report = await place.audit(repair=True)
+    assert (report.complete, states(report), await place.stored()) == (True, {"deleted": 1}, {})
+
+
+async def test_what_the_source_has_forgotten_is_not_extra(place: Place) -> None:
+    await place.store(job(1), job(2, day=5), job(3, day=6))
+    place.source.reach = Reach(remembers=EPOCH + 5 * DAY)
+    place.source.batches = [Batch([job(3, day=6)])]
+    report = await place.audit()
+    assert states(report) == {"forgotten": 1, "extra": 1, "stored": 1}
+    assert report.horizon == "2026-01-06T00:00:00Z"
+
+
+async def test_where_the_source_does_not_say_its_first_job_is_the_horizon(place: Place) -> None:
+    await place.store(job(1), job(3, day=6), job(4, day=7))
+    place.source.batches = [Batch([job(3, day=6)])]
+    assert states(await place.audit()) == {"forgotten": 1, "extra": 1, "stored": 1}
+    place.source.batches = []
+    assert states(await place.audit()) == {"forgotten": 3}
+
+
+async def test_what_the_collector_was_never_to_read_is_not_missing(place: Place) -> None:
+    place.source.reach = Reach(collects=EPOCH + 5 * DAY)
+    place.source.batches = [Batch([job(1), job(2, day=5)])]
+    report = await place.audit(repair=True)
+    assert (states(report), report.repaired) == ({"earlier": 1, "missing": 1}, 1)
+    assert set(await place.stored()) == {"job-2"}
+
+
+async def test_records_are_compared_as_they_are_kept(place: Place) -> None:
+    key = place.folder / "key"
+    key.write_text("0123456789abcdef0123456789abcdef")
+    key.chmod(0o600)
+    place.sections = {"transforms": {"names": {"kind": "pseudonyms", "key": f"file:{key}"}}}
+    place.source.batches = [Batch([job(1, user_id="alice")])]
+    assert (await place.audit(repair=True)).repaired == 1
+    [record] = (await place.stored()).values()
+    assert record.meta is not None
+    assert record.meta["user_id"] != ("alice",)
+    assert states(await place.audit()) == {"stored": 1}
+    place.source.batches = [Batch([job(1, user_id="bob")])]
+    assert (await place.audit(replace="bob ran it", by="alice")).replaced == 1
+    assert states(await place.audit()) == {"stored": 1}
+
+
+async def test_an_inventory_that_breaks_off_finds_no_extras(place: Place) -> None:
+    await place.store(job(1), job(2))
+    place.source.batches, place.source.fails = [Batch([job(1)])], "sacct was killed"
+    report = await place.audit()
+    assert (report.error, report.extras_sought, report.complete) == ("sacct was killed", False, False)
+    assert states(report) == {"stored": 1}
+
+
+async def test_a_kind_without_inventory_is_refused_by_name(place: Place) -> None:
+    async with place.acting() as actions:
+        with pytest.raises(UnsuitableRequest, match="dull: kind dull has no inventory"):
+            await actions.audit(AuditRequest("dull", WINDOW), Quiet())
+        with pytest.raises(UnknownInstance, match="no enabled collector 'nobody'"):
+            await actions.audit(AuditRequest("nobody", WINDOW), Quiet())
+
+
+async def test_many_findings_are_counted_and_some_are_listed(place: Place) -> None:
+    place.source.batches = [Batch([job(n) for n in range(1_500)])]
+    with anyio.fail_after(120):
+        report = await place.audit()
+    assert (len(report.findings), report.unlisted, states(report)) == (1_000, 500, {"missing": 1_500})
