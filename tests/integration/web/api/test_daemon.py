@@ -173,6 +173,7 @@ async def test_health_tells_what_is_wrong(daemon: TestDaemon) -> None:
 
 ACTING = [
     ("POST", "/api/v1/instances/jobs/runs"),
+    ("POST", "/api/v1/instances/jobs/audits"),
     ("POST", "/api/v1/quarantine/retry"),
     ("POST", "/api/v1/quarantine/discard"),
     ("GET", "/api/v1/quarantine/1"),
@@ -314,6 +315,28 @@ async def test_a_plugin_says_what_it_would_do_and_does_it_when_asked(daemon: Tes
 )
 async def test_a_run_that_cannot_be(daemon: TestDaemon, instance: str, body: object, status: int, words: str) -> None:
     answer = await act(daemon, "POST", f"/api/v1/instances/{instance}/runs", body)
+    assert (answer.status, words in answer.problem["detail"]) == (status, True), answer.body
+
+
+YEAR = {"from": "2025-01-01T00:00:00Z", "to": "2026-01-01T00:00:00Z"}
+
+
+@pytest.mark.parametrize(
+    ("instance", "body", "status", "words"),
+    [
+        ("nobody", YEAR, 404, "no enabled collector 'nobody'; there are: jobs, broken"),
+        ("report", YEAR, 404, "no enabled collector 'report'"),
+        ("jobs", YEAR, 422, "has no inventory of its source"),
+        ("jobs", {"from": "2025-01-01T00:00:00Z"}, 400, "to"),
+        ("jobs", {"from": YEAR["to"], "to": YEAR["from"]}, 400, "later"),
+        ("jobs", {**YEAR, "replace": " ", "by": "alice"}, 400, "a reason has"),
+        ("jobs", {**YEAR, "replace": "wrong before"}, 400, "must not be empty"),
+    ],
+)
+async def test_an_audit_that_cannot_be(
+    daemon: TestDaemon, instance: str, body: object, status: int, words: str
+) -> None:
+    answer = await act(daemon, "POST", f"/api/v1/instances/{instance}/audits", body)
     assert (answer.status, words in answer.problem["detail"]) == (status, True), answer.body
 
 

@@ -22,6 +22,7 @@ OPERATIONS = {
     "getHealth",
     "listInstances",
     "runInstance",
+    "auditInstance",
     "listRecords",
     "addRecords",
     "getRecord",
@@ -37,6 +38,7 @@ OPERATIONS = {
 }
 GUARDED = {
     "runInstance",
+    "auditInstance",
     "getQuarantined",
     "retryQuarantined",
     "discardQuarantined",
