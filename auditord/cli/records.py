@@ -107,16 +107,15 @@ async def _print_differences(chosen: str) -> None:
 
 
 def _difference_line(difference: Difference) -> str:
-    return (
-        f'{{"seen_at":"{difference.seen_at.isoformat()}","stored":{difference.stored.decode()},'
-        f'"offered":{difference.offered.decode()}}}'
-    )
+    stored = "null" if difference.stored is None else difference.stored.decode()
+    return f'{{"seen_at":"{difference.seen_at.isoformat()}","stored":{stored},"offered":{difference.offered.decode()}}}'
 
 
 def _print_table(differences: Sequence[Difference]) -> None:
     table = new_table("seen (UTC)", "from", "stored", "offered")
     for each in differences:
         seen = f"{each.seen_at:%Y-%m-%d %H:%M:%S}"
-        table.add_row(seen, each.principal or "", each.stored.decode(), each.offered.decode())
+        stored = "in the archive" if each.stored is None else each.stored.decode()
+        table.add_row(seen, each.principal or "", stored, each.offered.decode())
     print_table(table)
     say(f"{len(differences)} differences", err=True)

@@ -7,10 +7,21 @@ anew (:class:`auditord.store.work.Overtaken`).
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
-from auditord.store.planning import Addition, Change, ChangePlan, Correction, Kept, Outcome, StoredRow, ids_of
+from auditord.store.planning import (
+    Addition,
+    Change,
+    ChangePlan,
+    Correction,
+    InArchive,
+    Kept,
+    Outcome,
+    StoredRow,
+    ids_of,
+)
 from auditord.store.protocol import Verdict
 from auditord.store.rows import PendingRecord
 from auditord.store.verdicts import Identity
@@ -75,10 +86,11 @@ def correct(corrections: Sequence[Correction]) -> Work[Sequence[Outcome]]:
     """Make those corrections that still fit what is there, in one transaction, or none.
 
     Raises:
+        InArchive: a record has to come back from the archive first.
         InvalidRecord: the database refuses a record.
     """
     try:
-        return (yield from atomic(lambda: _settle(corrections)))
+        return (yield from atomic(lambda: _settle_here(corrections)))
     except Refused as error:
         raise InvalidRecord(f"A record cannot be stored: {error}.") from error
 
@@ -105,6 +117,14 @@ def _settle(changes: Sequence[Change], *, is_atomic: bool = False) -> Work[Seque
     outcomes = [plan.apply(change) for change in changes]
     if not (is_atomic and Verdict.EXISTS in outcomes):
         yield from _write(plan)
+    return outcomes
+
+
+def _settle_here(corrections: Sequence[Correction]) -> Work[Sequence[Outcome]]:
+    outcomes = yield from _settle(corrections)
+    for outcome in outcomes:
+        if isinstance(outcome, InArchive):
+            raise outcome
     return outcomes
 
 
@@ -146,11 +166,11 @@ def outbox_row(operation: str, pending: PendingRecord) -> OutboxRow:
     return OutboxRow(operation, pending.row.document, pending.provenance.received_at, pending.source)
 
 
-def stored_rows(rows: Iterable[tuple[str, int, int | None, int, str | None, int]]) -> Mapping[str, StoredRow]:
+def stored_rows(rows: Iterable[Sequence[Any]]) -> Mapping[str, StoredRow]:  # Any: columns of all types
     """Rows of ``find_records`` and ``lock_records`` by id."""
     return {
-        record_id: StoredRow(Identity(start, stop, content), document, seq)
-        for record_id, start, stop, content, document, seq in rows
+        record_id: StoredRow(Identity(start, stop, content), document, seq, *chunk)
+        for record_id, start, stop, content, document, seq, *chunk in rows
     }
 
 

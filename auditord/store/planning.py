@@ -70,7 +70,17 @@ class Bulk:
 
 
 Change: TypeAlias = Addition | Stop | Replacement | Correction
-Outcome: TypeAlias = Verdict | bool | Amended | InvalidRecord
+
+
+class InArchive(Exception):
+    """A record cannot be changed where it is: it has to come back into the database first."""
+
+    def __init__(self, record_id: str) -> None:
+        super().__init__(f"the record {record_id!r} is in the archive")
+        self.record_id = record_id
+
+
+Outcome: TypeAlias = Verdict | bool | Amended | InvalidRecord | InArchive
 """A stop says whether there was a record."""
 
 
@@ -108,11 +118,13 @@ class StoredRow:
         identity: what verdicts depend on.
         document: its wire text, where the record may be changed.
         seq: the number of the row, where the database has one.
+        chunk: of the archive, if it is there.
     """
 
     identity: Identity
     document: str | None
     seq: int = 0
+    chunk: int | None = None
 
     @property
     def text(self) -> str:
@@ -180,15 +192,22 @@ class ChangePlan:
     def touched(self) -> set[str]:
         """Ids of stored records that must not change until this has been written."""
         differing = {record_id for record_id, _ in self.differences}
-        return (self._written.keys() | differing | self.removed) & self.before.keys()
+        changeable = {record_id for record_id, row in self.before.items() if row.chunk is None}
+        return (self._written.keys() | differing | self.removed) & changeable
 
     def record(self, record_id: str) -> Record | None:
         """The record under an id as all changes so far leave it."""
         now = self._now.get(record_id)
         return None if now is None else now.record
 
-    def apply(self, change: Change) -> Verdict | bool | Amended:
+    def apply(self, change: Change) -> Outcome:
         """The outcome of a change, given all that came before."""
+        try:
+            return self._apply(change)
+        except InArchive as error:
+            return error
+
+    def _apply(self, change: Change) -> Verdict | bool | Amended:
         match change:
             case Addition(pending):
                 return self._add(pending)
@@ -220,6 +239,7 @@ class ChangePlan:
         if stored is None:
             return False
         if stored.identity.stop != to_micros(change.stop_time):
+            _require_database(change.record_id, stored)
             moved = self._move(change, stop_time=change.stop_time)
             self._forward("insert" if stored.identity.stop is None else "close", moved)
         return True
@@ -227,6 +247,9 @@ class ChangePlan:
     def _replace(self, wanted: PendingRecord, alternate: PendingRecord | None) -> Verdict:
         pending = wanted if alternate is None else self._choose_id(wanted, alternate)
         stored = self._now.get(pending.record_id)
+        if stored is not None and stored.chunk is not None and stored.identity == pending.identity:
+            return Verdict.SAME
+        _require_database(pending.record_id, stored)
         self._overwrite(pending)
         self._forward("insert" if stored is None else "replace", pending)
         if stored is None:
@@ -242,6 +265,7 @@ class ChangePlan:
         stored = self._now.get(amendment.record_id)
         if stored is None:
             return Amended.MISSING
+        _require_database(amendment.record_id, stored)
         if stored.text.encode() != amendment.stored:
             return Amended.CHANGED
         if pending is not None and pending.row.document == stored.document:
@@ -309,6 +333,11 @@ class ChangePlan:
         self._moved.discard(record_id)
         self._written[record_id] = pending
         self._now[record_id] = StoredRow(pending.identity, pending.row.document)
+
+
+def _require_database(record_id: str, stored: StoredRow | None) -> None:
+    if stored is not None and stored.chunk is not None:
+        raise InArchive(record_id)
 
 
 def _operation(before: Record, after: Record) -> Operation:

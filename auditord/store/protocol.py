@@ -10,6 +10,7 @@ from typing import Protocol
 from auditord.database.memory import HeldTurn, Occasion, PluginMemory
 from auditord.duplicates import Duplicates
 from auditord.store.amendments import Amended, Amendment, Version
+from auditord.store.archived import Archive, ArchivedRecord, ArchiveState, Removal
 from auditord_hookspecs import AggregateQuery, Aggregates, Entry, Provenance, Record, RecordQuery, RecordUpdate
 
 __all__ = [
@@ -59,12 +60,15 @@ class RecordCounts:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A record that came for a run that was stored with other content; both as wire text."""
+    """A record that came for a run that was stored with other content; both as wire text.
+
+    What is stored is None for a record of the archive.
+    """
 
     record_id: str
     seen_at: datetime
     principal: str | None
-    stored: bytes
+    stored: bytes | None
     offered: bytes
 
 
@@ -220,6 +224,57 @@ class RecordStore(Protocol):
 
     async def turns(self) -> Sequence[HeldTurn]:
         """The turns that are taken, on any host; an SQLite file is of one host and has none."""
+        ...
+
+    @property
+    def archive(self) -> Archive | None:
+        """The archive that this process can read."""
+        ...
+
+    @archive.setter
+    def archive(self, archive: Archive | None) -> None: ...
+
+    async def archive_state(self) -> ArchiveState:
+        """The part of the archive's table that counts, together with what is in the database."""
+        ...
+
+    async def archive_removals(self) -> Sequence[Removal]:
+        """The rows of this part that do not count: their records have changed, or are in the database again."""
+        ...
+
+    async def begin_archive(self, archive_id: str, location: str) -> ArchiveState:
+        """Note which table is the archive, unless one is known already; returns the state."""
+        ...
+
+    async def archivable(self, before: datetime, after: ArchivedRecord | None, limit: int) -> Sequence[ArchivedRecord]:
+        """Finished records that stopped before an instant, behind one of them, in the order of their stops."""
+        ...
+
+    async def publish_chunk(
+        self, chunk: Sequence[ArchivedRecord], previous: int, snapshot_id: int, sequence: int
+    ) -> int:
+        """Let a chunk of the archive count, and delete its records here, in one transaction; returns how many.
+
+        A record that is not what was archived stays, and its row does not count. Ids stay known: an archived record
+        gets the verdicts that it would get here, and comes back when it is changed.
+
+        Args:
+            chunk: as read back from the archive.
+            previous: the last chunk before it.
+            snapshot_id: the snapshot that it was read from.
+            sequence: the snapshot's place in the order of all.
+
+        Raises:
+            ArchiveOvertaken: another process has gone on with the archive.
+        """
+        ...
+
+    async def forget_removals(self, removals: Sequence[Removal], snapshot_id: int, sequence: int) -> None:
+        """Note a snapshot of the archive in which rows that did not count are there no more."""
+        ...
+
+    async def recall(self, record_ids: Collection[str]) -> int:
+        """Put those of the records that are in the archive back into the database; returns how many."""
         ...
 
     async def advance(self, spool_id: str, generation: int, *, adopt: bool = False) -> int:

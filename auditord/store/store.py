@@ -1,17 +1,19 @@
 """A record store in an SQL database, as far as it is the same in every one."""
 
 import asyncio
-from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
 from auditord.errors import SchemaMismatch
 from auditord.store.amendments import Action, Amended, Amendment, Version
+from auditord.store.archived import Removal
+from auditord.store.archiving_store import ArchivingStore
 from auditord.store.changes import correct
-from auditord.store.planning import Addition, Bulk, Change, Correction, Operation, Replacement, Stop
+from auditord.store.planning import Addition, Bulk, Change, Correction, InArchive, Operation, Replacement, Stop
 from auditord.store.protocol import (
     Difference,
     Duplicates,
@@ -28,12 +30,10 @@ from auditord.store.work import Work, as_json, ask, atomic
 from auditord_hookspecs import Close, Entry, Insert, InvalidRecord, Record, RecordUpdate, Replace
 from auditord_hookspecs.wire import decode_record
 
-T = TypeVar("T")
-
 _RECORDS_BETWEEN_PAUSES: Final = 100  # about a millisecond
 
 
-class SqlRecordStore(ABC):
+class SqlRecordStore(ArchivingStore):
     """The common part of the implementations of :class:`auditord.store.protocol.RecordStore`.
 
     Args:
@@ -41,20 +41,13 @@ class SqlRecordStore(ABC):
     """
 
     def __init__(self, *, outbox: bool) -> None:
+        super().__init__()
         self._sources = Sources(self._write)
         self._has_outbox = outbox
 
     @abstractmethod
     def _submit(self, change: Change | Bulk) -> Awaitable[Any]:  # Any: of a change its outcome, of a bulk all outcomes
         """Make a change in a transaction that it may share with others; the outcome is there after the commit."""
-
-    @abstractmethod
-    async def _write(self, make: Callable[[], Work[T]], *, is_long: bool = False) -> T:
-        """Do work, outside a transaction unless it begins one."""
-
-    @abstractmethod
-    async def _read(self, work: Work[T]) -> T:
-        """Do short work that only reads."""
 
     async def add(self, record: Record, provenance: Provenance, duplicates: Duplicates) -> Verdict:
         """See :class:`RecordStore`."""
@@ -82,14 +75,14 @@ class SqlRecordStore(ABC):
     async def stop(self, update: RecordUpdate, provenance: Provenance) -> bool:
         """See :class:`RecordStore`."""
         forwarded, source = self._is_forwarded(provenance), await self._sources.number(provenance)
-        return bool(await self._submit(Stop(update.record_id, update.stop_time, provenance, forwarded, source)))
+        return bool(await self._change(Stop(update.record_id, update.stop_time, provenance, forwarded, source)))
 
     async def replace(self, record: Record, provenance: Provenance, alternate_id: str | None = None) -> Verdict:
         """See :class:`RecordStore`."""
         ids = (record.record_id,) if alternate_id is None else (record.record_id, alternate_id)
         renamed = [msgspec.structs.replace(record, record_id=record_id) for record_id in ids]
         wanted, *alternate = await self._pending(renamed, provenance, Duplicates.SAME_RUN)
-        verdict: Verdict = await self._submit(Replacement(wanted, alternate[0] if alternate else None))
+        verdict: Verdict = await self._change(Replacement(wanted, alternate[0] if alternate else None))
         return verdict
 
     async def amend(self, amendments: Sequence[Amendment], provenance: Provenance) -> Sequence[Amended]:
@@ -99,6 +92,7 @@ class SqlRecordStore(ABC):
         wanted = [each.record for each in amendments if each.record is not None]
         pending = iter(await self._pending(wanted, provenance, Duplicates.SAME_RUN))
         source = await self._sources.number(provenance)
+        await self.recall([each.record_id for each in amendments])
         corrections = [
             Correction(each, None if each.record is None else next(pending), provenance, source) for each in amendments
         ]
@@ -134,13 +128,15 @@ class SqlRecordStore(ABC):
 
     async def get(self, record_id: str) -> bytes | None:
         """See :class:`RecordStore`."""
-        rows = await self._read(ask("get_document", record_id=record_id))
-        return rows[0][0].encode() if rows else None
+        return (await self.documents([record_id])).get(record_id)
 
     async def documents(self, record_ids: Sequence[str]) -> Mapping[str, bytes]:
         """See :class:`RecordStore`."""
         rows = await self._read(ask("get_documents", ids=as_json(record_ids)))
-        return {record_id: document.encode() for record_id, document in rows}
+        archived = await self._archived([Removal(record_id, chunk) for record_id, document, chunk in rows if chunk])
+        found = {record_id: document for record_id, document, chunk in rows if not chunk}
+        found |= {each.record.record_id: each.document for each in archived}
+        return {record_id: document.encode() for record_id, document in found.items()}
 
     async def deleted(self, record_ids: Sequence[str]) -> Collection[str]:
         """See :class:`RecordStore`."""
@@ -163,6 +159,13 @@ class SqlRecordStore(ABC):
         """See :class:`RecordStore`."""
         return await self._write(lambda: atomic(lambda: _advance(spool_id, generation, adopt=adopt)))
 
+    async def _change(self, change: Stop | Replacement) -> Any:  # Any: the change's outcome
+        while True:
+            try:
+                return await self._submit(change)
+            except InArchive as found:
+                await self.recall([found.record_id])
+
     async def _pending(
         self, records: Sequence[Record], provenance: Provenance, duplicates: Duplicates
     ) -> Sequence[PendingRecord]:
@@ -182,7 +185,8 @@ class SqlRecordStore(ABC):
 def difference(row: Sequence[Any]) -> Difference:  # Any: columns of all types
     """A row of ``list_differences``."""
     record_id, seen_at, principal, stored, offered = row
-    return Difference(record_id, from_micros(seen_at), principal, stored.encode(), offered.encode())
+    stored = None if stored is None else stored.encode()
+    return Difference(record_id, from_micros(seen_at), principal, stored, offered.encode())
 
 
 def refuse_unfinished_copy(where: object) -> Work[None]:

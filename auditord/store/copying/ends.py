@@ -46,6 +46,9 @@ TABLES: Final[Sequence[Table]] = (
     Table("outbox", (3,), "number"),
     Table("plugin_state", (2,)),
     Table("spools"),
+    Table("archived_records", (1, 2)),
+    Table("archive_removals"),
+    Table("archive", (6, 7)),
 )
 
 

@@ -116,6 +116,36 @@ FROM auditord.spools
 INSERT INTO auditord.spools (spool_id, generation)
 VALUES (%s, %s)
 
+-- name: read_archived_records
+-- The index of archived records.
+SELECT record_id, start_time, stop_time, content, chunk
+FROM auditord.archived_records
+
+-- name: write_archived_records
+-- Note that a record is in the archive.
+INSERT INTO auditord.archived_records (record_id, start_time, stop_time, content, chunk)
+VALUES (%s, %s, %s, %s, %s)
+
+-- name: read_archive_removals
+-- The rows of the archive's table that count no more.
+SELECT record_id, chunk
+FROM auditord.archive_removals
+
+-- name: write_archive_removals
+-- A row of the archive's table counts no more.
+INSERT INTO auditord.archive_removals (record_id, chunk)
+VALUES (%s, %s)
+
+-- name: read_archive
+-- The state of the archive that counts.
+SELECT archive_id, location, snapshot_id, sequence, chunk, records, first_stop, last_stop
+FROM auditord.archive
+
+-- name: write_archive
+-- Note it.
+INSERT INTO auditord.archive (archive_id, location, snapshot_id, sequence, chunk, records, first_stop, last_stop)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
+
 -- name: last_number
 -- The highest number that a column of a table has given.
 SELECT coalesce(pg_sequence_last_value(pg_get_serial_sequence('auditord.' || %(table)s, %(column)s)::regclass), 0)
@@ -137,6 +167,7 @@ SELECT NOT EXISTS (
     UNION ALL SELECT 1 FROM auditord.versions
     UNION ALL SELECT 1 FROM auditord.outbox
     UNION ALL SELECT 1 FROM auditord.plugin_state
+    UNION ALL SELECT 1 FROM auditord.archived_records
 )
 
 -- name: unfinished

@@ -71,12 +71,19 @@ WHERE records.record_id = moved.record_id
 
 -- name: find_records
 -- Records by id, as far as plans need them; the wire text only where the record may be changed. They have no numbers.
+-- Those of the archive have their chunks, and no wire text.
 SELECT
     records.record_id, (extract(EPOCH FROM start_time) * 1000000)::bigint,
     (extract(EPOCH FROM stop_time) * 1000000)::bigint, content,
-    CASE WHEN whole OR stop_time IS NULL THEN document END, 0
+    CASE WHEN whole OR stop_time IS NULL THEN document END, 0, NULL::bigint
 FROM jsonb_to_recordset(%(wanted)s::jsonb) AS wanted (record_id text, whole boolean)
 INNER JOIN auditord.records ON records.record_id = wanted.record_id
+UNION ALL
+SELECT
+    archived_records.record_id, (extract(EPOCH FROM start_time) * 1000000)::bigint,
+    (extract(EPOCH FROM stop_time) * 1000000)::bigint, content, NULL, 0, chunk
+FROM jsonb_to_recordset(%(wanted)s::jsonb) AS wanted (record_id text, whole boolean)
+INNER JOIN auditord.archived_records ON archived_records.record_id = wanted.record_id
 
 -- name: lock_records
 -- The same, kept from being changed by others until the transaction ends; always in one order, so that nobody waits in a
@@ -89,16 +96,14 @@ WHERE record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%(ids)s::jsonb)))
 ORDER BY record_id
 FOR UPDATE
 
--- name: get_document
--- The wire text of one record.
-SELECT document
-FROM auditord.records
-WHERE record_id = %(record_id)s
-
 -- name: get_documents
--- The wire texts of records.
-SELECT record_id, document
+-- The wire texts of records; of those in the archive, their chunks.
+SELECT record_id, document, NULL::bigint
 FROM auditord.records
+WHERE record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%(ids)s::jsonb)))
+UNION ALL
+SELECT record_id, NULL, chunk
+FROM auditord.archived_records
 WHERE record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%(ids)s::jsonb)))
 
 -- name: insert_source
@@ -131,12 +136,12 @@ DELETE FROM auditord.differences
 WHERE record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%(ids)s::jsonb)))
 
 -- name: list_differences
--- All differences, the newest first, with what is stored now.
+-- All differences, the newest first, with what is stored now (nothing if it is in the archive).
 SELECT
     differences.record_id, (extract(EPOCH FROM differences.seen_at) * 1000000)::bigint, nullif(sources.principal, ''),
     records.document, differences.offered
 FROM auditord.differences
-INNER JOIN auditord.records ON records.record_id = differences.record_id
+LEFT JOIN auditord.records ON records.record_id = differences.record_id
 INNER JOIN auditord.sources ON sources.source_id = differences.source_id
 ORDER BY differences.arrival DESC
 
@@ -216,6 +221,7 @@ WHERE
     versions.action = 'delete'
     AND versions.record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%(ids)s::jsonb)))
     AND NOT EXISTS (SELECT 1 FROM auditord.records WHERE records.record_id = versions.record_id)
+    AND NOT EXISTS (SELECT 1 FROM auditord.archived_records WHERE archived_records.record_id = versions.record_id)
 
 -- name: delete_records
 -- Delete records.

@@ -106,6 +106,36 @@ FROM spools
 INSERT INTO spools (spool_id, generation)
 VALUES (?, ?)
 
+-- name: read_archived_records
+-- The index of archived records.
+SELECT record_id, start_time, stop_time, content, chunk
+FROM archived_records
+
+-- name: write_archived_records
+-- Note that a record is in the archive.
+INSERT INTO archived_records (record_id, start_time, stop_time, content, chunk)
+VALUES (?, ?, ?, ?, ?)
+
+-- name: read_archive_removals
+-- The rows of the archive's table that count no more.
+SELECT record_id, chunk
+FROM archive_removals
+
+-- name: write_archive_removals
+-- A row of the archive's table counts no more.
+INSERT INTO archive_removals (record_id, chunk)
+VALUES (?, ?)
+
+-- name: read_archive
+-- The state of the archive that counts.
+SELECT archive_id, location, snapshot_id, sequence, chunk, records, first_stop, last_stop
+FROM archive
+
+-- name: write_archive
+-- Note it.
+INSERT INTO archive (archive_id, location, snapshot_id, sequence, chunk, records, first_stop, last_stop)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+
 -- name: last_number
 -- The highest number that a table has given.
 SELECT coalesce(max(seq), 0)
@@ -129,6 +159,7 @@ SELECT NOT EXISTS (
     UNION ALL SELECT 1 FROM versions
     UNION ALL SELECT 1 FROM outbox
     UNION ALL SELECT 1 FROM plugin_state
+    UNION ALL SELECT 1 FROM archived_records
 )
 
 -- name: unfinished

@@ -25,10 +25,14 @@ SET start_time = ?2, stop_time = ?3, document = ?5, updated_at = ?6
 WHERE record_id = ?1
 
 -- name: find_records
--- Records by id, as far as plans need them.
-SELECT records.record_id, start_time, stop_time, content, document, seq
+-- Records by id, as far as plans need them; those of the archive with their chunks, and without a document.
+SELECT records.record_id, start_time, stop_time, content, document, seq, NULL
 FROM json_each(:wanted) AS wanted
 INNER JOIN records ON records.record_id = json_extract(wanted.value, '$.record_id')
+UNION ALL
+SELECT archived_records.record_id, start_time, stop_time, content, NULL, 0, chunk
+FROM json_each(:wanted) AS wanted
+INNER JOIN archived_records ON archived_records.record_id = json_extract(wanted.value, '$.record_id')
 
 -- name: lock_records
 -- The same; nobody else writes.
@@ -36,16 +40,14 @@ SELECT records.record_id, start_time, stop_time, content, document, seq
 FROM json_each(:ids) AS wanted
 INNER JOIN records ON records.record_id = wanted.value
 
--- name: get_document
--- The wire text of one record.
-SELECT document
-FROM records
-WHERE record_id = :record_id
-
 -- name: get_documents
--- The wire texts of records.
-SELECT record_id, document
+-- The wire texts of records; of those in the archive, their chunks.
+SELECT record_id, document, NULL
 FROM records
+WHERE record_id IN (SELECT value FROM json_each(:ids))
+UNION ALL
+SELECT record_id, NULL, chunk
+FROM archived_records
 WHERE record_id IN (SELECT value FROM json_each(:ids))
 
 -- name: find_source
@@ -81,11 +83,11 @@ DELETE FROM differences
 WHERE record_id IN (SELECT value FROM json_each(:ids))
 
 -- name: list_differences
--- All differences, the newest first, with what is stored now.
+-- All differences, the newest first, with what is stored now (nothing if it is in the archive).
 SELECT
     differences.record_id, differences.seen_at, sources.principal, records.document, differences.offered
 FROM differences
-INNER JOIN records ON records.record_id = differences.record_id
+LEFT JOIN records ON records.record_id = differences.record_id
 INNER JOIN sources ON sources.source_id = differences.source_id
 ORDER BY differences.seq DESC
 
@@ -141,9 +143,10 @@ WHERE
     action = 'delete'
     AND record_id IN (SELECT value FROM json_each(:ids))
     AND NOT EXISTS (SELECT 1 FROM records WHERE records.record_id = versions.record_id)
+    AND NOT EXISTS (SELECT 1 FROM archived_records WHERE archived_records.record_id = versions.record_id)
 
 -- name: delete_records
--- Delete records, with their differences.
+-- Delete records.
 DELETE FROM records
 WHERE record_id IN (SELECT value FROM json_each(:ids))
 

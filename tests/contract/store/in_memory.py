@@ -130,11 +130,11 @@ class MemoryDatabase:
         found = [self.records[record_id][0] for record_id in msgspec.json.decode(ids) if record_id in self.records]
         return [(row.record_id, row.start_time, row.stop_time, row.content, row.document, 0) for row in found]
 
-    def get_document(self, record_id: str) -> Rows:
-        return [(self.records[record_id][0].document,)] if record_id in self.records else []
-
     def get_documents(self, ids: str) -> Rows:
-        return [(record_id, document) for record_id, *_, document, _ in self.lock_records(ids)]
+        return [(record_id, document, None) for record_id, *_, document, _ in self.lock_records(ids)]
+
+    def find_archived(self, ids: str) -> Rows:
+        return []
 
     def delete_records(self, ids: str) -> None:
         for record_id in msgspec.json.decode(ids):

@@ -18,6 +18,7 @@ from auditord.duplicates import Duplicates
 from auditord.errors import StoreDamaged, StoreMisconfigured, StoreUnavailable
 from auditord.ingest import Ingest
 from auditord.store import Amended, Amendment, Difference, OutboxEntry, Provenance, RecordCounts, Verdict, Version
+from auditord.store.archived import Archive, ArchivedRecord, ArchiveState, Removal
 from auditord.store.protocol import HeldTurn, Occasion, PluginMemory
 from auditord.web import serve
 from auditord_hookspecs import (
@@ -98,6 +99,31 @@ class FakeStore:
         raise NotImplementedError
 
     async def history(self, record_id: str) -> Sequence[Version]:
+        raise NotImplementedError
+
+    archive: Archive | None = None
+
+    async def archive_state(self) -> ArchiveState:
+        return ArchiveState()
+
+    async def archive_removals(self) -> Sequence[Removal]:
+        return ()
+
+    async def begin_archive(self, archive_id: str, location: str) -> ArchiveState:
+        raise NotImplementedError
+
+    async def archivable(self, before: datetime, after: ArchivedRecord | None, limit: int) -> Sequence[ArchivedRecord]:
+        raise NotImplementedError
+
+    async def publish_chunk(
+        self, chunk: Sequence[ArchivedRecord], previous: int, snapshot_id: int, sequence: int
+    ) -> int:
+        raise NotImplementedError
+
+    async def forget_removals(self, removals: Sequence[Removal], snapshot_id: int, sequence: int) -> None:
+        raise NotImplementedError
+
+    async def recall(self, record_ids: Collection[str]) -> int:
         raise NotImplementedError
 
     async def get(self, record_id: str) -> bytes | None:

@@ -1,0 +1,136 @@
+"""Records that move into the archive, and back: each is in the database or in the archive, at every moment.
+
+The archive is a table of its own (:mod:`auditord.archive`), which cannot take part in a transaction of this database.
+So its rows come in numbered chunks, and this database says up to which chunk, and of which snapshot, they count: one
+transaction deletes the records of a chunk and makes the chunk count. Rows whose record is another one by then, or has
+come back, are named in ``archive_removals`` and count no more.
+"""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from auditord.store.archived import ArchivedRecord, ArchiveOvertaken, ArchiveState, Removal
+from auditord.store.changes import stored_rows
+from auditord.store.rows import PendingRecord, from_micros, to_micros
+from auditord.store.work import Count, Rows, Work, as_json, ask, for_each, records
+
+EARLIEST: Final = from_micros(-(2**55))
+"""Before every stop time that a record may have."""
+
+
+class Identified(msgspec.Struct, frozen=True, gc=False):
+    """An archived record in the index of ids."""
+
+    record_id: str
+    start_time: datetime
+    stop_time: datetime
+    content: int
+    chunk: int
+
+
+class _Updated(msgspec.Struct, frozen=True, gc=False):
+    record_id: str
+    updated_at: datetime
+
+
+def read_state(statement: str = "archive_state") -> Work[ArchiveState]:
+    """The state of the archive."""
+    (row,) = yield from ask(statement)
+    archive_id, location, snapshot_id, sequence, chunk, archived, *stops = row
+    first, last = [None if stop is None else from_micros(stop) for stop in stops]
+    return ArchiveState(archive_id, location, snapshot_id, sequence, chunk, archived, first, last)
+
+
+def read_removals() -> Work[Sequence[Removal]]:
+    """The rows of the archive's table that count no more."""
+    return [Removal(*row) for row in (yield from ask("list_removals"))]
+
+
+def begin(archive_id: str, location: str) -> Work[ArchiveState]:
+    """Note which table is the archive, unless one is known already; returns the state."""
+    state = yield from read_state("lock_archive")
+    if not state.archive_id:
+        yield from ask("begin_archive", archive_id=archive_id, location=location)
+        state = yield from read_state()
+    return state
+
+
+def list_archivable(before: datetime, after: tuple[datetime, str] | None, limit: int) -> Work[Rows]:
+    """Rows of finished records that stopped before an instant, behind one of them, in the order of their stops."""
+    stop, record_id = after or (EARLIEST, "")
+    return (yield from ask("list_archivable", before=before, after_stop=stop, after_id=record_id, limit=limit))
+
+
+def publish(chunk: Sequence[ArchivedRecord], previous: int, snapshot_id: int, sequence: int) -> Work[int]:
+    """Let a chunk count, and delete its records, in one transaction; returns how many there were.
+
+    A record that is not what was archived stays; its row does not count.
+
+    Args:
+        chunk: as read back from the archive.
+        previous: the last chunk before it.
+        snapshot_id: the snapshot that it was read from.
+        sequence: the snapshot's place in the order of all.
+
+    Raises:
+        ArchiveOvertaken: another process has gone on with the archive.
+    """
+    state = yield from read_state("lock_archive")
+    number = chunk[0].chunk
+    if state.chunk != previous:
+        raise ArchiveOvertaken(f"chunk {number} of the archive does not follow chunk {state.chunk}: try again")
+    copies = {each.record.record_id: each for each in chunk}
+    rows = yield from ask("lock_archivable", ids=as_json(sorted(copies)))
+    equal = [row for row in rows if _is_equal(copies[row[0]], document=row[4], updated_at=row[6])]
+    gone = stored_rows(row[:6] for row in equal)
+    if gone:
+        yield from ask("delete_records", ids=as_json(sorted(gone)))
+        yield Count(removed=list(gone.values()))
+    moved = [_identified(copies[record_id], row.identity.content) for record_id, row in sorted(gone.items())]
+    yield from for_each("put_archived", moved)
+    yield from for_each("put_removals", [Removal(each, number) for each in sorted(copies.keys() - gone.keys())])
+    stops = [each.stop_time for each in chunk]
+    yield from ask("note_chunk", chunk=number, records=len(gone), first_stop=min(stops), last_stop=max(stops))
+    yield from ask("note_snapshot", snapshot_id=snapshot_id, sequence=sequence)
+    return len(gone)
+
+
+def forget_removals(removals: Sequence[Removal], snapshot_id: int, sequence: int) -> Work[None]:
+    """Note a snapshot in which rows that did not count are there no more."""
+    yield from for_each("forget_removals", removals)
+    yield from ask("note_snapshot", snapshot_id=snapshot_id, sequence=sequence)
+
+
+def find_archived(record_ids: Collection[str], statement: str = "find_archived") -> Work[Sequence[Removal]]:
+    """Those of the records that are in the archive, with their chunks."""
+    rows = yield from ask(statement, ids=as_json(sorted(record_ids)))
+    return [Removal(*row) for row in rows]
+
+
+def restore(copies: Sequence[tuple[ArchivedRecord, PendingRecord]]) -> Work[int]:
+    """Put records back that are still in the archive as they were read there; returns how many."""
+    yield from read_state("lock_archive")
+    there = set((yield from find_archived([copy.record.record_id for copy, _ in copies], "lock_archived")))
+    back = [(copy, pending) for copy, pending in copies if Removal(pending.record_id, copy.chunk) in there]
+    ids = sorted(pending.record_id for _, pending in back)
+    yield from ask("forget_archived", ids=as_json(ids))
+    yield from ask("note_fewer_archived", records=len(ids))
+    pending = sorted((pending for _, pending in back), key=lambda each: each.record_id)
+    yield from records("insert_records", pending)
+    updated = [_Updated(copy.record.record_id, copy.updated_at) for copy, _ in back if copy.updated_at is not None]
+    yield from for_each("restore_updates", updated)
+    yield from for_each("put_removals", [Removal(copy.record.record_id, copy.chunk) for copy, _ in back])
+    yield Count(added=pending)
+    return len(back)
+
+
+def _is_equal(copy: ArchivedRecord, *, document: str, updated_at: int | None) -> bool:
+    return copy.document == document and updated_at == (None if copy.updated_at is None else to_micros(copy.updated_at))
+
+
+def _identified(copy: ArchivedRecord, content: int) -> Identified:
+    record = copy.record
+    return Identified(record.record_id, record.start_time, copy.stop_time, content, copy.chunk)

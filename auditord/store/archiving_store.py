@@ -1,0 +1,139 @@
+"""The part of a record store that moves records into the archive and back."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime
+from typing import Final, TypeVar
+
+import msgspec
+
+from auditord.duplicates import Duplicates
+from auditord.errors import StoreUnavailable
+from auditord.store.archived import Archive, ArchivedRecord, ArchiveOvertaken, ArchiveState, Removal
+from auditord.store.archiving import (
+    begin,
+    find_archived,
+    forget_removals,
+    list_archivable,
+    publish,
+    read_removals,
+    read_state,
+    restore,
+)
+from auditord.store.protocol import Provenance
+from auditord.store.rows import PendingRecord, from_micros, make_pending
+from auditord.store.sources import Sources
+from auditord.store.work import Rows, Work, atomic
+from auditord_hookspecs.wire import decode_record
+
+T = TypeVar("T")
+
+_AT_ONCE: Final = 1_000
+"""Records that one transaction takes back."""
+
+
+class ArchivingStore(ABC):
+    """Implements what :class:`auditord.store.protocol.RecordStore` says about the archive.
+
+    Attributes:
+        archive: reads the archive; None where the configuration has none.
+    """
+
+    _sources: Sources
+
+    def __init__(self) -> None:
+        self.archive: Archive | None = None
+
+    @abstractmethod
+    async def _write(self, make: Callable[[], Work[T]], *, is_long: bool = False) -> T:
+        """Do work, outside a transaction unless it begins one."""
+
+    @abstractmethod
+    async def _read(self, work: Work[T]) -> T:
+        """Do short work that only reads."""
+
+    async def archive_state(self) -> ArchiveState:
+        """See :class:`RecordStore`."""
+        return await self._read(read_state())
+
+    async def archive_removals(self) -> Sequence[Removal]:
+        """See :class:`RecordStore`."""
+        return await self._read(read_removals())
+
+    async def begin_archive(self, archive_id: str, location: str) -> ArchiveState:
+        """See :class:`RecordStore`."""
+        return await self._write(lambda: atomic(lambda: begin(archive_id, location)))
+
+    async def archivable(self, before: datetime, after: ArchivedRecord | None, limit: int) -> Sequence[ArchivedRecord]:
+        """See :class:`RecordStore`."""
+        place = None if after is None else (after.stop_time, after.record.record_id)
+        return _copies(await self._write(lambda: list_archivable(before, place, limit), is_long=True))
+
+    async def publish_chunk(
+        self, chunk: Sequence[ArchivedRecord], previous: int, snapshot_id: int, sequence: int
+    ) -> int:
+        """See :class:`RecordStore`."""
+        return await self._write(lambda: atomic(lambda: publish(chunk, previous, snapshot_id, sequence)), is_long=True)
+
+    async def forget_removals(self, removals: Sequence[Removal], snapshot_id: int, sequence: int) -> None:
+        """See :class:`RecordStore`."""
+        await self._write(lambda: atomic(lambda: forget_removals(removals, snapshot_id, sequence)), is_long=True)
+
+    async def recall(self, record_ids: Collection[str]) -> int:
+        """See :class:`RecordStore`."""
+        wanted, back = await self._read(find_archived(record_ids)), 0
+        for first in range(0, len(wanted), _AT_ONCE):
+            back += await self._recall(wanted[first : first + _AT_ONCE])
+        return back
+
+    async def _recall(self, wanted: Sequence[Removal]) -> int:
+        copies = await self._archived(wanted)
+        pairs = [(copy, await self._pending_copy(copy)) for copy in copies]
+        return await self._write(lambda: atomic(lambda: restore(pairs)), is_long=True)
+
+    async def _archived(self, wanted: Sequence[Removal]) -> Sequence[ArchivedRecord]:
+        """Records of the archive.
+
+        Raises:
+            StoreUnavailable: it is not configured here, or cannot be read.
+        """
+        if not wanted:
+            return ()
+        state = await self.archive_state()
+        found = await self._opened(state).find(state, wanted)
+        if len(found) < len(wanted):
+            missing = {each.record_id for each in wanted} - {each.record.record_id for each in found}
+            raise ArchiveOvertaken(
+                f"{len(missing)} records are not in the archive at {state.location} any more, {min(missing)!r} is one: "
+                "try again, and if it stays so, see `auditord archive verify`."
+            )
+        return found
+
+    def _opened(self, state: ArchiveState) -> Archive:
+        if self.archive is None:
+            raise StoreUnavailable(
+                f"{state.records} records are in the archive at {state.location}, and the configuration has none: "
+                "write the section `archive`."
+            )
+        return self.archive
+
+    async def _pending_copy(self, copy: ArchivedRecord) -> PendingRecord:
+        """The record as a row; its wire text stays as it is, byte for byte."""
+        provenance = Provenance(copy.received_at, copy.principal or None, copy.agent or None)
+        source, (score_set,) = await self._sources.numbers(provenance, [copy.record])
+        pending = make_pending(copy.record, provenance, Duplicates.SAME_RUN, source=source, score_set=score_set)
+        return msgspec.structs.replace(pending, row=msgspec.structs.replace(pending.row, document=copy.document))
+
+
+def _copies(rows: Rows) -> Sequence[ArchivedRecord]:
+    return [
+        ArchivedRecord(
+            decode_record(document.encode()),
+            document,
+            from_micros(received_at),
+            None if updated_at is None else from_micros(updated_at),
+            principal or "",
+            agent or "",
+        )
+        for document, received_at, updated_at, principal, agent in rows
+    ]
