@@ -14,6 +14,9 @@ INDEX: Final = "index"
 REFERENCES: Final[Mapping[str, tuple[str, str]]] = {
     "commands": ("Every command and its options", "auditord.cli.reference"),
     "options": ("Every option of the configuration", "auditord.hooks.options"),
+    "metrics": ("Every metric", "auditord.hooks.metrics"),
+    "routes": ("Every route of the API", "auditord.web.api.reference"),
+    "hooks": ("Every hook", "auditord.hooks.reference"),
 }
 """Titles of the topics that are written when asked, and the modules whose ``markdown()`` writes them; so they know
 what third parties have installed, and are never behind."""

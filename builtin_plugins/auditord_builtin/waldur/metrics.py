@@ -13,19 +13,25 @@ from auditord_builtin.waldur.plans import ANOMALIES, NOTHING, PlannedMonth
 
 
 def _gauge(name: str, text: str, *labels: str) -> Gauge:
-    return Gauge(f"auditord_waldur_{name}", text, ("task", *labels), registry=None)
+    return Gauge(name, text, ("task", *labels), registry=None)
 
 
-LAST_SUCCESS: Final = _gauge("last_success_timestamp_seconds", "When everything that is right was last in Waldur.")
+LAST_SUCCESS: Final = _gauge(
+    "auditord_waldur_last_success_timestamp_seconds", "When everything that is right was last in Waldur."
+)
 AMOUNT: Final = _gauge(
-    "amount", "What all resources consumed in a month, in the component's unit.",
+    "auditord_waldur_amount", "What all resources consumed in a month, in the component's unit.",
     *("component", "months_ago"),
 )  # fmt: skip
-ACCOUNTS: Final = _gauge("unmatched_accounts", "Accounts with usage and without a resource in Waldur.")
-USERS: Final = _gauge("unmatched_users", "Users with usage who are no users of the offering.")
-HELD_BACK: Final = _gauge("anomalies", "Resources that the last report held back in some month, by reason.", "reason")
-PROBLEMS: Final = _gauge("problems", "Amounts that Waldur did not take from the last report.")
-CLOSED: Final = _gauge("closed_months", "Resources and months that are over of which Waldur takes nothing more.")
+ACCOUNTS: Final = _gauge("auditord_waldur_unmatched_accounts", "Accounts with usage and without a resource in Waldur.")
+USERS: Final = _gauge("auditord_waldur_unmatched_users", "Users with usage who are no users of the offering.")
+HELD_BACK: Final = _gauge(
+    "auditord_waldur_anomalies", "Resources that the last report held back in some month, by reason.", "reason"
+)
+PROBLEMS: Final = _gauge("auditord_waldur_problems", "Amounts that Waldur did not take from the last report.")
+CLOSED: Final = _gauge(
+    "auditord_waldur_closed_months", "Resources and months that are over of which Waldur takes nothing more."
+)
 REQUESTS: Final = Counter(
     "auditord_waldur_requests", "Requests to Waldur by the status of the answer.", ("task", "status"), registry=None
 )

@@ -41,7 +41,7 @@ def manual(*words: str) -> Result:
 def test_without_a_topic_all_are_listed_as_they_are_typed() -> None:
     listed = manual().output
     assert [name for name in topics() if f"- `auditord manual {name}`: " not in listed] == []
-    assert {"slurm", "options", "commands"} <= topics().keys()
+    assert {"slurm", "options", "commands", "metrics", "routes", "hooks"} <= topics().keys()
 
 
 def test_in_a_pipe_a_topic_is_its_markdown() -> None:

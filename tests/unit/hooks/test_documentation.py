@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from auditord.hooks import load_hooks
-from auditord.hooks.rules import Function, specified_hooks
+from auditord.hooks.reference import signature
+from auditord.hooks.rules import specified_hooks
 from auditord_hookspecs import (
     Batch,
     CollectorKind,
@@ -35,15 +36,6 @@ def section(title: str) -> str:
     found = re.search(rf"^### {title}$\n(.*?)(?=^##|\Z)", README, re.MULTILINE | re.DOTALL)
     assert found, f"hookspecs/README.md has no heading '### {title}'"
     return found[1]
-
-
-def signature(function: Function) -> str:
-    """The signature as the source has it, on one line."""
-    (node,) = ast.parse(inspect.getsource(function)).body
-    assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    assert node.returns is not None
-    word = "async def" if inspect.iscoroutinefunction(function) else "def"
-    return f"{word} {node.name}({ast.unparse(node.args)}) -> {ast.unparse(node.returns)}"
 
 
 @each_hook

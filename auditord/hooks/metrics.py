@@ -1,0 +1,77 @@
+"""The reference of all metrics as Markdown, read from the sources of the daemon and of the installed hook modules.
+
+Most metrics are there only once their instance has run, so a registry would not name them all.
+"""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from auditord.hooks.entries import installed_entries
+
+_TYPES: Final = ("counter", "gauge", "histogram", "summary")
+_BEGINNING: Final = """\
+# Every metric
+
+`GET /metrics` has them in Prometheus' text format. Most have the labels `task` (the instance's name) and `kind`. A
+counter's name ends in `_total`; a histogram has `_bucket`, `_sum` and `_count`. Under AUDITOR's names are
+`num_records_database`, `num_records_database_per_site`, `_per_group`, `_per_user`, `http_server_active_requests`,
+`http_server_duration_seconds`, `http_server_request_size_bytes`, `http_server_response_size_bytes`, `priority` and
+`resource_usage`.
+
+| metric | type | |
+|---|---|---|
+| `auditord_http_request_duration_seconds` | histogram | Time until the answer was complete. |
+| `auditord_http_request_size_bytes` | histogram | Announced size of the request's body. |
+| `auditord_http_requests_in_flight` | gauge | HTTP requests that are being worked on. |
+| `auditord_http_response_size_bytes` | histogram | Size of the answer. |
+"""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Exposed:
+    """A metric as its source declares it."""
+
+    name: str
+    type: str
+    text: str
+
+
+def markdown() -> str:
+    """The whole reference."""
+    rows = (f"| `{each.name}` | {each.type} | {each.text} |\n" for each in sorted(set(exposed())))
+    return f"{_BEGINNING}{''.join(rows)}"
+
+
+def exposed() -> Iterator[Exposed]:
+    """The metrics of the daemon and of every installed hook module."""
+    modules = {"auditord", *(entry.described.module for entry in installed_entries())}
+    for module in sorted(modules):
+        for path in _sources(module):
+            yield from _declared(ast.parse(path.read_text("utf-8")))
+
+
+def _sources(module: str) -> Iterator[Path]:
+    """The files of a package, or of a module alone."""
+    spec = find_spec(module)
+    if spec is not None and spec.submodule_search_locations:
+        for folder in spec.submodule_search_locations:
+            yield from sorted(Path(folder).rglob("*.py"))
+    elif spec is not None and spec.origin:
+        yield Path(spec.origin)
+
+
+def _declared(tree: ast.Module) -> Iterator[Exposed]:
+    """Calls such as ``Counter("name", "help", …)``, also of a function that makes one."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(
+                func=ast.Name(id=called) | ast.Attribute(attr=called),
+                args=[ast.Constant(value=str(name)), ast.Constant(value=str(text)), *_],
+            ) if kind := next((each for each in _TYPES if each in called.lower()), None):
+                yield Exposed(f"{name}_total" if kind == "counter" else name, kind, text)
+            case _:
+                continue

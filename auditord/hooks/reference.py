@@ -1,0 +1,39 @@
+"""The reference of all hooks as Markdown, made of their signatures and docstrings."""
+
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator
+from typing import Final
+
+from auditord.hooks.rules import Function, specified_hooks
+
+_BEGINNING: Final = """\
+# Every hook
+
+A hook module is a Python module that an entry point of the group `auditord.hooks` names. It implements hooks, each
+marked with `@hookimpl`. `auditord hooks` lists the modules and what they implement.
+"""
+
+
+def markdown() -> str:
+    """The whole reference."""
+    return "\n".join([_BEGINNING, *(line for function in specified_hooks().values() for line in _lines(function))])
+
+
+def signature(function: Function) -> str:
+    """The signature as the source has it, on one line."""
+    (node,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.returns is None:
+        raise TypeError(f"{function} is no annotated function")
+    word = "async def" if isinstance(node, ast.AsyncFunctionDef) else "def"
+    return f"{word} {node.name}({ast.unparse(node.args)}) -> {ast.unparse(node.returns)}"
+
+
+def _lines(function: Function) -> Iterator[str]:
+    text, _, example = (inspect.getdoc(function) or "").partition("Example::\n")
+    plain = re.sub(r":(?:class|func|data|mod|meth):`~?([^`]*)`", r"`\1`", text).replace("``", "`")
+    yield from (f"## {function.__name__}", "", "```python", signature(function), "```", "", plain.strip(), "")
+    if example:
+        yield from ("```python", textwrap.dedent(example).strip(), "```", "")

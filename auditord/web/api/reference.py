@@ -1,0 +1,56 @@
+"""The reference of all routes as Markdown, made of the tables that the server routes by."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from auditord.web.api.adding import AddHandler
+from auditord.web.api.amending import ChangeHandlers
+from auditord.web.api.operation import Operation
+from auditord.web.api.quarantine import QuarantineHandlers
+from auditord.web.api.records import RecordHandlers
+from auditord.web.api.runs import RunHandler
+from auditord.web.api.status import StatusHandlers
+from auditord.web.api.sums import SumsHandler
+
+_BEGINNING: Final = """\
+# Every route
+
+## AUDITOR's, at the root
+
+| request | permission | |
+|---|---|---|
+| `POST /record` | write | add a record |
+| `PUT /record` | update | set a record's stop time |
+| `POST /records` | write | add records, all or none |
+| `GET /record/{record_id}` | read | a record |
+| `GET /records?…` | read | records, one object behind the other |
+| `GET /health_check` | | 200 as long as a POST would be durable |
+| `GET /metrics` | metrics | Prometheus' text format |
+| `GET /openapi.json` | read | the calls below, for programs |
+
+## Ours
+"""
+
+
+def markdown() -> str:
+    """The whole reference."""
+    return "\n".join([_BEGINNING, *(line for each in operations() for line in _lines(each))])
+
+
+def operations() -> Iterator[Operation]:
+    """The calls of the API; these handlers are made of nothing, as they never answer."""
+    yield from RecordHandlers.__new__(RecordHandlers).operations()
+    yield from AddHandler.__new__(AddHandler).operations()
+    yield from SumsHandler.__new__(SumsHandler).operations()
+    yield from StatusHandlers.__new__(StatusHandlers).operations()
+    yield from RunHandler.__new__(RunHandler).operations()
+    yield from QuarantineHandlers.__new__(QuarantineHandlers).operations()
+    yield from ChangeHandlers.__new__(ChangeHandlers).operations()
+
+
+def _lines(operation: Operation) -> Iterator[str]:
+    guarded = ", and where nobody is asked who they are, the control socket" if operation.guarded else ""
+    yield from (f"### {operation.method} {operation.path}", "", operation.summary, "")
+    yield from (f"Needs the permission {operation.permission.value}{guarded}.", "")
+    yield from (f"- `{each.name}`: {each.description}" for each in operation.parameters)
+    yield ""
