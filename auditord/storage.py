@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import anyio
 
+from auditord.backup.unfinished import refuse_unfinished
 from auditord.config.kinds import InstalledKinds, configured_transform
 from auditord.config.model import Configuration, SenderSource, kind_of, source_of
 from auditord.config.store_url import is_postgresql, sqlite_path
@@ -70,12 +71,13 @@ async def opened_storage(
         ConfigurationError: a store or a sender cannot be had.
         StoreUnavailable: a database cannot be opened.
         SchemaMismatch: a database is not one of ours, or newer.
-        StoreMismatch: store and spool do not belong together, or one of them is an older copy.
+        StoreMismatch: store and spool do not belong together, one is an older copy, or a restore was interrupted.
     """
     senders = _senders(configuration, kinds)
     outbox = any(source_of(config) != "collectors" for _, config in senders.values())
     transform = configured_transform(configuration, kinds)
     async with AsyncExitStack() as stack:
+        refuse_unfinished(configuration.state_dir)
         spool = await stack.enter_async_context(Spool.opened(configuration.state_dir, now, transform=transform))
         url, generation = configuration.store.url, await spool.generation()
         if not is_postgresql(url) and not (path := sqlite_path(url)).exists() and generation.number > 0:

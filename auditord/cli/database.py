@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from auditord.backup.unfinished import refuse_unfinished
 from auditord.cli.installation import load_installation, run_async, utc_now
 from auditord.cli.progress import StepBar
 from auditord.config.model import Configuration
@@ -128,6 +129,7 @@ def adopt_command() -> None:
     """
     configuration = load_installation().configuration
     with own(configuration.state_dir):
+        refuse_unfinished(configuration.state_dir)
         run_async(_adopt, configuration)
     say("The record store and spool.db belong together now. Collectors go on from their checkpoints; collect")
     say("again what the store lacks, from the time of its copy until now:")

@@ -15,8 +15,9 @@ from auditord.store import RecordStore
 from auditord.store.protocol import follows
 
 _REMEDY: Final = (
-    "Put back the store and spool.db that belong together; or accept this pair with `auditord database adopt`, and "
-    "then collect again what is missing (`auditord collect NAME --from DATE --to DATE`)."
+    "`auditord restore FOLDER --continue`, with a backup, lets collectors collect again what is missing; or put back "
+    "the store and spool.db that belong together; or accept this pair with `auditord database adopt`, and then collect "
+    "again what is missing (`auditord collect NAME --from DATE --to DATE`)."
 )
 
 

@@ -4,8 +4,6 @@ import json
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import asynccontextmanager, closing, suppress
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
 
@@ -13,7 +11,7 @@ import anyio
 import pytest
 from click.testing import CliRunner, Result
 
-from auditord.backup import BackupFailed, BackupOptions, Made, NoBackup, found_backup, make_backup, making
+from auditord.backup import BackupFailed, NoBackup, found_backup, making
 from auditord.backup.manifest import BackupDamaged, read_manifest, verify_files
 from auditord.backup.sources import StoreSource, opened_source
 from auditord.backup.sqlite import Pace
@@ -23,54 +21,12 @@ from auditord.errors import StoreDamaged
 from auditord.ingest import Pairing, StoreSink
 from auditord.spool import Spool
 from auditord.store import Duplicates, Provenance, RecordStore
-from auditord.store.opening import open_store
 from auditord.tasks.senders import forward_all
 from auditord.testing import make_record
 from auditord.testing.daemon import running_daemon
 from auditord_hookspecs import Batch
+from tests.backup_site import NOW, QUEUED, STORED, Site, Steps, ids
 from tests.integration.test_database import damage
-
-NOW = datetime(2026, 11, 22, 1, 2, 3, tzinfo=UTC)
-
-
-@dataclass
-class Steps:
-    """Keeps the phases of a backup, and does something once in one of them."""
-
-    during: dict[str, Callable[[], object]] = field(default_factory=dict[str, Callable[[], object]])
-    seen: list[str] = field(default_factory=list[str])
-
-    def progressed(self, phase: str, done: int, total: int) -> None:
-        assert 0 <= done <= total
-        self.seen.append(phase)
-        self.during.pop(phase, lambda: None)()
-
-
-class Site:
-    """A state folder with its store."""
-
-    def __init__(self, folder: Path, url: str | None) -> None:
-        self.state = folder / "state"
-        self.place = folder / "backups"
-        self.url = url or f"sqlite://{self.state / 'records.db'}"
-        self._days = count()
-
-    def now(self) -> datetime:
-        return NOW + timedelta(days=next(self._days))
-
-    async def backup(self, steps: Steps | None = None, *, keep: int | None = None, dump: bool = True) -> Made:
-        options = BackupOptions(self.place, keep=keep, dump=dump)
-        return await make_backup(self.state, StoreSection(url=self.url), options, self.now, steps or Steps())
-
-    @asynccontextmanager
-    async def opened(self, *, outbox: bool = False) -> AsyncGenerator[tuple[Spool, RecordStore], None]:
-        self.state.mkdir(exist_ok=True)
-        async with (
-            Spool.opened(self.state, lambda: NOW) as spool,
-            open_store(self.url, counted_keys=(), outbox=outbox) as store,
-        ):
-            await Pairing(store, spool).advance_both()
-            yield spool, store
 
 
 @pytest.fixture
@@ -83,19 +39,10 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
     return Site(tmp_path, None if request.param == "sqlite" else request.getfixturevalue("postgres_url"))
 
 
-def ids(path: Path, query: str) -> set[str]:
-    with closing(sqlite3.connect(path)) as connection:
-        return {value for (value,) in connection.execute(query)}
-
-
 def checkpoint(folder: Path) -> int:
     with closing(sqlite3.connect(folder / "spool.db")) as connection:
         row = connection.execute("SELECT value FROM checkpoint").fetchone()
         return 0 if row is None else int(json.loads(row[0]))
-
-
-QUEUED = "SELECT record_id FROM queue"
-STORED = "SELECT record_id FROM records"
 
 
 async def collecting(spool: Spool) -> None:

@@ -1,0 +1,127 @@
+"""Restoring what is missing beside what is there, so that collectors collect again what was lost with it."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+import anyio.to_thread
+
+from auditord.backup.restoring import Restoration, RestoreRefused
+from auditord.backup.setting_back import SetBack, set_back
+from auditord.backup.targets import Target, spool_target
+from auditord.backup.unfinished import refuse_unfinished
+from auditord.config.model import Configuration, kind_of
+from auditord.ingest import Pairing
+from auditord.spool import Spool
+from auditord.spool.spool import FILE as SPOOL
+from auditord.store import RecordStore
+from auditord.store.opening import open_store
+from auditord.store.protocol import follows
+
+_ASK: Final = -1
+"""A generation that follows no other: a store that is told this one notes nothing."""
+
+
+_LOCAL: Final = "local"
+"""The kind of senders to the record store, and the name of the one that exists without being configured."""
+
+
+class Behind(Enum):
+    """The part that has forgotten something."""
+
+    STORE = "the record store"
+    SPOOL = "the spool"
+
+
+@dataclass(frozen=True, slots=True)
+class Continued:
+    """A pair that was made of a backup and of what was there.
+
+    Args:
+        restoration: the backup.
+        behind: the part that is older than the other.
+        set_back: what became of the spool where the store was the older one.
+    """
+
+    restoration: Restoration
+    behind: Behind
+    set_back: SetBack | None = None
+
+
+async def continue_from(restoration: Restoration, configuration: Configuration) -> Continued:
+    """Take from a backup what is missing, and let both belong together without anything taken for collected.
+
+    If it is interrupted, the start of a daemon is refused as before, and it may be repeated.
+
+    Raises:
+        RestoreRefused: both are missing, nothing needs to be done, or the store is older than the backup.
+    """
+    refuse_unfinished(restoration.state_dir)
+    has_store, has_spool = await restoration.store.is_present(), await restoration.spool.is_present()
+    if not has_spool and not has_store:
+        raise RestoreRefused("neither record store nor spool.db is there: leave out --continue, and both are restored")
+    if not has_store:
+        restoration.refuse_without_store()
+        await _place(restoration.store)
+    if not has_spool:
+        await _place(restoration.spool)
+    behind = await _behind(restoration, configuration)
+    done = await _set_back(restoration, configuration) if behind is Behind.STORE else None
+    async with _opened(restoration, configuration) as (spool, store):
+        await Pairing(store, spool).adopt()
+    return Continued(restoration, behind, done)
+
+
+async def _place(target: Target) -> None:
+    try:
+        await target.prepare()
+        await target.place(None)
+    finally:
+        await target.discard()
+
+
+async def _behind(restoration: Restoration, configuration: Configuration) -> Behind:
+    """Find out which one has forgotten something; what is asked changes nothing in either of them.
+
+    Raises:
+        RestoreRefused: neither has, or the store is older than the backup's spool.
+    """
+    made = restoration.manifest.spool
+    async with _opened(restoration, configuration) as (spool, store):
+        own = await spool.generation()
+        known = await store.advance(own.spool_id, _ASK)
+        known_then = await store.advance(made.spool_id, _ASK)
+    if follows(known, own.number + 1):
+        raise RestoreRefused("record store and spool.db belong together: nothing is missing, and nothing was changed")
+    if known > own.number:
+        return Behind.SPOOL
+    if known_then < made.generation:
+        raise RestoreRefused(
+            f"the record store is older than {restoration.backup} (generation {known_then} of {made.generation}), or "
+            "not of this site: what was delivered before that backup would be missing for good. Name an older backup"
+        )
+    return Behind.STORE
+
+
+async def _set_back(restoration: Restoration, configuration: Configuration) -> SetBack:
+    copy = spool_target(restoration.backup, restoration.state_dir)
+    try:
+        await copy.prepare()
+        senders = {name for name, config in configuration.senders.items() if kind_of(config) == _LOCAL} | {_LOCAL}
+        return await anyio.to_thread.run_sync(set_back, restoration.state_dir / SPOOL, copy.draft, senders)
+    finally:
+        await copy.discard()
+
+
+@asynccontextmanager
+async def _opened(
+    restoration: Restoration, configuration: Configuration
+) -> AsyncGenerator[tuple[Spool, RecordStore], None]:
+    keys = configuration.metrics.database.counted_keys
+    async with (
+        Spool.opened(restoration.state_dir, restoration.now) as spool,
+        open_store(restoration.section, counted_keys=keys) as store,
+    ):
+        yield spool, store

@@ -1,0 +1,163 @@
+"""The way back from a backup: verify first, put aside what is there, place spool and store as a pair."""
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import compress
+from pathlib import Path
+
+from auditord.backup.folders import found_backup
+from auditord.backup.manifest import BackupDamaged, Manifest, read_manifest, verify_files
+from auditord.backup.targets import Target, spool_target, store_target
+from auditord.backup.unfinished import Unfinished, begin, end, unfinished
+from auditord.config.model import StoreSection
+from auditord.config.store_url import is_postgresql
+from auditord.database.migrations import load_migrations
+from auditord.database.sql_files import load_scripts
+from auditord.spool import Generation
+from auditord.spool.spool import MIGRATIONS as SPOOL_MIGRATIONS
+from auditord.store.copying import Progress
+from auditord.store.postgres.store import MIGRATIONS as POSTGRES_MIGRATIONS
+from auditord.store.sqlite.store import MIGRATIONS as SQLITE_MIGRATIONS
+from auditord_hookspecs import AuditordError
+
+
+class RestoreRefused(AuditordError):
+    """A restore that would harm what is there, or cannot be made; nothing was touched."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """A restore that was made.
+
+    Args:
+        backup: the folder that it was made from.
+        manifest: its contents.
+        aside: the places of what was there.
+    """
+
+    backup: Path
+    manifest: Manifest
+    aside: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Restoration:
+    """A backup that was found whole, on its way back.
+
+    Args:
+        backup: its folder.
+        manifest: its contents.
+        state_dir: the folder of the spool, which the caller owns.
+        section: the configured store.
+        now: the present instant.
+        progress: is notified.
+    """
+
+    backup: Path
+    manifest: Manifest
+    state_dir: Path
+    section: StoreSection
+    now: Callable[[], datetime]
+    progress: Progress
+
+    @classmethod
+    def verified(
+        cls, place: Path, state_dir: Path, section: StoreSection, now: Callable[[], datetime], progress: Progress
+    ) -> "Restoration":
+        """The backup that a folder is, or the newest complete one in it, with all its files read.
+
+        Raises:
+            NoBackup: there is none.
+            BackupDamaged: it is not what its manifest says.
+            RestoreRefused: it is of a later version, or of another kind of database.
+        """
+        backup = found_backup(place)
+        manifest = read_manifest(backup)
+        _refuse_newer(backup, manifest)
+        if is_postgresql(section.url) is (manifest.store.database == "sqlite"):
+            raise RestoreRefused(
+                f"{backup} has a record store in {manifest.store.database}, and store.url is of another kind: name one "
+                "of that kind as store.url, restore, and take the records over with `auditord database copy`"
+            )
+        progress.progressed("verifying", 0, 1)
+        verify_files(backup, manifest)
+        return cls(backup, manifest, state_dir, section, now, progress)
+
+    @property
+    def spool(self) -> Target:
+        """The place of the spool."""
+        return spool_target(self.backup, self.state_dir)
+
+    @property
+    def store(self) -> Target:
+        """The place of the record store."""
+        return store_target(self.backup, self.manifest, self.section, self.now, self.progress)
+
+    async def replace_both(self, *, force: bool) -> Restored:
+        """Let store and spool of the backup be in their places, under a spool id that nothing else knows.
+
+        Args:
+            force: whether what is there may be put aside.
+
+        Raises:
+            RestoreRefused: something is there, or the restore of another backup was interrupted.
+        """
+        self.refuse_without_store()
+        targets, note = (self.store, self.spool), unfinished(self.state_dir)
+        if note is not None and note.backup != str(self.backup):
+            raise RestoreRefused(f"the restore of {note.backup} was interrupted: end that one first")
+        present = note.present if note else (await targets[0].is_present(), await targets[1].is_present())
+        if note is None and not force:
+            _refuse_present(*present)
+        aside = note.aside if note else f"before-restore-{self.now():%Y%m%dT%H%M%SZ}"
+        try:
+            for target in targets:
+                await target.prepare()
+            begin(self.state_dir, Unfinished(str(self.backup), aside, present))
+            return await self._move(targets, list(compress(targets, present)), aside)
+        finally:
+            for target in targets:
+                await target.discard()
+
+    def refuse_without_store(self) -> None:
+        """Return if the record store is in the backup.
+
+        Raises:
+            RestoreRefused: it has the spool alone.
+        """
+        if self.manifest.store.file is None:
+            raise RestoreRefused(
+                f"{self.backup} has the spool alone: restore the database by its own means, to a moment after "
+                f"{self.manifest.made_at:%Y-%m-%d %H:%M:%SZ}, and then run this with --continue"
+            )
+
+    async def _move(self, targets: tuple[Target, Target], present: Sequence[Target], aside: str) -> Restored:
+        places = [await target.put_aside(aside) for target in present]
+        generation = Generation(secrets.token_hex(16), 1)
+        for target in targets:
+            await target.place(generation)
+        end(self.state_dir)
+        return Restored(self.backup, self.manifest, places)
+
+
+def _refuse_present(store: bool, spool: bool) -> None:  # noqa: FBT001 two facts
+    names = [*(["the record store"] if store else []), *(["spool.db"] if spool else [])]
+    if names:
+        raise RestoreRefused(
+            f"{' and '.join(names)} {'are' if store and spool else 'is'} there already: --continue keeps that, "
+            "restores what is missing, and lets collectors collect again what was lost; --force puts it aside and "
+            "takes both from the backup"
+        )
+
+
+def _refuse_newer(backup: Path, manifest: Manifest) -> None:
+    store = SQLITE_MIGRATIONS if manifest.store.database == "sqlite" else POSTGRES_MIGRATIONS
+    known = {"record store": len(load_scripts(store)), "spool": len(load_migrations(SPOOL_MIGRATIONS).scripts)}
+    for part, schema in (("record store", manifest.store.schema), ("spool", manifest.spool.schema)):
+        if schema > known[part]:
+            raise BackupDamaged(
+                f"{backup} was made by auditord {manifest.auditord}: its {part} has schema {schema}, this version "
+                f"knows up to {known[part]}; install that version to restore it"
+            )

@@ -1,0 +1,73 @@
+"""Setting a spool back to a backup, as far as a restored store needs it.
+
+What collectors have read since must be read again: their checkpoints, and what they remember beside them, are the
+backup's. What was on its way to the store then is not in its copy: it waits again, before everything that waits now.
+And what was in quarantine then may have reached the lost store since, so it is in quarantine again.
+"""
+
+import sqlite3
+from collections.abc import Collection, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from auditord.database.connections import open_for_writing
+from auditord.database.faults import translated
+
+_MEMORY: Final = ("checkpoint", "seen", "pending")
+"""Tables of what collectors know of their sources."""
+
+_BEFORE: Final = """
+(SELECT coalesce(min(entry_id), 1) FROM main.queue) - 1 - (SELECT max(entry_id) FROM backup.queue) + entry_id
+"""
+"""The place of an entry of the backup: in their order, before all that wait now."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetBack:
+    """The entries that wait again, and those that are in quarantine again."""
+
+    queued: int
+    quarantined: int
+
+
+def set_back(spool: Path, backup: Path, senders: Collection[str]) -> SetBack:
+    """Set a spool back in one transaction; safe to repeat.
+
+    Args:
+        spool: the file, which no daemon uses.
+        backup: a copy of the backup's, with the schema of this version.
+        senders: those to the record store that was restored.
+
+    Raises:
+        StoreUnavailable: a file cannot be used.
+    """
+    with closing(open_for_writing(spool)) as connection, translated(spool):
+        connection.execute("ATTACH ? AS backup", (str(backup),))
+        connection.execute("BEGIN IMMEDIATE")
+        for table in _MEMORY:
+            connection.execute(f"DELETE FROM main.{table}")  # noqa: S608 our own names
+            connection.execute(f"INSERT INTO main.{table} SELECT * FROM backup.{table}")  # noqa: S608 the same
+        queued = sum(_queue_again(connection, sender) for sender in senders)
+        quarantined = _quarantine_again(connection)
+        connection.execute("DELETE FROM main.taken_over")  # numbers of the lost store's outbox, which come again
+        connection.execute("COMMIT")
+    return SetBack(queued, quarantined)
+
+
+def _queue_again(connection: sqlite3.Connection, sender: str) -> int:
+    names = ", ".join(_columns(connection, "queue")[1:])
+    copy = f"INSERT INTO main.queue (entry_id, {names}) SELECT {_BEFORE}, {names} FROM backup.queue WHERE sender = ?"  # noqa: S608 our own names
+    return connection.execute(copy, (sender,)).rowcount
+
+
+def _quarantine_again(connection: sqlite3.Connection) -> int:
+    names = ", ".join(_columns(connection, "quarantine")[1:])
+    copy = f"INSERT OR IGNORE INTO main.quarantine ({names}) SELECT {names} FROM backup.quarantine"  # noqa: S608 the same
+    return connection.execute(f"{copy} ORDER BY quarantine_id").rowcount
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> Sequence[str]:
+    """The columns of a table; the first one numbers its rows."""
+    return [name for (name,) in connection.execute("SELECT name FROM pragma_table_info(?) ORDER BY cid", (table,))]

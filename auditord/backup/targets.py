@@ -1,0 +1,229 @@
+"""The places of record store and spool, to be filled from a backup."""
+
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final, LiteralString
+
+import anyio.to_thread
+import psycopg
+from psycopg import sql
+
+from auditord.backup import postgres
+from auditord.backup.manifest import BackupDamaged, Manifest, StorePart, synced
+from auditord.backup.sources import contents_of
+from auditord.config.model import StoreSection
+from auditord.config.store_url import is_postgresql, sqlite_path
+from auditord.database.connections import open_for_writing
+from auditord.database.faults import translated
+from auditord.database.migrations import load_migrations, migrate
+from auditord.database.postgres.address import Address, address_of
+from auditord.database.postgres.faults import translated as translated_server
+from auditord.database.sql_files import load_scripts
+from auditord.spool import Generation
+from auditord.spool.spool import FILE as SPOOL
+from auditord.spool.spool import MIGRATIONS as SPOOL_MIGRATIONS
+from auditord.store.copying import Contents, Progress, contents
+from auditord.store.copying.postgres import postgres_source
+from auditord.store.postgres.administration import migrate_database
+from auditord.store.postgres.store import MIGRATIONS as POSTGRES_MIGRATIONS
+from auditord.store.sqlite.store import MIGRATIONS as SQLITE_MIGRATIONS
+
+_SET_SPOOL: Final = "UPDATE generation SET spool_id = ?, number = ?"
+_SET_STORE: Final = "INSERT OR REPLACE INTO spools (spool_id, generation) VALUES (?, ?)"
+_SET_SERVER: Final = """
+INSERT INTO auditord.spools (spool_id, generation) VALUES (%s, %s)
+ON CONFLICT (spool_id) DO UPDATE SET generation = EXCLUDED.generation
+"""
+_HAS_SCHEMA: Final = "SELECT count(*) FROM pg_namespace WHERE nspname = %s"
+_PARTS: Final = ("", "-wal", "-shm")
+"""Endings of the files that are one SQLite database. A log that stayed behind would spoil the file that comes after."""
+
+
+class Target(ABC):
+    """A place for a part of a backup; every step may be repeated after an interruption."""
+
+    @abstractmethod
+    async def is_present(self) -> bool:
+        """Return whether something is there."""
+
+    @abstractmethod
+    async def prepare(self) -> None:
+        """Do what can be done and verified without touching anything."""
+
+    @abstractmethod
+    async def put_aside(self, aside: str) -> str:
+        """Put away what is there under a name, unless that was done before; returns where it is."""
+
+    @abstractmethod
+    async def place(self, generation: Generation | None) -> None:
+        """Let the backup be there; with a generation, store and spool that have the same one know each other."""
+
+    @abstractmethod
+    async def discard(self) -> None:
+        """Remove what was prepared."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileTarget(Target):
+    """An SQLite file.
+
+    Args:
+        source: its copy in the backup.
+        path: its place.
+        migrations: of its schema.
+        set_generation: the statement that notes spool id and generation.
+        verify: raises if the copy, up to date by now, is not what the manifest says.
+    """
+
+    source: Path
+    path: Path
+    migrations: str
+    set_generation: LiteralString
+    verify: Callable[[Path], None]
+
+    async def is_present(self) -> bool:
+        """Return whether the file, or its log, is there."""
+        return any(_with_ending(self.path, part).exists() for part in _PARTS)
+
+    async def prepare(self) -> None:
+        """Copy the file beside its place, bring it up to date, and verify it."""
+        await self.discard()
+        await anyio.to_thread.run_sync(self._prepare)
+
+    def _prepare(self) -> None:
+        self.path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+        self.draft.touch(mode=0o640)
+        shutil.copyfile(self.source, self.draft)
+        with closing(open_for_writing(self.draft)) as connection, translated(self.draft):
+            migrate(connection, load_migrations(self.migrations), self.draft)
+        self.verify(self.draft)
+
+    async def put_aside(self, aside: str) -> str:
+        """Move the file with its log into a folder beside it."""
+        folder = self.path.with_name(aside)
+        there = [_with_ending(self.path, part) for part in _PARTS]
+        if not (folder / self.path.name).exists() and any(path.exists() for path in there):
+            folder.mkdir(mode=0o700, exist_ok=True)
+            for path in reversed(there):  # the file last: it is the sign that all of them have moved
+                with suppress(FileNotFoundError):
+                    path.rename(folder / path.name)
+            synced(folder)
+            synced(folder.parent)
+        return str(folder / self.path.name)
+
+    async def place(self, generation: Generation | None) -> None:
+        """Let the prepared copy be the file."""
+        if generation is not None:
+            with closing(open_for_writing(self.draft)) as connection, translated(self.draft):
+                connection.execute(self.set_generation, (generation.spool_id, generation.number))
+        synced(self.draft)
+        self.draft.replace(self.path)
+        synced(self.path.parent)
+
+    async def discard(self) -> None:
+        """Remove the prepared copy."""
+        for part in (*_PARTS, "-journal"):
+            _with_ending(self.draft, part).unlink(missing_ok=True)
+
+    @property
+    def draft(self) -> Path:
+        """The prepared copy."""
+        return self.path.with_name(f".restoring-{self.path.name}")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTarget(Target):
+    """The schema in a PostgreSQL database.
+
+    Args:
+        source: the dump in the backup.
+        address: of the database.
+        part: the manifest's words about it.
+        now: for the note of when tables were made.
+        progress: is notified.
+    """
+
+    source: Path
+    address: Address
+    part: StorePart
+    now: Callable[[], datetime]
+    progress: Progress
+
+    async def is_present(self) -> bool:
+        """Return whether there is a schema."""
+        return await self._has("auditord")
+
+    async def prepare(self) -> None:
+        """Do nothing: pg_restore makes all of it or nothing."""
+
+    async def put_aside(self, aside: str) -> str:
+        """Rename the schema."""
+        name = aside.replace("-", "_").lower()
+        if not await self._has(name) and await self._has("auditord"):
+            await self._do(sql.SQL("ALTER SCHEMA auditord RENAME TO {}").format(sql.Identifier(name)))
+        return f"schema {name} of {self.address.where}"
+
+    async def place(self, generation: Generation | None) -> None:
+        """Make the schema of the dump, unless an interrupted restore has made it, and verify it."""
+        if not await self._has("auditord"):
+            self.progress.progressed("pg_restore", 0, 1)
+            await postgres.load_dump(self.address, self.source)
+        await migrate_database(self.address, self.now)
+        async with postgres_source(self.address) as end:
+            found = await contents(end, self.progress)
+        refuse_different(found, self.part, self.address.where, len(load_scripts(POSTGRES_MIGRATIONS)))
+        if generation is not None:
+            await self._do(_SET_SERVER, (generation.spool_id, generation.number))
+
+    async def discard(self) -> None:
+        """Do nothing: nothing was prepared."""
+
+    async def _has(self, schema: str) -> bool:
+        return bool(await self._do(_HAS_SCHEMA, (schema,)))
+
+    async def _do(self, statement: LiteralString | sql.Composed, values: Sequence[object] = ()) -> int:
+        with translated_server(self.address.where):
+            async with await psycopg.AsyncConnection.connect(autocommit=True, **self.address.parameters) as connection:
+                cursor = await connection.execute(statement, values)
+                return (await cursor.fetchone() or (0,))[0] if cursor.description else 0
+
+
+def spool_target(backup: Path, state_dir: Path) -> FileTarget:
+    """The place of the spool."""
+    return FileTarget(backup / SPOOL, state_dir / SPOOL, SPOOL_MIGRATIONS, _SET_SPOOL, lambda _: None)
+
+
+def store_target(
+    backup: Path, manifest: Manifest, section: StoreSection, now: Callable[[], datetime], progress: Progress
+) -> Target:
+    """The place of the record store; its copy must be in the backup."""
+    part = manifest.store
+    if is_postgresql(section.url):
+        return ServerTarget(backup / postgres.DUMP, address_of(section), part, now, progress)
+
+    def verify(draft: Path) -> None:
+        refuse_different(contents_of(draft, progress), part, backup, len(load_migrations(SQLITE_MIGRATIONS).scripts))
+
+    return FileTarget(backup / str(part.file), sqlite_path(section.url), SQLITE_MIGRATIONS, _SET_STORE, verify)
+
+
+def refuse_different(found: Contents, part: StorePart, where: object, schema: int) -> None:
+    """Return if a store has the records that a manifest says; the digest of another schema may be another one.
+
+    Raises:
+        BackupDamaged: it has not.
+    """
+    if found.records != part.records or (part.schema == schema and found.digest != part.digest):
+        raise BackupDamaged(
+            f"{where} has {found.records} records with digest {found.digest}, and not the {part.records} with "
+            f"{part.digest} of the manifest: take another backup"
+        )
+
+
+def _with_ending(path: Path, ending: str) -> Path:
+    return path.with_name(path.name + ending)

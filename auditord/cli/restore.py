@@ -1,0 +1,83 @@
+"""``auditord restore``: a backup back into its place, verified before anything is touched."""
+
+from pathlib import Path
+
+import click
+
+from auditord.backup import Behind, Continued, Manifest, Restoration, Restored, continue_from
+from auditord.cli.installation import load_installation, run_async, utc_now
+from auditord.cli.progress import StepBar
+from auditord.config.model import Configuration
+from auditord.spool import own
+from auditord_hookspecs.terminal import say, say_lines
+from auditord_hookspecs.wire import format_time
+
+_AGAIN = """\
+Collectors go on from their checkpoints as of the backup: what ended since is collected again, and nothing counts twice.
+Let them do that before the daemon starts, so that plugins report no sums that are still too low:"""
+
+_BACK = """\
+What plugins have reported is known as of the backup: APEL, Waldur and others get again what differs from that.
+Corrections, closings and deletions of records since then must be made again."""
+
+_COUNTS = "{queued} entries that were on their way then wait again, {quarantined} are in quarantine again."
+
+
+@click.command("restore")
+@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option(
+    "--continue", "continues", is_flag=True, help="Keep what is there, and restore what is missing beside it."
+)
+@click.option("--force", is_flag=True, help="Put aside what is there (nothing is deleted), and restore both.")
+def restore_command(*, folder: Path, continues: bool, force: bool) -> None:
+    """Restore the record store and spool.db from the backup FOLDER, or from the newest complete one in it.
+
+    Checksums, versions and the digest of all records are verified first. The daemon must not run meanwhile, and starts
+    no more until a restore that was interrupted has been ended by the same command.
+
+    With --continue, collectors are set back to the backup's checkpoints where the record store is older than spool.db,
+    so that they collect again what the store has forgotten.
+    """
+    if continues and force:
+        raise click.UsageError("--continue keeps what is there, --force puts it aside: leave one out")
+    configuration, bar, place = load_installation().configuration, StepBar(), folder.absolute()
+
+    async def restore() -> Restored | Continued:
+        verified = Restoration.verified(place, configuration.state_dir, configuration.store, utc_now, bar)
+        return await continue_from(verified, configuration) if continues else await verified.replace_both(force=force)
+
+    with own(configuration.state_dir), bar.shown:
+        done = run_async(restore)
+    if isinstance(done, Continued):
+        _print_continued(done)
+        manifest = done.restoration.manifest
+    else:
+        _print_restored(done)
+        manifest = done.manifest
+    if not isinstance(done, Continued) or done.behind is Behind.STORE:
+        say(f"What clients posted after {format_time(manifest.made_at)}, until the store was lost, is lost with it.")
+        say_lines(_BACK)
+    _say_what_to_collect(configuration, manifest)
+
+
+def _print_restored(done: Restored) -> None:
+    say(f"restored   {done.manifest.store.records} records and the spool from {done.backup}")
+    for place in done.aside:
+        say(f"put aside  {place}")
+
+
+def _print_continued(done: Continued) -> None:
+    made_at = format_time(done.restoration.manifest.made_at)
+    say(f"continued  with {done.restoration.backup}, as of {made_at}: {done.behind.value} was the older one")
+    if done.set_back is not None:
+        say(_COUNTS.format(queued=done.set_back.queued, quarantined=done.set_back.quarantined))
+    else:
+        say(f"What has waited in spool.db since {made_at} is lost: posts while the store was away, and quarantine.")
+
+
+def _say_what_to_collect(configuration: Configuration, manifest: Manifest) -> None:
+    say_lines(_AGAIN)
+    for name in sorted(name for name, config in configuration.collectors.items() if config.enabled):
+        since = manifest.spool.checkpoints.get(name)
+        reach = "from its beginning" if since is None else f"since {format_time(since)}"
+        say(f"  auditord collect {name}      # {reach}")

@@ -1,0 +1,300 @@
+"""Restoring what was lost: the store, the spool or both; then everything is as if nothing had happened."""
+
+import json
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from auditord.backup import BackupDamaged, Behind, NoBackup, RestoreRefused
+from auditord.backup.unfinished import Unfinished, begin, unfinished
+from auditord.cli import auditord
+from auditord.errors import StoreMismatch
+from auditord.testing.daemon import running_daemon
+from auditord_hookspecs import Batch, Quarantined
+from tests.backup_site import QUEUED, Site, ids
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Site:
+    return Site(tmp_path, None)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
+    return Site(tmp_path, None if request.param == "sqlite" else request.getfixturevalue("postgres_url"))
+
+
+def jobs(number: int) -> list[str]:
+    return sorted(f"job-{each}" for each in range(1, number + 1))
+
+
+async def filled(site: Site) -> None:
+    """Ten jobs collected, seven of them delivered, a backup, five more jobs; everything delivered."""
+    await site.collect(10)
+    await site.deliver(7)
+    await site.backup()
+    await site.collect(15)
+    await site.deliver()
+    assert await site.records() == jobs(15)
+
+
+async def test_both_lost(site: Site) -> None:
+    await filled(site)
+    site.lose_store()
+    site.lose_spool()
+    done = await site.restored()
+    assert done.aside == []
+    assert len(await site.records()) == 7
+    await site.collect(15)
+    await site.deliver()
+    assert await site.records() == jobs(15)
+
+
+async def test_the_store_lost(site: Site) -> None:
+    """Three jobs were on their way when the backup was made: they are in its spool alone."""
+    await filled(site)
+    site.lose_store()
+    done = await site.continued()
+    assert done.behind is Behind.STORE
+    assert done.set_back is not None
+    assert done.set_back.queued == 3
+    await site.collect(15)
+    await site.deliver()
+    assert await site.records() == jobs(15)
+
+
+async def test_the_spool_lost(site: Site) -> None:
+    await filled(site)
+    await site.collect(20)
+    site.lose_spool()
+    done = await site.continued()
+    assert done.behind is Behind.SPOOL
+    await site.collect(20)
+    await site.deliver()
+    assert await site.records() == jobs(20)
+
+
+async def test_what_waited_in_the_spool_that_is_left_stays_behind_what_waited_then(files: Site) -> None:
+    await filled(files)
+    await files.collect(18)
+    files.lose_store()
+    await files.continued()
+    with closing(sqlite3.connect(files.state / "spool.db")) as connection:
+        queue = [name for (name,) in connection.execute("SELECT record_id FROM queue ORDER BY entry_id")]
+    assert queue == ["job-8", "job-9", "job-10", "job-16", "job-17", "job-18"]
+
+
+async def test_what_was_in_quarantine_then_is_there_again(files: Site) -> None:
+    """It was retried after the backup, and its record is in the lost store alone."""
+    await files.collect(1)
+    async with files.opened() as (spool, _):
+        await spool.enqueue("slurm", Batch([], [Quarantined("j", {"a": 1}, "odd")], checkpoint=2), ["local"])
+    await files.deliver()
+    await files.backup()
+    async with files.opened() as (spool, _):
+        [entry] = await spool.quarantine_list()
+        await spool.quarantine_discard([entry.quarantine_id])
+    await files.collect(4)
+    await files.deliver()
+    files.lose_store()
+    done = await files.continued()
+    assert done.set_back is not None
+    assert done.set_back.quarantined == 1
+    async with files.opened() as (spool, _):
+        [again] = await spool.quarantine_list()
+    assert (again.source_id, again.raw_json) == ("j", {"a": 1})
+
+
+async def test_a_store_put_back_by_other_means_is_continued(tmp_path: Path, postgres_url: str) -> None:
+    """The backup has the spool alone, the database came back from a dump that was made after it."""
+    site = Site(tmp_path, postgres_url)
+    await site.collect(5)
+    await site.deliver()
+    await site.backup(dump=False)
+    await site.collect(7)
+    await site.deliver()
+    await site.backup(dump=True)
+    dump = max(path for path in site.place.glob("*/records.dump"))
+    await site.collect(9)
+    await site.deliver()
+    site.lose_store()
+    (dump.parent / "manifest.json").unlink()
+    with pytest.raises(RestoreRefused, match="spool alone: restore the database by its own means"):
+        await site.continued()
+    from auditord.backup.postgres import load_dump  # noqa: PLC0415 only here
+    from auditord.database.postgres.address import address_of  # noqa: PLC0415 only here
+
+    await load_dump(address_of(site.configuration.store), dump)
+    await site.continued()
+    await site.collect(9)
+    await site.deliver()
+    assert await site.records() == jobs(9)
+
+
+async def test_what_is_there_is_left_alone(site: Site) -> None:
+    await filled(site)
+    with pytest.raises(RestoreRefused, match=r"the record store and spool.db are there already.*--continue.*--force"):
+        await site.restored()
+    site.lose_spool()
+    with pytest.raises(RestoreRefused, match="the record store is there already"):
+        await site.restored()
+    assert await site.records() == jobs(15)
+
+
+async def test_force_puts_aside_and_deletes_nothing(files: Site) -> None:
+    await filled(files)
+    done = await files.restored(force=True)
+    aside = [Path(place) for place in done.aside]
+    assert [path.name for path in aside] == ["records.db", "spool.db"]
+    assert len(ids(aside[0], "SELECT record_id FROM records")) == 15
+    assert len(await files.records()) == 7
+    assert ids(files.state / "spool.db", QUEUED) == {"job-8", "job-9", "job-10"}
+    assert not list(files.state.glob(".restoring*"))
+
+
+async def test_force_renames_the_schema(tmp_path: Path, postgres_url: str) -> None:
+    site = Site(tmp_path, postgres_url)
+    await filled(site)
+    done = await site.restored(force=True)
+    assert done.aside[0].startswith("schema before_restore_")
+    assert len(await site.records()) == 7
+
+
+async def test_a_restored_pair_is_not_taken_for_the_lost_one(files: Site) -> None:
+    """The disk comes back after all: its store does not know the restored spool, its spool not the restored store."""
+    await filled(files)
+    done = await files.restored(force=True)
+    aside = Path(done.aside[0]).parent
+    for name in ("records.db", "spool.db"):
+        kept = (files.state / name).read_bytes()
+        (files.state / name).write_bytes((aside / name).read_bytes())
+        with pytest.raises(StoreMismatch):
+            await files.collect(15)
+        (files.state / name).write_bytes(kept)
+
+
+async def test_a_matching_pair_needs_nothing(site: Site) -> None:
+    await filled(site)
+    with pytest.raises(RestoreRefused, match="belong together: nothing is missing"):
+        await site.continued()
+    assert await site.records() == jobs(15)
+
+
+async def test_nothing_to_continue_with(files: Site) -> None:
+    await filled(files)
+    files.lose_store()
+    files.lose_spool()
+    with pytest.raises(RestoreRefused, match=r"neither record store nor spool\.db"):
+        await files.continued()
+
+
+async def test_a_store_older_than_the_backup_is_refused(files: Site) -> None:
+    """The checkpoints of the backup lie behind what that store has."""
+    await files.collect(3)
+    await files.deliver()
+    old = (await files.backup()).folder
+    await filled(files)
+    files.lose_store()
+    (files.state / "records.db").write_bytes((old / "records.db").read_bytes())
+    with pytest.raises(RestoreRefused, match="Name an older backup"):
+        await files.continued()
+
+
+async def test_a_damaged_backup_is_refused_before_anything_is_touched(files: Site) -> None:
+    await filled(files)
+    [backup] = files.place.glob("auditord-*")
+    copy = backup / "records.db"
+    copy.write_bytes(copy.read_bytes()[:-1] + b"x")
+    with pytest.raises(BackupDamaged, match="is damaged"):
+        await files.restored(force=True)
+    assert await files.records() == jobs(15)
+
+
+async def test_a_digest_that_is_not_the_manifests_is_refused(site: Site) -> None:
+    await filled(site)
+    [manifest] = site.place.glob("*/manifest.json")
+    document = json.loads(manifest.read_text())
+    document["store"]["digest"] = "0" * 32
+    manifest.write_text(json.dumps(document))
+    site.lose_store()
+    site.lose_spool()
+    with pytest.raises(BackupDamaged, match="and not the 7 with"):
+        await site.restored()
+    assert not (site.state / "spool.db").exists()
+    assert site.url.startswith("sqlite") or unfinished(site.state) is not None
+
+
+@pytest.mark.parametrize(("part", "name"), [("store", "record store"), ("spool", "spool")])
+async def test_a_backup_of_a_newer_version_is_refused(files: Site, part: str, name: str) -> None:
+    await filled(files)
+    [manifest] = files.place.glob("*/manifest.json")
+    document = json.loads(manifest.read_text())
+    document[part]["schema"] = 99
+    manifest.write_text(json.dumps(document))
+    with pytest.raises(BackupDamaged, match=rf"its {name} has schema 99.*install that version"):
+        await files.restored(force=True)
+
+
+async def test_a_backup_of_another_kind_of_database_is_refused(files: Site, postgres_url: str) -> None:
+    await filled(files)
+    files.url = postgres_url
+    with pytest.raises(RestoreRefused, match="auditord database copy"):
+        await files.restored()
+
+
+async def test_an_incomplete_backup_is_none(files: Site) -> None:
+    await filled(files)
+    [manifest] = files.place.glob("*/manifest.json")
+    manifest.unlink()
+    with pytest.raises(NoBackup, match="were never finished"):
+        await files.restored(force=True)
+
+
+async def test_an_interrupted_restore_keeps_everybody_out_until_it_is_ended(files: Site) -> None:
+    await filled(files)
+    [backup] = files.place.glob("auditord-*")
+    begin(files.state, Unfinished(str(backup), "before-restore-x", (True, True)))
+    with (
+        pytest.raises(StoreMismatch, match=r"was interrupted: end it with `auditord restore .*auditord-2026"),
+        running_daemon(files.state.parent, {}),
+    ):
+        pass
+    with pytest.raises(StoreMismatch, match="was interrupted"):
+        await files.continued()
+    await files.backup()
+    with pytest.raises(RestoreRefused, match="end that one first"):
+        await files.restored()
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Callable[..., Result]:
+    with running_daemon(tmp_path, {"collectors": {"files": {"kind": "files", "folder": str(tmp_path)}}}):
+        pass
+    return lambda *words: CliRunner().invoke(auditord, ["--config", str(tmp_path / "auditord.json"), *map(str, words)])
+
+
+def test_the_command_says_what_is_lost_and_what_to_collect(command: Callable[..., Result], tmp_path: Path) -> None:
+    assert command("backup", tmp_path / "b").exit_code == 0
+    with running_daemon(tmp_path, {"collectors": {"files": {"kind": "files", "folder": str(tmp_path)}}}) as daemon:
+        daemon.get("/health_check")
+    (tmp_path / "state/records.db").unlink()
+    done = command("restore", tmp_path / "b", "--continue")
+    assert done.exit_code == 0, done.exception
+    assert "What clients posted after" in done.output
+    assert "auditord collect files" in done.output
+    forced = command("restore", tmp_path / "b", "--force")
+    assert forced.output.count("put aside") == 2
+    assert isinstance(command("restore", tmp_path / "b").exception, RestoreRefused)
+    assert command("restore", tmp_path / "b", "--continue", "--force").exit_code == 2
+
+
+def test_it_is_no_business_while_a_daemon_runs(tmp_path: Path) -> None:
+    with running_daemon(tmp_path, {}):
+        done = CliRunner().invoke(auditord, ["--config", str(tmp_path / "auditord.json"), "restore", str(tmp_path)])
+    assert "is in use by process" in str(done.exception)
