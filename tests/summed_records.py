@@ -8,24 +8,7 @@ from decimal import Decimal
 from typing import Final, TypeAlias
 
 from auditord.client.conditions import matches
-from auditord_hookspecs import (
-    AggregateQuery,
-    Aggregates,
-    AmountSums,
-    CalendarPeriod,
-    CalendarUnit,
-    Component,
-    ComponentAmount,
-    ComponentPresent,
-    ComponentUsage,
-    Dimension,
-    Group,
-    MetaValue,
-    Record,
-    ScoreSums,
-    ScoreValue,
-    UsageSums,
-)
+from auditord_hookspecs import Component, Record, aggregates
 from auditord_hookspecs.aggregates import KeyValue, exact_score
 from auditord_hookspecs.query import TimeField
 from auditord_hookspecs.records import runtime_seconds
@@ -45,7 +28,7 @@ class _Counted:
 _Key: TypeAlias = tuple[KeyValue, ...]
 
 
-def aggregate_records(records: Iterable[Record], query: AggregateQuery) -> Aggregates:
+def aggregate_records(records: Iterable[Record], query: aggregates.AggregateQuery) -> aggregates.Aggregates:
     """The answer that a store with these records gives."""
     members: defaultdict[_Key, list[_Counted]] = defaultdict(list)
     for record in records:
@@ -53,10 +36,10 @@ def aggregate_records(records: Iterable[Record], query: AggregateQuery) -> Aggre
         if counted is not None:
             members[tuple([_key_value(counted, dimension) for dimension in query.by])].append(counted)
     groups = [_group(key, members[key], query.usage) for key in sorted(members, key=_in_order)]
-    return Aggregates(tuple(groups), query.ticks_per_second)
+    return aggregates.Aggregates(tuple(groups), query.ticks_per_second)
 
 
-def _count(record: Record, query: AggregateQuery) -> _Counted | None:
+def _count(record: Record, query: aggregates.AggregateQuery) -> _Counted | None:
     start, stop = record.start_time, query.as_of if record.stop_time is None else record.stop_time
     if stop is None or stop < start:
         return None
@@ -67,35 +50,37 @@ def _count(record: Record, query: AggregateQuery) -> _Counted | None:
     return _Counted(record, stop, (min(stop, query.window.stop) - max(start, query.window.start)) // _MICROSECOND)
 
 
-def _key_value(counted: _Counted, dimension: Dimension) -> KeyValue:
+def _key_value(counted: _Counted, dimension: aggregates.Dimension) -> KeyValue:
     record = counted.record
     match dimension:
-        case MetaValue(keys):
+        case aggregates.MetaValue(keys):
             lists = [values for key in keys if (values := (record.meta or {}).get(key)) is not None]
             return lists[0][0] if lists and lists[0] else None
-        case ComponentAmount(name):
+        case aggregates.ComponentAmount(name):
             amounts = [each.amount for each in _named(record, name)]
             return sum(amounts) if amounts else None
-        case ComponentPresent(name):
+        case aggregates.ComponentPresent(name):
             return bool(_named(record, name))
-        case ScoreValue(name, score):
+        case aggregates.ScoreValue(name, score):
             components = _named(record, name)
             return _score(components[0], score) if components else None
-        case CalendarPeriod(unit, field):
+        case aggregates.CalendarPeriod(unit, field):
             return _first_day(record.start_time if field is TimeField.START else counted.stop, unit)
 
 
-def _first_day(moment: datetime, unit: CalendarUnit) -> date:
-    if unit is CalendarUnit.DAY:
+def _first_day(moment: datetime, unit: aggregates.CalendarUnit) -> date:
+    if unit is aggregates.CalendarUnit.DAY:
         return moment.date()
-    if unit is CalendarUnit.WEEK:
+    if unit is aggregates.CalendarUnit.WEEK:
         return date.fromisocalendar(*moment.isocalendar()[:2], 1)
-    months = {CalendarUnit.MONTH: 1, CalendarUnit.QUARTER: 3, CalendarUnit.YEAR: 12}[unit]
+    months = {aggregates.CalendarUnit.MONTH: 1, aggregates.CalendarUnit.QUARTER: 3, aggregates.CalendarUnit.YEAR: 12}[
+        unit
+    ]
     return moment.date().replace(day=1, month=moment.month - (moment.month - 1) % months)
 
 
-def _group(key: _Key, members: Sequence[_Counted], usage: Sequence[ComponentUsage]) -> Group:
-    return Group(
+def _group(key: _Key, members: Sequence[_Counted], usage: Sequence[aggregates.ComponentUsage]) -> aggregates.Group:
+    return aggregates.Group(
         key=key,
         records=len(members),
         runtime=sum(each.runtime for each in members),
@@ -105,18 +90,18 @@ def _group(key: _Key, members: Sequence[_Counted], usage: Sequence[ComponentUsag
     )
 
 
-def _usage(members: Sequence[_Counted], usage: ComponentUsage) -> UsageSums:
-    sums = AmountSums()
-    split: dict[str, defaultdict[Decimal | None, AmountSums]] = {
-        score: defaultdict(AmountSums) for score in usage.scores
+def _usage(members: Sequence[_Counted], usage: aggregates.ComponentUsage) -> aggregates.UsageSums:
+    sums = aggregates.AmountSums()
+    split: dict[str, defaultdict[Decimal | None, aggregates.AmountSums]] = {
+        score: defaultdict(aggregates.AmountSums) for score in usage.scores
     }
     for counted in members:
         for component in _named(counted.record, usage.component):
-            part = AmountSums(component.amount, component.amount * counted.runtime)
+            part = aggregates.AmountSums(component.amount, component.amount * counted.runtime)
             sums += part
             for score, by_value in split.items():
                 by_value[_score(component, score)] += part
-    return UsageSums(sums, {score: ScoreSums(by_value) for score, by_value in split.items()})
+    return aggregates.UsageSums(sums, {score: aggregates.ScoreSums(by_value) for score, by_value in split.items()})
 
 
 def _named(record: Record, name: str) -> list[Component]:

@@ -19,21 +19,12 @@ from auditord.web.api import changes
 from auditord.web.api.shapes import QuarantinedInput, QuarantineEntry, QuarantinePage
 from auditord.web.api.status_shapes import HealthReport, Instances
 from auditord.web.problems import Problem
-from auditord_hookspecs import Batch, Produced, Quarantined, Record, RecordQuery, RunReport
-from auditord_hookspecs.http import (
-    HttpAnswer,
-    HttpClient,
-    HttpError,
-    HttpOptions,
-    HttpStatusError,
-    HttpStream,
-    NoHttpAnswer,
-)
+from auditord_hookspecs import Batch, Produced, Quarantined, Record, RecordQuery, RunReport, http
 from auditord_hookspecs.wire import decode_record, format_time
 
 T = TypeVar("T")
 
-_OPTIONS: Final = HttpOptions(
+_OPTIONS: Final = http.HttpOptions(
     silence=timedelta(seconds=60),  # a daemon that says nothing for so long during a run is stuck
     timeout=timedelta(days=1),
     max_answer=1 << 30,
@@ -69,7 +60,7 @@ class DaemonClient:
         url: of the daemon, without a path.
     """
 
-    def __init__(self, client: HttpClient, url: str) -> None:
+    def __init__(self, client: http.HttpClient, url: str) -> None:
         self._client = client
         self._url = url
 
@@ -196,7 +187,7 @@ async def connected(path: Path) -> AsyncGenerator[DaemonClient | None, None]:
     async with open_client(_OPTIONS, str(path)) as client:
         try:
             await client.request("GET", _LOCAL)
-        except NoHttpAnswer as error:
+        except http.NoHttpAnswer as error:
             if error.sent:
                 raise DaemonError(f"{_NO_ANSWER}: {error}") from error
             yield None
@@ -222,9 +213,9 @@ async def daemon_at(url: str) -> AsyncGenerator[DaemonClient, None]:
 def _daemon_errors() -> Generator[None, None, None]:
     try:
         yield
-    except HttpStatusError as error:
+    except http.HttpStatusError as error:
         _checked(error.answer)
-    except HttpError as error:
+    except http.HttpError as error:
         raise DaemonError(f"{_NO_ANSWER}: {error}") from error
 
 
@@ -243,7 +234,7 @@ def _body(request: RunRequest) -> dict[str, Any]:  # Any: texts and switches
     return body
 
 
-def _checked(answer: HttpAnswer) -> HttpAnswer:
+def _checked(answer: http.HttpAnswer) -> http.HttpAnswer:
     if answer.ok:
         return answer
     try:
@@ -270,7 +261,7 @@ async def _nothing() -> AsyncGenerator[bytes, None]:
         yield line
 
 
-async def _lines(answer: HttpStream) -> AsyncGenerator[bytes, None]:
+async def _lines(answer: http.HttpStream) -> AsyncGenerator[bytes, None]:
     rest = b""
     async for chunk in answer:
         *lines, rest = (rest + chunk).split(b"\n")

@@ -13,17 +13,8 @@ from auditord.store import RecordStore
 from auditord.store.opening import open_store_for_reading
 from auditord.store.reading import StoredRecords
 from auditord_hookspecs import InvalidRecord
+from auditord_hookspecs import query as queries
 from auditord_hookspecs.config import parse_duration
-from auditord_hookspecs.query import (
-    AllOf,
-    Comparison,
-    Condition,
-    IdEquals,
-    IsOpen,
-    MetaContains,
-    TimeCompares,
-    TimeField,
-)
 from auditord_hookspecs.wire import parse_time
 
 
@@ -83,20 +74,22 @@ def condition(
     older_than: timedelta | None = None,
     only_open: bool = False,
     **_: Any,  # Any: options that are no conditions
-) -> Condition:
+) -> queries.Condition:
     """The condition of all options together."""
     bounds = (
-        (TimeField.START, Comparison.GTE, started_since),
-        (TimeField.START, Comparison.LT, started_before),
-        (TimeField.STOP, Comparison.GTE, stopped_since),
-        (TimeField.STOP, Comparison.LT, stopped_before),
-        (TimeField.START, Comparison.LT, None if older_than is None else _ago(older_than)),
+        (queries.TimeField.START, queries.Comparison.GTE, started_since),
+        (queries.TimeField.START, queries.Comparison.LT, started_before),
+        (queries.TimeField.STOP, queries.Comparison.GTE, stopped_since),
+        (queries.TimeField.STOP, queries.Comparison.LT, stopped_before),
+        (queries.TimeField.START, queries.Comparison.LT, None if older_than is None else _ago(older_than)),
     )
-    conditions: list[Condition] = [TimeCompares(field, how, moment) for field, how, moment in bounds if moment]
-    conditions += [MetaContains(*key_and_value(text)) for text in meta]
-    conditions += [IdEquals(record_id)] if record_id is not None else []
-    conditions += [IsOpen()] if only_open else []
-    return AllOf(tuple(conditions))
+    conditions: list[queries.Condition] = [
+        queries.TimeCompares(field, how, moment) for field, how, moment in bounds if moment
+    ]
+    conditions += [queries.MetaContains(*key_and_value(text)) for text in meta]
+    conditions += [queries.IdEquals(record_id)] if record_id is not None else []
+    conditions += [queries.IsOpen()] if only_open else []
+    return queries.AllOf(tuple(conditions))
 
 
 def _ago(span: timedelta) -> datetime:

@@ -11,24 +11,7 @@ import msgspec
 from auditord.client.conditions import flattened
 from auditord.client.errors import InvalidAnswer
 from auditord.client.query_string import encode_query
-from auditord_hookspecs import (
-    AggregateQuery,
-    Aggregates,
-    AmountSums,
-    CalendarPeriod,
-    ComponentAmount,
-    ComponentPresent,
-    ComponentUsage,
-    Dimension,
-    Group,
-    HttpAnswer,
-    InvalidRecord,
-    MetaValue,
-    RecordQuery,
-    ScoreSums,
-    ScoreValue,
-    UsageSums,
-)
+from auditord_hookspecs import HttpAnswer, InvalidRecord, RecordQuery, aggregates
 from auditord_hookspecs.aggregates import KeyValue
 from auditord_hookspecs.query import AllOf, Condition, IsOpen, MetaAbsent, MetaContainsAny, TimeField
 from auditord_hookspecs.wire import format_time, parse_time
@@ -36,7 +19,7 @@ from auditord_hookspecs.wire import format_time, parse_time
 PATH: Final = "/api/v1/aggregates"
 
 
-def target(query: AggregateQuery) -> str:
+def target(query: aggregates.AggregateQuery) -> str:
     """The path and query string that ask an auditord for sums.
 
     Raises:
@@ -51,7 +34,7 @@ def target(query: AggregateQuery) -> str:
     return f"{PATH}?{'&'.join(pieces)}" if pieces else PATH
 
 
-def read_aggregates(answer: HttpAnswer, query: AggregateQuery) -> Aggregates:
+def read_aggregates(answer: HttpAnswer, query: aggregates.AggregateQuery) -> aggregates.Aggregates:
     """The sums.
 
     Raises:
@@ -65,7 +48,7 @@ def read_aggregates(answer: HttpAnswer, query: AggregateQuery) -> Aggregates:
         raise InvalidAnswer(f"{answer.request} was answered with no sums ({error!r}): is it an auditord?") from error
     if ticks != query.ticks_per_second:
         raise InvalidAnswer(f"{answer.request} was answered in {ticks} ticks a second: is it of another version?")
-    return Aggregates(groups, ticks)
+    return aggregates.Aggregates(groups, ticks)
 
 
 # -- the question -------------------------------------------------------------------------------------------------
@@ -87,21 +70,21 @@ def _conditions(where: Condition) -> Iterator[str]:
         yield text
 
 
-def _dimension(dimension: Dimension) -> str:
+def _dimension(dimension: aggregates.Dimension) -> str:
     match dimension:
-        case MetaValue(keys):
+        case aggregates.MetaValue(keys):
             return f"meta:{'|'.join(map(_name, keys))}"
-        case ComponentAmount(component):
+        case aggregates.ComponentAmount(component):
             return f"amount:{_name(component)}"
-        case ComponentPresent(component):
+        case aggregates.ComponentPresent(component):
             return f"has:{_name(component)}"
-        case ScoreValue(component, score):
+        case aggregates.ScoreValue(component, score):
             return f"score:{_name(component)}:{_name(score)}"
-        case CalendarPeriod(unit, field):
+        case aggregates.CalendarPeriod(unit, field):
             return f"{'start' if field is TimeField.START else 'stop'}:{unit.value}"
 
 
-def _usage(usage: ComponentUsage) -> str:
+def _usage(usage: aggregates.ComponentUsage) -> str:
     scores = "|".join(map(_name, usage.scores))
     return f"{_name(usage.component)}:{scores}" if scores else _name(usage.component)
 
@@ -111,7 +94,7 @@ def _name(text: str) -> str:
     return quote(text, safe="")
 
 
-def _moments(query: AggregateQuery) -> Iterator[str]:
+def _moments(query: aggregates.AggregateQuery) -> Iterator[str]:
     if query.window is not None:
         yield f"from={quote_plus(format_time(query.window.start))}"
         yield f"to={quote_plus(format_time(query.window.stop))}"
@@ -122,8 +105,8 @@ def _moments(query: AggregateQuery) -> Iterator[str]:
 # -- the answer ---------------------------------------------------------------------------------------------------
 
 
-def _group(group: Mapping[str, Any], query: AggregateQuery) -> Group:  # Any: JSON
-    return Group(
+def _group(group: Mapping[str, Any], query: aggregates.AggregateQuery) -> aggregates.Group:  # Any: JSON
+    return aggregates.Group(
         key=tuple([_key_value(group["key"][_dimension(each)], each) for each in query.by]),
         records=int(group["records"]),
         runtime=int(group["runtime"]),
@@ -133,25 +116,27 @@ def _group(group: Mapping[str, Any], query: AggregateQuery) -> Group:  # Any: JS
     )
 
 
-def _key_value(value: str | int | None, dimension: Dimension) -> KeyValue:
+def _key_value(value: str | int | None, dimension: aggregates.Dimension) -> KeyValue:
     match dimension:
-        case ScoreValue() if value is not None:
+        case aggregates.ScoreValue() if value is not None:
             return Decimal(value)
-        case CalendarPeriod() if value is not None:
+        case aggregates.CalendarPeriod() if value is not None:
             return date.fromisoformat(str(value))
         case _:
             return value
 
 
-def _used(used: Mapping[str, Any], scores: Sequence[str]) -> UsageSums:  # Any: JSON
-    return UsageSums(_amounts(used), {score: _scored(used["scores"][score]) for score in scores})
+def _used(used: Mapping[str, Any], scores: Sequence[str]) -> aggregates.UsageSums:  # Any: JSON
+    return aggregates.UsageSums(_amounts(used), {score: _scored(used["scores"][score]) for score in scores})
 
 
-def _scored(scored: Mapping[str, Any]) -> ScoreSums:  # Any: JSON
-    by_value: dict[Decimal | None, AmountSums] = {Decimal(each["value"]): _amounts(each) for each in scored["by_value"]}
+def _scored(scored: Mapping[str, Any]) -> aggregates.ScoreSums:  # Any: JSON
+    by_value: dict[Decimal | None, aggregates.AmountSums] = {
+        Decimal(each["value"]): _amounts(each) for each in scored["by_value"]
+    }
     unscored = _amounts(scored["unscored"])
-    return ScoreSums(by_value if unscored == AmountSums() else {None: unscored, **by_value})
+    return aggregates.ScoreSums(by_value if unscored == aggregates.AmountSums() else {None: unscored, **by_value})
 
 
-def _amounts(sums: Mapping[str, Any]) -> AmountSums:  # Any: JSON
-    return AmountSums(int(sums["amount"]), int(sums["amount_runtime"]))
+def _amounts(sums: Mapping[str, Any]) -> aggregates.AmountSums:  # Any: JSON
+    return aggregates.AmountSums(int(sums["amount"]), int(sums["amount_runtime"]))

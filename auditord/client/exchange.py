@@ -8,13 +8,7 @@ from typing import Final
 
 import msgspec
 
-from auditord.client.errors import (
-    InvalidAnswer,
-    RecordExists,
-    Refused,
-    ServerFailed,
-    UnknownRecord,
-)
+from auditord.client import errors
 from auditord_hookspecs import HttpAnswer, InvalidRecord, Record
 from auditord_hookspecs.wire import decode_record, encode_record, format_time
 
@@ -83,10 +77,10 @@ def check_added(answer: HttpAnswer) -> None:
     """
     warning = answer.body.lstrip().startswith(b"{") and b'"warning"' in answer.body
     if answer.body == _RECORD_EXISTS or (answer.status == HTTPStatus.OK and warning):
-        raise RecordExists(f"{answer.request}: the record exists already ({answer.text})")
+        raise errors.RecordExists(f"{answer.request}: the record exists already ({answer.text})")
     check_status(answer)
     if answer.body.strip():
-        raise InvalidAnswer(f"{answer.request} was answered {answer.status} with {answer.text}: is it AUDITOR?")
+        raise errors.InvalidAnswer(f"{answer.request} was answered {answer.status} with {answer.text}: is it AUDITOR?")
 
 
 def check_chunk_added(answer: HttpAnswer, chunk: Chunk) -> None:
@@ -97,9 +91,9 @@ def check_chunk_added(answer: HttpAnswer, chunk: Chunk) -> None:
     """
     try:
         check_added(answer)
-    except RecordExists as error:
+    except errors.RecordExists as error:
         text = f"{error} among the records {chunk.first} to {chunk.stop - 1}, none of which is stored"
-        raise RecordExists(text, chunk.first, chunk.stop) from None
+        raise errors.RecordExists(text, chunk.first, chunk.stop) from None
 
 
 def check_stopped(answer: HttpAnswer) -> None:
@@ -111,10 +105,10 @@ def check_stopped(answer: HttpAnswer) -> None:
         InvalidAnswer: something else has answered.
     """
     if answer.status == HTTPStatus.NOT_FOUND:
-        raise UnknownRecord(f"{answer.request}: {answer.text}")
+        raise errors.UnknownRecord(f"{answer.request}: {answer.text}")
     check_status(answer)
     if answer.body.strip():
-        raise InvalidAnswer(f"{answer.request} was answered {answer.status} with {answer.text}: is it AUDITOR?")
+        raise errors.InvalidAnswer(f"{answer.request} was answered {answer.status} with {answer.text}: is it AUDITOR?")
 
 
 def read_record(answer: HttpAnswer) -> Record | None:
@@ -132,7 +126,7 @@ def read_record(answer: HttpAnswer) -> Record | None:
     try:
         return decode_record(answer.body)
     except InvalidRecord as error:
-        raise InvalidAnswer(f"{answer.request} was answered with no record: {error}") from error
+        raise errors.InvalidAnswer(f"{answer.request} was answered with no record: {error}") from error
 
 
 def check_status(answer: HttpAnswer) -> None:
@@ -147,7 +141,7 @@ def check_status(answer: HttpAnswer) -> None:
         return
     text = f"{answer.request} was answered {answer.status} {answer.text}".rstrip()
     if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        raise ServerFailed(text, answer.status)
+        raise errors.ServerFailed(text, answer.status)
     if answer.status >= HTTPStatus.BAD_REQUEST:
-        raise Refused(text, answer.status)
-    raise InvalidAnswer(f"{text}; redirects are not followed: use the server's own URL")
+        raise errors.Refused(text, answer.status)
+    raise errors.InvalidAnswer(f"{text}; redirects are not followed: use the server's own URL")

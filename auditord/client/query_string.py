@@ -14,30 +14,14 @@ from urllib.parse import quote, quote_plus
 from auditord.client.conditions import flattened
 from auditord.client.errors import UnsupportedQuery
 from auditord_hookspecs import RecordQuery
-from auditord_hookspecs.query import (
-    AllOf,
-    AnyOf,
-    Comparison,
-    ComponentCompares,
-    Condition,
-    IdEquals,
-    IsOpen,
-    MetaAbsent,
-    MetaContains,
-    MetaContainsAny,
-    MetaLacks,
-    Order,
-    PlaceCompares,
-    RuntimeCompares,
-    TimeCompares,
-)
+from auditord_hookspecs import query as queries
 from auditord_hookspecs.wire import format_time
 
 V = TypeVar("V", datetime, int)
 Pair: TypeAlias = tuple[str, str]
 
-_LOWER: Final = (Comparison.GTE, Comparison.GT)  # the latter is stricter at the same value
-_UPPER: Final = (Comparison.LTE, Comparison.LT)
+_LOWER: Final = (queries.Comparison.GTE, queries.Comparison.GT)  # the latter is stricter at the same value
+_UPPER: Final = (queries.Comparison.LTE, queries.Comparison.LT)
 
 
 def encode_query(query: RecordQuery) -> str:
@@ -62,19 +46,21 @@ def encode_for_api(query: RecordQuery) -> str:
         UnsupportedQuery: there are no words for a condition.
     """
     conditions = list(flattened(query.where))
-    others = tuple(each for each in conditions if not isinstance(each, IsOpen))
+    others = tuple(each for each in conditions if not isinstance(each, queries.IsOpen))
     direction = "desc" if query.order.descending else "asc"
     pieces = [
-        encode_query(replace(query, where=AllOf(others), order=Order())),
+        encode_query(replace(query, where=queries.AllOf(others), order=queries.Order())),
         f"sort_by[{direction}]={query.order.field.value}",
         *(["open=true"] if len(others) < len(conditions) else []),
     ]
     return "&".join(filter(None, pieces))
 
 
-def has_words(condition: Condition) -> bool:
+def has_words(condition: queries.Condition) -> bool:
     """True if the grammar can say a condition."""
-    return not isinstance(condition, IsOpen | MetaContainsAny | MetaAbsent | PlaceCompares | AnyOf)
+    return not isinstance(
+        condition, queries.IsOpen | queries.MetaContainsAny | queries.MetaAbsent | queries.PlaceCompares | queries.AnyOf
+    )
 
 
 def record_path(record_id: str) -> str:
@@ -82,9 +68,9 @@ def record_path(record_id: str) -> str:
     return f"/record/{quote(record_id, safe='')}"
 
 
-def _refuse_unsupported(conditions: Iterable[Condition]) -> None:
+def _refuse_unsupported(conditions: Iterable[queries.Condition]) -> None:
     for condition in conditions:
-        if isinstance(condition, IsOpen):
+        if isinstance(condition, queries.IsOpen):
             raise UnsupportedQuery(
                 "the wire contract cannot ask for open records alone: leave the condition out and keep records without "
                 "stop"
@@ -96,73 +82,73 @@ def _refuse_unsupported(conditions: Iterable[Condition]) -> None:
             )
 
 
-def _ids(conditions: Iterable[Condition]) -> Iterator[Pair]:
-    wanted = list(dict.fromkeys(each.record_id for each in conditions if isinstance(each, IdEquals)))
+def _ids(conditions: Iterable[queries.Condition]) -> Iterator[Pair]:
+    wanted = list(dict.fromkeys(each.record_id for each in conditions if isinstance(each, queries.IdEquals)))
     if len(wanted) > 1:
         raise UnsupportedQuery(f"no record has two ids: {', '.join(map(repr, wanted[:3]))}")
     yield from (("record_id", record_id) for record_id in wanted)
 
 
-def _times(conditions: Iterable[Condition]) -> Iterator[Pair]:
-    bounds: dict[str, list[tuple[Comparison, datetime]]] = {}
+def _times(conditions: Iterable[queries.Condition]) -> Iterator[Pair]:
+    bounds: dict[str, list[tuple[queries.Comparison, datetime]]] = {}
     for each in conditions:
-        if isinstance(each, TimeCompares):
+        if isinstance(each, queries.TimeCompares):
             bounds.setdefault(each.field.value, []).extend(_without_equals(each.comparison, each.moment))
     for name, given in bounds.items():
         yield from ((f"{name}[{comparison.value}]", format_time(moment)) for comparison, moment in _merged(given))
 
 
-def _runtimes(conditions: Iterable[Condition]) -> Iterator[Pair]:
+def _runtimes(conditions: Iterable[queries.Condition]) -> Iterator[Pair]:
     given = [
         bound
         for each in conditions
-        if isinstance(each, RuntimeCompares)
+        if isinstance(each, queries.RuntimeCompares)
         for bound in _without_equals(each.comparison, each.seconds)
     ]
     yield from ((f"runtime[{comparison.value}]", str(seconds)) for comparison, seconds in _merged(given))
 
 
-def _components(conditions: Iterable[Condition]) -> Iterator[Pair]:
-    by_name: dict[str, list[tuple[Comparison, int]]] = {}
+def _components(conditions: Iterable[queries.Condition]) -> Iterator[Pair]:
+    by_name: dict[str, list[tuple[queries.Comparison, int]]] = {}
     for each in conditions:
-        if isinstance(each, ComponentCompares):
+        if isinstance(each, queries.ComponentCompares):
             by_name.setdefault(each.name, []).append((each.comparison, each.amount))
     for name, given in by_name.items():
         yield from ((f"component[{quote_plus(name)}][{op.value}]", str(amount)) for op, amount in _equal(name, given))
 
 
-def _equal(name: str, given: Sequence[tuple[Comparison, int]]) -> Iterator[tuple[Comparison, int]]:
+def _equal(name: str, given: Sequence[tuple[queries.Comparison, int]]) -> Iterator[tuple[queries.Comparison, int]]:
     # Not two bounds, as of times: where a name occurs twice, each bound might be met by another component.
-    equal = {amount for comparison, amount in given if comparison is Comparison.EQUALS}
+    equal = {amount for comparison, amount in given if comparison is queries.Comparison.EQUALS}
     if len(equal) > 1:
         raise UnsupportedQuery(f"the wire contract cannot ask for two amounts of the component {name!r}")
-    yield from _merged([bound for bound in given if bound[0] is not Comparison.EQUALS])
-    yield from ((Comparison.EQUALS, amount) for amount in equal)
+    yield from _merged([bound for bound in given if bound[0] is not queries.Comparison.EQUALS])
+    yield from ((queries.Comparison.EQUALS, amount) for amount in equal)
 
 
-def _metas(conditions: Iterable[Condition]) -> Iterator[Pair]:
+def _metas(conditions: Iterable[queries.Condition]) -> Iterator[Pair]:
     listed: dict[tuple[str, str], list[str]] = {}
     for each in conditions:
-        if isinstance(each, MetaContains | MetaLacks):
-            operator = "c" if isinstance(each, MetaContains) else "dnc"
+        if isinstance(each, queries.MetaContains | queries.MetaLacks):
+            operator = "c" if isinstance(each, queries.MetaContains) else "dnc"
             listed.setdefault((each.key, operator), []).append(each.value)
     for (key, operator), values in listed.items():
         for index, value in enumerate(dict.fromkeys(values)):
             yield f"meta[{quote_plus(key)}][{operator}][{index}]", value
 
 
-def _order(order: Order) -> Iterator[Pair]:
-    if order != Order():
+def _order(order: queries.Order) -> Iterator[Pair]:
+    if order != queries.Order():
         yield f"sort_by[{'desc' if order.descending else 'asc'}]", order.field.value
 
 
-def _without_equals(comparison: Comparison, value: V) -> Sequence[tuple[Comparison, V]]:
-    if comparison is Comparison.EQUALS:
-        return ((Comparison.GTE, value), (Comparison.LTE, value))
+def _without_equals(comparison: queries.Comparison, value: V) -> Sequence[tuple[queries.Comparison, V]]:
+    if comparison is queries.Comparison.EQUALS:
+        return ((queries.Comparison.GTE, value), (queries.Comparison.LTE, value))
     return ((comparison, value),)
 
 
-def _merged(bounds: Sequence[tuple[Comparison, V]]) -> Iterator[tuple[Comparison, V]]:
+def _merged(bounds: Sequence[tuple[queries.Comparison, V]]) -> Iterator[tuple[queries.Comparison, V]]:
     """The strictest lower and the strictest upper bound."""
     lower = [bound for bound in bounds if bound[0] in _LOWER]
     upper = [bound for bound in bounds if bound[0] in _UPPER]

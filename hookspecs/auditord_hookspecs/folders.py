@@ -157,7 +157,8 @@ class SharedFolder(Folder):
         Returns:
             Whether it was still the same.
         """
-        taken = f"{_TAKEN}{token_hex(8)}-{_tail(name)}"
+        tail = os.fsencode(name)[-_LONGEST_TAIL:].decode(errors="ignore")
+        taken = f"{_TAKEN}{token_hex(8)}-{tail}"
         os.rename(name, taken, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
         same = identity(self.status(taken)) == known
         if same:
@@ -198,10 +199,6 @@ class SharedFolder(Folder):
         mark, _, name = taken.removeprefix(_TAKEN).partition("-")
         free = f"{Path(name).stem}.{mark}{Path(name).suffix}"
         os.rename(taken, free, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
-
-
-def _tail(name: str) -> str:
-    return os.fsencode(name)[-_LONGEST_TAIL:].decode(errors="ignore")
 
 
 class PrivateFolder(Folder):

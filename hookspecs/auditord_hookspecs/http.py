@@ -37,7 +37,8 @@ class TlsPaths(Protocol):
         ...
 
 
-def _ignore(status: int | None) -> None:
+def ignore_attempt(status: int | None) -> None:
+    """Do nothing with the status of an attempt."""
     del status
 
 
@@ -75,7 +76,7 @@ class HttpOptions:
     retry_for: timedelta = timedelta(minutes=1)
     waits: Sequence[float] | None = None
     retried: Collection[int] = RETRIED_STATUSES
-    on_attempt: Callable[[int | None], None] = _ignore
+    on_attempt: Callable[[int | None], None] = ignore_attempt
 
 
 @dataclass(frozen=True, slots=True)

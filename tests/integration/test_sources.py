@@ -24,16 +24,7 @@ from auditord_hookspecs import (
     RecordQuery,
     hookimpl,
 )
-from auditord_hookspecs.query import (
-    AllOf,
-    Comparison,
-    IsOpen,
-    MetaContainsAny,
-    Order,
-    SortField,
-    TimeCompares,
-    TimeField,
-)
+from auditord_hookspecs import query as queries
 from auditord_hookspecs.sources import RemoteSource
 from tests.fake_auditor import FakeAuditor, Fault, fake_auditor
 
@@ -94,12 +85,12 @@ async def ids(url: str, query: RecordQuery) -> list[str]:
 
 def test_what_the_wire_contract_cannot_ask_for_is_looked_at_here(auditor: FakeAuditor) -> None:
     auditor.add([make_record("open", runtime=None, site_id="a"), make_record("closed", site_id="b")])
-    order = Order(SortField.START)
-    late = TimeCompares(TimeField.START, Comparison.GTE, EPOCH)
-    assert anyio.run(ids, auditor.url, RecordQuery(AllOf((IsOpen(), late)), order)) == ["open"]
-    assert anyio.run(ids, auditor.url, RecordQuery(MetaContainsAny("site_id", ("b", "c")), order)) == ["closed"]
+    order = queries.Order(queries.SortField.START)
+    late = queries.TimeCompares(queries.TimeField.START, queries.Comparison.GTE, EPOCH)
+    assert anyio.run(ids, auditor.url, RecordQuery(queries.AllOf((queries.IsOpen(), late)), order)) == ["open"]
+    assert anyio.run(ids, auditor.url, RecordQuery(queries.MetaContainsAny("site_id", ("b", "c")), order)) == ["closed"]
     with pytest.raises(UnsupportedQuery):
-        anyio.run(ids, auditor.url, RecordQuery(IsOpen(), order, limit=1))
+        anyio.run(ids, auditor.url, RecordQuery(queries.IsOpen(), order, limit=1))
 
 
 def test_a_cut_answer_raises(auditor: FakeAuditor) -> None:

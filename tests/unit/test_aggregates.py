@@ -6,21 +6,7 @@ from decimal import Decimal
 import pytest
 
 from auditord.testing import make_record
-from auditord_hookspecs import (
-    AggregateQuery,
-    AmountSums,
-    CalendarPeriod,
-    CalendarUnit,
-    Component,
-    ComponentAmount,
-    ComponentUsage,
-    MetaValue,
-    Record,
-    Score,
-    ScoreSums,
-    ScoreValue,
-    Window,
-)
+from auditord_hookspecs import Component, Record, Score, Window, aggregates
 from auditord_hookspecs.query import IsOpen, TimeField
 from tests.summed_records import aggregate_records
 
@@ -36,26 +22,28 @@ def scored(record_id: str, cores: int, score: float | None) -> Record:
     return Record(record_id, JANUARY, (Component("Cores", cores, scores),), JANUARY + HOUR)
 
 
-def only(records: list[Record], query: AggregateQuery) -> tuple[int, int]:
+def only(records: list[Record], query: aggregates.AggregateQuery) -> tuple[int, int]:
     (group,) = aggregate_records(records, query).groups
     return group.records, group.runtime
 
 
 def test_products_with_scores_are_exact_and_leave_out_what_has_none() -> None:
     records = [scored("a", 8, 0.1), scored("b", 1, 0.2), scored("c", 2, None), scored("d", 1, 0.1)]
-    (group,) = aggregate_records(records, AggregateQuery(usage=(ComponentUsage("Cores", (HEP,)),))).groups
+    (group,) = aggregate_records(
+        records, aggregates.AggregateQuery(usage=(aggregates.ComponentUsage("Cores", (HEP,)),))
+    ).groups
     (usage,) = group.usage
-    assert usage.sums == AmountSums(12, 12 * 3600)
+    assert usage.sums == aggregates.AmountSums(12, 12 * 3600)
     assert usage.scores[HEP].amount_runtime == Decimal("1.1") * 3600
     assert usage.scores[HEP].amount == Decimal("1.1")
-    assert usage.scores[HEP].unscored == AmountSums(2, 2 * 3600)
-    assert usage.scores[HEP].by_value[Decimal("0.1")] == AmountSums(9, 9 * 3600)
+    assert usage.scores[HEP].unscored == aggregates.AmountSums(2, 2 * 3600)
+    assert usage.scores[HEP].by_value[Decimal("0.1")] == aggregates.AmountSums(9, 9 * 3600)
 
 
 def test_no_digit_is_lost_between_the_largest_and_the_smallest_score() -> None:
     largest, smallest = Decimal("1.7976931348623157e308"), Decimal("5e-324")
-    sums = AmountSums(0, 2**128)
-    total = ScoreSums({largest: sums, smallest: AmountSums(0, 1)}).amount_runtime
+    sums = aggregates.AmountSums(0, 2**128)
+    total = aggregates.ScoreSums({largest: sums, smallest: aggregates.AmountSums(0, 1)}).amount_runtime
     assert int(total) == 17976931348623157 * 10**292 * 2**128
     assert str(total).endswith("00000005")
 
@@ -65,8 +53,8 @@ def test_a_month_holds_what_overlaps_it_and_months_tile() -> None:
     instant = make_record("instant", start=FEBRUARY, runtime=timedelta())
     before = make_record("before", start=FEBRUARY - HOUR, runtime=HOUR)
     records = [over, instant, before]
-    january = AggregateQuery(window=Window(JANUARY, FEBRUARY))
-    february = AggregateQuery(window=Window(FEBRUARY, FEBRUARY + timedelta(days=28)))
+    january = aggregates.AggregateQuery(window=Window(JANUARY, FEBRUARY))
+    february = aggregates.AggregateQuery(window=Window(FEBRUARY, FEBRUARY + timedelta(days=28)))
     hour = 3_600_000_000
     assert january.ticks_per_second == 1_000_000
     assert only(records, january) == (2, 2 * hour)
@@ -77,11 +65,14 @@ def test_open_records_count_only_up_to_an_instant_and_reversed_ones_never() -> N
     running = make_record("open", start=JANUARY, runtime=None)
     reversed_ = make_record("reversed", start=JANUARY, runtime=-SECOND / 2)
     records = [running, reversed_]
-    assert aggregate_records(records, AggregateQuery()).groups == ()
-    assert aggregate_records(records, AggregateQuery(as_of=JANUARY - SECOND)).groups == ()
-    assert only(records, AggregateQuery(as_of=JANUARY + HOUR)) == (1, 3600)
+    assert aggregate_records(records, aggregates.AggregateQuery()).groups == ()
+    assert aggregate_records(records, aggregates.AggregateQuery(as_of=JANUARY - SECOND)).groups == ()
+    assert only(records, aggregates.AggregateQuery(as_of=JANUARY + HOUR)) == (1, 3600)
     window = Window(JANUARY + SECOND, FEBRUARY)
-    assert only(records, AggregateQuery(IsOpen(), window=window, as_of=JANUARY + 2 * SECOND)) == (1, 1_000_000)
+    assert only(records, aggregates.AggregateQuery(IsOpen(), window=window, as_of=JANUARY + 2 * SECOND)) == (
+        1,
+        1_000_000,
+    )
 
 
 def test_keys_are_first_values_in_order_with_none_before_all() -> None:
@@ -89,25 +80,29 @@ def test_keys_are_first_values_in_order_with_none_before_all() -> None:
     older = make_record("b", cores=8, site="old")
     nothing = make_record("c")
     empty = Record("d", JANUARY, (), JANUARY, {"site_id": (), "site": ("unseen",)})
-    query = AggregateQuery(by=(MetaValue("site_id", "site"), ComponentAmount("Cores")))
+    query = aggregates.AggregateQuery(by=(aggregates.MetaValue("site_id", "site"), aggregates.ComponentAmount("Cores")))
     keys = [group.key for group in aggregate_records([both, older, nothing, empty], query).groups]
     assert keys == [(None, None), (None, 1), ("new", 8), ("old", 8)]
 
 
 def test_amounts_of_one_name_are_summed_and_the_first_score_is_the_key() -> None:
     twice = (Component("Cores", 2, ()), Component("Cores", 3, (Score(HEP, 9.2),)))
-    query = AggregateQuery(
-        by=(ComponentAmount("Cores"), ScoreValue("Cores", HEP)), usage=(ComponentUsage("Cores", (HEP,)),)
+    query = aggregates.AggregateQuery(
+        by=(aggregates.ComponentAmount("Cores"), aggregates.ScoreValue("Cores", HEP)),
+        usage=(aggregates.ComponentUsage("Cores", (HEP,)),),
     )
     (group,) = aggregate_records([Record("a", JANUARY, twice, JANUARY + SECOND)], query).groups
     assert group.key == (5, None)
-    assert group.usage[0].scores[HEP].by_value == {None: AmountSums(2, 2), Decimal("9.2"): AmountSums(3, 3)}
+    assert group.usage[0].scores[HEP].by_value == {
+        None: aggregates.AmountSums(2, 2),
+        Decimal("9.2"): aggregates.AmountSums(3, 3),
+    }
 
 
 def test_periods_are_those_of_utc() -> None:
-    by = tuple(CalendarPeriod(unit, TimeField.START) for unit in CalendarUnit)
+    by = tuple(aggregates.CalendarPeriod(unit, TimeField.START) for unit in aggregates.CalendarUnit)
     record = make_record("a", start=datetime.fromisoformat("2026-02-17T00:30:00+01:00"))
-    (group,) = aggregate_records([record], AggregateQuery(by=by)).groups
+    (group,) = aggregate_records([record], aggregates.AggregateQuery(by=by)).groups
     assert group.key == (
         date(2026, 2, 16), date(2026, 2, 16), date(2026, 2, 1), date(2026, 1, 1), date(2026, 1, 1)
     )  # fmt: skip
@@ -115,8 +110,8 @@ def test_periods_are_those_of_utc() -> None:
 
 def test_what_makes_no_sense_is_refused() -> None:
     with pytest.raises(ValueError, match="zone"):
-        AggregateQuery(as_of=datetime(2026, 1, 1))  # noqa: DTZ001 that is what is refused
+        aggregates.AggregateQuery(as_of=datetime(2026, 1, 1))  # noqa: DTZ001 that is what is refused
     with pytest.raises(ValueError, match="before it begins"):
-        AggregateQuery(window=Window(FEBRUARY, JANUARY))
+        aggregates.AggregateQuery(window=Window(FEBRUARY, JANUARY))
     with pytest.raises(ValueError, match="needs a key"):
-        MetaValue()
+        aggregates.MetaValue()

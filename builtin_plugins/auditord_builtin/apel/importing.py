@@ -3,12 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from auditord_builtin.apel.config import (
-    MandatoryJobFields,
-    MandatorySummaryFields,
-    OptionalJobFields,
-    OptionalSummaryFields,
-)
+from auditord_builtin.apel import config
 from auditord_hookspecs import ImportedConfig, Section
 from auditord_hookspecs.config_import import OWN_LOG, ConfigImport, Document, instant
 
@@ -60,8 +55,8 @@ def import_config(document: Document) -> ImportedConfig | None:
         return None
     result = ConfigImport(document, "plugins.apel")
     options = {"kind": "apel", **_plugin(result), **_site(result), "messaging": _messaging(result)}
-    options |= _fields(result, "summary_fields", MandatorySummaryFields, OptionalSummaryFields)
-    options |= _fields(result, "individual_job_fields", MandatoryJobFields, OptionalJobFields)
+    options |= _fields(result, "summary_fields", config.MandatorySummaryFields, config.OptionalSummaryFields)
+    options |= _fields(result, "individual_job_fields", config.MandatoryJobFields, config.OptionalJobFields)
     for name, value in options.items():
         result.put(name, value)
     result.drop(document, {*_SECTIONS, *_FIELDS, "type"})

@@ -8,7 +8,6 @@ from prometheus_client import Counter, Gauge
 from prometheus_client.registry import Collector
 
 from auditord_builtin.apel.state import DayState, MonthState, ReportedState, SiteState
-from auditord_hookspecs import PluginContext
 
 JOBS: Final = Gauge(
     "auditord_apel_jobs",
@@ -45,18 +44,6 @@ def show_state(task: str, state: ReportedState) -> None:
         WAITING.labels(task, site).set(sum(len(outbox.messages) for outbox in outboxes if outbox is not None))
         if moments := [month.acknowledged for month in reported.months.values() if month.acknowledged is not None]:
             ACKNOWLEDGED.labels(task, site).set(max(moments).timestamp())
-
-
-def count_message(context: PluginContext, site: str) -> None:
-    """Count a message that went out, if it did."""
-    if not context.dry_run:
-        PUBLISHED.labels(context.instance, site).inc()
-
-
-def count_failure(context: PluginContext, site: str) -> None:
-    """Count something that could not be reported."""
-    if not context.dry_run:
-        FAILURES.labels(context.instance, site).inc()
 
 
 def stages(state: SiteState) -> collections.Counter[tuple[str, str]]:

@@ -88,12 +88,6 @@ def first_month(since: datetime) -> Month:
     return month if month.start == since else month.next
 
 
-def skipped_month(since: datetime, now: datetime) -> Month | None:
-    """The month that begins before ``publish_since`` and ends behind it, if it is over or going on."""
-    month = Month.of(since)
-    return month if month.start < since and month <= Month.of(now) else None
-
-
 def whole_months(start: datetime, stop: datetime) -> Sequence[Month]:
     """The months that a period touches.
 

@@ -7,7 +7,7 @@ from auditord_builtin.apel import metrics
 from auditord_builtin.apel.broker import BrokerUnavailable
 from auditord_builtin.apel.config import ApelConfig, MessageType
 from auditord_builtin.apel.job_reporting import JobReporter
-from auditord_builtin.apel.months import skipped_month
+from auditord_builtin.apel.months import Month
 from auditord_builtin.apel.reporting import NotReported, Part, Reporter
 from auditord_builtin.apel.sending import Publisher, open_publisher, say
 from auditord_builtin.apel.state import SavedState
@@ -35,14 +35,13 @@ async def publish(
     """
     run = _Run(config, context, publisher)
     since = await _settle_since(config, run.saved)
-    if config.message_type is MessageType.SUMMARIES and (month := skipped_month(since, context.now())) is not None:
+    month = Month.of(since)
+    if config.message_type is MessageType.SUMMARIES and month.start < since and month <= Month.of(context.now()):
         text = (
             f"{month} begins before publish_since ({since.isoformat()}) and is not reported: half of it would replace "
+            f"the whole. If all its jobs are in the store: auditord apel republish --month {month} --force"
         )
-        say(
-            context,
-            f"{text}the whole. If all its jobs are in the store: auditord apel republish --month {month} --force",
-        )
+        say(context, text)
     await run.each_site(config.site.sites_to_report, lambda site: run.due(site, since, all_months=all_months))
     run.conclude()
 
@@ -136,7 +135,8 @@ class _Run:
     def _note(self, site: str, part: str, error: Exception) -> None:
         expected = isinstance(error, AuditordError)
         self._context.log.error("%s was not reported: %s", part, error, exc_info=None if expected else error)
-        metrics.count_failure(self._context, site)
+        if not self._context.dry_run:
+            metrics.FAILURES.labels(self._context.instance, site).inc()
         self._faults.append(f"{part}: {error if expected else repr(error)}")
 
 

@@ -80,7 +80,8 @@ class Reporter(ABC):
             if message.records == 1:
                 raise NotReported(f"{message.site} {message.month}: one record alone is too large: {error}") from error
             return message.halves()
-        metrics.count_message(self.context, message.site)
+        if not self.context.dry_run:
+            metrics.PUBLISHED.labels(self.context.instance, message.site).inc()
         return identity
 
     def show_problems(self, subject: str, problems: Sequence[object]) -> None:

@@ -173,15 +173,12 @@ def _block_faults(rules: Rules, block: str, now: datetime | None, seen: set[tupl
         yield "a key stands twice"
     values = {key: value for key, value in pairs if key in _PLAIN_TEXT or value.lower() not in _NULL}
     yield from _Validation(rules, values, now).faults()
-    key = tuple([_as_key(name, values.get(name, "None")) for name in rules.key])
+    texts = [(name, values.get(name, "None")) for name in rules.key]
+    # Of what is normalised, the benchmark belongs to the key; of a service level, its value does, too.
+    key = tuple([",".join(_benchmarks(text)) if name in NORMALISED else fold(text) for name, text in texts])
     if key in seen:
         yield "its key is that of a record before it, which it would replace"
     seen.add(key)
-
-
-def _as_key(name: str, value: str) -> str:
-    # Of what is normalised, the benchmark belongs to the key; of a service level, its value does, too.
-    return fold(value) if name not in NORMALISED else ",".join(_benchmarks(value))
 
 
 def _whole_faults(key: str, value: str) -> Iterator[str]:

@@ -135,13 +135,10 @@ def _of_member(name: str, value: Any) -> Attribute:  # Any: JSON
         expression = value.removeprefix(_MARK).removesuffix(_MARK_END)
         return Attribute(name, "expression", expression, None, expression)
     # A nested ad is printed by HTCondor's library, too: patterns for scores are written for its form.
-    return Attribute(name, "value", value, None if isinstance(value, list | dict) else _json_text(value))
-
-
-def _json_text(value: str | float | bool | None) -> str:  # noqa: FBT001 a value
-    if value is None:
-        return ""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, list | dict):
+        return Attribute(name, "value", value, None)
+    text = "" if value is None else str(value)
+    return Attribute(name, "value", value, text.lower() if isinstance(value, bool) else text)
 
 
 def split_ads(text: bytes) -> Iterator[bytes]:

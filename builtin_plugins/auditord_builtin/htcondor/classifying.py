@@ -103,9 +103,6 @@ def wanted_again(source: Source, ads: Iterable[JobAd]) -> Sequence[JobAd]:
     """Those of the ads that are to be collected again: one job's, or a period's."""
     job, window = source.context.job, source.context.window
     if job is not None:
-        return [ad for ad in ads if job.job_id in {ad.row.get("ClusterId"), _job_id(ad)}]
+        numbered = ((ad, ad.row.get("ClusterId"), ad.row.get("ProcId")) for ad in ads)
+        return [ad for ad, cluster, process in numbered if job.job_id in {cluster, f"{cluster}.{process}"}]
     return [ad for ad in ads if window is None or ended_within(source.config, ad, window)]
-
-
-def _job_id(ad: JobAd) -> str:
-    return f"{ad.row.get('ClusterId')}.{ad.row.get('ProcId')}"

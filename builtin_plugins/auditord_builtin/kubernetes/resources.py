@@ -69,7 +69,7 @@ class _Orders:
         actual = {status.name: status.resources for status in pod.statuses if status.resources is not None}
         started = pod.spec.init_containers or ()
         self._side: Side = side
-        self._by_name = {
+        self.by_name = {
             each.name: _read(each.name, actual.get(each.name) or each.resources, side)
             for each in (*started, *pod.spec.containers)
         }
@@ -81,11 +81,11 @@ class _Orders:
 
     @property
     def names(self) -> frozenset[str]:
-        return frozenset(name for amounts in self._by_name.values() for name in amounts)
+        return frozenset(name for amounts in self.by_name.values() for name in amounts)
 
     def together(self, name: str) -> Decimal | None:
         lasting = (*self._regular, *(each for each in self._initial if _is_sidecar(each)))
-        if self._side == "limits" and any(name not in self._by_name[each.name] for each in lasting):
+        if self._side == "limits" and any(name not in self.by_name[each.name] for each in lasting):
             return None
         steady = sum((self._amount(each, name) for each in lasting), _NONE)
         return max(steady, self._at_start(name)) + self._overhead.get(name, _NONE)
@@ -98,10 +98,7 @@ class _Orders:
         return peak
 
     def _amount(self, container: Container, name: str) -> Decimal:
-        return self._by_name[container.name].get(name, _NONE)
-
-    def cpus(self, container: str) -> Decimal:
-        return self._by_name.get(container, {}).get(_CPU, _NONE)
+        return self.by_name[container.name].get(name, _NONE)
 
 
 def core_seconds(pod: Pod, side: Side, runs: Runs, start: datetime, stop: datetime) -> Decimal | None:
@@ -118,7 +115,8 @@ def core_seconds(pod: Pod, side: Side, runs: Runs, start: datetime, stop: dateti
     seconds = seconds_by_container(runs, stop) or dict.fromkeys(_unseen(pod), whole)
     if _CPU in orders.whole:
         return orders.whole[_CPU] * (whole if seconds else 0)
-    return sum((orders.cpus(name) * ran for name, ran in seconds.items()), _NONE)
+    cpus = {name: granted.get(_CPU, _NONE) for name, granted in orders.by_name.items()}
+    return sum((cpus.get(name, _NONE) * ran for name, ran in seconds.items()), _NONE)
 
 
 def _unseen(pod: Pod) -> Iterable[str]:

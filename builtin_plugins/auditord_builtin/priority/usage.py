@@ -9,19 +9,7 @@ from fractions import Fraction
 from typing import TypeAlias
 
 from auditord_builtin.priority.config import PriorityConfig
-from auditord_hookspecs import (
-    AggregateQuery,
-    Aggregates,
-    AuditordError,
-    ComponentAmount,
-    ComponentUsage,
-    Dimension,
-    Group,
-    MetaValue,
-    PluginContext,
-    ScoreValue,
-    Window,
-)
+from auditord_hookspecs import AuditordError, PluginContext, Window, aggregates
 from auditord_hookspecs.query import AllOf, Comparison, Condition, TimeCompares, TimeField
 
 Log: TypeAlias = "logging.LoggerAdapter[logging.Logger]"
@@ -50,20 +38,20 @@ async def _refuse_stale(config: PriorityConfig, context: PluginContext, now: dat
     if config.stale_after is None:
         return
     since = now - config.stale_after
-    if not (await context.records.aggregate(AggregateQuery(_stopped_between(since, now)))).groups:
+    if not (await context.records.aggregate(aggregates.AggregateQuery(_stopped_between(since, now)))).groups:
         raise StaleRecords(
             f"no record stopped since {since.isoformat()}: is a collector behind? All priorities stay as they "
             "are (see stale_after)"
         )
 
 
-def question(config: PriorityConfig, now: datetime) -> AggregateQuery:
+def question(config: PriorityConfig, now: datetime) -> aggregates.AggregateQuery:
     """The sums to ask for."""
     product = config.component_combination == "product"
     overlap = config.window == "overlap"
-    return AggregateQuery(
+    return aggregates.AggregateQuery(
         where=_condition(config, now),
-        by=(MetaValue(*config.group_keys), *(_factors(config.components) if product else ())),
+        by=(aggregates.MetaValue(*config.group_keys), *(_factors(config.components) if product else ())),
         usage=() if product else _usages(config.components),
         window=Window(now - config.duration, now) if overlap and config.duration is not None else None,
         as_of=now if overlap else None,
@@ -85,20 +73,22 @@ def _stopped_between(since: datetime, now: datetime) -> Condition:
     )
 
 
-def _usages(components: Mapping[str, str | None]) -> tuple[ComponentUsage, ...]:
-    return tuple([ComponentUsage(name, () if score is None else (score,)) for name, score in components.items()])
+def _usages(components: Mapping[str, str | None]) -> tuple[aggregates.ComponentUsage, ...]:
+    return tuple(
+        [aggregates.ComponentUsage(name, () if score is None else (score,)) for name, score in components.items()]
+    )
 
 
-def _factors(components: Mapping[str, str | None]) -> Sequence[Dimension]:
-    factors: list[Dimension] = []
+def _factors(components: Mapping[str, str | None]) -> Sequence[aggregates.Dimension]:
+    factors: list[aggregates.Dimension] = []
     for component, score in components.items():
-        factors.append(ComponentAmount(component))
+        factors.append(aggregates.ComponentAmount(component))
         if score is not None:
-            factors.append(ScoreValue(component, score))
+            factors.append(aggregates.ScoreValue(component, score))
     return factors
 
 
-def usage_in(config: PriorityConfig, answer: Aggregates, log: Log) -> Usage:
+def usage_in(config: PriorityConfig, answer: aggregates.Aggregates, log: Log) -> Usage:
     """The usage that the sums of :func:`question` mean; components without their score count with 1, with a warning."""
     usage: defaultdict[str | None, Fraction] = defaultdict(Fraction)
     for group in answer.groups:
@@ -109,7 +99,7 @@ def usage_in(config: PriorityConfig, answer: Aggregates, log: Log) -> Usage:
     return {name: usage.get(name, Fraction()) for name in config.group_mapping}
 
 
-def _of_group(config: PriorityConfig, group: Group, log: Log) -> Fraction:
+def _of_group(config: PriorityConfig, group: aggregates.Group, log: Log) -> Fraction:
     if not config.components:
         return Fraction(group.runtime)
     if config.component_combination == "product":
@@ -126,7 +116,7 @@ def _of_group(config: PriorityConfig, group: Group, log: Log) -> Fraction:
     return total
 
 
-def _product(config: PriorityConfig, group: Group, log: Log) -> Fraction:
+def _product(config: PriorityConfig, group: aggregates.Group, log: Log) -> Fraction:
     values = iter(group.key[1:])
     factors: list[Fraction] = []
     for component, score in config.components.items():
@@ -141,5 +131,5 @@ def _product(config: PriorityConfig, group: Group, log: Log) -> Fraction:
     return product
 
 
-def _warn_unscored(log: Log, group: Group, component: str, score: str) -> None:
+def _warn_unscored(log: Log, group: aggregates.Group, component: str, score: str) -> None:
     log.warning("group %s: %s without the score %s counts with 1", group.key[0], component, score)

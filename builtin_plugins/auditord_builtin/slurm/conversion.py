@@ -6,16 +6,7 @@ from typing import Any, Final
 from auditord_builtin.slurm.config import JobFilter, JobsConfig
 from auditord_builtin.slurm.merge import extra_columns, merge_rows, reads_steps
 from auditord_builtin.slurm.runs import CONTINUED, ELSEWHERE, ENDED, FIRST_COLUMN, REQUEUED, Run, ended_at
-from auditord_hookspecs import InvalidRecord, JobChoice, Produced, Quarantined, Record
-from auditord_hookspecs.mapping import (
-    Row,
-    build_components,
-    build_meta,
-    find_site,
-    is_missing,
-    parse_duration,
-    parse_instant,
-)
+from auditord_hookspecs import InvalidRecord, JobChoice, Produced, Quarantined, Record, mapping
 from auditord_hookspecs.outcomes import Converted, Outcome, Skipped, retried
 
 ID_COLUMNS: Final = (
@@ -54,7 +45,7 @@ def _never_started(config: JobsConfig, run: Run) -> bool:
     """
     row = run.allocation
     had_nodes = row["NodeList"] not in _NO_NODES
-    if not is_missing(_start_of(run)):
+    if not mapping.is_missing(_start_of(run)):
         return row["Start"] == row["End"] and not had_nodes
     return not had_nodes or reads_steps(config)
 
@@ -66,13 +57,13 @@ def _start_of(run: Run) -> str:
     have been long, if the database was away), but its steps have theirs.
     """
     own = run.allocation["Start"]
-    if not is_missing(own):
+    if not mapping.is_missing(own):
         return own
-    known = [step["Start"] for step in run.steps if not is_missing(step["Start"])]
-    return min(known, key=parse_instant, default=own)
+    known = [step["Start"] for step in run.steps if not mapping.is_missing(step["Start"])]
+    return min(known, key=mapping.parse_instant, default=own)
 
 
-def _passes(job_filter: JobFilter, row: Row, state: str) -> bool:
+def _passes(job_filter: JobFilter, row: mapping.Row, state: str) -> bool:
     return all(
         not allowed or not found.isdisjoint(allowed)
         for allowed, found in (
@@ -93,12 +84,15 @@ def _converted(config: JobsConfig, run: Run) -> Converted:
     if config.runtime == "elapsed" and stop is not None:
         # The end of a run that was never suspended, but ran for as long. Elapsed begins with the job, also of a
         # resized one.
-        text, elapsed = run.allocation["Start"], timedelta(seconds=float(parse_duration(run.allocation["Elapsed"])))
-        began = start if is_missing(text) else parse_instant(text)
+        text, elapsed = (
+            run.allocation["Start"],
+            timedelta(seconds=float(mapping.parse_duration(run.allocation["Elapsed"]))),
+        )
+        began = start if mapping.is_missing(text) else mapping.parse_instant(text)
         stop = min(stop, max(start, began + elapsed))
-    labels = build_meta(config.meta, row, _RESERVED)
+    labels = mapping.build_meta(config.meta, row, _RESERVED)
     owners = {name: (row[column],) for name, column in (("user_id", "User"), ("group_id", "Group")) if row[column]}
-    meta = {**labels.meta, "site_id": (find_site(config.sites, row),), **owners}
+    meta = {**labels.meta, "site_id": (mapping.find_site(config.sites, row),), **owners}
     plain = f"{config.prefix_of(row['Cluster'])}-{row[config.id_column]}"
     alternate = f"{plain}-{int(start.timestamp())}"
     own = run.state in CONTINUED and not config.requeued_keep_their_id
@@ -106,7 +100,7 @@ def _converted(config: JobsConfig, run: Run) -> Converted:
         record_id=alternate if own else plain,
         start_time=start,
         stop_time=stop,
-        components=build_components(config.components, row),
+        components=mapping.build_components(config.components, row),
         meta=meta,
     )
     # The row of a run whose owner requeues it after its end gets another state and a later end: the run may be stored
@@ -122,13 +116,13 @@ def _parse_start(run: Run) -> datetime:
     (seen with Slurm 22.05). Of every other row, the submission is before the start.
     """
     text, submitted = _start_of(run), run.allocation.get("Submit", "")  # rows of earlier versions have no Submit
-    if is_missing(text):
+    if mapping.is_missing(text):
         raise InvalidRecord(
             f"the job had nodes ({run.allocation['NodeList']}), but sacct names no start, and its steps, which may, "
             "are only read if a component is made of them, such as MaxRSS"
         )
-    start = parse_instant(text)
-    return start if is_missing(submitted) else max(start, parse_instant(submitted))
+    start = mapping.parse_instant(text)
+    return start if mapping.is_missing(submitted) else max(start, mapping.parse_instant(submitted))
 
 
 def raw_of(run: Run, *, steps_asked: bool) -> Any:  # Any: JSON for the quarantine

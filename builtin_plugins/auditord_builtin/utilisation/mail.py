@@ -107,18 +107,15 @@ class MailServer:
             said = f"{error.smtp_code} {_text(error.smtp_error)}"
             raise _refusal(f"{message['To']}: {where} says {said}", error.smtp_code) from error
         except (smtplib.SMTPException, OSError) as error:
-            self._drop()
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                connection.close()
             raise _fault(where, error) from error
 
     def _open(self) -> smtplib.SMTP:
         if self._connection is None:
             self._connection = _connect(self._server)
         return self._connection
-
-    def _drop(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
 
 
 @asynccontextmanager

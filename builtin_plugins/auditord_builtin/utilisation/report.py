@@ -94,11 +94,6 @@ async def silent_sites(usages: Usages, config: UtilisationConfig, records: Recor
     return sorted({who.site for who in usages if who.site is not None and who.site not in later})
 
 
-def note_on_silence(sites: Sequence[str]) -> str:
-    """The note on such sites."""
-    return f"No later job is known of {', '.join(sites)}: perhaps not all of these are."
-
-
 def report_on(
     usages: Usages,
     config: UtilisationConfig,

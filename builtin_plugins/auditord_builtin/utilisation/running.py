@@ -11,7 +11,7 @@ from auditord_builtin.utilisation.config import UserMail, UtilisationConfig
 from auditord_builtin.utilisation.delivery import Addressed, Delivery, Undelivered, reports_to_users
 from auditord_builtin.utilisation.periods import Period
 from auditord_builtin.utilisation.question import Usages
-from auditord_builtin.utilisation.report import Report, ask, note_on_silence, report_on, silent_sites
+from auditord_builtin.utilisation.report import Report, ask, report_on, silent_sites
 from auditord_builtin.utilisation.state import ReportedState, Series
 from auditord_builtin.utilisation.tables import as_csv
 from auditord_hookspecs import AuditordError, PluginContext
@@ -71,7 +71,7 @@ class _Work:
             if (settled := await self._settled(period)) is None:
                 break  # the later ones wait, too
             usages, silent = settled
-            notes = [note_on_silence(silent)] if silent else []
+            notes = [f"No later job is known of {', '.join(silent)}: perhaps not all of these are."] if silent else []
             reports.append(report_on(usages, self.config, period, notes=notes))
             await self._write(reports[-1])
         return reports

@@ -10,23 +10,13 @@ from http import HTTPStatus
 from typing import Final, TypeVar
 from uuid import UUID
 
-from auditord_builtin.waldur import requests
-from auditord_builtin.waldur.answers import (
-    ComponentUsage,
-    ComponentUserUsage,
-    Offering,
-    OfferingUser,
-    Resource,
-    User,
-    Version,
-    decode,
-)
+from auditord_builtin.waldur import answers, requests
 from auditord_builtin.waldur.config import WaldurConfig
 from auditord_builtin.waldur.connection import Connection, Monotonic, Observe, http_options
 from auditord_builtin.waldur.errors import InvalidAnswer, Refused
 from auditord_builtin.waldur.lists import read_list
 from auditord_builtin.waldur.requests import Request, UserUsage, UserUsages, resource_usage
-from auditord_hookspecs.http import HttpClient, HttpOptions
+from auditord_hookspecs.http import HttpClient, HttpOptions, ignore_attempt
 
 T = TypeVar("T")
 
@@ -37,17 +27,13 @@ Show = Callable[[str], None]
 OpenHttp = Callable[[HttpOptions], AbstractAsyncContextManager[HttpClient]]
 
 
-def _unobserved(status: int | None) -> None:
-    del status
-
-
 @asynccontextmanager
 async def open_client(
     config: WaldurConfig,
     open_http: OpenHttp,
     *,
     show: Show | None = None,
-    observe: Observe = _unobserved,
+    observe: Observe = ignore_attempt,
     monotonic: Monotonic = time.monotonic,
 ) -> AsyncGenerator["WaldurClient", None]:
     """Open a client for the offering of an instance. Nothing is asked before the first method is called.
@@ -87,40 +73,40 @@ class WaldurClient:
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
-    async def me(self) -> User:
+    async def me(self) -> answers.User:
         """The user of the token."""
-        return await self._read(requests.ME, User)
+        return await self._read(requests.ME, answers.User)
 
-    async def version(self) -> Version:
+    async def version(self) -> answers.Version:
         """The server's version."""
-        return await self._read(requests.VERSION, Version)
+        return await self._read(requests.VERSION, answers.Version)
 
-    async def offering(self) -> Offering:
+    async def offering(self) -> answers.Offering:
         """The offering with its components."""
-        return await self._read(requests.offering(self._offering), Offering)
+        return await self._read(requests.offering(self._offering), answers.Offering)
 
-    async def resources(self) -> Sequence[Resource]:
+    async def resources(self) -> Sequence[answers.Resource]:
         """The resources that can have usage; some have no account (``backend_id``) yet."""
-        return await self._list(requests.resources(self._offering), Resource, lambda each: each.uuid)
+        return await self._list(requests.resources(self._offering), answers.Resource, lambda each: each.uuid)
 
-    async def offering_users(self) -> Sequence[OfferingUser]:
+    async def offering_users(self) -> Sequence[answers.OfferingUser]:
         """The users of the offering; some have no username yet."""
-        return await self._list(requests.offering_users(self._offering), OfferingUser, lambda each: each.uuid)
+        return await self._list(requests.offering_users(self._offering), answers.OfferingUser, lambda each: each.uuid)
 
-    async def component_usages(self, month: date, resource: UUID | None = None) -> Sequence[ComponentUsage]:
+    async def component_usages(self, month: date, resource: UUID | None = None) -> Sequence[answers.ComponentUsage]:
         """The totals of a month (its first day), of all resources or of one."""
         request = requests.component_usages(self._offering, month, resource)
-        rows = await self._list(request, ComponentUsage, lambda each: each.uuid)
+        rows = await self._list(request, answers.ComponentUsage, lambda each: each.uuid)
         # A parameter that a server does not know is ignored without a word, and all months would be taken for one.
         if others := {row.billing_period for row in rows} - {month}:
             raise InvalidAnswer(f"{request}: asked for the totals of {month:%Y-%m} and got some of {_months(others)}")
         return rows
 
-    async def user_usages(self, month: date) -> Sequence[ComponentUserUsage]:
+    async def user_usages(self, month: date) -> Sequence[answers.ComponentUserUsage]:
         """The amounts of all users in a month."""
         return await self._list(
             requests.user_usages(self._offering, month),
-            ComponentUserUsage,
+            answers.ComponentUserUsage,
             lambda each: (each.component_usage, each.username),
         )
 
@@ -212,7 +198,7 @@ class WaldurClient:
             raise InvalidAnswer(f"{request} was answered {answer.status} and not 201: is it Waldur? {answer.text}")
 
     async def _read(self, request: Request, kind: type[T]) -> T:
-        return decode((await self._connection.exchange(request)).body, kind, request)
+        return answers.decode((await self._connection.exchange(request)).body, kind, request)
 
     async def _list(self, request: Request, kind: type[T], key: Callable[[T], object]) -> Sequence[T]:
         return await read_list(self._connection.exchange, request, kind, key)

@@ -53,17 +53,13 @@ def _component(rule: ComponentRule, row: Row) -> Component | None:
 def _amount(rule: ComponentRule, row: Row) -> int | None:
     text = read_text(rule, row)
     if quantities.is_missing(text):
-        return _default(rule, text)
+        if rule.default_value is None and not rule.optional and not (rule.key_allow_empty and not text):
+            raise InvalidRecord(f"no value ({text!r}); give it a default_value or make it optional")
+        return rule.default_value
     amount = read_number(rule, text, rule.factor)
     if not 0 <= amount <= MAX_AMOUNT:
         raise InvalidRecord(f"{amount} is not between 0 and {MAX_AMOUNT}")
     return amount
-
-
-def _default(rule: ComponentRule, text: str) -> int | None:
-    if rule.default_value is None and not rule.optional and not (rule.key_allow_empty and not text):
-        raise InvalidRecord(f"no value ({text!r}); give it a default_value or make it optional")
-    return rule.default_value
 
 
 def _scores(rules: Iterable[ScoreRule], row: Row) -> Iterable[Score]:

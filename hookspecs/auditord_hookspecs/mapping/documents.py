@@ -24,7 +24,9 @@ def parse_labels(text: str) -> Mapping[str, str]:
     Raises:
         InvalidRecord: the text is no such object; the message says where it stops being one.
     """
-    stripped = _unwrapped(text.strip())
+    stripped = text.strip()
+    if len(stripped) > 1 and stripped.startswith('"') and stripped.endswith('"'):
+        stripped = stripped[1:-1].strip()
     if not stripped:
         return {}
     try:
@@ -33,12 +35,6 @@ def parse_labels(text: str) -> Mapping[str, str]:
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise InvalidRecord(f"{text[:60]!r} is not a JSON object: {error}") from error
     return {key: value for key, value in texts.items() if value is not None}
-
-
-def _unwrapped(text: str) -> str:
-    if len(text) > 1 and text.startswith('"') and text.endswith('"'):
-        return text[1:-1].strip()
-    return text
 
 
 def _double_quoted(text: str) -> str:

@@ -13,7 +13,7 @@ from auditord.testing import FakeCollectorContext
 from auditord_builtin.slurm import SLURM_EPILOG
 from auditord_builtin.slurm.epilog.controller import forms
 from auditord_builtin.slurm.epilog.notes import Note
-from auditord_builtin.slurm.epilog.rows import parse_json, parse_squeue, squeue_format
+from auditord_builtin.slurm.epilog.rows import SQUEUE_FORMAT, parse_json, parse_squeue
 from auditord_hookspecs import CommandFailed
 from tests.builtin.slurm_epilog.test_collecting import Epilog, config, epilog, run
 
@@ -66,7 +66,7 @@ def test_squeue_is_asked_for_one_job_in_any_state_without_a_headline(epilog: Epi
     _, squeue, _ = forms(config(epilog))
     program, *options, columns = squeue.argv(Note("251.1.job", "251", FORGED_END))
     assert (program, options) == ("squeue", ["--noheader", "--states=all", "--jobs=251"])
-    assert columns == squeue_format()
+    assert columns == SQUEUE_FORMAT
 
 
 def test_run_time_leaves_out_a_suspension() -> None:

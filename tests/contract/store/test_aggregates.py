@@ -16,23 +16,7 @@ from hypothesis import strategies as st
 
 from auditord.store import Duplicates, Provenance, RecordStore
 from auditord.store.reading import StoredRecords
-from auditord_hookspecs import (
-    AggregateQuery,
-    AmountSums,
-    CalendarPeriod,
-    CalendarUnit,
-    Component,
-    ComponentAmount,
-    ComponentPresent,
-    ComponentUsage,
-    Dimension,
-    MetaValue,
-    Record,
-    RecordUpdate,
-    Score,
-    ScoreValue,
-    Window,
-)
+from auditord_hookspecs import Component, Record, RecordUpdate, Score, Window, aggregates
 from auditord_hookspecs.query import (
     AllOf,
     AnyOf,
@@ -120,20 +104,25 @@ LEAVES: st.SearchStrategy[Condition] = st.one_of(
 )
 NESTED = st.just(AllOf()) | LEAVES | st.builds(AllOf, st.lists(LEAVES, max_size=2).map(tuple))
 CONDITIONS = NESTED | st.builds(AnyOf, st.lists(NESTED, max_size=2).map(tuple))
-DIMENSIONS: st.SearchStrategy[Dimension] = st.one_of(
+DIMENSIONS: st.SearchStrategy[aggregates.Dimension] = st.one_of(
     st.sampled_from(
-        [MetaValue("site_id", "site"), MetaValue("site_id"), MetaValue("site"), MetaValue("user_id", "VO")]
+        [
+            aggregates.MetaValue("site_id", "site"),
+            aggregates.MetaValue("site_id"),
+            aggregates.MetaValue("site"),
+            aggregates.MetaValue("user_id", "VO"),
+        ]
     ),
-    st.lists(KEYS, min_size=1, max_size=3, unique=True).map(lambda keys: MetaValue(*keys)),
-    st.builds(ComponentAmount, NAMES),
-    st.builds(ComponentPresent, NAMES),
-    st.builds(ScoreValue, NAMES, SCORE_NAMES),
-    st.builds(CalendarPeriod, st.sampled_from(CalendarUnit), st.sampled_from(TimeField)),
+    st.lists(KEYS, min_size=1, max_size=3, unique=True).map(lambda keys: aggregates.MetaValue(*keys)),
+    st.builds(aggregates.ComponentAmount, NAMES),
+    st.builds(aggregates.ComponentPresent, NAMES),
+    st.builds(aggregates.ScoreValue, NAMES, SCORE_NAMES),
+    st.builds(aggregates.CalendarPeriod, st.sampled_from(aggregates.CalendarUnit), st.sampled_from(TimeField)),
 )
-USAGES = st.builds(ComponentUsage, NAMES, st.lists(SCORE_NAMES, max_size=2, unique=True).map(tuple))
+USAGES = st.builds(aggregates.ComponentUsage, NAMES, st.lists(SCORE_NAMES, max_size=2, unique=True).map(tuple))
 WINDOWS = st.lists(TIMES, min_size=2, max_size=2).map(lambda ends: Window(*sorted(ends)))
 QUERIES = st.builds(
-    AggregateQuery,
+    aggregates.AggregateQuery,
     CONDITIONS,
     st.lists(DIMENSIONS, max_size=3).map(tuple),
     st.lists(USAGES, max_size=3).map(tuple),
@@ -145,7 +134,9 @@ QUERIES = st.builds(
 @given(records=RECORDS, queries=st.lists(QUERIES, min_size=1, max_size=10))
 @settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_answers_equal_a_plain_evaluation(
-    store_factory: Callable[[Path], StoreFactory], records: Sequence[Record], queries: Sequence[AggregateQuery]
+    store_factory: Callable[[Path], StoreFactory],
+    records: Sequence[Record],
+    queries: Sequence[aggregates.AggregateQuery],
 ) -> None:
     with TemporaryDirectory() as folder:
         async with filled(store_factory(Path(folder)), records) as store:
@@ -162,7 +153,7 @@ def job(record_id: str, *components: Component, length: timedelta | None = HOUR,
     return Record(record_id, EPOCH, components, stop, {key: (value,) for key, value in meta.items()})
 
 
-async def check(store: RecordStore, records: Sequence[Record], query: AggregateQuery) -> None:
+async def check(store: RecordStore, records: Sequence[Record], query: aggregates.AggregateQuery) -> None:
     """That the store answers as the plain evaluation does, and that there is something to answer."""
     expected = aggregate_records(records, query)
     assert expected.groups
@@ -185,7 +176,7 @@ async def test_any_key_and_its_aliases(stores: StoreFactory, key: str, other: tu
     metas.extend({alone: (f"value of {alone}",)} for alone in keys)
     records = [Record(f"r{at}", EPOCH, (), EPOCH + HOUR, meta) for at, meta in enumerate(metas)]
     async with filled(stores, records) as store:
-        await check(store, records, AggregateQuery(by=(MetaValue(key, *other),)))
+        await check(store, records, aggregates.AggregateQuery(by=(aggregates.MetaValue(key, *other),)))
 
 
 @pytest.mark.parametrize("unit", CalendarUnit)
@@ -215,40 +206,48 @@ async def test_several_components_of_one_name_keep_their_own_scores(stores: Stor
         job("nothing"),
     ]
     scores = ("a", "b", "c")
-    usage = (ComponentUsage("Cores", scores), ComponentUsage("Other", scores), ComponentUsage("GPU"))
-    by: list[tuple[Dimension, ...]] = [
+    usage = (
+        aggregates.ComponentUsage("Cores", scores),
+        aggregates.ComponentUsage("Other", scores),
+        aggregates.ComponentUsage("GPU"),
+    )
+    by: list[tuple[aggregates.Dimension, ...]] = [
         (),
-        (ScoreValue("Cores", "a"),),
-        (ScoreValue("Other", "a"), ComponentAmount("Cores")),
-        (ComponentAmount("Other"), ScoreValue("Cores", "b")),
-        (ComponentPresent("Cores"), ComponentPresent("Other"), ComponentPresent("GPU")),
-        (MetaValue("group_id", "group"),),
+        (aggregates.ScoreValue("Cores", "a"),),
+        (aggregates.ScoreValue("Other", "a"), aggregates.ComponentAmount("Cores")),
+        (aggregates.ComponentAmount("Other"), aggregates.ScoreValue("Cores", "b")),
+        (
+            aggregates.ComponentPresent("Cores"),
+            aggregates.ComponentPresent("Other"),
+            aggregates.ComponentPresent("GPU"),
+        ),
+        (aggregates.MetaValue("group_id", "group"),),
     ]
     async with filled(stores, records) as store:
         for dimensions in by:
-            await check(store, records, AggregateQuery(by=dimensions, usage=usage))
+            await check(store, records, aggregates.AggregateQuery(by=dimensions, usage=usage))
 
 
 async def test_the_first_of_two_scores_with_one_name_counts(stores: StoreFactory) -> None:
     records = [job("a", scored("Cores", 8, ("a", 9.2), ("a", 7.0)), scored("Other", 1, ("a", 2.0), ("a", 3.0)))]
-    usage = (ComponentUsage("Cores", ("a",)), ComponentUsage("Other", ("a",)))
+    usage = (aggregates.ComponentUsage("Cores", ("a",)), aggregates.ComponentUsage("Other", ("a",)))
     async with filled(stores, records) as store:
-        (group,) = (await store.aggregate(AggregateQuery(usage=usage))).groups
+        (group,) = (await store.aggregate(aggregates.AggregateQuery(usage=usage))).groups
     assert [set(each.scores["a"].by_value) for each in group.usage] == [{Decimal("9.2")}, {Decimal("2.0")}]
 
 
 async def test_a_million_years_of_exabytes_in_microseconds(stores: StoreFactory) -> None:
     components = (scored("Memory", MAX_AMOUNT, ("a", 1e-7)), scored("Other", MAX_AMOUNT, ("a", 1e-7)))
     records = [Record(f"r{number}", FIRST, components, LAST) for number in range(100)]
-    usage = (ComponentUsage("Memory", ("a",)), ComponentUsage("Other", ("a",)))
+    usage = (aggregates.ComponentUsage("Memory", ("a",)), aggregates.ComponentUsage("Other", ("a",)))
     span = (LAST - FIRST) // timedelta(microseconds=1)
     async with filled(stores, records) as store:
-        (group,) = (await store.aggregate(AggregateQuery(usage=usage, window=Window(FIRST, LAST)))).groups
-        (seconds,) = (await store.aggregate(AggregateQuery(usage=usage))).groups
+        (group,) = (await store.aggregate(aggregates.AggregateQuery(usage=usage, window=Window(FIRST, LAST)))).groups
+        (seconds,) = (await store.aggregate(aggregates.AggregateQuery(usage=usage))).groups
     assert group.runtime == 100 * span
     assert seconds.runtime == 100 * (span // 1_000_000)
     for each in group.usage:
-        assert each.sums == AmountSums(100 * MAX_AMOUNT, 100 * MAX_AMOUNT * span)
+        assert each.sums == aggregates.AmountSums(100 * MAX_AMOUNT, 100 * MAX_AMOUNT * span)
         assert each.scores["a"].amount_runtime == Decimal(100 * MAX_AMOUNT * span).scaleb(-7, EXACT)
 
 
@@ -264,9 +263,9 @@ async def test_windows_that_follow_each_other_count_everything_once(stores: Stor
     records = [job(f"r{at}", scored("Cores", 3), length=length) for at, length in enumerate(lengths)]
     as_of = EPOCH + timedelta(days=90, microseconds=11)
     ends = [EPOCH + timedelta(days=31 * month) for month in range(-1, 15)]
-    usage = (ComponentUsage("Cores"),)
+    usage = (aggregates.ComponentUsage("Cores"),)
     async with filled(stores, records) as store:
-        windows = [AggregateQuery(usage=usage, window=Window(*pair), as_of=as_of) for pair in pairwise(ends)]
+        windows = [aggregates.AggregateQuery(usage=usage, window=Window(*pair), as_of=as_of) for pair in pairwise(ends)]
         parts = [group for query in windows for group in (await store.aggregate(query)).groups]
     whole = sum((as_of - EPOCH if length is None else length for length in lengths), timedelta())
     assert sum(part.runtime for part in parts) == whole // timedelta(microseconds=1)
@@ -274,8 +273,10 @@ async def test_windows_that_follow_each_other_count_everything_once(stores: Stor
 
 
 async def test_changes_are_counted_as_they_are_now(stores: StoreFactory) -> None:
-    usage = (ComponentUsage("Cores", ("a",)),)
-    query = AggregateQuery(by=(ComponentAmount("Cores"), ScoreValue("Cores", "a")), usage=usage)
+    usage = (aggregates.ComponentUsage("Cores", ("a",)),)
+    query = aggregates.AggregateQuery(
+        by=(aggregates.ComponentAmount("Cores"), aggregates.ScoreValue("Cores", "a")), usage=usage
+    )
     started, other = job("a", scored("Cores", 8, ("a", 9.2)), length=None), job("b", scored("Cores", 8, ("a", 9.2)))
     async with filled(stores, [started, other]) as store:
         await store.stop(RecordUpdate("a", (), EPOCH + HOUR), PROVENANCE)
@@ -286,7 +287,9 @@ async def test_changes_are_counted_as_they_are_now(stores: StoreFactory) -> None
 
 async def test_more_groups_than_a_page_has_come_in_order(stores: StoreFactory) -> None:
     records = [job(f"r{number}", scored("Cores", 1), user_id=f"u{number % 1_500:04}") for number in range(3_000)]
-    query = AggregateQuery(by=(MetaValue("user_id"),), usage=(ComponentUsage("Cores"),))
+    query = aggregates.AggregateQuery(
+        by=(aggregates.MetaValue("user_id"),), usage=(aggregates.ComponentUsage("Cores"),)
+    )
     async with filled(stores, records) as store:
         groups = (await StoredRecords(store).aggregate(query)).groups
     assert [group.key for group in groups] == [(f"u{number:04}",) for number in range(1_500)]
@@ -294,29 +297,32 @@ async def test_more_groups_than_a_page_has_come_in_order(stores: StoreFactory) -
 
 
 async def test_an_empty_store_has_no_groups(store: RecordStore) -> None:
-    usage = (ComponentUsage("Cores", ("a",)), ComponentUsage("Other"))
-    assert (await store.aggregate(AggregateQuery(usage=usage, as_of=EPOCH))).groups == ()
+    usage = (aggregates.ComponentUsage("Cores", ("a",)), aggregates.ComponentUsage("Other"))
+    assert (await store.aggregate(aggregates.AggregateQuery(usage=usage, as_of=EPOCH))).groups == ()
 
 
 @pytest.mark.parametrize("text", ["with\0nul", "half \ud800 a character", "%s", "?"])
 async def test_names_that_no_record_has_are_simply_not_there(stores: StoreFactory, text: str) -> None:
     records = [job("a", scored("Cores", 8, ("a", 9.2)), site_id="s")]
     by = (
-        MetaValue(text),
-        MetaValue("site_id", text),
-        MetaValue(text, "site_id"),
-        ComponentAmount(text),
-        ComponentPresent(text),
+        aggregates.MetaValue(text),
+        aggregates.MetaValue("site_id", text),
+        aggregates.MetaValue(text, "site_id"),
+        aggregates.ComponentAmount(text),
+        aggregates.ComponentPresent(text),
     )
-    usage = (ComponentUsage(text, (text,)), ComponentUsage("Cores", (text,)))
+    usage = (aggregates.ComponentUsage(text, (text,)), aggregates.ComponentUsage("Cores", (text,)))
     async with filled(stores, records) as store:
-        await check(store, records, AggregateQuery(by=(*by, ScoreValue(text, text)), usage=usage))
+        await check(store, records, aggregates.AggregateQuery(by=(*by, aggregates.ScoreValue(text, text)), usage=usage))
 
 
 async def test_whoever_leaves_before_the_answer_disturbs_nobody(store: RecordStore) -> None:
     records = [job(f"r{number}", scored("Cores", 1), user_id=f"u{number:04}") for number in range(2_000)]
     await store.add_all(records, PROVENANCE, Duplicates.SAME_RUN, atomic=True)
-    query = AggregateQuery(by=(MetaValue("user_id"), ComponentAmount("Other")), usage=(ComponentUsage("Other"),))
+    query = aggregates.AggregateQuery(
+        by=(aggregates.MetaValue("user_id"), aggregates.ComponentAmount("Other")),
+        usage=(aggregates.ComponentUsage("Other"),),
+    )
     for _ in range(30):  # more often than there are connections and threads
         with anyio.move_on_after(0.001):
             await store.aggregate(query)
@@ -324,7 +330,7 @@ async def test_whoever_leaves_before_the_answer_disturbs_nobody(store: RecordSto
 
 
 async def test_an_answer_is_from_one_state_while_records_change(store: RecordStore) -> None:
-    usage = (ComponentUsage("Cores"), ComponentUsage("Other"))
+    usage = (aggregates.ComponentUsage("Cores"), aggregates.ComponentUsage("Other"))
     await store.add(job("a", scored("Cores", 1), scored("Other", 1)), PROVENANCE, Duplicates.SAME_RUN)
 
     async def grow() -> None:
@@ -335,6 +341,6 @@ async def test_an_answer_is_from_one_state_while_records_change(store: RecordSto
     async with anyio.create_task_group() as group:
         group.start_soon(grow)
         while True:
-            (sums,) = (await store.aggregate(AggregateQuery(usage=usage))).groups
+            (sums,) = (await store.aggregate(aggregates.AggregateQuery(usage=usage))).groups
             cores, other = [each.sums.amount for each in sums.usage]
             assert cores == other

@@ -7,20 +7,7 @@ import pytest
 
 from auditord.client import ClientError, ConnectionFailed, CutAnswer, ServerFailed
 from auditord.testing import EPOCH, make_record
-from auditord_hookspecs import (
-    AggregateQuery,
-    CalendarPeriod,
-    CalendarUnit,
-    Component,
-    ComponentAmount,
-    ComponentPresent,
-    ComponentUsage,
-    MetaValue,
-    Record,
-    Score,
-    ScoreValue,
-    Window,
-)
+from auditord_hookspecs import Component, Record, Score, Window, aggregates
 from auditord_hookspecs.query import AllOf, Comparison, MetaContainsAny, TimeCompares, TimeField
 from tests.fake_auditor import FakeAuditor, Fault
 from tests.integration.client.conftest import AnyClient
@@ -42,30 +29,38 @@ def job(number: int) -> Record:
 
 
 JOBS = [job(number) for number in range(150)]
-USAGE = (ComponentUsage("Cores", ("HEPscore23",)), ComponentUsage("Memory"), ComponentUsage("GPU"))
+USAGE = (
+    aggregates.ComponentUsage("Cores", ("HEPscore23",)),
+    aggregates.ComponentUsage("Memory"),
+    aggregates.ComponentUsage("GPU"),
+)
 QUERIES = {
-    "everything": AggregateQuery(usage=USAGE),
-    "by site, with a window": AggregateQuery(by=(MetaValue("site_id", "site"),), usage=USAGE, window=JUNE),
-    "open records": AggregateQuery(by=(MetaValue("group|id"),), usage=USAGE, window=JUNE, as_of=JUNE.stop),
-    "months and scores": AggregateQuery(
+    "everything": aggregates.AggregateQuery(usage=USAGE),
+    "by site, with a window": aggregates.AggregateQuery(
+        by=(aggregates.MetaValue("site_id", "site"),), usage=USAGE, window=JUNE
+    ),
+    "open records": aggregates.AggregateQuery(
+        by=(aggregates.MetaValue("group|id"),), usage=USAGE, window=JUNE, as_of=JUNE.stop
+    ),
+    "months and scores": aggregates.AggregateQuery(
         by=(
-            CalendarPeriod(CalendarUnit.MONTH),
-            ScoreValue("Cores", "HEPscore23"),
-            ComponentAmount("Cores"),
-            ComponentPresent("GPU"),
+            aggregates.CalendarPeriod(aggregates.CalendarUnit.MONTH),
+            aggregates.ScoreValue("Cores", "HEPscore23"),
+            aggregates.ComponentAmount("Cores"),
+            aggregates.ComponentPresent("GPU"),
         )
     ),
-    "filters": AggregateQuery(
+    "filters": aggregates.AggregateQuery(
         AllOf(
             (
                 TimeCompares(TimeField.STOP, Comparison.GTE, EPOCH + timedelta(days=2)),
                 MetaContainsAny("site_id", ("site 1", "other")),
             )
         ),
-        by=(MetaValue("site_id"),),
+        by=(aggregates.MetaValue("site_id"),),
         usage=USAGE,
     ),
-    "nothing": AggregateQuery(TimeCompares(TimeField.START, Comparison.LT, EPOCH - timedelta(days=900))),
+    "nothing": aggregates.AggregateQuery(TimeCompares(TimeField.START, Comparison.LT, EPOCH - timedelta(days=900))),
 }
 
 
@@ -117,5 +112,5 @@ def test_a_server_that_fails_is_not_taken_for_one_without_sums(connect: Connect,
     auditor.add([make_record()])
     auditor.fault = lambda _method, target: Fault.ERROR if target.startswith("/api") else None
     with pytest.raises(ServerFailed):
-        connect(auditor.url).aggregate(AggregateQuery())
+        connect(auditor.url).aggregate(aggregates.AggregateQuery())
     assert not [target for _, target in auditor.requests if target.startswith("/records")]

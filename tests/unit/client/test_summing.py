@@ -31,21 +31,7 @@ from auditord_hookspecs import (
     ScoreValue,
     Window,
 )
-from auditord_hookspecs.query import (
-    AllOf,
-    Comparison,
-    ComponentCompares,
-    Condition,
-    IsOpen,
-    MetaAbsent,
-    MetaContains,
-    MetaContainsAny,
-    MetaLacks,
-    PlaceCompares,
-    RuntimeCompares,
-    TimeCompares,
-    TimeField,
-)
+from auditord_hookspecs import query as queries
 from tests.summed_records import aggregate_records
 
 NAMES = st.sampled_from(["Cores", "Cores", "a:b|c%3A", "ядра", "x&y=z"])
@@ -70,24 +56,24 @@ RECORDS = st.lists(
     max_size=20,
     unique_by=lambda each: each.record_id,
 )
-COMPARISONS = st.sampled_from([each for each in Comparison if each is not Comparison.EQUALS])
-CONDITIONS: st.SearchStrategy[Condition] = st.one_of(
-    st.just(AllOf()),
-    st.just(IsOpen()),
-    st.builds(TimeCompares, st.sampled_from(TimeField), COMPARISONS, TIMES),
-    st.builds(RuntimeCompares, COMPARISONS, st.integers(0, 4)),
-    st.builds(MetaContains, TEXTS, TEXTS),
-    st.builds(MetaLacks, TEXTS, TEXTS),
-    st.builds(MetaContainsAny, TEXTS, st.lists(TEXTS, min_size=1, max_size=2, unique=True).map(tuple)),
-    st.builds(MetaAbsent, TEXTS),
-    st.builds(ComponentCompares, NAMES, COMPARISONS, st.sampled_from([1, 8])),
+COMPARISONS = st.sampled_from([each for each in queries.Comparison if each is not queries.Comparison.EQUALS])
+CONDITIONS: st.SearchStrategy[queries.Condition] = st.one_of(
+    st.just(queries.AllOf()),
+    st.just(queries.IsOpen()),
+    st.builds(queries.TimeCompares, st.sampled_from(queries.TimeField), COMPARISONS, TIMES),
+    st.builds(queries.RuntimeCompares, COMPARISONS, st.integers(0, 4)),
+    st.builds(queries.MetaContains, TEXTS, TEXTS),
+    st.builds(queries.MetaLacks, TEXTS, TEXTS),
+    st.builds(queries.MetaContainsAny, TEXTS, st.lists(TEXTS, min_size=1, max_size=2, unique=True).map(tuple)),
+    st.builds(queries.MetaAbsent, TEXTS),
+    st.builds(queries.ComponentCompares, NAMES, COMPARISONS, st.sampled_from([1, 8])),
 )
 DIMENSIONS: st.SearchStrategy[Dimension] = st.one_of(
     st.lists(TEXTS, min_size=1, max_size=2, unique=True).map(lambda keys: MetaValue(*keys)),
     st.builds(ComponentAmount, NAMES),
     st.builds(ComponentPresent, NAMES),
     st.builds(ScoreValue, NAMES, SCORE_NAMES),
-    st.builds(CalendarPeriod, st.sampled_from(CalendarUnit), st.sampled_from(TimeField)),
+    st.builds(CalendarPeriod, st.sampled_from(CalendarUnit), st.sampled_from(queries.TimeField)),
 )
 USAGES = st.builds(ComponentUsage, NAMES, st.lists(SCORE_NAMES, max_size=2, unique=True).map(tuple))
 QUERIES = st.builds(
@@ -130,7 +116,7 @@ def test_the_api_reads_what_the_client_asks(query: AggregateQuery) -> None:
 
 def test_a_place_among_pages_cannot_be_asked_for() -> None:
     with pytest.raises(UnsupportedQuery):
-        aggregates.target(AggregateQuery(PlaceCompares(Comparison.GT, EPOCH, "a")))
+        aggregates.target(AggregateQuery(queries.PlaceCompares(queries.Comparison.GT, EPOCH, "a")))
 
 
 @pytest.mark.parametrize(
@@ -168,7 +154,7 @@ def added_up(records: Sequence[Record], query: AggregateQuery) -> Aggregates:
     return adder.answer()
 
 
-def flattened(condition: Condition) -> set[Condition]:
-    if isinstance(condition, AllOf):
+def flattened(condition: queries.Condition) -> set[queries.Condition]:
+    if isinstance(condition, queries.AllOf):
         return {inner for each in condition.conditions for inner in flattened(each)}
     return {condition}

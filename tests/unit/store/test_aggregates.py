@@ -21,26 +21,16 @@ from auditord.store.sqlite.sums import (
     sum_of,
     whole,
 )
-from auditord_hookspecs import (
-    AggregateQuery,
-    CalendarPeriod,
-    CalendarUnit,
-    ComponentAmount,
-    ComponentPresent,
-    ComponentUsage,
-    MetaValue,
-    ScoreValue,
-    Window,
-)
+from auditord_hookspecs import Window, aggregates
 from auditord_hookspecs.query import AllOf, Comparison, Condition, MetaContains, TimeCompares, TimeField
 from auditord_hookspecs.records import MAX_AMOUNT
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
-SCORE = ScoreValue("o'name", "o'score")
+SCORE = aggregates.ScoreValue("o'name", "o'score")
 DAY = Window(START, START + timedelta(1))
 LONGEST = (datetime(9999, 12, 31, tzinfo=UTC) - datetime(1, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-CORES = (ComponentUsage("Cores", ("hepscore23",)),)
-SITE, GROUP = MetaValue("site_id", "site"), MetaValue("group_id", "group")
+CORES = (aggregates.ComponentUsage("Cores", ("hepscore23",)),)
+SITE, GROUP = aggregates.MetaValue("site_id", "site"), aggregates.MetaValue("group_id", "group")
 
 
 def during(field: TimeField, *others: Condition) -> AllOf:
@@ -59,15 +49,23 @@ def connection() -> Iterator[sqlite3.Connection]:
     connection.close()
 
 
-def plan(connection: sqlite3.Connection, query: AggregateQuery) -> list[str]:
+def plan(connection: sqlite3.Connection, query: aggregates.AggregateQuery) -> list[str]:
     statement = compile_aggregate(query, SqliteDialect(Arithmetic.LIKELY, windowed=query.window is not None)).statement
     steps = connection.execute(f"EXPLAIN QUERY PLAN {marked(statement)}", statement.parameters)
     return [step for *_, step in steps if " records " in step]
 
 
 def test_everything_that_is_asked_for_is_a_parameter() -> None:
-    by = (MetaValue("o'key"), MetaValue('o"key'), ComponentAmount("o'name"), ComponentPresent("o'name"), SCORE)
-    query = AggregateQuery(MetaContains("o'key", "o'value"), by, (ComponentUsage("o'name", ("o'score",)),), DAY, START)
+    by = (
+        aggregates.MetaValue("o'key"),
+        aggregates.MetaValue('o"key'),
+        aggregates.ComponentAmount("o'name"),
+        aggregates.ComponentPresent("o'name"),
+        SCORE,
+    )
+    query = aggregates.AggregateQuery(
+        MetaContains("o'key", "o'value"), by, (aggregates.ComponentUsage("o'name", ("o'score",)),), DAY, START
+    )
     for arithmetic in Arithmetic:
         statement = compile_aggregate(query, SqliteDialect(arithmetic, windowed=True)).statement
         assert "o'" not in statement.sql
@@ -81,20 +79,20 @@ FEW = "SEARCH records USING INDEX records_with_more (stop_time>? AND stop_time<?
 
 def test_a_period_by_columns_is_read_from_one_index_alone(connection: sqlite3.Connection) -> None:
     where = during(TimeField.STOP)
-    assert plan(connection, AggregateQuery(where, (SITE, GROUP), CORES)) == [BY_STOP, FEW, FEW]
-    known = (GROUP, ComponentPresent("TotalCPU"))
-    assert plan(connection, AggregateQuery(where, known, CORES)) == [BY_STOP, FEW, FEW]
-    months = (GROUP, CalendarPeriod(CalendarUnit.MONTH))
-    assert plan(connection, AggregateQuery(where, months)) == [BY_STOP, FEW]
+    assert plan(connection, aggregates.AggregateQuery(where, (SITE, GROUP), CORES)) == [BY_STOP, FEW, FEW]
+    known = (GROUP, aggregates.ComponentPresent("TotalCPU"))
+    assert plan(connection, aggregates.AggregateQuery(where, known, CORES)) == [BY_STOP, FEW, FEW]
+    months = (GROUP, aggregates.CalendarPeriod(aggregates.CalendarUnit.MONTH))
+    assert plan(connection, aggregates.AggregateQuery(where, months)) == [BY_STOP, FEW]
 
 
 def test_started_in_a_period_is_found_by_the_index_on_starts(connection: sqlite3.Connection) -> None:
-    steps, _ = plan(connection, AggregateQuery(during(TimeField.START), (GROUP,)))
+    steps, _ = plan(connection, aggregates.AggregateQuery(during(TimeField.START), (GROUP,)))
     assert steps == "SEARCH records USING INDEX records_by_start (start_time>? AND start_time<?)"
 
 
 def test_a_window_begins_where_the_first_overlaps(connection: sqlite3.Connection) -> None:
-    assert plan(connection, AggregateQuery(by=(SITE, GROUP), usage=CORES, window=DAY, as_of=DAY.stop)) == [
+    assert plan(connection, aggregates.AggregateQuery(by=(SITE, GROUP), usage=CORES, window=DAY, as_of=DAY.stop)) == [
         "SEARCH records USING COVERING INDEX records_by_stop (stop_time>?)",
         "SEARCH records USING COVERING INDEX records_by_stop (stop_time=?)",
         "SEARCH records USING INDEX records_with_more (stop_time>?)",

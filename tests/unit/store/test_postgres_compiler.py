@@ -7,38 +7,24 @@ import pytest
 from auditord.store.conditions import compile_query
 from auditord.store.postgres.dialect import PostgresDialect, follows_an_index
 from auditord_hookspecs import RecordQuery
-from auditord_hookspecs.query import (
-    AllOf,
-    Comparison,
-    ComponentCompares,
-    Condition,
-    IdEquals,
-    MetaAbsent,
-    MetaContains,
-    MetaContainsAny,
-    MetaLacks,
-    Order,
-    SortField,
-    TimeCompares,
-    TimeField,
-)
+from auditord_hookspecs import query as queries
 
 NOW = datetime(2024, 1, 1, tzinfo=UTC)
-LATER = TimeCompares(TimeField.STOP, Comparison.GT, NOW)
-STARTED = TimeCompares(TimeField.START, Comparison.GT, NOW)
+LATER = queries.TimeCompares(queries.TimeField.STOP, queries.Comparison.GT, NOW)
+STARTED = queries.TimeCompares(queries.TimeField.START, queries.Comparison.GT, NOW)
 
 
-def impossible(text: str) -> dict[Condition, str]:
+def impossible(text: str) -> dict[queries.Condition, str]:
     """Conditions with a text that no record can have, and what they come to."""
     return {
-        IdEquals(text): "WHERE FALSE ",
-        MetaContains("k", text): "WHERE FALSE ",
-        MetaContains(text, "v"): "WHERE FALSE ",
-        MetaContainsAny("k", (text,)): "WHERE FALSE ",
-        MetaLacks(text, "v"): "WHERE FALSE ",
-        MetaLacks("k", text): "WHERE coalesce(meta ? %s, FALSE) ",
-        MetaAbsent(text): "WHERE TRUE ",
-        ComponentCompares(text, Comparison.GT, 1): "WHERE FALSE ",
+        queries.IdEquals(text): "WHERE FALSE ",
+        queries.MetaContains("k", text): "WHERE FALSE ",
+        queries.MetaContains(text, "v"): "WHERE FALSE ",
+        queries.MetaContainsAny("k", (text,)): "WHERE FALSE ",
+        queries.MetaLacks(text, "v"): "WHERE FALSE ",
+        queries.MetaLacks("k", text): "WHERE coalesce(meta ? %s, FALSE) ",
+        queries.MetaAbsent(text): "WHERE TRUE ",
+        queries.ComponentCompares(text, queries.Comparison.GT, 1): "WHERE FALSE ",
     }
 
 
@@ -53,7 +39,13 @@ def test_texts_that_the_database_refuses_are_answered_without_it(text: str) -> N
 def test_what_a_user_says_is_a_parameter() -> None:
     nasty = "'); DROP TABLE auditord.records; -- %s"
     query = RecordQuery(
-        AllOf((IdEquals(nasty), MetaContains(nasty, nasty), ComponentCompares(nasty, Comparison.GT, 1)))
+        queries.AllOf(
+            (
+                queries.IdEquals(nasty),
+                queries.MetaContains(nasty, nasty),
+                queries.ComponentCompares(nasty, queries.Comparison.GT, 1),
+            )
+        )
     )
     compiled = compile_query(query, PostgresDialect())
     assert "DROP" not in compiled.sql
@@ -63,16 +55,16 @@ def test_what_a_user_says_is_a_parameter() -> None:
 @pytest.mark.parametrize(
     ("where", "order", "follows"),
     [
-        (AllOf(), SortField.STOP, True),
-        (LATER, SortField.STOP, True),
-        (STARTED, SortField.STOP, False),
-        (STARTED, SortField.START, True),
-        (AllOf((LATER, MetaContains("k", "v"))), SortField.STOP, False),
-        (AllOf((LATER, MetaLacks("k", "v"))), SortField.STOP, True),
-        (IdEquals("x"), SortField.STOP, False),
-        (AllOf(), SortField.RUNTIME, False),
-        (AllOf(), SortField.ID, True),
+        (queries.AllOf(), queries.SortField.STOP, True),
+        (LATER, queries.SortField.STOP, True),
+        (STARTED, queries.SortField.STOP, False),
+        (STARTED, queries.SortField.START, True),
+        (queries.AllOf((LATER, queries.MetaContains("k", "v"))), queries.SortField.STOP, False),
+        (queries.AllOf((LATER, queries.MetaLacks("k", "v"))), queries.SortField.STOP, True),
+        (queries.IdEquals("x"), queries.SortField.STOP, False),
+        (queries.AllOf(), queries.SortField.RUNTIME, False),
+        (queries.AllOf(), queries.SortField.ID, True),
     ],
 )
-def test_large_answers_come_out_of_an_index(where: Condition, order: SortField, follows: bool) -> None:  # noqa: FBT001 parametrised
-    assert follows_an_index(RecordQuery(where, Order(order))) is follows
+def test_large_answers_come_out_of_an_index(where: queries.Condition, order: queries.SortField, follows: bool) -> None:  # noqa: FBT001 parametrised
+    assert follows_an_index(RecordQuery(where, queries.Order(order))) is follows

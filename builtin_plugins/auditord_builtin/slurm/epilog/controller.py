@@ -11,7 +11,7 @@ from typing import Final
 from auditord_builtin.slurm.epilog.asking import FORGOTTEN, Answer, Unclear, classify_answer
 from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
 from auditord_builtin.slurm.epilog.notes import Note
-from auditord_builtin.slurm.epilog.rows import parse_json, parse_squeue, squeue_format
+from auditord_builtin.slurm.epilog.rows import SQUEUE_FORMAT, parse_json, parse_squeue
 from auditord_builtin.slurm.epilog.scontrol import parse_job
 from auditord_builtin.slurm.query import ENVIRONMENT, naming_option
 from auditord_hookspecs import CollectorContext, CommandFailed
@@ -46,7 +46,7 @@ def forms(config: SlurmEpilogConfig) -> list[Form]:
     return [
         Form(lambda note: [*scontrol, "show", "job", note.question, "--json"], parse_json, not_there, "{"),
         *(
-            [Form(lambda note: [*asked, f"--jobs={note.question}", squeue_format()], parse_squeue, not_there)]
+            [Form(lambda note: [*asked, f"--jobs={note.question}", SQUEUE_FORMAT], parse_squeue, not_there)]
             if squeue
             else []
         ),

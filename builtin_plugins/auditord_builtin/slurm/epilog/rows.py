@@ -95,9 +95,8 @@ def _resources(text: str) -> str:
     return ",".join(sorted(f"{pair[0]}={value}" for pair, value in zip(pairs, texts, strict=True)))
 
 
-def squeue_format() -> str:
-    """The option that asks squeue for the fields."""
-    return f"--Format={','.join(f'{name}:{width}|' for name, width in _WIDTHS.items())}"
+SQUEUE_FORMAT: Final = f"--Format={','.join(f'{name}:{width}|' for name, width in _WIDTHS.items())}"
+"""The option that asks squeue for the fields."""
 
 
 def parse_squeue(printed: str, raw_id: str) -> Row | None:
