@@ -2,6 +2,9 @@
 
 * pass-through: a function whose whole body is one call that hands on its parameters or their members.
 * small with one caller: a function of at most four lines, without its docstring, whose name stands in one other place.
+
+Of both, -v says the reason where there is one: ``contract`` (a protocol or public class has a method of that name),
+``property``, ``callback`` (handed on as a value, never called by its name), ``tested`` (tests call it by its name).
 """
 
 import argparse
@@ -86,8 +89,12 @@ class Structure:
         self.lines = self.modules = self.functions = self.docstrings_that_ask = 0
         self.places: defaultdict[str, list[str]] = defaultdict(list)
         self._names, self._small = Counter[str](), defaultdict[str, list[str]](list)
+        self._called, self._contract = set[str](), set[str]()
+        self._properties, self._tested = set[str](), set[str]()
         for path in modules(root):
             self._read(path)
+        for path in (root / "tests").rglob("*.py"):
+            self._tested |= {name for node in ast.walk(ast.parse(path.read_text())) for name in _named(node)}
         self.places["functions of four lines with one caller"] = [
             place for name, (place, *others) in self._small.items() if not others and self._names[name] == 1
         ]
@@ -103,13 +110,16 @@ class Structure:
                 self.docstrings_that_ask += asking(node)
             if isinstance(node, Function):
                 self._count(node, f"{path}:{node.lineno} {node.name}")
-            elif isinstance(node, ast.Name):
-                self._names[node.id] += 1
-            elif isinstance(node, ast.Attribute):
-                self._names[node.attr] += 1
+            if isinstance(node, ast.ClassDef) and any("Protocol" in _named(base) for base in node.bases):
+                self._contract |= {each.name for each in node.body if isinstance(each, Function)}
+            if isinstance(node, ast.Call):
+                self._called.update(_named(node.func))
+            self._names.update(_named(node))
 
     def _count(self, function: Function, place: str) -> None:
         self.functions += 1
+        if any("property" in name for each in function.decorator_list for name in _named(each)):
+            self._properties.add(place)
         if is_pass_through(function):
             self.places["pass-through functions"].append(place)
         if is_small(function) and not function.name.startswith("__") and not function.decorator_list:
@@ -121,7 +131,24 @@ class Structure:
         yield f"{self.docstrings_that_ask:>7} docstrings that ask\n"
         for count, places in self.places.items():
             yield f"{len(places):>7} {count}\n"
-            yield from (f"          {place}\n" for place in places if verbose)
+            yield from (f"          {place}{self._reason(place)}\n" for place in places if verbose)
+
+    def _reason(self, place: str) -> str:
+        name = place.rpartition(" ")[2]
+        reasons = {
+            "contract": name in self._contract,
+            "property": place in self._properties,
+            "callback": name not in self._called and self._names[name] > 0,
+            "tested": name in self._tested and not name.startswith("_"),
+        }
+        return next((f" ({reason})" for reason, holds in reasons.items() if holds), "")
+
+
+def _named(node: ast.AST) -> Sequence[str]:
+    """The last name of a dotted one; nothing of other nodes."""
+    if isinstance(node, ast.Name):
+        return (node.id,)
+    return (node.attr,) if isinstance(node, ast.Attribute) else ()
 
 
 if __name__ == "__main__":
