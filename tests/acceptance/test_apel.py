@@ -15,7 +15,7 @@ import pytest
 
 from auditord.ingest import StoreSink
 from auditord.store.opening import open_store
-from auditord_builtin.apel.months import Month
+from auditord_builtin.months import Month
 from auditord_hookspecs import Component, Insert, Record, Score
 from tests.ams_broker import AmsBroker, ams_broker
 from tests.builtin.apel.apel_receiver import Receiver

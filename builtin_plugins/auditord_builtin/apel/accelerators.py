@@ -14,11 +14,11 @@ from typing import Any, Final, TypeAlias
 from auditord_builtin.apel.config import AcceleratorConfig, ApelConfig, SummaryFields
 from auditord_builtin.apel.fields import AmountField, ComponentField, KeyField, RecordField
 from auditord_builtin.apel.messages import MOST_BYTES, Message, encoded_size
-from auditord_builtin.apel.months import Month
 from auditord_builtin.apel.questions import Answer, Number, Question
 from auditord_builtin.apel.rows import Problem
 from auditord_builtin.apel.summaries import half_up
 from auditord_builtin.apel.text import clean
+from auditord_builtin.months import Month
 from auditord_hookspecs import Records
 
 _HEAD: Final = '{"Type": "APEL-accelerator-message", "Version": "0.1", "UsageRecords": ['

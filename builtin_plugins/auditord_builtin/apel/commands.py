@@ -7,10 +7,10 @@ from typing import Any, Final, TypeVar
 import click
 
 from auditord_builtin.apel.config import ApelConfig
-from auditord_builtin.apel.months import Month
 from auditord_builtin.apel.publishing import publish, republish
 from auditord_builtin.apel.sending import open_publisher
 from auditord_builtin.apel.showing import overview, shown
+from auditord_builtin.months import Month
 from auditord_hookspecs import PluginContext, Window
 from auditord_hookspecs.commands import CommandContext, pass_context
 

@@ -17,11 +17,11 @@ from auditord_builtin.apel.config import ApelConfig
 from auditord_builtin.apel.fields import ComponentField, ScoreField
 from auditord_builtin.apel.jobs import individual_jobs
 from auditord_builtin.apel.messages import Message, render_jobs
-from auditord_builtin.apel.months import Month
 from auditord_builtin.apel.questions import site_groups
 from auditord_builtin.apel.reporting import Part, Reporter, other_kind
 from auditord_builtin.apel.rows import JobRow, Problem
 from auditord_builtin.apel.state import DayState
+from auditord_builtin.months import Month
 from auditord_hookspecs import CalendarPeriod, CalendarUnit, Group, ScoreValue, Window
 
 MARKED: Final = 100_000

@@ -11,11 +11,11 @@ from auditord_builtin.apel import fields
 from auditord_builtin.apel.config import ApelConfig, JobFields, JobLayout
 from auditord_builtin.apel.infrastructure import batch_system_field, describe
 from auditord_builtin.apel.messages import render_jobs
-from auditord_builtin.apel.months import Month
 from auditord_builtin.apel.questions import LeftOut, conditions, kept_level, known_text, site_of, whole_number
 from auditord_builtin.apel.rows import JobRow, Problem
 from auditord_builtin.apel.text import LONGEST, clean
 from auditord_builtin.apel.validation import validate
+from auditord_builtin.months import Month
 from auditord_hookspecs import Record, RecordQuery, Records, Window
 from auditord_hookspecs.aggregates import exact_score
 

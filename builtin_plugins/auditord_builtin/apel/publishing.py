@@ -7,11 +7,11 @@ from auditord_builtin.apel import metrics
 from auditord_builtin.apel.broker import BrokerUnavailable
 from auditord_builtin.apel.config import ApelConfig, MessageType
 from auditord_builtin.apel.job_reporting import JobReporter
-from auditord_builtin.apel.months import Month
 from auditord_builtin.apel.reporting import NotReported, Part, Reporter
 from auditord_builtin.apel.sending import Publisher, open_publisher, say
 from auditord_builtin.apel.state import SavedState
 from auditord_builtin.apel.summary_reporting import SummaryReporter
+from auditord_builtin.months import Month
 from auditord_hookspecs import AuditordError, PluginContext, Window
 
 

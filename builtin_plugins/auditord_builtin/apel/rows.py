@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from auditord_builtin.apel.config import JobLayout, SummaryLayout
-from auditord_builtin.apel.months import Month
 from auditord_builtin.apel.text import fold
+from auditord_builtin.months import Month
 
 
 @dataclass(frozen=True, slots=True)

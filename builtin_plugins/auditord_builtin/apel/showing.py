@@ -9,10 +9,10 @@ from auditord_builtin.apel.config import ApelConfig, MessageType
 from auditord_builtin.apel.jobs import individual_jobs
 from auditord_builtin.apel.messages import render, render_jobs, sync_message
 from auditord_builtin.apel.metrics import stages
-from auditord_builtin.apel.months import Month
 from auditord_builtin.apel.rows import JobRow, Problem
 from auditord_builtin.apel.state import MonthState, SiteState, read_state
 from auditord_builtin.apel.summaries import summaries
+from auditord_builtin.months import Month
 from auditord_hookspecs import PluginContext, Records
 
 _AT_ONCE: Final = 1_000

@@ -13,8 +13,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from auditord_builtin.apel.messages import Message
-from auditord_builtin.apel.months import Month
 from auditord_builtin.apel.rows import SummaryRow
+from auditord_builtin.months import Month
 from auditord_hookspecs import AuditordError, PluginContext
 
 T = TypeVar("T")

@@ -16,11 +16,11 @@ from auditord_builtin.apel.config import ApelConfig, SummaryFields
 from auditord_builtin.apel.fields import AmountField, KeyField, NormalisedAmountField, NormalisedField, RecordField
 from auditord_builtin.apel.infrastructure import LONGEST, batch_system_field, describe
 from auditord_builtin.apel.messages import render
-from auditord_builtin.apel.months import Month
 from auditord_builtin.apel.questions import Answer, Number, Question
 from auditord_builtin.apel.rows import Problem, Summaries, SummaryRow
 from auditord_builtin.apel.text import clean, clean_name
 from auditord_builtin.apel.validation import validate
+from auditord_builtin.months import Month
 from auditord_hookspecs import Records
 
 _THOUSANDTH: Final = Decimal("0.001")

@@ -15,7 +15,6 @@ import msgspec
 
 from auditord_builtin.apel.accelerators import accelerator_messages
 from auditord_builtin.apel.messages import Message, render, sync_message
-from auditord_builtin.apel.months import Month, first_month, months_from, whole_months
 from auditord_builtin.apel.questions import site_groups
 from auditord_builtin.apel.reporting import LISTED, NotReported, Part, Reporter, other_kind
 from auditord_builtin.apel.rows import SummaryRow
@@ -23,6 +22,7 @@ from auditord_builtin.apel.sending import say
 from auditord_builtin.apel.state import MonthState, Outbox, pack, unpack
 from auditord_builtin.apel.summaries import summaries
 from auditord_builtin.apel.validation import validate
+from auditord_builtin.months import Month, first_month, months_from, whole_months
 from auditord_hookspecs import AggregateQuery, Window
 from auditord_hookspecs.query import AllOf, Comparison, TimeCompares, TimeField
 

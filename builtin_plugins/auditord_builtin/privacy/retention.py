@@ -6,6 +6,7 @@ from typing import Final
 
 from pydantic import Field
 
+from auditord_builtin.months import Month
 from auditord_hookspecs import (
     AggregateQuery,
     CalendarPeriod,
@@ -19,8 +20,6 @@ from auditord_hookspecs.query import AllOf, AnyOf, Comparison, Condition, MetaLa
 
 AT_ONCE: Final = 500
 """Records that share a transaction: writers wait for its end."""
-
-_MONTHS: Final = 12
 
 
 class RetentionConfig(PluginConfig):
@@ -53,8 +52,7 @@ async def forget(config: RetentionConfig, context: PluginContext) -> None:
 
 def cutoff(now: datetime, months: int) -> datetime:
     """The first instant of the month that lies so many months before the present one: reports are about months."""
-    year, month = divmod(now.year * _MONTHS + now.month - 1 - months, _MONTHS)
-    return datetime(max(year, 1), month + 1, 1, tzinfo=now.tzinfo)
+    return Month.of(now).plus(-months).start
 
 
 async def _old(config: RetentionConfig, context: PluginContext, before: datetime) -> AsyncIterator[list[str]]:

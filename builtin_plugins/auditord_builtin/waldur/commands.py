@@ -10,10 +10,11 @@ from typing import Final
 import anyio
 import click
 
+from auditord_builtin.months import Month
 from auditord_builtin.waldur.comparing import Difference, compare_month
 from auditord_builtin.waldur.config import INTERVAL, WaldurConfig
 from auditord_builtin.waldur.explaining import Explanation, Share, explain
-from auditord_builtin.waldur.months import BillingMonth
+from auditord_builtin.waldur.months import BillingMonth, month_at
 from auditord_builtin.waldur.reporting import report_usage
 from auditord_builtin.waldur.sacct_usage import Tres, agent_query, exact_query
 from auditord_builtin.waldur.usage import folded
@@ -129,7 +130,7 @@ class _Lines:
         """All of them."""
         amounts = ", ".join(f"{name} {each}" for name, each in explanation.rounded(self._config).items())
         until = f", running ones up to {self._local(as_of)}" if explanation.running else ""
-        say(f"{month.name}: {explanation.records} records{until}: {amounts}")
+        say(f"{month}: {explanation.records} records{until}: {amounts}")
 
     def _local(self, moment: datetime) -> str:
         return moment.astimezone(self._config.zone).isoformat(timespec="seconds")
@@ -183,8 +184,9 @@ def _print(found: Sequence[Difference]) -> bool:
 
 def _period(config: WaldurConfig, context: PluginContext, month: str | None) -> BillingMonth:
     if month is None:
-        return BillingMonth.of(context.now(), config.zone)
+        return month_at(context.now(), config.zone)
     try:
-        return BillingMonth.parse(month, config.zone)
+        read = Month.parse(month)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--month") from error
+    return BillingMonth(read.year, read.month, config.zone)

@@ -102,7 +102,7 @@ async def explain(
     amounts = usage.total if user is None else usage.users.get(folded(user), {})
     if explanation.records and explanation.rounded(config) != amounts:
         raise NotExplained(
-            f"{account}, {month.name}: the records come to {_written(explanation.rounded(config))} and the store's sums"
+            f"{account}, {month}: the records come to {_written(explanation.rounded(config))} and the store's sums"
             f" to {_written(amounts)}: records came or changed meanwhile; try again"
         )
     return explanation

@@ -11,6 +11,7 @@ from datetime import date, datetime, timedelta
 
 import anyio
 
+from auditord_builtin.months import months_from
 from auditord_builtin.waldur.answers import Resource
 from auditord_builtin.waldur.client import WaldurClient, open_client
 from auditord_builtin.waldur.config import WaldurConfig
@@ -66,12 +67,9 @@ class History:
         first, last = (BillingMonth(day.year, day.month, config.zone) for day in (self.start, self.end))
         if self.end < self.start:
             raise NotLoaded(f"the end, {self.end}, is before the start, {self.start}")
-        if last.window.start > now:
-            raise NotLoaded(f"{last.name} has not begun: there is nothing to load of it")
-        months = [first]
-        while months[-1].first_day < last.first_day:
-            months.append(months[-1].next())
-        return months
+        if last.start > now:
+            raise NotLoaded(f"{last} has not begun: there is nothing to load of it")
+        return list(months_from(first, last))
 
 
 async def load_history(
@@ -110,10 +108,10 @@ async def load_history(
         for number, month in enumerate(months):
             if number:
                 await sleep(wanted.delay.total_seconds())
-            say(f"📅 Processing month {number + 1}/{len(months)}: {month.name}")
+            say(f"📅 Processing month {number + 1}/{len(months)}: {month}")
             await loading.load(month)
             if loading.hopeless:  # the others are no better off
-                loading.failed |= {left.name: ["not tried, see above"] for left in months[number + 1 :]}
+                loading.failed |= {str(left): ["not tried, see above"] for left in months[number + 1 :]}
                 break
     if context.dry_run:
         say("This was a dry run: nothing was written")
@@ -172,20 +170,20 @@ class _Loading:
     async def load(self, month: BillingMonth) -> None:
         """Load one month; its faults are in ``failed``."""
         self._client.renew_budget()
-        problems = self.failed.setdefault(month.name, [])
+        problems = self.failed.setdefault(str(month), [])
         try:
             loaded = await self._load(month, problems)
         except AuditordError as error:
             self.hopeless = isinstance(error, DateIgnored) or (isinstance(error, AccessDenied) and error.for_all)
             problems.append(str(error))
-            self._say(f"❌ Failed to process {month.name}: {error}")
+            self._say(f"❌ Failed to process {month}: {error}")
         else:
             if problems:
-                self._say(f"❌ {month.name} is not complete in Waldur")
+                self._say(f"❌ {month} is not complete in Waldur")
                 return
-            del self.failed[month.name]
+            del self.failed[str(month)]
             if loaded is not None:
-                self._say(f"✅ Completed processing {month.name} ({loaded} resources)")
+                self._say(f"✅ Completed processing {month} ({loaded} resources)")
 
     async def _load(self, month: BillingMonth, problems: list[str]) -> int | None:
         """Load a month: how many resources were right or written, None if there is nothing to load."""
@@ -197,7 +195,7 @@ class _Loading:
         used = await self._usage.month(month)
         usage = {account: each for account, each in used.items() if self._selects(account)}
         if not usage and not self._wanted.reconcile_stale:
-            self._say(f"ℹ️ No usage data found for {month.name}")  # noqa: RUF001 the same
+            self._say(f"ℹ️ No usage data found for {month}")  # noqa: RUF001 the same
             return None
         self._say(f"📊 Processing usage data for {len(usage)} accounts")
         rules, moment = await self._rules_of(month), moment_of(month, self._usage.now)
@@ -216,7 +214,7 @@ class _Loading:
         rules = Rules.of(self._config, self._stale)
         reconcile = wanted.reconcile_stale and await self._usage.covers(month)
         if reconcile != wanted.reconcile_stale:
-            self._say(f"⚠️ Records do not reach back to the beginning of {month.name}: nothing is reconciled")
+            self._say(f"⚠️ Records do not reach back to the beginning of {month}: nothing is reconciled")
         decrease = rules.allow_decrease or wanted.allow_decrease
         return replace(rules, allow_decrease=decrease, reconcile_stale=reconcile, users=wanted.users)
 

@@ -52,7 +52,7 @@ def plan_month(
     ``moment`` is the instant that goes with each amount, ``closed`` a month that is over.
     """
     accounts = _by_account(config, offered.resources)
-    planner = _Planner(config, offered, ReportedAmounts(reported), month.name, usage, closed, rules)
+    planner = _Planner(config, offered, ReportedAmounts(reported), str(month), usage, closed, rules)
     planned = [each for account, resources in accounts.items() for each in planner.account(account, resources)]
     plans = [each for each in planned if isinstance(each, ResourcePlan)]
     held_back = [each for each in planned if isinstance(each, HeldBack)]

@@ -73,9 +73,9 @@ class _Report:
         except WaldurError as error:
             if isinstance(error, AccessDenied) and error.for_all:
                 raise
-            self._summary.problem(f"{month.name} was not reported any further: {error}")
+            self._summary.problem(f"{month} was not reported any further: {error}")
         finally:
-            self._state.refused = self._refusals.as_json([each.name for each in self._months])
+            self._state.refused = self._refusals.as_json([str(each) for each in self._months])
             await self._state.save()
 
     async def _month(self, offered: Offered, month: BillingMonth, rules: Rules) -> None:
@@ -85,11 +85,11 @@ class _Report:
             # Waldur refuses instants to come: a clock of ours that is a second fast would have everything refused.
             moment = moment_of(month, self._usage.as_of)
         if moment is None:
-            self._context.log.info("%s: Waldur would take it for another month now; the next run will do", month.name)
+            self._context.log.info("%s: Waldur would take it for another month now; the next run will do", str(month))
             return
         if closed and self._state.ignores_dates is not None:
             self._context.log.warning(
-                "%s: not reported, this Waldur does not know dates; it is too old (see reporting_periods)", month.name
+                "%s: not reported, this Waldur does not know dates; it is too old (see reporting_periods)", str(month)
             )
             return
         usage = await self._usage.month(month)
@@ -100,7 +100,7 @@ class _Report:
     async def _write(self, month: BillingMonth, planned: PlannedMonth) -> None:
         """Write all but what Waldur refused a short while ago, which was logged then."""
         plan = planned.plan
-        wanted = [each for each in plan.resources if not self._refusals.has(month.name, each)]
+        wanted = [each for each in plan.resources if not self._refusals.has(str(month), each)]
         self._summary.closed(len(plan.resources) - len(wanted))
         outcome = await self._report.write(replace(plan, resources=wanted))
         self._summary.written(month, planned, outcome)
@@ -111,9 +111,9 @@ class _Report:
     def _note(self, month: BillingMonth, outcome: MonthOutcome) -> None:
         """Remember what went wrong."""
         for resource in outcome.resources:
-            name = f"{resource.plan.backend_id}, {month.name}"
+            name = f"{resource.plan.backend_id}, {month}"
             if resource.lost:
-                self._refusals.add(month.name, resource.plan)
+                self._refusals.add(str(month), resource.plan)
                 self._summary.lost(name, resource.lost)
             else:
                 for text in resource.problems:

@@ -9,7 +9,7 @@ from auditord_builtin.waldur import metrics
 from auditord_builtin.waldur.answers import Offering
 from auditord_builtin.waldur.config import WaldurConfig
 from auditord_builtin.waldur.errors import WaldurError
-from auditord_builtin.waldur.months import BillingMonth
+from auditord_builtin.waldur.months import BillingMonth, month_at
 from auditord_builtin.waldur.outcomes import MonthOutcome
 from auditord_builtin.waldur.plans import PlannedMonth
 from auditord_hookspecs import PluginContext
@@ -33,7 +33,7 @@ class Summary:
 
     def __init__(self, config: WaldurConfig, context: PluginContext, now: datetime, as_of: datetime) -> None:
         self._config, self._context, self._now = config, context, now
-        self._present = BillingMonth.of(as_of, config.zone).first_day
+        self._present = month_at(as_of, config.zone).first_day
         self._planned: list[PlannedMonth] = []
         self._problems: list[str] = []
         self._closed = 0
@@ -61,7 +61,7 @@ class Summary:
         users = sum(each.users for each in outcome.resources)
         done = "would be written" if self._context.dry_run else "written"
         self._context.show(
-            f"{month.name}: {totals} totals and {users} amounts of users {done}, of {len(planned.plan.resources)}"
+            f"{month}: {totals} totals and {users} amounts of users {done}, of {len(planned.plan.resources)}"
             f" resources; {len(planned.held_back)} resources held back"
         )
 

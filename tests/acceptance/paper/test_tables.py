@@ -20,10 +20,10 @@ from auditord.store.opening import open_store
 from auditord.store.reading import StoredRecords
 from auditord_builtin.apel.config import ApelConfig
 from auditord_builtin.apel.messages import render, sync_message
-from auditord_builtin.apel.months import Month
 from auditord_builtin.apel.rows import SummaryRow
 from auditord_builtin.apel.summaries import summaries
 from auditord_builtin.apel.validation import validate
+from auditord_builtin.months import Month
 from auditord_hookspecs import AggregateQuery, CalendarPeriod, CalendarUnit, ComponentUsage, MetaValue
 from tests.paper_jobs import PER_MONTH, SITES, Job, jobs, month, table_1, table_2
 

@@ -8,8 +8,8 @@ from auditord.testing import FakePluginContext
 from auditord_builtin.apel.accelerators import accelerator_messages
 from auditord_builtin.apel.config import ApelConfig
 from auditord_builtin.apel.messages import Message
-from auditord_builtin.apel.months import Month
 from auditord_builtin.apel.validation import validate
+from auditord_builtin.months import Month
 from auditord_hookspecs import Component, Record
 
 APRIL = Month(2026, 4)

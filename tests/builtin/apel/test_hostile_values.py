@@ -14,11 +14,11 @@ from auditord.testing import FakePluginContext
 from auditord_builtin.apel.config import ApelConfig, SummaryLayout
 from auditord_builtin.apel.jobs import job_row
 from auditord_builtin.apel.messages import render, render_jobs, sync_message
-from auditord_builtin.apel.months import Month
 from auditord_builtin.apel.rows import Problem
 from auditord_builtin.apel.summaries import summaries
 from auditord_builtin.apel.text import clean
 from auditord_builtin.apel.validation import validate
+from auditord_builtin.months import Month
 from auditord_hookspecs import Component, Record, Score
 from tests.builtin.apel.apel_receiver import Receiver
 

@@ -1,14 +1,12 @@
 """Individual jobs: each once, whatever comes late, changes, or dies."""
 
 import base64
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 
 import msgspec
 import pytest
 
-from auditord.client.conditions import matches
 from auditord.testing import FakePluginContext
 from auditord_builtin.apel import job_reporting
 from auditord_builtin.apel.broker import BrokerUnavailable, MessageTooLarge
@@ -20,9 +18,10 @@ from auditord_builtin.apel.metrics import stages
 from auditord_builtin.apel.publishing import publish, republish
 from auditord_builtin.apel.reporting import NotReported
 from auditord_builtin.apel.state import DayState, read_state
-from auditord_hookspecs import Component, Record, RecordQuery, Score, Window
+from auditord_hookspecs import Component, Record, Score, Window
 from tests.builtin.apel.apel_receiver import Receiver
 from tests.builtin.apel.apel_settings import apel_settings
+from tests.filtering_context import FilteringContext
 
 pytestmark = pytest.mark.anyio
 
@@ -67,21 +66,8 @@ def settings(since: datetime = SINCE) -> ApelConfig:
     return apel_settings(sites={"SITE-A": ["a"], "SITE-B": ["b"]}, since=since, jobs=True)
 
 
-class JobsContext(FakePluginContext):
-    """Streams what matches, as a store does."""
-
-    @asynccontextmanager
-    async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Record]]:
-        async def each() -> AsyncIterator[Record]:
-            for record in self.stored:
-                if matches(record, query.where):
-                    yield record
-
-        yield each()
-
-
 def context_of(records: Sequence[Record]) -> FakePluginContext:
-    return JobsContext(instance="apel", moment=NOW, stored=records)
+    return FilteringContext(instance="apel", moment=NOW, stored=records)
 
 
 async def test_each_job_is_sent_once_and_none_from_before() -> None:

@@ -1,37 +1,19 @@
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 import pytest
 
-from auditord.client.conditions import matches
-from auditord.testing import FakePluginContext
 from auditord_builtin.apel.config import ApelConfig
 from auditord_builtin.apel.jobs import individual_jobs, job_row
 from auditord_builtin.apel.messages import render_jobs
 from auditord_builtin.apel.rows import JobRow, Problem
 from auditord_builtin.apel.validation import validate
-from auditord_hookspecs import Component, Record, RecordQuery, Score, Window
+from auditord_hookspecs import Component, Record, Score, Window
+from tests.filtering_context import FilteringContext
 
 STOP = datetime(2024, 3, 10, 12, tzinfo=UTC)
 pytestmark = pytest.mark.anyio
-
-
-@dataclass
-class Filtering(FakePluginContext):
-    """Streams what a query asks for."""
-
-    @asynccontextmanager
-    async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Record]]:
-        async def each() -> AsyncIterator[Record]:
-            for record in self.stored:
-                if matches(record, query.where):
-                    yield record
-
-        yield each()
 
 
 def meta(name: str, **more: Any) -> dict[str, Any]:  # Any: as in a file
@@ -129,10 +111,10 @@ def test_a_job_that_apel_would_refuse_is_listed(record: Record, reason: str) -> 
 async def test_jobs_of_the_window_from_publish_since_on() -> None:
     stored = [job(str(day), STOP.replace(day=day), site="ab"[day % 2]) for day in range(1, 29)]
     window = Window(STOP.replace(day=5), STOP.replace(day=8))
-    found = individual_jobs(configured(since="2024-03-06T00:00:00Z"), Filtering(stored=stored), window)
+    found = individual_jobs(configured(since="2024-03-06T00:00:00Z"), FilteringContext(stored=stored), window)
     assert [(row.record_id, row.site) async for row in found if isinstance(row, JobRow)] == [
         ("6", "SITE-A"),
         ("7", "SITE-B"),
     ]
-    nothing = individual_jobs(configured(since="2025-01-01T00:00:00Z"), Filtering(stored=stored), window)
+    nothing = individual_jobs(configured(since="2025-01-01T00:00:00Z"), FilteringContext(stored=stored), window)
     assert [row async for row in nothing] == []

@@ -12,8 +12,8 @@ from auditord_builtin.apel.config import ApelConfig
 from auditord_builtin.apel.publishing import publish
 from auditord_hookspecs import Component, Record, Score
 from tests.builtin.apel.apel_settings import apel_section
-from tests.builtin.apel.test_job_reporting import JobsContext
 from tests.builtin.apel.test_publishing import Recorder
+from tests.filtering_context import FilteringContext
 
 SAVED: Final = json.loads((Path(__file__).parent / "state_of_0_1.json").read_text())
 """The states after reports of :func:`stored`, by message type; written by version 0.1.0."""
@@ -53,7 +53,7 @@ def configured(message_type: str) -> ApelConfig:
 @pytest.mark.parametrize("message_type", ["summaries", "individual_jobs"])
 async def test_what_an_earlier_version_reported_is_not_sent_again(message_type: str) -> None:
     state = SAVED["jobs" if message_type == "individual_jobs" else message_type]
-    context = JobsContext(
+    context = FilteringContext(
         instance="apel",
         moment=datetime(2026, 6, 3, 12, tzinfo=UTC),
         stored=stored(),

@@ -4,8 +4,8 @@ import pytest
 
 from auditord.testing import FakePluginContext
 from auditord_builtin.apel.config import ApelConfig
-from auditord_builtin.apel.months import Month
 from auditord_builtin.apel.showing import shown
+from auditord_builtin.months import Month
 from auditord_hookspecs import Component, Record, Score
 
 MARCH = Month(2024, 3)

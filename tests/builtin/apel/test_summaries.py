@@ -9,10 +9,10 @@ import pytest
 from auditord.testing import FakePluginContext
 from auditord_builtin.apel.config import ApelConfig
 from auditord_builtin.apel.messages import render, sync_message
-from auditord_builtin.apel.months import Month
 from auditord_builtin.apel.rows import SummaryRow
 from auditord_builtin.apel.summaries import half_up, summaries
 from auditord_builtin.apel.validation import validate
+from auditord_builtin.months import Month
 from auditord_hookspecs import Component, Record, Score
 from tests.builtin.apel.apel_receiver import Receiver
 

@@ -20,8 +20,8 @@ from auditord_builtin.apel.broker import (
 )
 from auditord_builtin.apel.certificate import CertificateUnusable, load_credentials, sign
 from auditord_builtin.apel.config import ApelConfig
-from auditord_builtin.apel.months import Month
 from auditord_builtin.apel.publishing import run_apel
+from auditord_builtin.months import Month
 from auditord_hookspecs import AuditordError, Component, Record, Score
 from tests.ams_broker import ams_broker, receive
 from tests.builtin.apel.apel_settings import apel_section

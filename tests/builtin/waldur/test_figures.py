@@ -105,7 +105,7 @@ async def test_a_job_over_the_end_of_a_month_is_split_there(zone: str) -> None:
     record = job(start=boundary - timedelta(seconds=90), runtime=timedelta(seconds=100))
     before, after = [
         (await month_usage(config, FakePluginContext(stored=[record]), month, as_of=LATER + 30 * 24 * HOUR))["physics"]
-        for month in (january, january.next())
+        for month in (january, january.next)
     ]
     assert (before.total["cpu"], after.total["cpu"]) == (Decimal(90), Decimal(10)), (
         "seconds: none is lost, none counts twice"
@@ -118,9 +118,9 @@ async def test_a_running_job_counts_up_to_now_and_in_closed_months_whole() -> No
     config, context = waldur_config(backend_components=CORE_HOURS), FakePluginContext(stored=[running])
     now = datetime(2024, 2, 1, 5, tzinfo=UTC)
     january = await month_usage(config, context, JANUARY, as_of=now)
-    february = await month_usage(config, context, JANUARY.next(), as_of=now)
+    february = await month_usage(config, context, JANUARY.next, as_of=now)
     assert (january["physics"].total["cpu"], february["physics"].total["cpu"]) == (Decimal(24), Decimal(5))
-    assert await month_usage(config, context, JANUARY.next().next(), as_of=now) == {}, "a month to come"
+    assert await month_usage(config, context, JANUARY.next.next, as_of=now) == {}, "a month to come"
 
 
 @pytest.mark.anyio
@@ -213,7 +213,7 @@ async def test_the_total_is_the_sum_of_the_raw_figures_and_months_tile(
                 sum((amount(config, component, each) for each in raw[account].values()), Fraction())
             )
     months = [BillingMonth(2023, month, JANUARY.zone) for month in (11, 12)] + [JANUARY]
-    months += [months[-1].next(), months[-1].next().next(), months[-1].next().next().next()]
+    months += [months[-1].next, months[-1].next.next, months[-1].next.next.next]
     parts = [await _memory(context, month.window, as_of) for month in months]
     assert sum(parts) == await _memory(context, Window(months[0].window.start, months[-1].window.stop), as_of)
 

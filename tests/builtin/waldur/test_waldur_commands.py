@@ -8,12 +8,12 @@ from typing import Any, Final
 import pytest
 from click.testing import CliRunner, Result
 
-from auditord.client.conditions import matches
 from auditord.testing import FakeCommandContext, FakePluginContext, make_record
 from auditord_builtin.waldur.commands import waldur_command
 from auditord_builtin.waldur.explaining import NotExplained
 from auditord_builtin.waldur.summary import NothingReported
 from auditord_hookspecs import Record, RecordQuery
+from tests.filtering_context import FilteringContext
 from tests.waldur_server import STAFF_TOKEN, FakeWaldur, Fault, fake_waldur
 from tests.waldur_settings import waldur_config
 
@@ -21,21 +21,6 @@ NOW: Final = datetime(2026, 3, 15, 12, tzinfo=UTC)
 MARCH: Final = datetime(2026, 3, 1, tzinfo=UTC)
 HOUR: Final = timedelta(hours=1)
 CORE_HOURS: Final = {"cpu": {"unit_factor": 60}}
-
-
-class Filtering(FakePluginContext):
-    """Streams what the query asks for."""
-
-    @asynccontextmanager
-    async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Record], None]:
-        self.asked.append(query)
-
-        async def each() -> AsyncIterator[Record]:
-            for record in self.stored:
-                if matches(record, query.where):
-                    yield record
-
-        yield each()
 
 
 def job(number: int, start: datetime = MARCH, hours: float | None = 1, cores: int = 1, **meta: str) -> Record:
@@ -63,7 +48,7 @@ def waldur() -> Iterator[FakeWaldur]:
 
 def run(*argv: str, context: FakePluginContext | None = None, **options: Any) -> Result:  # Any: as in a file
     config = waldur_config(backend_components=CORE_HOURS, sites=["cluster"], **options)
-    plugin = context or Filtering(stored=RECORDS, moment=NOW)
+    plugin = context or FilteringContext(stored=RECORDS, moment=NOW)
     commands = FakeCommandContext({"waldur": ("waldur", config)}, plugin)
     return CliRunner().invoke(waldur_command, argv, obj=commands)
 
@@ -96,7 +81,7 @@ def test_explain_finds_each_record_once_under_several_labels() -> None:
     both = make_record("both", start=MARCH, account="physics", group_id="physics", user_id="alice", site_id="cluster")
     group = make_record("group", start=MARCH, group_id="physics", user_id="alice", site_id="cluster")
     other = make_record("other", start=MARCH, account="x", group_id="physics", user_id="alice", site_id="cluster")
-    context = Filtering(stored=[both, group, other], moment=NOW)
+    context = FilteringContext(stored=[both, group, other], moment=NOW)
     result = run("explain", "physics", context=context, account_meta=["account", "group_id"])
     assert [row[0] for row in columns(result)[1:]] == ["both", "group"]
     assert "2026-03: 2 records: cpu 2.00" in result.output
@@ -108,7 +93,7 @@ def test_explain_an_account_without_records() -> None:
 
 
 def test_explain_says_so_where_the_sums_are_others() -> None:
-    class Losing(Filtering):
+    class Losing(FilteringContext):
         @asynccontextmanager
         async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Record], None]:
             async def first() -> AsyncIterator[Record]:
@@ -126,14 +111,14 @@ def test_explain_says_so_where_the_sums_are_others() -> None:
 def test_what_is_no_month_is_wrong_usage(argv: tuple[str, ...]) -> None:
     result = run(*argv)
     assert result.exit_code == 2
-    assert "no month such as 2024-01" in result.output
+    assert "write it as 2026-02" in result.output
 
 
 SAME: Final = b"physics|cpu=2|03:00:00|alice\nphysics|cpu=1|02:00:00|alice\nphysics|cpu=1|01:00:00|bob\n"
 
 
 def test_compare_by_the_agents_own_command_line() -> None:
-    context = Filtering(stored=RECORDS, moment=NOW, commands=lambda _: SAME)
+    context = FilteringContext(stored=RECORDS, moment=NOW, commands=lambda _: SAME)
     result = run("compare", "physics", "--month", "2026-03", context=context)
     assert result.exit_code == 0, result.output
     assert result.output.endswith("records and sacct agree\n")
@@ -147,14 +132,14 @@ def test_compare_by_the_agents_own_command_line() -> None:
 
 
 def test_compare_exactly_and_by_what_was_allocated() -> None:
-    context = Filtering(stored=RECORDS, moment=NOW, commands=lambda _: SAME)
+    context = FilteringContext(stored=RECORDS, moment=NOW, commands=lambda _: SAME)
     run("compare", "physics", "--exact", "--tres", "AllocTRES", context=context)
     assert {"--duplicates", "--endtime=2026-03-15T12:00:00"} < set(context.ran[0])
     assert context.ran[0][-1] == "--format=Account,AllocTRES,Elapsed,User"
 
 
 def test_compare_tells_every_difference() -> None:
-    context = Filtering(
+    context = FilteringContext(
         stored=RECORDS, moment=NOW, commands=lambda _: b"physics|cpu=1|01:30:00|bob\nnew|cpu=1|1:00:00|x\n"
     )
     result = run("compare", context=context)
@@ -203,7 +188,7 @@ def test_report_from_sacct(waldur: FakeWaldur) -> None:
 
 def test_report_lets_figures_fall_when_asked(waldur: FakeWaldur) -> None:
     run("report", "--once", **access(waldur))
-    fewer = Filtering(stored=RECORDS[2:], moment=NOW)
+    fewer = FilteringContext(stored=RECORDS[2:], moment=NOW)
     held_back = run("report", "--once", context=fewer, **access(waldur)).exception
     assert isinstance(held_back, NothingReported)
     assert held_back.exit_status == 4

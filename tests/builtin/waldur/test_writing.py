@@ -306,11 +306,11 @@ async def test_what_a_provider_may_not_report_any_more_is_named_as_lost() -> Non
 def test_the_instant_that_goes_with_a_month() -> None:
     tallinn = ZoneInfo("Europe/Tallinn")
     march = BillingMonth(2026, 3, tallinn)
-    assert moment_of(march.previous(), NOW) == NOON
+    assert moment_of(march.previous, NOW) == NOON
     assert moment_of(march, NOW) == NOW - timedelta(minutes=5)
     first_hours = march.window.start + timedelta(minutes=30)  # 28 February in UTC
     assert moment_of(march, first_hours) is None
-    assert moment_of(march.previous(), first_hours) == NOON
+    assert moment_of(march.previous, first_hours) == NOON
     honolulu = BillingMonth(2026, 3, ZoneInfo("Pacific/Honolulu"))
     assert moment_of(honolulu, datetime(2026, 4, 1, 3, tzinfo=UTC)) is None  # 31 March there
     assert moment_of(march, march.window.start + timedelta(hours=2, minutes=4)) is None

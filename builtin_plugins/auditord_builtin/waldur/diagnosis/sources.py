@@ -7,7 +7,7 @@ from typing import Final
 from auditord_builtin.waldur.config import WaldurConfig
 from auditord_builtin.waldur.diagnosis.findings import Finding, Verdict, fail, listed, note, ok
 from auditord_builtin.waldur.diagnosis.offering import Used
-from auditord_builtin.waldur.months import BillingMonth, reported_months
+from auditord_builtin.waldur.months import month_at, reported_months
 from auditord_builtin.waldur.sacct_usage import exact_query, sacct_month_usage, sacct_usage
 from auditord_builtin.waldur.usage import month_usage
 from auditord_builtin.waldur.usage_source import covered_since, staleness
@@ -58,8 +58,8 @@ def _reach(config: WaldurConfig, first: datetime | None, now: datetime) -> Findi
         return fail("records", f"of no job that has ended, or not of each of {', '.join(config.sites) or 'the sites'}")
     since = first.astimezone(config.zone).isoformat(timespec="minutes")
     oldest = reported_months(now, config.zone, config.reporting_periods)[0]
-    if first > oldest.window.start:
-        return note("records", f"reach back to {since}: what was before is missing in {oldest.name}, which is reported")
+    if first > oldest.start:
+        return note("records", f"reach back to {since}: what was before is missing in {oldest}, which is reported")
     return ok("records", f"reach back to {since}")
 
 
@@ -67,7 +67,7 @@ async def _missing_components(config: WaldurConfig, context: PluginContext) -> S
     """Components that are to be reported and that no record has."""
     now = context.now()
     names = list(dict.fromkeys(name for each in config.resources for name in config.recorded[each].component))
-    begin = BillingMonth.of(now, config.zone).previous().window.start
+    begin = month_at(now, config.zone).previous.start
     usage = tuple(ComponentUsage(name) for name in names)
     groups = (await context.records.aggregate(AggregateQuery(usage=usage, window=Window(begin, now), as_of=now))).groups
     amounts = [sum(group.usage[place].sums.amount for group in groups) for place in range(len(names))]

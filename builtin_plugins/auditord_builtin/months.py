@@ -1,18 +1,24 @@
-"""Months of UTC, by which APEL accounts, and those of them that a report touches."""
+"""Calendar months of UTC, and arithmetic with them."""
 
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Final
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+from typing import Final, Self, TypeVar
 
 from auditord_hookspecs import AuditordError, Window
 
+_WRITTEN: Final = re.compile(r"(\d{4})-(\d{2})", re.ASCII)
 _MONTHS: Final = 12
+
+M = TypeVar("M", bound="Month")
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Month:
-    """A calendar month of UTC; earlier ones are smaller.
+    """One month; earlier ones are smaller, ``str`` gives ``2026-02``.
+
+    Its JSON is part of the digests of what APEL was sent: another field would have every month reported again.
 
     Args:
         year: 1 to 9998, so that there is a next month.
@@ -35,7 +41,7 @@ class Month:
         if moment.tzinfo is None:
             raise ValueError("an instant needs a zone")
         utc = moment.astimezone(UTC)
-        return cls(utc.year, utc.month)
+        return Month(utc.year, utc.month)
 
     @classmethod
     def parse(cls, text: str) -> "Month":
@@ -44,10 +50,14 @@ class Month:
         Raises:
             ValueError: the text is something else.
         """
-        year, dash, month = text.partition("-")
-        if not (dash and year.isdecimal() and month.isdecimal()):
+        if (match := _WRITTEN.fullmatch(text.strip())) is None:
             raise ValueError(f"{text!r} is no month: write it as 2026-02")
-        return cls(int(year), int(month))
+        return Month(int(match[1]), int(match[2]))
+
+    @property
+    def first_day(self) -> date:
+        """Its first day."""
+        return date(self.year, self.month, 1)
 
     @property
     def start(self) -> datetime:
@@ -56,28 +66,28 @@ class Month:
 
     @property
     def window(self) -> Window:
-        """From its first instant to the first one that is not in it any more."""
+        """From its first instant up to the next month's first one; months that follow each other tile."""
         return Window(self.start, self.next.start)
 
     @property
-    def next(self) -> "Month":
+    def next(self) -> Self:
         """The month after it."""
         return self.plus(1)
 
     @property
-    def previous(self) -> "Month":
+    def previous(self) -> Self:
         """The month before it."""
         return self.plus(-1)
 
-    def plus(self, months: int) -> "Month":
+    def plus(self, months: int) -> Self:
         """The month so many months later."""
         year, month = divmod(self.year * _MONTHS + self.month - 1 + months, _MONTHS)
-        return Month(year, month + 1)
+        return replace(self, year=year, month=month + 1)
 
 
-def months_from(first: Month, last: Month) -> Iterator[Month]:
+def months_from(first: M, last: M) -> Iterator[M]:
     """The months from one to another, which is included."""
-    while first <= last:
+    while first.first_day <= last.first_day:
         yield first
         first = first.next
 
