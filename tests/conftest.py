@@ -1,5 +1,6 @@
 """What every test shares."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,12 @@ QUICK = ("test_broken_hooks", "test_command_line", "test_daemon")
 """Of those, what is worth its time in the first leg as well: each part of the real process once."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is slow by where it is."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what is slow by where it is; skip what is marked ``benchmark`` unless ``-m`` names it."""
+    measuring = "benchmark" in str(config.getoption("-m"))
     for item in items:
+        if item.get_closest_marker("benchmark") and not measuring:
+            item.add_marker(pytest.mark.skip(reason="a full-size measurement: run it with -m benchmark -s"))
         name = item.path.relative_to(Path(__file__).parent).as_posix()
         if name.startswith(SLOW) and item.path.stem not in QUICK and not item.get_closest_marker("benchmark"):
             item.add_marker(pytest.mark.slow)
@@ -35,3 +39,12 @@ def no_configuration_of_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
 def anyio_backend() -> str:
     """Asynchronous tests run on asyncio, as the daemon does."""
     return "asyncio"
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty store of each kind."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/records.db"
+    new: Callable[[], str] = request.getfixturevalue("new_postgres_url")
+    return new()

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import third_party
+
 BROKEN = {
     "does not import": ("import no_such_module\n", "ModuleNotFoundError: No module named 'no_such_module'"),
     "leaves": ("import sys\nsys.exit('goodbye')\n", "SystemExit: goodbye"),
@@ -35,11 +37,7 @@ BROKEN = {
 def broken(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, str]:
     """A folder for PYTHONPATH with an installed distribution, and what the operator must be shown."""
     source, message = BROKEN[request.param]
-    (tmp_path / "auditord_thirdparty.py").write_text(source)
-    metadata = tmp_path / "auditord_thirdparty-4.5.6.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: auditord-thirdparty\nVersion: 4.5.6\n")
-    (metadata / "entry_points.txt").write_text("[auditord.hooks]\nguest = auditord_thirdparty\n")
+    third_party.install(tmp_path, source)
     return tmp_path, message
 
 
@@ -102,11 +100,7 @@ def auditord_collectors():
 
 
 def test_poison_in_a_collectors_batch_is_set_aside_alone(tmp_path: Path) -> None:
-    (tmp_path / "auditord_thirdparty.py").write_text(POISONER)
-    metadata = tmp_path / "auditord_thirdparty-4.5.6.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: auditord-thirdparty\nVersion: 4.5.6\n")
-    (metadata / "entry_points.txt").write_text("[auditord.hooks]\nguest = auditord_thirdparty\n")
+    third_party.install(tmp_path, POISONER)
     document = {"state_dir": str(tmp_path / "state"), "collectors": {"thirdparty": {"kind": "poisoner"}}}
     (tmp_path / "auditord.yml").write_text(json.dumps(document))
 

@@ -10,27 +10,27 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Generator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, closing
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.acceptance.daemon_process import PATIENCE, DaemonProcess, wait_until
+
 PROGRAM = Path(__file__).with_name("numbers_daemon.py")
 COUNT = 2_000
-PATIENCE = 60.0
 
 
-class Folder:
+class Folder(DaemonProcess):
     """A state folder, and daemons that run on it one after another."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.state = path / "state"
-        self.log = path / "log"
-        self.environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+        super().__init__(path / "log", {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ})
 
     def configure(self, **sections: Any) -> None:
         document = {
@@ -41,27 +41,9 @@ class Folder:
         }
         (self.path / "auditord.yml").write_text(json.dumps(document))
 
-    @contextmanager
-    def daemon(self, *prefix: str) -> Generator["subprocess.Popen[bytes]", None, None]:
-        """The running process; killed at the end if it is still there."""
-        command = [*prefix, sys.executable, str(PROGRAM), str(self.path / "auditord.yml")]
-        with self.log.open("wb") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=log, env=self.environment)
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.wait()
-
-    def text(self) -> str:
-        return self.log.read_text()
-
-    def url(self) -> str:
-        """Where the present daemon listens."""
-        wait_until(lambda: "is ready" in self.text(), self.text)
-        match = re.search(r"is ready: (\S+)", self.text())
-        assert match is not None
-        return match[1]
+    def daemon(self, *prefix: str) -> AbstractContextManager["subprocess.Popen[bytes]"]:
+        """A daemon on this folder."""
+        return self.running([*prefix, sys.executable, PROGRAM, self.path / "auditord.yml"])
 
     def rows(self, database: str, query: str) -> list[tuple[Any, ...]]:
         """What a query finds in a file of the daemon; nothing while the file is not there."""
@@ -84,13 +66,6 @@ class Folder:
     def queued(self) -> int:
         (row,) = self.rows("spool.db", "SELECT count(*) FROM queue")
         return int(row[0])
-
-
-def wait_until(condition: Callable[[], object], say: Callable[[], str] = str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, say()
-        time.sleep(0.005)
 
 
 def fetch(url: str) -> str:

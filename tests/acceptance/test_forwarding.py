@@ -11,8 +11,9 @@ import pytest
 from auditord.client import Client, ClientError, RecordExists
 from auditord.testing import make_record
 from auditord_hookspecs import Record
+from tests.acceptance.daemon_process import PATIENCE, wait_until
 from tests.acceptance.numbers_daemon import job
-from tests.acceptance.test_daemon import COUNT, PATIENCE, Folder, wait_until
+from tests.acceptance.test_daemon import COUNT, Folder
 from tests.fake_auditor import FakeAuditor, Fault, fake_auditor
 
 EVERYTHING = {f"job-{number}": job(number) for number in range(COUNT)}

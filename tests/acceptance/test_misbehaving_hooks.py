@@ -14,6 +14,8 @@ from urllib.request import urlopen
 
 import pytest
 
+from tests import third_party
+
 pytestmark = pytest.mark.slow
 
 
@@ -49,11 +51,7 @@ def auditord_collectors():
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    (tmp_path / "auditord_thirdparty.py").write_text(THIRD_PARTY)
-    metadata = tmp_path / "auditord_thirdparty-4.5.6.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: auditord-thirdparty\nVersion: 4.5.6\n")
-    (metadata / "entry_points.txt").write_text("[auditord.hooks]\nguest = auditord_thirdparty\n")
+    third_party.install(tmp_path, THIRD_PARTY)
     file = tmp_path / "auditord.yml"
     collectors = {"worst": {"kind": "thirdparty", "interval": "1d"}}
     listen = ["127.0.0.1:0"]

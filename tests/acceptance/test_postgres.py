@@ -2,39 +2,29 @@
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Generator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from auditord_hookspecs.wire import decode_record
+from tests.acceptance.daemon_process import PATIENCE, DaemonProcess, wait_until
 from tests.postgres_server import NoServer, OwnServer, own_server
 
-PATIENCE = 60.0
 AUDITORD = (sys.executable, "-m", "auditord")
 
 
-def wait_until(condition: Callable[[], bool], describe: Callable[[], str]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, describe()
-        time.sleep(0.05)
-
-
-class Site:
+class Site(DaemonProcess):
     """A configuration, and daemons that run with it one after another."""
 
     def __init__(self, folder: Path, url: str) -> None:
         self.file = folder / "auditord.yml"
-        self.log = folder / "log"
         document = {
             "state_dir": str(folder / "state"),
             "api": {"listen": ["127.0.0.1:0"]},
@@ -42,33 +32,14 @@ class Site:
             "metrics": {"database": {"interval": "1s"}},
         }
         self.file.write_text(json.dumps(document))
-        self.environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "DATABASE_PASSWORD": "geheim"}
+        environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "DATABASE_PASSWORD": "geheim"}
+        super().__init__(folder / "log", environment)
 
     def command(self, *words: str) -> "subprocess.CompletedProcess[str]":
-        command = [*AUDITORD, *words, "--config", str(self.file)]
-        return subprocess.run(
-            command, env=self.environment, capture_output=True, text=True, check=False, timeout=PATIENCE
-        )
+        return self.run([*AUDITORD, *words, "--config", self.file])
 
-    @contextmanager
-    def daemon(self) -> Generator["subprocess.Popen[bytes]", None, None]:
-        with self.log.open("wb") as log:
-            command = [*AUDITORD, "run", "--config", str(self.file)]
-            process = subprocess.Popen(command, stdout=log, stderr=log, env=self.environment)
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.wait()
-
-    def text(self) -> str:
-        return self.log.read_text()
-
-    def url(self) -> str:
-        wait_until(lambda: "is ready" in self.text(), self.text)
-        match = re.search(r"is ready: (\S+)", self.text())
-        assert match is not None
-        return match[1]
+    def daemon(self) -> AbstractContextManager["subprocess.Popen[bytes]"]:
+        return self.running([*AUDITORD, "run", "--config", self.file])
 
     def post(self, number: int) -> None:
         record = {"record_id": f"job-{number}", "components": list[str](), "start_time": "2024-02-03T04:05:06Z"}

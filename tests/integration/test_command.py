@@ -6,29 +6,17 @@ import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
-import uvloop
 
 from auditord.contexts.command import INHERITED, CommandRunner, child_environment, command_line
 from auditord.contexts.instances import InstanceContext
 from auditord_hookspecs import CommandFailed
+from tests.event_loops import anyio_backend  # noqa: F401 a fixture
 
 MINUTE = timedelta(minutes=1)
 run_command = CommandRunner().run_command
-
-
-@pytest.fixture(
-    params=[
-        pytest.param(("asyncio", {"debug": False}), id="asyncio"),
-        pytest.param(("asyncio", {"loop_factory": uvloop.new_event_loop}), id="uvloop"),
-    ]
-)
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
-    backend: tuple[str, dict[str, Any]] = request.param
-    return backend
 
 
 async def wait_until(condition: Callable[[], bool], seconds: float = 10) -> None:

@@ -1,10 +1,7 @@
 """The send loop with a remote destination: whatever goes wrong on the way, in the end it has exactly the set."""
 
-import json
-import subprocess
-import sys
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import chain, repeat
 from pathlib import Path
@@ -23,11 +20,11 @@ from auditord.testing import FakeSenderContext, make_record
 from auditord.testing.records import EPOCH
 from auditord_builtin.remote import RemoteConfig, auditord_senders
 from auditord_hookspecs import Batch, Close, Entry, Insert, Provenance, Record
+from tests.auditord_process import auditord_process
 from tests.fake_auditor import FakeAuditor, Fault, fake_auditor
 
 pytestmark = pytest.mark.anyio
 
-SERVER: Final = Path(__file__).parent / "web" / "server_process.py"
 HOUR: Final = timedelta(hours=1)
 CLIENT: Final = Provenance(EPOCH)
 
@@ -181,18 +178,6 @@ class Cutting:
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             pass
         cut()
-
-
-@contextmanager
-def auditord_process(folder: Path) -> Generator[str, None, None]:
-    command = [sys.executable, str(SERVER), str(folder), f"sqlite:///{folder}/records.db", "same-run", "127.0.0.1:0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield json.loads(process.stdout.readline())[0]
-        finally:
-            process.terminate()
-        assert process.wait(20) == 0
 
 
 @pytest.mark.parametrize("server", ["auditord", "auditor"])

@@ -8,10 +8,10 @@ from typing import Any
 
 import anyio
 import pytest
-import uvloop
 
 from auditord.contexts.command import CommandRunner
 from auditord_hookspecs import CommandFailed
+from tests.event_loops import anyio_backend  # noqa: F401 a fixture
 from tests.integration.test_command import alive, pid_in, wait_until
 
 pytestmark = pytest.mark.anyio
@@ -19,17 +19,6 @@ pytestmark = pytest.mark.anyio
 MINUTE = timedelta(minutes=1)
 stream_command = CommandRunner().stream_command
 MEBIBYTE = 2**20
-
-
-@pytest.fixture(
-    params=[
-        pytest.param(("asyncio", {"debug": False}), id="asyncio"),
-        pytest.param(("asyncio", {"loop_factory": uvloop.new_event_loop}), id="uvloop"),
-    ]
-)
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
-    backend: tuple[str, dict[str, Any]] = request.param
-    return backend
 
 
 async def read(pieces: list[bytes], *argv: str, timeout: timedelta = MINUTE, **options: Any) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.slurm.daemon import Site, wait_until
+from tests.acceptance.daemon_process import wait_until
+from tests.acceptance.slurm.daemon import Site
 from tests.slurm_accounting import META, Plain, expected_records, own, plain, sacct
 from tests.slurm_jobs import SlurmJobs, run_slurm
 from tests.slurm_notes import TASKS, Noted, notes_of

@@ -14,7 +14,8 @@ import pytest
 
 from auditord.testing import make_record
 from auditord_hookspecs.wire import encode_record
-from tests.acceptance.slurm.daemon import Site, wait_until
+from tests.acceptance.daemon_process import wait_until
+from tests.acceptance.slurm.daemon import Site
 
 SCRIPT: Final = Path(sys.executable).with_name("auditord-epilog")
 RECORDED: Final = Path(__file__).parents[2] / "builtin/slurm_epilog/recorded/completed.txt"

@@ -6,21 +6,19 @@ import re
 import sqlite3
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable, Generator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any, Final
 
+from tests.acceptance.daemon_process import PATIENCE, DaemonProcess, wait_until
 from tests.json_objects import objects
 from tests.slurm_accounting import META
 
 PROGRAM: Final = Path(sys.executable).with_name("auditord")
-PATIENCE: Final = 60.0
 
 
-class Site:
+class Site(DaemonProcess):
     """A state folder, its configuration, and the daemons and commands that work on it.
 
     Args:
@@ -31,10 +29,10 @@ class Site:
     def __init__(self, path: Path, **options: Any) -> None:  # Any: YAML
         self.path = path
         self.state = path / "state"
-        self.log = path / "log"
         self.file = path / "auditord.yml"
         # Far from UTC, and with summer time: nothing may depend on the zone of the host.
-        self.environment = {"PATH": os.environ["PATH"], "HOME": str(path), "TZ": "America/St_Johns"}
+        environment = {"PATH": os.environ["PATH"], "HOME": str(path), "TZ": "America/St_Johns"}
+        super().__init__(path / "log", environment)
         self.configure(**options)
 
     def configure(self, **options: Any) -> None:  # Any: YAML
@@ -48,39 +46,13 @@ class Site:
         }
         self.file.write_text(json.dumps(document))
 
-    @contextmanager
-    def daemon(self) -> Generator["subprocess.Popen[bytes]", None, None]:
+    def daemon(self) -> AbstractContextManager["subprocess.Popen[bytes]"]:
         """``auditord run``; killed at the end if it is still there."""
-        with self.log.open("wb") as log:
-            command = (PROGRAM, "run", "--config", self.file)
-            process = subprocess.Popen(command, stdout=log, stderr=log, env=self.environment)
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.wait()
+        return self.running((PROGRAM, "run", "--config", self.file))
 
     def command(self, *words: str) -> "subprocess.CompletedProcess[str]":
         """``auditord WORDS…`` under this configuration."""
-        command: tuple[str | Path, ...] = (PROGRAM, *words, "--config", self.file)
-        return subprocess.run(
-            command, capture_output=True, text=True, check=False, env=self.environment, timeout=PATIENCE
-        )
-
-    def text(self) -> str:
-        """The log of the present daemon."""
-        return self.log.read_text()
-
-    def last_words(self) -> str:
-        """The end of the log, for messages of failed tests."""
-        return self.text()[-2_000:]
-
-    def url(self) -> str:
-        """Where the present daemon listens."""
-        wait_until(lambda: "is ready" in self.text(), self.last_words)
-        match = re.search(r"is ready: (\S+)", self.text())
-        assert match is not None
-        return match[1]
+        return self.run((PROGRAM, *words, "--config", self.file))
 
     def fetch(self, path: str) -> str:
         """What the present daemon answers."""
@@ -133,11 +105,3 @@ class Site:
         wait_until(lambda: re.search(r"\d+ records.* in [0-9.]+ s", self.text()), self.last_words)
         assert "run failed" not in self.text(), self.last_words()
         wait_until(self.delivered, self.last_words)
-
-
-def wait_until(condition: Callable[[], object], say: Callable[[], str] = str, seconds: float = PATIENCE) -> None:
-    """Look often; fail when the time is up."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, say()
-        time.sleep(0.01)

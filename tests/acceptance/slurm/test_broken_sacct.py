@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from auditord_builtin.slurm.demo import RECORDED, SACCT, replay
-from tests.acceptance.slurm.daemon import Site, wait_until
+from tests.acceptance.daemon_process import wait_until
+from tests.acceptance.slurm.daemon import Site
 
 RECORDS = 75
 """How many the recorded accounting makes (tests/builtin/slurm/test_demo.py)."""

@@ -9,7 +9,8 @@ from typing import Final
 
 import pytest
 
-from tests.acceptance.slurm.daemon import Site, wait_until
+from tests.acceptance.daemon_process import wait_until
+from tests.acceptance.slurm.daemon import Site
 
 SACCT: Final = Path(__file__).parents[2] / "many_jobs_sacct.py"
 SPAN: Final = timedelta(hours=6)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.slurm.daemon import Site, wait_until
+from tests.acceptance.daemon_process import wait_until
+from tests.acceptance.slurm.daemon import Site
 from tests.json_objects import objects
 from tests.slurm_accounting import Plain, base_id, expected_records, never_started, own, sacct
 from tests.slurm_jobs import SlurmJobs, run_slurm, submit

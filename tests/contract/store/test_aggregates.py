@@ -1,13 +1,12 @@
 """Aggregates: every store gives what a plain evaluation gives, for any records, whatever is asked."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from decimal import Context, Decimal
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Protocol
 
 import anyio
 import pytest
@@ -34,13 +33,10 @@ from auditord_hookspecs.query import (
     TimeField,
 )
 from auditord_hookspecs.records import MAX_AMOUNT
+from tests.contract.store.conftest import StoreFactory
 from tests.summed_records import aggregate_records
 
 pytestmark = pytest.mark.anyio
-
-
-class StoreFactory(Protocol):
-    def __call__(self, *, outbox: bool = False) -> "AbstractAsyncContextManager[RecordStore]": ...
 
 
 EPOCH = datetime(2024, 1, 1, tzinfo=UTC)

@@ -1,12 +1,8 @@
 """Single records are changed on purpose: what they were before is kept, with who, when and why."""
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager
-from datetime import UTC, datetime, timedelta
-from typing import Protocol
 
 import anyio
-import msgspec
 import pytest
 
 from auditord.store import Action, Amended, Amendment, Duplicates, Provenance, RecordStore, Verdict, Version
@@ -22,29 +18,16 @@ from auditord_hookspecs import (
     Replace,
 )
 from auditord_hookspecs.wire import encode_record
+from tests.contract.store.conftest import StoreFactory
+from tests.contract.store.jobs import HOUR, START, finished, running
 
 pytestmark = pytest.mark.anyio
 
-START = datetime(2024, 2, 3, 4, 5, 6, 789_012, tzinfo=UTC)
-HOUR = timedelta(hours=1)
 NOW = START + 24 * HOUR
 COLLECTOR = Provenance(START + HOUR, "task:slurm")
 ALICE = Provenance(NOW, "user:alice")
 SAME_RUN = Duplicates.SAME_RUN
 WHY = "the node's clock was wrong (ticket 4711)"
-
-
-class StoreFactory(Protocol):
-    def __call__(self, *, outbox: bool = False) -> AbstractAsyncContextManager[RecordStore]: ...
-
-
-def finished(record_id: str = "job-1", **changes: object) -> Record:
-    record = Record(record_id, START, (Component("Cores", 8, ()),), START + HOUR, {"site_id": ("S",)})
-    return msgspec.structs.replace(record, **changes)
-
-
-def running(record_id: str = "job-1", **changes: object) -> Record:
-    return finished(record_id, stop_time=None, **changes)
 
 
 def correction(before: Record, after: Record) -> Amendment:

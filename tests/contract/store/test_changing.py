@@ -1,6 +1,6 @@
 """Stop times, corrections on purpose, the sink of the send-queue."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
 import msgspec
 import pytest
@@ -8,26 +8,16 @@ import pytest
 from auditord.ingest import StoreSink
 from auditord.store import Action, Duplicates, Provenance, RecordStore, Verdict
 from auditord.store.reading import StoredRecords
-from auditord_hookspecs import Close, Component, Entry, Insert, Record, RecordQuery, RecordUpdate, Replace
+from auditord_hookspecs import Close, Entry, Insert, Record, RecordQuery, RecordUpdate, Replace
 from auditord_hookspecs.query import IsOpen
 from auditord_hookspecs.wire import decode_record, encode_record
+from tests.contract.store.jobs import HOUR, START, finished, running
 
 pytestmark = pytest.mark.anyio
 
-START = datetime(2024, 2, 3, 4, 5, 6, tzinfo=UTC)
-HOUR = timedelta(hours=1)
 NOW = START + 24 * HOUR
 PROVENANCE = Provenance(NOW)
 SAME_RUN = Duplicates.SAME_RUN
-
-
-def finished(record_id: str = "job-1", **changes: object) -> Record:
-    record = Record(record_id, START, (Component("Cores", 8, ()),), START + HOUR, {"site_id": ("S",)})
-    return msgspec.structs.replace(record, **changes)
-
-
-def running(record_id: str = "job-1", **changes: object) -> Record:
-    return finished(record_id, stop_time=None, **changes)
 
 
 def update(record_id: str, stop_time: datetime) -> RecordUpdate:

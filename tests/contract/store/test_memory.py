@@ -1,9 +1,8 @@
 """What plugins keep in a store, and whose turn it is among all who have it open."""
 
 from collections.abc import AsyncGenerator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
-from typing import Protocol
 
 import anyio
 import pytest
@@ -11,12 +10,9 @@ import pytest
 from auditord.database.memory import Occasion
 from auditord.store import RecordStore
 from auditord.testing import EPOCH
+from tests.contract.store.conftest import StoreFactory
 
 pytestmark = pytest.mark.anyio
-
-
-class StoreFactory(Protocol):
-    def __call__(self, *, outbox: bool = False) -> AbstractAsyncContextManager[RecordStore]: ...
 
 
 @pytest.fixture

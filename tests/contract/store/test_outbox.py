@@ -1,37 +1,20 @@
 """What clients change is kept for senders, in the transaction of the change; what collectors bring is not."""
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager
-from datetime import UTC, datetime, timedelta
-from typing import Protocol
 
-import msgspec
 import pytest
 
 from auditord.store import Duplicates, Provenance, RecordStore, Verdict
-from auditord_hookspecs import Close, Component, Entry, Insert, Record, RecordUpdate, Replace
+from auditord_hookspecs import Close, Entry, Insert, RecordUpdate, Replace
+from tests.contract.store.conftest import StoreFactory
+from tests.contract.store.jobs import HOUR, START, finished, running
 
 pytestmark = pytest.mark.anyio
 
-START = datetime(2024, 2, 3, 4, 5, 6, 789_012, tzinfo=UTC)
-HOUR = timedelta(hours=1)
 NOW = START + 24 * HOUR
 CLIENT = Provenance(NOW, None, "auditor-client/0.11.2")
 COLLECTOR = Provenance(NOW, "task:slurm")
 SAME_RUN = Duplicates.SAME_RUN
-
-
-class StoreFactory(Protocol):
-    def __call__(self, *, outbox: bool = False) -> AbstractAsyncContextManager[RecordStore]: ...
-
-
-def finished(record_id: str = "job-1", **changes: object) -> Record:
-    record = Record(record_id, START, (Component("Cores", 8, ()),), START + HOUR, {"site_id": ("S",)})
-    return msgspec.structs.replace(record, **changes)
-
-
-def running(record_id: str = "job-1", **changes: object) -> Record:
-    return finished(record_id, stop_time=None, **changes)
 
 
 @pytest.fixture

@@ -1,10 +1,9 @@
 """Users' names go out of old records for good, on both stores: what they were is nowhere, and all other sums stay."""
 
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,6 +16,7 @@ from auditord_builtin.privacy import retention
 from auditord_builtin.privacy.retention import RetentionConfig
 from auditord_hookspecs import AggregateQuery, Component, ComponentUsage, MetaValue, Record
 from auditord_hookspecs.wire import decode_record, encode_record
+from tests.contract.store.conftest import StoreFactory
 
 pytestmark = pytest.mark.anyio
 
@@ -25,10 +25,6 @@ OLD = datetime(2026, 7, 31, 23, 59, 59, tzinfo=UTC)
 SAME_RUN = Duplicates.SAME_RUN
 BY_COLLECTOR = Provenance(NOW, "task:slurm")
 KEYS = ("user_id", "user")
-
-
-class StoreFactory(Protocol):
-    def __call__(self, *, outbox: bool = False) -> AbstractAsyncContextManager[RecordStore]: ...
 
 
 @pytest.fixture

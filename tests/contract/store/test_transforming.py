@@ -1,6 +1,6 @@
 """A transform acts exactly once on every record, on each way into a store."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,14 +27,6 @@ BY = Provenance(NOW)
 LOCAL = ("local",)
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite://{tmp_path / 'records.db'}"
-    new: Callable[[], str] = request.getfixturevalue("new_postgres_url")
-    return new()
-
-
 def veiled(record: Record) -> Record:
     """A transform that shows how often it has acted; it refuses whom it does not know."""
     names = [f"<{name}>" for name in (record.meta or {}).get("user_id", ())]
@@ -55,8 +47,11 @@ async def drain(spool: Spool, store: RecordStore) -> None:
 
 
 @asynccontextmanager
-async def opened(url: str, folder: Path) -> AsyncGenerator[tuple[RecordStore, Spool], None]:
-    async with open_store(url, counted_keys=()) as store, Spool.opened(folder, lambda: NOW, transform=veiled) as spool:
+async def opened(store_url: str, folder: Path) -> AsyncGenerator[tuple[RecordStore, Spool], None]:
+    async with (
+        open_store(store_url, counted_keys=()) as store,
+        Spool.opened(folder, lambda: NOW, transform=veiled) as spool,
+    ):
         yield store, spool
 
 
@@ -70,9 +65,9 @@ class Away:
         return fail
 
 
-async def test_each_way_in(url: str, tmp_path: Path) -> None:
+async def test_each_way_in(store_url: str, tmp_path: Path) -> None:
     async with (
-        open_store(url, counted_keys=()) as store,
+        open_store(store_url, counted_keys=()) as store,
         Spool.opened(tmp_path, lambda: NOW, transform=veiled) as spool,
     ):
         near = Ingest(store, spool, LOCAL, transform=veiled)
@@ -86,9 +81,9 @@ async def test_each_way_in(url: str, tmp_path: Path) -> None:
         assert len(await users(store)) == 9
 
 
-async def test_what_was_in_quarantine(url: str, tmp_path: Path) -> None:
+async def test_what_was_in_quarantine(store_url: str, tmp_path: Path) -> None:
     async with (
-        open_store(url, counted_keys=()) as store,
+        open_store(store_url, counted_keys=()) as store,
         Spool.opened(tmp_path, lambda: NOW, transform=veiled) as spool,
     ):
         await spool.enqueue(
@@ -106,8 +101,8 @@ async def test_what_was_in_quarantine(url: str, tmp_path: Path) -> None:
         assert await users(store) == dict.fromkeys("abc", ("<alice>",))
 
 
-async def test_a_correction_transforms_what_it_changes_and_nothing_else(url: str) -> None:
-    async with open_store(url, counted_keys=()) as store:
+async def test_a_correction_transforms_what_it_changes_and_nothing_else(store_url: str) -> None:
+    async with open_store(store_url, counted_keys=()) as store:
         await store.add(make_record("a", user_id="<alice>"), BY, Duplicates.SAME_RUN)
         editor, note = RecordEditor(store, lambda: NOW, veiled), Note("a mistake", "root")
         other_site = make_record("a", user_id="<alice>", site_id="B")
@@ -118,10 +113,10 @@ async def test_a_correction_transforms_what_it_changes_and_nothing_else(url: str
         assert await users(store) == {"a": ("<bob>",)}
 
 
-async def test_a_record_that_the_transform_refuses_is_refused(url: str, tmp_path: Path) -> None:
+async def test_a_record_that_the_transform_refuses_is_refused(store_url: str, tmp_path: Path) -> None:
     records = [make_record("a", user_id="alice"), make_record("b", user_id="mallory")]
     async with (
-        open_store(url, counted_keys=()) as store,
+        open_store(store_url, counted_keys=()) as store,
         Spool.opened(tmp_path, lambda: NOW, transform=veiled) as spool,
     ):
         ingest = Ingest(store, spool, LOCAL, transform=veiled)

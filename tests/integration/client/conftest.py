@@ -1,12 +1,7 @@
 """Both clients as one, and the servers that they talk to."""
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
 from datetime import datetime
-from pathlib import Path
 from typing import Protocol
 
 import anyio
@@ -14,9 +9,9 @@ import pytest
 
 from auditord.client import AsyncClient, Client
 from auditord_hookspecs import AggregateQuery, Aggregates, Record, RecordQuery
+from tests.auditord_process import auditord_process
 from tests.fake_auditor import FakeAuditor, fake_auditor
 
-SERVER = Path(__file__).parents[1] / "web" / "server_process.py"
 QUICK = {"timeout": 2.0, "retry_waits": (0.0, 0.0)}
 
 
@@ -122,19 +117,6 @@ def auditor() -> Generator[FakeAuditor, None, None]:
     """An AUDITOR."""
     with fake_auditor() as running:
         yield running
-
-
-@contextmanager
-def auditord_process(folder: Path) -> Generator[str, None, None]:
-    """An auditord in another process; its URL."""
-    command = [sys.executable, str(SERVER), str(folder), f"sqlite:///{folder}/records.db", "same-run", "127.0.0.1:0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield json.loads(process.stdout.readline())[0]
-        finally:
-            process.terminate()
-        assert process.wait(20) == 0
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ from auditord.store import Duplicates, Provenance, RecordStore, Verdict
 from auditord.store.opening import open_store, open_store_for_reading
 from auditord.store.postgres import PostgresRecordStore
 from auditord_hookspecs import Record
+from tests.integration.postgres.test_faults import works
 from tests.postgres_server import NoServer, OwnServer, migrate_database, own_server
 
 START = datetime(2024, 2, 3, tzinfo=UTC)
@@ -158,11 +159,3 @@ async def until_refused(store: RecordStore) -> None:
                 raise
             except StoreUnavailable:
                 await anyio.sleep(0.05)
-
-
-async def works(store: RecordStore) -> bool:
-    try:
-        await store.check()
-    except StoreUnavailable:
-        return False
-    return True

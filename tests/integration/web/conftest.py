@@ -27,15 +27,6 @@ def _server(folder: Path, store: str, duplicates: Duplicates) -> Generator[int, 
         assert process.wait(20) == 0, "the server did not end in order"
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty store of each kind."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/records.db"
-    new: Callable[[], str] = request.getfixturevalue("new_postgres_url")
-    return new()
-
-
 @pytest.fixture
 def start_server(tmp_path: Path, store_url: str) -> Generator[Callable[[Duplicates], int], None, None]:
     """Starts a server on an empty store, with the given meaning of duplicates; returns its port."""

@@ -1,7 +1,7 @@
 """What was acknowledged and waits in the spool decides as if it were in the store: same verdicts, same order."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,14 +66,6 @@ class Trial:
             one: Any = msgspec.json.decode(line)  # Any: JSON
             found[one["record_id"]] = (one["start_time"], one["stop_time"])
         return found
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/records.db"
-    new: Callable[[], str] = request.getfixturevalue("new_postgres_url")
-    return new()
 
 
 @pytest.fixture
