@@ -9,7 +9,8 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from tests.acceptance.slurm.daemon import Site, wait_until
+from tests.acceptance.daemon_process import wait_until
+from tests.acceptance.slurm.daemon import Site
 from tests.slurm_accounting import expected_records, never_started
 from tests.slurm_jobs import SlurmJobs
 

@@ -175,14 +175,14 @@ async def test_any_key_and_its_aliases(stores: StoreFactory, key: str, other: tu
         await check(store, records, aggregates.AggregateQuery(by=(aggregates.MetaValue(key, *other),)))
 
 
-@pytest.mark.parametrize("unit", CalendarUnit)
-async def test_periods_begin_and_end_as_in_the_calendar(stores: StoreFactory, unit: CalendarUnit) -> None:
+@pytest.mark.parametrize("unit", aggregates.CalendarUnit)
+async def test_periods_begin_and_end_as_in_the_calendar(stores: StoreFactory, unit: aggregates.CalendarUnit) -> None:
     ends = [datetime(year, 1, 1, tzinfo=UTC) for year in (2, 1969, 1970, 2021, 2025, 2026, 9999)]
     ends += [datetime(2026, month, 1, tzinfo=UTC) for month in range(2, 13)]
     stops = {end + step for end in ends for step in (-SECOND, timedelta(), SECOND)} | {FIRST, LAST}
     records = [Record(f"r{at}", min(stop, EPOCH), (), stop, None) for at, stop in enumerate(sorted(stops))]
     async with filled(stores, records) as store:
-        await check(store, records, AggregateQuery(by=(CalendarPeriod(unit),)))
+        await check(store, records, aggregates.AggregateQuery(by=(aggregates.CalendarPeriod(unit),)))
 
 
 async def test_several_components_of_one_name_keep_their_own_scores(stores: StoreFactory) -> None:
