@@ -15,8 +15,8 @@ import pytest
 
 from auditord.ingest import StoreSink
 from auditord.store.opening import open_store
-from auditord_builtin.months import Month
 from auditord_hookspecs import Component, Insert, Record, Score
+from auditord_hookspecs.months import Month
 from tests.ams_broker import AmsBroker, ams_broker
 from tests.builtin.apel.apel_receiver import Receiver
 from tests.builtin.apel.apel_settings import apel_section

@@ -16,7 +16,7 @@ from auditord_builtin.apel.config import ApelConfig
 from auditord_builtin.apel.messages import render, sync_message
 from auditord_builtin.apel.rows import Summaries
 from auditord_builtin.apel.summaries import summaries
-from auditord_builtin.months import Month
+from auditord_hookspecs.months import Month
 from tests.benchmark.in_turns import in_turns
 from tests.benchmark.test_aggregates import ROUNDS, bare_connection, fill, job, seconds_of_bare_sql, store, url
 

@@ -18,8 +18,8 @@ from auditord_builtin.apel.questions import Answer, Number, Question
 from auditord_builtin.apel.rows import Problem
 from auditord_builtin.apel.summaries import half_up
 from auditord_builtin.apel.text import clean
-from auditord_builtin.months import Month
 from auditord_hookspecs import Records
+from auditord_hookspecs.months import Month
 
 _HEAD: Final = '{"Type": "APEL-accelerator-message", "Version": "0.1", "UsageRecords": ['
 _TAIL: Final = "]}\n"

@@ -10,9 +10,9 @@ from auditord_builtin.apel.config import ApelConfig
 from auditord_builtin.apel.publishing import publish, republish
 from auditord_builtin.apel.sending import open_publisher
 from auditord_builtin.apel.showing import overview, shown
-from auditord_builtin.months import Month
 from auditord_hookspecs import PluginContext, Window
 from auditord_hookspecs.commands import CommandContext, pass_context
+from auditord_hookspecs.months import Month
 
 KIND: Final = "apel"
 

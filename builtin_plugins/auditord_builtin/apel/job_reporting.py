@@ -21,8 +21,8 @@ from auditord_builtin.apel.questions import site_groups
 from auditord_builtin.apel.reporting import Part, Reporter, other_kind
 from auditord_builtin.apel.rows import JobRow, Problem
 from auditord_builtin.apel.state import DayState
-from auditord_builtin.months import Month
 from auditord_hookspecs import CalendarPeriod, CalendarUnit, Group, ScoreValue, Window
+from auditord_hookspecs.months import Month
 
 MARKED: Final = 100_000
 """The number of jobs that are remembered one by one, about a megabyte of state."""

@@ -15,9 +15,9 @@ from auditord_builtin.apel.questions import LeftOut, conditions, kept_level, kno
 from auditord_builtin.apel.rows import JobRow, Problem
 from auditord_builtin.apel.text import LONGEST, clean
 from auditord_builtin.apel.validation import validate
-from auditord_builtin.months import Month
 from auditord_hookspecs import Record, RecordQuery, Records, Window
 from auditord_hookspecs.aggregates import exact_score
+from auditord_hookspecs.months import Month
 
 _LENGTHS: Final = {"Queue": 100, "InfrastructureDescription": 100, "InfrastructureType": 20}
 _OTHERWISE: Final = frozenset({"CpuDuration", "ServiceLevel", "ServiceLevelType"})

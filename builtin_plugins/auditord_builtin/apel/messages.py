@@ -13,7 +13,7 @@ from typing import Final
 from auditord_builtin.apel.config import JobLayout, SummaryLayout
 from auditord_builtin.apel.rows import JobRow, SummaryRow
 from auditord_builtin.apel.text import fold
-from auditord_builtin.months import Month
+from auditord_hookspecs.months import Month
 
 HEADERS: Final[Mapping[SummaryLayout | JobLayout, str]] = {
     SummaryLayout.NORMALISED_4: "APEL-normalised-summary-message: v0.4",

@@ -11,8 +11,8 @@ from auditord_builtin.apel.reporting import NotReported, Part, Reporter
 from auditord_builtin.apel.sending import Publisher, open_publisher, say
 from auditord_builtin.apel.state import SavedState
 from auditord_builtin.apel.summary_reporting import SummaryReporter
-from auditord_builtin.months import Month
 from auditord_hookspecs import AuditordError, PluginContext, Window
+from auditord_hookspecs.months import Month
 
 
 async def run_apel(config: ApelConfig, context: PluginContext) -> None:

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 from auditord_builtin.apel.config import JobLayout, SummaryLayout
 from auditord_builtin.apel.text import fold
-from auditord_builtin.months import Month
+from auditord_hookspecs.months import Month
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from auditord_builtin.apel.metrics import stages
 from auditord_builtin.apel.rows import JobRow, Problem
 from auditord_builtin.apel.state import MonthState, SiteState, read_state
 from auditord_builtin.apel.summaries import summaries
-from auditord_builtin.months import Month
 from auditord_hookspecs import PluginContext, Records
+from auditord_hookspecs.months import Month
 
 _AT_ONCE: Final = 1_000
 _LINE: Final = "{:<24} {:<7} {:>10} {:>10} {:>12} {:>8}  {}"

@@ -14,8 +14,8 @@ import msgspec
 
 from auditord_builtin.apel.messages import Message
 from auditord_builtin.apel.rows import SummaryRow
-from auditord_builtin.months import Month
 from auditord_hookspecs import AuditordError, PluginContext
+from auditord_hookspecs.months import Month
 
 T = TypeVar("T")
 

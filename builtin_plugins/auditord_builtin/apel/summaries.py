@@ -20,8 +20,8 @@ from auditord_builtin.apel.questions import Answer, Number, Question
 from auditord_builtin.apel.rows import Problem, Summaries, SummaryRow
 from auditord_builtin.apel.text import clean, clean_name
 from auditord_builtin.apel.validation import validate
-from auditord_builtin.months import Month
 from auditord_hookspecs import Records
+from auditord_hookspecs.months import Month
 
 _THOUSANDTH: Final = Decimal("0.001")
 _INFRASTRUCTURE: Final = 20

@@ -22,8 +22,8 @@ from auditord_builtin.apel.sending import say
 from auditord_builtin.apel.state import MonthState, Outbox, pack, unpack
 from auditord_builtin.apel.summaries import summaries
 from auditord_builtin.apel.validation import validate
-from auditord_builtin.months import Month, first_month, months_from, whole_months
 from auditord_hookspecs import AggregateQuery, Window
+from auditord_hookspecs.months import Month, first_month, months_from, whole_months
 from auditord_hookspecs.query import AllOf, Comparison, TimeCompares, TimeField
 
 

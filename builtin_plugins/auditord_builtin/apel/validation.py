@@ -18,7 +18,7 @@ from auditord_builtin.apel.config import BENCHMARKS
 from auditord_builtin.apel.rows import Problem
 from auditord_builtin.apel.rules import ACCELERATORS, MESSAGES, NORMALISED, Rules
 from auditord_builtin.apel.text import fold
-from auditord_builtin.months import Month
+from auditord_hookspecs.months import Month
 
 Values = Mapping[str, str]
 

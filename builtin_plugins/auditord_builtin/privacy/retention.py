@@ -6,7 +6,6 @@ from typing import Final
 
 from pydantic import Field
 
-from auditord_builtin.months import Month
 from auditord_hookspecs import (
     AggregateQuery,
     CalendarPeriod,
@@ -16,6 +15,7 @@ from auditord_hookspecs import (
     PluginKind,
     RecordQuery,
 )
+from auditord_hookspecs.months import Month
 from auditord_hookspecs.query import AllOf, AnyOf, Comparison, Condition, MetaLacks, TimeCompares, TimeField
 
 AT_ONCE: Final = 500

@@ -10,7 +10,6 @@ from typing import Final
 import anyio
 import click
 
-from auditord_builtin.months import Month
 from auditord_builtin.waldur.comparing import Difference, compare_month
 from auditord_builtin.waldur.config import INTERVAL, WaldurConfig
 from auditord_builtin.waldur.explaining import Explanation, Share, explain
@@ -20,6 +19,7 @@ from auditord_builtin.waldur.sacct_usage import Tres, agent_query, exact_query
 from auditord_builtin.waldur.usage import folded
 from auditord_builtin.waldur.usage_source import Source
 from auditord_hookspecs import AuditordError, CommandContext, PluginContext, pass_context
+from auditord_hookspecs.months import Month
 from auditord_hookspecs.terminal import say, say_cells
 
 KIND: Final = "waldur"

@@ -11,7 +11,6 @@ from datetime import date, datetime, timedelta
 
 import anyio
 
-from auditord_builtin.months import months_from
 from auditord_builtin.waldur.answers import Resource
 from auditord_builtin.waldur.client import WaldurClient, open_client
 from auditord_builtin.waldur.config import WaldurConfig
@@ -26,6 +25,7 @@ from auditord_builtin.waldur.summary import NothingReported
 from auditord_builtin.waldur.usage import folded
 from auditord_builtin.waldur.usage_source import Source, UsageSource
 from auditord_hookspecs import AuditordError, PluginContext
+from auditord_hookspecs.months import months_from
 
 Say = Callable[[str], None]
 

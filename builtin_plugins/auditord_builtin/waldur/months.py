@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from auditord_builtin.months import Month
+from auditord_hookspecs.months import Month
 
 MADE_UP_FOR: Final = timedelta(days=1)
 """A month that has ended is reported again for so long, whatever is configured."""

@@ -23,8 +23,8 @@ from auditord_builtin.apel.messages import render, sync_message
 from auditord_builtin.apel.rows import SummaryRow
 from auditord_builtin.apel.summaries import summaries
 from auditord_builtin.apel.validation import validate
-from auditord_builtin.months import Month
 from auditord_hookspecs import AggregateQuery, CalendarPeriod, CalendarUnit, ComponentUsage, MetaValue
+from auditord_hookspecs.months import Month
 from tests.paper_jobs import PER_MONTH, SITES, Job, jobs, month, table_1, table_2
 
 pytestmark = pytest.mark.anyio

@@ -9,8 +9,8 @@ from auditord_builtin.apel.accelerators import accelerator_messages
 from auditord_builtin.apel.config import ApelConfig
 from auditord_builtin.apel.messages import Message
 from auditord_builtin.apel.validation import validate
-from auditord_builtin.months import Month
 from auditord_hookspecs import Component, Record
+from auditord_hookspecs.months import Month
 
 APRIL = Month(2026, 4)
 pytestmark = pytest.mark.anyio

@@ -22,8 +22,8 @@ from auditord_builtin.apel.broker import BrokerRefused, BrokerUnavailable, Messa
 from auditord_builtin.apel.config import ApelConfig
 from auditord_builtin.apel.messages import Message
 from auditord_builtin.apel.publishing import publish, republish
-from auditord_builtin.months import Month
 from auditord_hookspecs import AuditordError, Component, Record, Score
+from auditord_hookspecs.months import Month
 from tests.builtin.apel.apel_receiver import Receiver
 from tests.builtin.apel.apel_settings import apel_settings
 

@@ -18,8 +18,8 @@ from auditord_builtin.apel.rows import Problem
 from auditord_builtin.apel.summaries import summaries
 from auditord_builtin.apel.text import clean
 from auditord_builtin.apel.validation import validate
-from auditord_builtin.months import Month
 from auditord_hookspecs import Component, Record, Score
+from auditord_hookspecs.months import Month
 from tests.builtin.apel.apel_receiver import Receiver
 
 MONTH = Month(2024, 2)

@@ -8,7 +8,7 @@ from auditord_builtin.apel.certificate import load_credentials, sign
 from auditord_builtin.apel.config import SummaryLayout
 from auditord_builtin.apel.messages import render
 from auditord_builtin.apel.rows import SummaryRow
-from auditord_builtin.months import Month
+from auditord_hookspecs.months import Month
 from tests.host_certificates import Authority
 
 MARCH = Month(2024, 3)

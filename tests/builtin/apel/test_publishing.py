@@ -17,8 +17,8 @@ from auditord_builtin.apel.messages import Message
 from auditord_builtin.apel.publishing import publish, republish, run_apel
 from auditord_builtin.apel.reporting import NotReported
 from auditord_builtin.apel.state import read_state
-from auditord_builtin.months import Month
 from auditord_hookspecs import AggregateQuery, Aggregates, AuditordError, Component, Record, Score, Window
+from auditord_hookspecs.months import Month
 from auditord_hookspecs.query import AllOf, TimeCompares
 from tests.builtin.apel.apel_receiver import Receiver
 from tests.builtin.apel.apel_settings import apel_section, apel_settings

@@ -5,8 +5,8 @@ import pytest
 from auditord.testing import FakePluginContext
 from auditord_builtin.apel.config import ApelConfig
 from auditord_builtin.apel.showing import shown
-from auditord_builtin.months import Month
 from auditord_hookspecs import Component, Record, Score
+from auditord_hookspecs.months import Month
 
 MARCH = Month(2024, 3)
 pytestmark = pytest.mark.anyio

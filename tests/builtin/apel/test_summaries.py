@@ -12,8 +12,8 @@ from auditord_builtin.apel.messages import render, sync_message
 from auditord_builtin.apel.rows import SummaryRow
 from auditord_builtin.apel.summaries import half_up, summaries
 from auditord_builtin.apel.validation import validate
-from auditord_builtin.months import Month
 from auditord_hookspecs import Component, Record, Score
+from auditord_hookspecs.months import Month
 from tests.builtin.apel.apel_receiver import Receiver
 
 MARCH = Month(2024, 3)

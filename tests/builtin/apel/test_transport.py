@@ -21,8 +21,8 @@ from auditord_builtin.apel.broker import (
 from auditord_builtin.apel.certificate import CertificateUnusable, load_credentials, sign
 from auditord_builtin.apel.config import ApelConfig
 from auditord_builtin.apel.publishing import run_apel
-from auditord_builtin.months import Month
 from auditord_hookspecs import AuditordError, Component, Record, Score
+from auditord_hookspecs.months import Month
 from tests.ams_broker import ams_broker, receive
 from tests.builtin.apel.apel_settings import apel_section
 from tests.host_certificates import Authority, HostFiles

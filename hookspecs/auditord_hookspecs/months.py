@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from typing import Final, Self, TypeVar
 
-from auditord_hookspecs import AuditordError, Window
+from auditord_hookspecs.errors import AuditordError
+from auditord_hookspecs.query import Window
 
 _WRITTEN: Final = re.compile(r"(\d{4})-(\d{2})", re.ASCII)
 _MONTHS: Final = 12

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auditord_builtin.months import Month
+from auditord_hookspecs.months import Month
 
 
 @given(st.builds(Month, st.integers(1900, 2200), st.integers(1, 12)))
