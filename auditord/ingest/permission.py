@@ -9,10 +9,8 @@ Roles: TypeAlias = tuple[Role, ...] | None
 """The roles that count, each for itself; None if everything is allowed."""
 
 
-def writing_roles(principal: Principal | None) -> Roles:
+def writing_roles(principal: Principal) -> Roles:
     """The roles by which a principal may write records."""
-    if principal is None:
-        return None
     roles = principal.having(Permission.WRITE)
     return None if any(role.sites is None and role.prefixes is None for role in roles) else roles
 

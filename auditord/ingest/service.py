@@ -6,7 +6,8 @@ each other, and the spool is looked at before the store: what has left the one h
 """
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final, Protocol, TypeAlias
 
 import anyio
@@ -28,8 +29,9 @@ _Waiting: TypeAlias = Mapping[str, Sequence[Entry]]
 class PendingChanges(Protocol):
     """The part of the spool that holds what is on its way to the store."""
 
-    def may_hold(self, senders: Collection[str]) -> bool:
-        """Return whether anything may wait for one of the senders; asks no database."""
+    @property
+    def occupied(self) -> AbstractSet[str]:
+        """The senders for which something may wait, now and later; asks no database."""
         ...
 
     async def waiting(self, record_ids: Collection[str], senders: Sequence[str]) -> Mapping[str, Sequence[Entry]]:
@@ -59,12 +61,18 @@ class Claims:
         self._taken: set[str] = set()
         self._released: anyio.Event | None = None
 
+    def take_now(self, ids: Collection[str]) -> bool:
+        """Take the ids if all of them are free."""
+        if self._taken.isdisjoint(ids):
+            self._taken.update(ids)
+            return True
+        return False
+
     async def take(self, ids: Collection[str]) -> None:
         """Take the ids as soon as all of them are free."""
-        while not self._taken.isdisjoint(ids):
+        while not self.take_now(ids):
             self._released = self._released or anyio.Event()
             await self._released.wait()
-        self._taken.update(ids)
 
     def release(self, ids: Collection[str]) -> None:
         """Give the ids back."""
@@ -105,7 +113,7 @@ class Ingest:
         self.spooled = 0
         """Records and updates that went to the spool."""
 
-    async def accept(
+    def accept(
         self,
         records: Sequence[Record],
         principal: Principal | None,
@@ -113,7 +121,7 @@ class Ingest:
         *,
         atomic: bool,
         duplicates: Duplicates,
-    ) -> Sequence[Outcome]:
+    ) -> Awaitable[Sequence[Outcome]]:
         """Keep records; one outcome each, in order.
 
         Args:
@@ -127,10 +135,13 @@ class Ingest:
             InvalidRecord: one of them is refused for good, and they go together.
             Forbidden: the principal may not write one of them, and they go together.
         """
-        roles = writing_roles(principal)
+        roles = None if principal is None else writing_roles(principal)
         if roles is None and atomic and len(records) == 1:
-            return (await self._accept_one(records[0], provenance, duplicates),)
-        submission = Submission(dict(enumerate(records)), roles, provenance, duplicates, atomic)
+            return self._accept_one(records[0], provenance, duplicates)
+        return self._accept(Submission(dict(enumerate(records)), roles, provenance, duplicates, atomic))
+
+    async def _accept(self, submission: Submission) -> Sequence[Outcome]:
+        count = len(submission.records)
         if self._transform is not None:
             await submission.transform(self._transform)
         ids = submission.ids
@@ -139,22 +150,23 @@ class Ingest:
             await self._keep(submission, await self._waiting(ids))
         finally:
             self._claims.release(ids)
-        return [submission.outcomes[position] for position in range(len(records))]
+        return [submission.outcomes[position] for position in range(count)]
 
-    async def _accept_one(self, record: Record, provenance: Provenance, duplicates: Duplicates) -> Outcome:
+    async def _accept_one(self, record: Record, provenance: Provenance, duplicates: Duplicates) -> Sequence[Outcome]:
         """The same for one record that its sender may write whatever is stored; most requests are that."""
         changed = record if self._transform is None else self._transform(record)
         ids, away = (record.record_id,), None
-        await self._claims.take(ids)
+        if not self._claims.take_now(ids):
+            await self._claims.take(ids)
         try:
-            if not self.spool.may_hold(self.destinations):
+            if self.spool.occupied.isdisjoint(self.destinations):
                 try:
-                    return await self.store.add(changed, provenance, duplicates)
+                    return (await self.store.add(changed, provenance, duplicates),)
                 except StoreUnavailable as error:
                     away = error
             submission = Submission({0: changed}, None, provenance, duplicates, atomic=True)
             await self._keep(submission, await self._waiting(ids), away)
-            return submission.outcomes[0]
+            return (submission.outcomes[0],)
         finally:
             self._claims.release(ids)
 
@@ -254,7 +266,7 @@ class Ingest:
     # -- both -----------------------------------------------------------------------------------------------------
 
     async def _waiting(self, ids: Collection[str]) -> _Waiting:
-        if not self.spool.may_hold(self.destinations):
+        if self.spool.occupied.isdisjoint(self.destinations):
             return {}
         return await self.spool.waiting(ids, self.destinations)
 

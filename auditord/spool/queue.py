@@ -4,6 +4,7 @@ import json
 import sqlite3
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -206,14 +207,9 @@ class Occupancy:
 
     def __init__(self, senders: Iterable[str] = ()) -> None:
         self._occupied = set(senders)
+        self.senders: Final[AbstractSet[str]] = self._occupied
+        """They, now and later."""
         self._begun = Counter[str]()
-
-    def __contains__(self, sender: str) -> bool:
-        return sender in self._occupied
-
-    def any(self, senders: Collection[str]) -> bool:
-        """Tell if any of the queues may hold something."""
-        return not self._occupied.isdisjoint(senders)
 
     def queueing(self, senders: Iterable[str]) -> None:
         """Note that something is about to be queued."""

@@ -58,6 +58,8 @@ class Spool:
         self._transform = transform
         self._listeners: dict[str, Callable[[], None]] = {}
         self._occupancy = queue.Occupancy(occupied)
+        self.occupied: Final = self._occupancy.senders
+        """The senders for which something may wait, now and later; asks no database."""
         self._generation: int | None = None
 
     @classmethod
@@ -155,10 +157,6 @@ class Spool:
         """Forget the numbers of entries that were taken over and are not in the outbox any more."""
         await self._write(memory.forget_taken, numbers)
 
-    def may_hold(self, senders: Collection[str]) -> bool:
-        """Tell if anything may wait for one of the senders; asks no database."""
-        return self._occupancy.any(senders)
-
     async def waiting(self, record_ids: Collection[str], senders: Sequence[str]) -> Mapping[str, Sequence[Entry]]:
         """The waiting entries of the records, by id, in order; what comes later must wait behind them."""
         rows = await self._read(queue.waiting, record_ids, senders)
@@ -197,7 +195,7 @@ class Spool:
         """
         now = self._now()
         rows = await self._read(queue.claim, sender, limit, now)
-        if not rows and sender in self._occupancy:
+        if not rows and sender in self.occupied:
             await self.settle(sender, [], {})
         entries, unreadable = queue.decoded(rows)
         if unreadable:

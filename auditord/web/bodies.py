@@ -57,40 +57,24 @@ class UnreadableBody(AuditordError):
     """The body is not what its headers say; the text is the answer to the client."""
 
 
-async def read_body(request: web.BaseRequest, limit: int) -> bytes:
-    """The body as it came over the wire (still packed, if it was).
-
-    Raises:
-        BodyTooLarge: as soon as that is known; the rest is not read.
-        ConnectionError: the client left.
-        TimeoutError: the client sends too slowly.
-        aiohttp.web.RequestPayloadError: the transfer encoding is broken, or the connection ended too early.
-    """
-    content = request.content
-    if content.is_eof():  # nearly every body comes in one piece with its head
-        body = content.read_nowait(-1)
-        if len(body) > limit:
-            raise BodyTooLarge(f"{len(body)} bytes")
-        return body
-    return b"".join([piece async for piece in _received(request, limit)])
-
-
 async def read_pieces(request: web.BaseRequest, limit: int) -> AsyncGenerator[bytes, None]:
     """The body without its ``Content-Encoding``, in pieces of some 256 KiB, as it comes.
 
     Raises:
         UnreadableBody: it is packed in a way that cannot be undone.
-        BodyTooLarge, ConnectionError, TimeoutError, aiohttp.web.RequestPayloadError: see :func:`read_body`.
+        BodyTooLarge, ConnectionError, TimeoutError: see :func:`auditord.web.requests.read_body`.
+        aiohttp.web.RequestPayloadError: the same.
     """
     unpacking = _unpacking(request, limit)
-    async for packed in _received(request, limit):
+    async for packed in received_pieces(request, limit):
         for piece in unpacking.feed(packed):
             yield piece
             await asyncio.sleep(0)  # much may become of little
     unpacking.end()
 
 
-async def _received(request: web.BaseRequest, limit: int) -> AsyncGenerator[bytes, None]:
+async def received_pieces(request: web.BaseRequest, limit: int) -> AsyncGenerator[bytes, None]:
+    """The pieces of a body as they come over the wire; raises as :func:`auditord.web.requests.read_body` does."""
     if (request.content_length or 0) > limit:
         raise BodyTooLarge(f"{request.content_length} bytes announced")
     if request.headers.get("Expect", "").lower() == "100-continue" and request.transport is not None:
@@ -161,42 +145,9 @@ def most_unpacked(packed: int, limit: int) -> int:
     return min(limit, max(_ANY_RATIO, LARGEST_RATIO * packed))
 
 
-def require_json(request: web.BaseRequest) -> None:
-    """Return if the body is declared to be JSON.
-
-    Raises:
-        UnreadableBody: it is not.
-    """
-    content_type = request.headers.get("Content-Type", "")
-    if content_type != "application/json" and not is_json(content_type):
-        raise UnreadableBody("Content type error")
-
-
-def json_body(request: web.BaseRequest, body: bytes, limit: int) -> bytes:
-    """The JSON text that a body holds.
-
-    Raises:
-        UnreadableBody: it is not declared to be JSON, or is packed in a way that cannot be undone.
-        BodyTooLarge: it unpacks to more than the limit.
-    """
-    require_json(request)
-    return unpacked(request, body, limit)
-
-
 def unpacked(request: web.BaseRequest, body: bytes, limit: int) -> bytes:
     """The body without its ``Content-Encoding``; raises as :func:`unpacked_pieces` does."""
-    return b"".join(unpacked_pieces(request, body, limit)) if is_packed(request) else body
-
-
-def is_packed(request: web.BaseRequest) -> bool:
-    """True if the body has a ``Content-Encoding``."""
-    return "Content-Encoding" in request.headers
-
-
-def is_json(content_type: str) -> bool:
-    """True for ``…/json`` and ``…/…+json``, with or without parameters."""
-    main, slash, subtype = content_type.partition(";")[0].strip().lower().partition("/")
-    return bool(main and slash) and (subtype == "json" or (subtype.endswith("+json") and subtype != "+json"))
+    return b"".join(unpacked_pieces(request, body, limit))
 
 
 class _Unpacking:

@@ -233,11 +233,17 @@ class LimitedConnection(web.RequestHandler):
             if self._head_bytes > LARGEST_HEAD:
                 self.give_up()
         if self._messages or self._current_request is not None:
-            self._stop_head_timer()
+            if self._head_timer is not None:
+                self._stop_head_timer()
         elif self._head_timer is None or self._silent:
             self._stop_head_timer()
             self._head_timer = self._own_loop.call_later(self._head_seconds, self.give_up)
         self._silent = False
+
+    def resume_reading(self, resume_parser: bool = True) -> None:  # noqa: FBT001, FBT002 as aiohttp has it
+        """Go on reading; aiohttp asks for it behind every body, also where nothing has been held back."""
+        if self._reading_paused or self._buffer_paused:
+            super().resume_reading(resume_parser)
 
     def pause_writing(self) -> None:
         """Watch whether the client reads."""

@@ -14,12 +14,13 @@ from datetime import timedelta
 from http import HTTPMethod
 from time import perf_counter
 from typing import Final, TypeAlias
-from urllib.parse import unquote_to_bytes
 
 from aiohttp import HttpVersion11, web
 
 from auditord.web.answers import NOT_FOUND, UNSENT, Answer
+from auditord.web.hosts import HostCheck
 from auditord.web.metrics import AbortReason, HttpMetrics, RouteMetrics
+from auditord.web.requests import is_whole, read_target
 from auditord_hookspecs import AuditordError, Permission
 
 log = logging.getLogger(__name__)
@@ -56,6 +57,7 @@ class Route:
         handler: makes the answer.
         permission: what it takes where callers are asked who they are; None for what anybody may ask.
         audited: whether each call is noted in the audit log.
+        patient: makes the answer to requests whose body takes time or memory to read; None for the handler itself.
     """
 
     method: str
@@ -63,13 +65,15 @@ class Route:
     handler: Handler
     permission: Permission | None
     audited: bool = False
+    patient: Handler | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A handler and its metrics."""
+    """The handlers of a route, and its metrics."""
 
     handler: Handler
+    patient: Handler
     metrics: RouteMetrics
 
 
@@ -84,6 +88,7 @@ class Dispatcher:
     Args:
         routes: who answers what.
         metrics: of all routes.
+        hosts: refuses what browsers were made to send.
         refuse: makes the answer where no route takes a request, from the path and the methods that are taken there.
         unmatched: answers instead where no route takes a request.
     """
@@ -92,15 +97,17 @@ class Dispatcher:
         self,
         routes: Iterable[Route],
         metrics: HttpMetrics,
+        hosts: HostCheck,
         refuse: Refuse = refuse_bare,
         unmatched: Handler | None = None,
     ) -> None:
         self._metrics = metrics
+        self._hosts = hosts
         self._refuse = refuse
         self._unmatched = unmatched
         self._endpoints: dict[str, dict[str, Endpoint]] = {}
         for route in routes:
-            endpoint = Endpoint(route.handler, metrics.route(route.path, route.method))
+            endpoint = Endpoint(route.handler, route.patient or route.handler, metrics.route(route.path, route.method))
             self._endpoints.setdefault(route.path, {})[route.method] = endpoint
         self._patterns = [(path.split("/")[1:], found) for path, found in self._endpoints.items() if "{" in path]
         self._running: set[asyncio.Task[None]] = set()
@@ -109,11 +116,14 @@ class Dispatcher:
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request; this is the handler of the aiohttp server."""
+        headers, method = request.headers, request.method
+        if "Origin" in headers or (method != "POST" and headers.get("Host") not in self._hosts.known):
+            refusal = self._hosts.refusal(request)
+            if refusal is not None:
+                return refusal
         methods = self._endpoints.get(request.raw_path)
-        endpoint = methods.get(request.method) if methods else None
-        if endpoint is None:
-            endpoint = self._find(request)
-        response = await self._run(endpoint, request)
+        endpoint = methods.get(method) if methods else None
+        response = await self._run(endpoint or self._find(request), request)
         # HTTP/1.0 would need a header that no answer has for the connection to stay open.
         stays = request.keep_alive and request.version == HttpVersion11 and not self._stopping
         return response.closing() if not stays and isinstance(response, Answer) else response
@@ -134,6 +144,9 @@ class Dispatcher:
             task.cancel()
 
     def _find(self, request: web.BaseRequest) -> Endpoint:
+        plain = self._endpoints.get(request.raw_path.partition("?")[0], {}).get(request.method)
+        if plain is not None:
+            return plain
         target = read_target(request.raw_path)
         methods = self._endpoints.get(target.path) or self._matching(target.segments)
         return methods.get(request.method) or self._refusing(request, self._refuse(target.path, methods))
@@ -152,7 +165,8 @@ class Dispatcher:
             return answer
 
         method = request.method if request.method in _METHODS else "other"
-        return Endpoint(self._unmatched or handler, self._metrics.route(UNKNOWN_ROUTE, method))
+        unmatched = self._unmatched or handler
+        return Endpoint(unmatched, unmatched, self._metrics.route(UNKNOWN_ROUTE, method))
 
     async def _run(self, endpoint: Endpoint, request: web.BaseRequest) -> web.StreamResponse:
         metrics = endpoint.metrics
@@ -161,7 +175,7 @@ class Dispatcher:
         metrics.in_flight += 1
         self._running.add(request.task)
         try:
-            response = await endpoint.handler(request)
+            response = await (endpoint.handler if is_whole(request) else endpoint.patient)(request)
         except BaseException as error:
             if not self._is_cut_off(request, error):
                 raise
@@ -214,37 +228,3 @@ def _abort(request: web.BaseRequest) -> None:
 
 def _peer(request: web.BaseRequest) -> str:
     return request.remote or "a unix socket"
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A path and a query string, both still percent-encoded.
-
-    Args:
-        path: begins with a slash, without doubled or trailing ones (a base URL that ends in one makes ``//record``).
-        query: what stands behind the first question mark.
-    """
-
-    path: str
-    query: str
-
-    @property
-    def segments(self) -> list[str]:
-        """The texts between the slashes, still percent-encoded."""
-        return self.path.split("/")[1:]
-
-    def segment(self, position: int) -> str:
-        """The segment at a position, percent-decoded exactly once; ``+`` is a plus sign.
-
-        Raises:
-            UnicodeDecodeError: it is not UTF-8.
-        """
-        return unquote_to_bytes(self.segments[position].encode("utf-8", "surrogateescape")).decode()
-
-
-def read_target(raw: str) -> Target:
-    """Split the request target of a request line, in origin form or (as sent to proxies) absolute form."""
-    path, _, query = raw.partition("?")
-    if not path.startswith("/"):
-        path = "/" + path.partition("://")[2].partition("/")[2]
-    return Target("/" + "/".join(filter(None, path.split("/"))), query)

@@ -7,8 +7,7 @@ lose records.
 """
 
 import socket
-from collections.abc import Awaitable, Callable, Collection, Iterable
-from functools import lru_cache
+from collections.abc import Collection, Iterable
 from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
@@ -23,7 +22,8 @@ _UNKNOWN_HOST: Final = plain_text(
 )
 _FOREIGN_PAGE: Final = plain_text(403, "Pages of other servers may not ask this one.")
 
-Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+_MOST_KNOWN: Final = 1_000
+_LONGEST: Final = 300  # of a name, and a port
 
 
 def known_names(listen: Iterable[TcpListen | UnixListen], more: Collection[str]) -> frozenset[str]:
@@ -32,38 +32,36 @@ def known_names(listen: Iterable[TcpListen | UnixListen], more: Collection[str])
     return frozenset(name.lower() for name in (*listened, *more, socket.gethostname()))
 
 
-def guarded(handler: Handler, names: Collection[str]) -> Handler:
-    """The handler behind a look at ``Host`` and ``Origin``.
+class HostCheck:
+    """Refuses requests that a page of elsewhere makes its visitor's browser send.
 
     Args:
-        handler: answers what may be answered.
         names: see :func:`known_names`; addresses, names without a dot and those of ``localhost`` are known anyway,
             since nobody can make them stand for something else. ``*`` is every name.
     """
 
-    @lru_cache(maxsize=1_000)
-    def is_known(host: str) -> bool:
-        return "*" in names or _stands_for_itself(host) or host in names
+    def __init__(self, names: Collection[str]) -> None:
+        self._names = names
+        self.known = set[str]()
+        """Headers that have been found to name this host."""
 
-    def answer(request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
-        refusal = _refusal(request, is_known)
-        return handler(request) if refusal is None else _answered(refusal)
+    def refusal(self, request: web.BaseRequest) -> Answer | None:
+        """The refusal of a request; None if it may be answered."""
+        host, origin = request.headers.get("Host", ""), request.headers.get("Origin")
+        if origin is not None and _host_of(origin) != host.lower():
+            return _FOREIGN_PAGE.closing()
+        # Browsers name the origin of every POST: without one its sender would take the refusal for a success.
+        if (request.method == "POST" and origin is None) or host in self.known or _is_out_of_reach(request):
+            return None
+        return self._refused(host)
 
-    return answer
-
-
-async def _answered(refusal: Answer) -> web.StreamResponse:
-    return refusal
-
-
-def _refusal(request: web.BaseRequest, is_known: Callable[[str], bool]) -> Answer | None:
-    host, origin = request.headers.get("Host", ""), request.headers.get("Origin")
-    if origin is not None and _host_of(origin) != host.lower():
-        return _FOREIGN_PAGE.closing()
-    # Browsers name the origin of every POST; so this is none, and its sender would take the refusal for a success.
-    if (request.method == "POST" and origin is None) or is_known(_name(host)) or _is_out_of_reach(request):
+    def _refused(self, host: str) -> Answer | None:
+        name = _name(host)
+        if "*" not in self._names and not _stands_for_itself(name) and name not in self._names:
+            return _UNKNOWN_HOST.closing()
+        if len(self.known) < _MOST_KNOWN and len(host) < _LONGEST:
+            self.known.add(host)
         return None
-    return _UNKNOWN_HOST.closing()
 
 
 def _host_of(origin: str) -> str | None:

@@ -7,7 +7,7 @@ connection's own windows hold the client back.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -16,9 +16,9 @@ from typing import Final
 from aiohttp import web
 
 from auditord.errors import StoreUnavailable
-from auditord.web.access import principal_name
 from auditord.web.bodies import DEMAND, Demand, most_unpacked
 from auditord.web.dispatch import Abort, Handler
+from auditord.web.requests import holder, is_whole
 from auditord_hookspecs import AuditordError
 
 PATIENCE: Final = 300.0
@@ -176,7 +176,7 @@ class Uploads:
 
 
 def limited(handler: Handler, uploads: Uploads, rate: RateLimit | None, weight: int = 1) -> Handler:
-    """The handler, for requests whose turn it is.
+    """The handler for requests that wait for their turn: all where there is a rate, else those with much to read.
 
     Args:
         handler: takes the request.
@@ -185,29 +185,20 @@ def limited(handler: Handler, uploads: Uploads, rate: RateLimit | None, weight: 
         weight: how many times its body a request counts.
     """
 
-    def limiting(request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
-        # No coroutine of its own for the common case, a body that came with its head.
-        return handler(request) if rate is None and _is_there(request) else waiting(request)
-
     async def waiting(request: web.BaseRequest) -> web.StreamResponse:
         who = holder(request)
         if rate is not None and (delay := rate.delay(who)):
             if delay > PATIENCE:
                 raise Abort("too_busy", "more requests than api.requests_per_second allows; the client was cut off")
             await asyncio.sleep(delay)
-        if _is_there(request):
+        if is_whole(request):
             return await handler(request)
         late = Abort("too_busy", "other bodies held api.max_uploads for too long; the client was cut off")
         async with held_in_time(uploads.memory, who, weight * uploads.size(request), PATIENCE, late):
             request[DEMAND] = Demand(lambda: uploads.memory.is_wanted(who))
             return await handler(request)
 
-    return limiting
-
-
-def _is_there(request: web.BaseRequest) -> bool:
-    """True if all of a body is in memory, and takes no more of it."""
-    return request.content.is_eof() and "Content-Encoding" not in request.headers
+    return waiting
 
 
 @asynccontextmanager
@@ -232,8 +223,3 @@ def reading_slot(slots: Shares, who: str) -> AbstractAsyncContextManager[None]:
     """
     late = StoreUnavailable("api.max_long_reads other answers have been under way for too long")
     return held_in_time(slots, who, 1, READING_PATIENCE, late)
-
-
-def holder(request: web.BaseRequest) -> str:
-    """The name under which a request holds units: of its principal or, without authenticators, its address."""
-    return principal_name(request) or request.remote or ""

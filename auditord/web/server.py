@@ -35,7 +35,7 @@ from auditord.web.api.sums import SumsHandler
 from auditord.web.connections import ConnectionLimit, LimitedServer, limit_of_connections, server_log
 from auditord.web.control import for_the_owner
 from auditord.web.dispatch import Dispatcher, Route
-from auditord.web.hosts import guarded, known_names
+from auditord.web.hosts import HostCheck, known_names
 from auditord.web.limits import RateLimit, Shares, Uploads, limited
 from auditord.web.listeners import accepting, bound_sockets
 from auditord.web.metrics import AbortReason, HttpMetrics
@@ -106,13 +106,13 @@ async def serve(
         async with AsyncExitStack() as stack:
             if control is not None:
                 await stack.enter_async_context(_controlled([*plain, *all_routes(described)], metrics, api, control))
-            share = _sharing(api)
+            share, hosts = _sharing(api), HostCheck(known_names(api.listen, api.hosts))
             if authorisation is None:
                 routes = [*map(share, plain), *map(share, open_routes(described, control))]
-                dispatcher = Dispatcher(routes, metrics, refuse)
+                dispatcher = Dispatcher(routes, metrics, hosts, refuse)
             else:
                 routes = authorisation.guarded([share(route) for route in (*plain, *all_routes(described))])
-                dispatcher = Dispatcher(routes, metrics, refuse, unmatched=authorisation.unmatched)
+                dispatcher = Dispatcher(routes, metrics, hosts, refuse, unmatched=authorisation.unmatched)
             limit = ConnectionLimit(limit_of_connections(api.max_connections), partial(metrics.count_abort, "too_many"))
             yield await stack.enter_async_context(
                 listening(dispatcher, api, grace, limit, metrics.count_abort, now=now)
@@ -175,7 +175,8 @@ def _sharing(api: ApiSection) -> Callable[[Route], Route]:
         if route.permission is None or (rate is None and route.method == "GET"):
             return route
         weight = _HELD_WHOLE if route.path == "/records" else 1
-        return replace(route, handler=limited(route.handler, uploads, rate, weight))
+        waiting = limited(route.handler, uploads, rate, weight)
+        return replace(route, handler=waiting if rate is not None else route.handler, patient=waiting)
 
     return share
 
@@ -187,7 +188,8 @@ def _controlled(
     owned = [replace(route, handler=for_the_owner(route)) for route in routes]
     alone = api.model_copy(update={"listen": (UnixListen(path, mode=0o600),)})
     limit = ConnectionLimit(_CONTROL_CONNECTIONS, partial(metrics.count_abort, "too_many"))
-    return listening(Dispatcher(owned, metrics, refuse), alone, _CONTROL_GRACE, limit, metrics.count_abort)
+    hosts = HostCheck(known_names(alone.listen, api.hosts))
+    return listening(Dispatcher(owned, metrics, hosts, refuse), alone, _CONTROL_GRACE, limit, metrics.count_abort)
 
 
 @asynccontextmanager
@@ -207,7 +209,7 @@ async def listening(
     asked_for = any(isinstance(each, TcpListen) and each.tls and each.tls.client_ca for each in api.listen)
     handler = while_valid(dispatcher.handle, now) if asked_for and now is not None else dispatcher.handle
     server = LimitedServer(
-        guarded(handler, known_names(api.listen, api.hosts)),
+        handler,
         limit,
         stalled=partial(count, "stalled"),
         access_log=None,

@@ -26,7 +26,8 @@ from aiohttp.http import StreamWriter
 from auditord.errors import StoreUnavailable
 from auditord.web.answers import SERVER
 from auditord.web.dispatch import Abort
-from auditord.web.limits import Shares, holder, reading_slot
+from auditord.web.limits import Shares, reading_slot
+from auditord.web.requests import holder
 
 log = logging.getLogger(__name__)
 

@@ -19,21 +19,14 @@ from auditord.errors import StoreUnavailable
 from auditord.ingest import Ingest, Outcome, Stopped
 from auditord.store import Provenance, Verdict
 from auditord.web.access import audit
-from auditord.web.access.principals import RecordsFor, sender_of
+from auditord.web.access.principals import RecordsFor
 from auditord.web.answers import IGNORED, JSON, NULL, RECORD_EXISTS, STORED, Answer, json_error, plain_text
-from auditord.web.bodies import (
-    BodyTooLarge,
-    UnreadableBody,
-    is_packed,
-    json_body,
-    read_body,
-    require_json,
-    unpacked_pieces,
-)
-from auditord.web.dispatch import Abort, read_target
+from auditord.web.bodies import BodyTooLarge, UnreadableBody, unpacked_pieces
+from auditord.web.dispatch import Abort
 from auditord.web.elements import LARGEST_RECORD, SURELY_SMALL, Decoded, decoded, decoded_body
 from auditord.web.metrics import HttpMetrics
 from auditord.web.record_query import InvalidQuery, read_query
+from auditord.web.requests import json_body, read_body, read_target, require_json, sender_of
 from auditord.web.streams import StreamedAnswers
 from auditord_hookspecs import InvalidRecord, Record
 from auditord_hookspecs.records import check_name
@@ -47,7 +40,8 @@ from auditord_hookspecs.wire import (
 log = logging.getLogger(__name__)
 
 
-Decode: TypeAlias = Callable[[bytes], Awaitable[Decoded]]
+Decode: TypeAlias = Callable[[web.BaseRequest, bytes, int], Awaitable[Decoded]]
+"""Reads the records in the body of a request, which has a limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,32 +116,18 @@ class WriteHandlers(RecordWriter):
 
     async def add_one(self, request: web.BaseRequest) -> web.StreamResponse:
         """``POST /record``: one record as a JSON object."""
-        limit = min(self.max_body, LARGEST_RECORD)
-
-        async def decode(body: bytes) -> Decoded:
-            text = json_body(request, body, limit)
-            record = decode_record(text)
-            return Decoded([record], [record] if len(text) > SURELY_SMALL else [])
-
-        return await self._receive(request, limit, decode)
+        return await self._receive(request, min(self.max_body, LARGEST_RECORD), _decode_one)
 
     async def add_many(self, request: web.BaseRequest) -> web.StreamResponse:
         """``POST /records``: an array of records, all or nothing."""
-
-        async def decode(body: bytes) -> Decoded:
-            require_json(request)
-            if is_packed(request):
-                return await decoded(unpacked_pieces(request, body, self.max_body))
-            return await decoded_body(body)
-
-        return await self._receive(request, self.max_body, decode)
+        return await self._receive(request, self.max_body, _decode_many)
 
     async def _receive(self, request: web.BaseRequest, limit: int, decode: Decode) -> Answer:
         principal, provenance = sender_of(request, self.now())
         body = b""
         try:
             body = await read_body(request, limit)
-            found = await decode(body)
+            found = await decode(request, body, limit)
             outcomes = await self.ingest.accept(
                 found.records, principal, provenance, atomic=True, duplicates=self.duplicates
             )
@@ -203,6 +183,19 @@ class WriteHandlers(RecordWriter):
             audit.refused(request, provenance.principal, f"record {update.record_id!r} is not there, or of others")
         missing = f"There is no record with the id '{update.record_id}'."
         return STORED if stopped is Stopped.DONE else plain_text(404, missing)
+
+
+async def _decode_one(request: web.BaseRequest, body: bytes, limit: int) -> Decoded:
+    text = json_body(request, body, limit)
+    record = decode_record(text)
+    return Decoded([record], [record] if len(text) > SURELY_SMALL else [])
+
+
+async def _decode_many(request: web.BaseRequest, body: bytes, limit: int) -> Decoded:
+    require_json(request)
+    if "Content-Encoding" in request.headers:
+        return await decoded(unpacked_pieces(request, body, limit))
+    return await decoded_body(body)
 
 
 def report_large(records: Sequence[Record], metrics: HttpMetrics) -> None:

@@ -24,9 +24,10 @@ from auditord.spool import Spool
 from auditord.store.opening import open_store
 from auditord.web import serve
 from auditord.web.answers import STORED
-from auditord.web.bodies import read_body
 from auditord.web.dispatch import Dispatcher, Route
+from auditord.web.hosts import HostCheck
 from auditord.web.metrics import HttpMetrics
+from auditord.web.requests import read_body
 from auditord.web.server import listening
 from auditord_hookspecs.wire import decode_record
 
@@ -78,7 +79,7 @@ async def main(folder: Path, url: str) -> None:
             now=now,
             grace=GRACE,
         )
-        dispatcher = Dispatcher((Route("POST", "/record", lean, None),), HttpMetrics())
+        dispatcher = Dispatcher((Route("POST", "/record", lean, None),), HttpMetrics(), HostCheck(()))
         urls = {
             "record": (await stack.enter_async_context(full))[0],
             "lean": (await stack.enter_async_context(listening(dispatcher, API, GRACE)))[0],

@@ -19,9 +19,9 @@ from auditord.web.access.authorisation import HostAuthenticatorContext
 from auditord.web.answers import json_error
 from auditord.web.api.listing import read_listing
 from auditord.web.api.sums import read_sums_query
-from auditord.web.dispatch import read_target
 from auditord.web.elements import ArrayElements, Elements, LineElements, NoArray, TooLong
 from auditord.web.record_query import InvalidQuery, read_query
+from auditord.web.requests import read_target
 from auditord_builtin.access import open_jwt
 from auditord_builtin.access.jwks import KeysUnavailable, public_keys
 from auditord_builtin.access.jwt_config import JwtConfig

@@ -1,8 +1,9 @@
 """Throughput against another checkout: ``python tests/measurements/throughput.py OTHER [ROUNDS] [STORE_URL]``.
 
 Both daemons run at the same time on stores of their own and are loaded in turns, so that a machine that becomes slower
-does so for both. A ratio above 1 means that this checkout is faster. STORE_URL is a PostgreSQL server's without its
-database (``postgresql://user@host:port/``): ``one`` and ``other`` must be there, migrated or empty.
+does so for both. A ratio above 1 means that this checkout is faster. The second ratio is of the CPU time that each
+daemon took for as much work: on a machine that others use as well it says more. STORE_URL is a PostgreSQL server's
+without its database (``postgresql://user@host:port/``): ``one`` and ``other`` must be there, migrated or empty.
 """
 
 import json
@@ -15,6 +16,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
 from statistics import median
@@ -25,11 +27,44 @@ PACKAGES: Final = (".", "hookspecs", "builtin_plugins")
 LOAD: Final = HERE / "tests/benchmark/http_load.py"
 BULK: Final = 1_000
 START_SECONDS: Final = 60
+TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """A running daemon.
+
+    Args:
+        port: where it answers.
+        process_id: of its process.
+    """
+
+    port: int
+    process_id: int
+
+    def cpu(self) -> float:
+        """Seconds of CPU time that it has taken, in all its threads."""
+        fields = Path(f"/proc/{self.process_id}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS
+
+    def measured(self, way: Callable[[int], float]) -> "Rate":
+        """Load it; the CPU time is for so much as it does in a second."""
+        cpu, begun = self.cpu(), time.perf_counter()
+        per_second = way(self.port)
+        return Rate(per_second, (self.cpu() - cpu) / (time.perf_counter() - begun) / per_second)
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Pieces of work per second, and seconds of CPU time for each."""
+
+    per_second: float
+    cpu: float
 
 
 @contextmanager
-def daemon(checkout: Path, folder: Path, store_url: str | None) -> Generator[int, None, None]:
-    """Run the daemon of a checkout; yields its port."""
+def daemon(checkout: Path, folder: Path, store_url: str | None) -> Generator[Daemon, None, None]:
+    """Run the daemon of a checkout."""
     section: dict[str, object] = {"state_dir": str(folder / "state"), "api": {"listen": ["127.0.0.1:0"]}}
     if store_url:
         section["store"] = {"url": store_url}
@@ -45,7 +80,7 @@ def daemon(checkout: Path, folder: Path, store_url: str | None) -> Generator[int
         subprocess.Popen([*command, "run"], env=environment, stderr=errors, cwd=folder) as one,
     ):
         try:
-            yield port_of(log)
+            yield Daemon(port_of(log), one.pid)
         finally:
             one.terminate()
 
@@ -119,26 +154,34 @@ WAYS: Final[Mapping[str, Callable[[int], float]]] = {
 }
 
 
-def measured(ports: Sequence[int], rounds: int) -> Mapping[str, Sequence[tuple[float, float]]]:
+def measured(daemons: Sequence[Daemon], rounds: int) -> Mapping[str, Sequence[tuple[Rate, Rate]]]:
     """Rates of both daemons, round by round; who begins changes."""
-    rates: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    rates: dict[str, list[tuple[Rate, Rate]]] = defaultdict(list)
     for turn in range(rounds):
         for name, way in WAYS.items():
             order = (0, 1) if turn % 2 == 0 else (1, 0)
-            taken = {which: way(ports[which]) for which in order}
+            taken = {which: daemons[which].measured(way) for which in order}
             rates[name].append((taken[0], taken[1]))
     return rates
 
 
+def line(name: str, rates: Sequence[tuple[Rate, Rate]]) -> str:
+    """The rates of a way, and the medians of the ratios."""
+    own, others = (median(each.per_second for each in column) for column in zip(*rates, strict=True))
+    ratio = median(mine.per_second / its.per_second for mine, its in rates)
+    cpu, its_cpu = (median(each.cpu for each in column) * 1e6 for column in zip(*rates, strict=True))
+    cpu_ratio = median(its.cpu / mine.cpu for mine, its in rates)
+    rates_text = f"{own:,.0f}/s against {others:,.0f}/s: {ratio:.2f}"
+    return f"{name}: {rates_text}; CPU {cpu:,.0f} against {its_cpu:,.0f} us: {cpu_ratio:.2f}"
+
+
 def main(other: Path, rounds: int, store: str | None) -> None:
-    """Print a line for each way: rates, and the median of the ratios."""
+    """Print a line for each way."""
     with tempfile.TemporaryDirectory() as here, tempfile.TemporaryDirectory() as there:
         one, two = (f"{store}{name}" if store else None for name in ("one", "other"))
         with daemon(HERE, Path(here), one) as mine, daemon(other, Path(there), two) as its:
             for name, rates in measured((mine, its), rounds).items():
-                ratio = median(own / others for own, others in rates)
-                own, others = (median(column) for column in zip(*rates, strict=True))
-                sys.stdout.write(f"{name}: {own:,.0f}/s against {others:,.0f}/s: {ratio:.2f}\n")
+                sys.stdout.write(line(name, rates) + "\n")
 
 
 if __name__ == "__main__":

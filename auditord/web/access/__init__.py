@@ -1,6 +1,5 @@
 """Authentication and authorisation, around the handlers, so that they cost nothing where there is no authenticator."""
 
 from auditord.web.access.authorisation import Authorisation, open_authorisation
-from auditord.web.access.principals import principal_name, principal_of
 
-__all__ = ["Authorisation", "open_authorisation", "principal_name", "principal_of"]
+__all__ = ["Authorisation", "open_authorisation"]

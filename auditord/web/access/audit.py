@@ -6,7 +6,7 @@ from typing import Final
 
 from aiohttp import web
 
-from auditord.web.dispatch import read_target
+from auditord.web.requests import read_target
 
 audit_log: Final = logging.getLogger("auditord.audit")
 

@@ -19,10 +19,10 @@ from auditord.hooks import Hooks
 from auditord.ingest import Forbidden
 from auditord.web.access import audit
 from auditord.web.access.credentials import credentials_of
-from auditord.web.access.principals import remember
 from auditord.web.answers import TEXT, Answer
-from auditord.web.dispatch import Handler, Route, read_target
+from auditord.web.dispatch import Handler, Route
 from auditord.web.problems import PREFIX, Refused
+from auditord.web.requests import read_target, remember
 from auditord_hookspecs import AccessRefused, Authenticate, Credentials, Identity, InstanceConfig, Principal, Role
 
 log: Final = logging.getLogger(__name__)
@@ -63,7 +63,11 @@ class Authorisation:
         return self._refuse(request, principal, "there is nothing at this path")
 
     def _guarded(self, route: Route) -> Route:
-        permission, handler = route.permission, route.handler
+        patient = None if route.patient is None else self._behind(route, route.patient)
+        return replace(route, handler=self._behind(route, route.handler), patient=patient)
+
+    def _behind(self, route: Route, handler: Handler) -> Handler:
+        permission = route.permission
 
         async def guarded(request: web.BaseRequest) -> web.StreamResponse:
             try:
@@ -80,7 +84,7 @@ class Authorisation:
             except Forbidden as error:
                 return self._refuse(request, principal, str(error))
 
-        return replace(route, handler=guarded)
+        return guarded
 
     def _refuse(self, request: web.BaseRequest, principal: Principal | None, reason: str) -> web.StreamResponse:
         audit.refused(request, None if principal is None else principal.name, reason)

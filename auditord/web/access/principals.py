@@ -1,43 +1,16 @@
-"""The principal of a request, and the records that it may see: its restriction is part of every query."""
+"""The records that a principal may see: its restriction is part of every query."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from aiohttp import web
 
-from auditord.store import Provenance, RecordStore
-from auditord_hookspecs import AggregateQuery, Aggregates, Principal, RecordQuery
+from auditord.store import RecordStore
+from auditord.web.requests import principal_of
+from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
 from auditord_hookspecs.query import AllOf, Condition, IdEquals
-
-_PRINCIPAL: Final = web.RequestKey("principal", Principal)
-
-
-def remember(request: web.BaseRequest, principal: Principal) -> None:
-    """Say whose request it is."""
-    request[_PRINCIPAL] = principal
-
-
-def principal_of(request: web.BaseRequest) -> Principal | None:
-    """The principal of a request; None without authenticators, and on the control socket."""
-    # To look for what is not there raises in aiohttp: 1.4 µs, in each POST of a daemon without authenticators.
-    return request.get(_PRINCIPAL) if len(request) else None
-
-
-def sender_of(request: web.BaseRequest, received_at: datetime) -> tuple[Principal | None, Provenance]:
-    """The principal that sends records, and their provenance."""
-    principal = principal_of(request)
-    name = None if principal is None else principal.name
-    return principal, Provenance(received_at, name, request.headers.get("User-Agent"))
-
-
-def principal_name(request: web.BaseRequest) -> str | None:
-    """The name of the principal, as provenance keeps it."""
-    principal = principal_of(request)
-    return None if principal is None else principal.name
-
 
 VisibleRecords: TypeAlias = "RecordStore | RestrictedRecords"
 RecordsFor: TypeAlias = Callable[[web.BaseRequest], VisibleRecords]

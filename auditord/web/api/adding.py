@@ -13,15 +13,14 @@ from aiohttp import web
 from auditord.errors import StoreUnavailable
 from auditord.ingest import Forbidden, Outcome
 from auditord.store import Verdict as StoreVerdict
-from auditord.web.access.principals import sender_of
 from auditord.web.answers import JSON, Answer, sendable
 from auditord.web.api.listing import NDJSON
 from auditord.web.api.operation import BODY_PROBLEMS, Operation
 from auditord.web.api.verdicts import VERDICTS, VerdictList, read_wanted
-from auditord.web.bodies import BodyTooLarge, UnreadableBody, is_json, read_pieces
-from auditord.web.dispatch import read_target
+from auditord.web.bodies import BodyTooLarge, UnreadableBody, read_pieces
 from auditord.web.elements import LARGEST_RECORD, ArrayElements, Elements, LineElements, NoArray, TooLong
 from auditord.web.problems import Refused, Verdict, Verdicts
+from auditord.web.requests import is_json, read_target, sender_of
 from auditord.web.wire import RecordWriter, report_large
 from auditord_hookspecs import InvalidRecord, Permission, Record
 from auditord_hookspecs.wire import decode_record

@@ -10,15 +10,14 @@ from aiohttp import web
 
 from auditord.actions import Closing, Note, Outcome, RecordActions
 from auditord.store import RecordStore, Version
-from auditord.web.access import principal_name
 from auditord.web.answers import JSON, Answer
 from auditord.web.api import changes
 from auditord.web.api.operation import BODY_PROBLEMS, Operation, decoded
 from auditord.web.api.parameters import RECORD_ID
 from auditord.web.api.shapes import StoredRecord
 from auditord.web.control import peer_name
-from auditord.web.dispatch import read_target
 from auditord.web.problems import Refused
+from auditord.web.requests import principal_name, read_target
 from auditord_hookspecs import InvalidRecord, Permission
 from auditord_hookspecs.wire import format_time, parse_time
 

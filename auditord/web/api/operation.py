@@ -11,10 +11,11 @@ import msgspec
 from aiohttp import web
 
 from auditord.errors import StoreUnavailable
-from auditord.web.bodies import BodyTooLarge, UnreadableBody, read_body, unpacked
+from auditord.web.bodies import BodyTooLarge, UnreadableBody, unpacked
 from auditord.web.dispatch import Handler, Route
 from auditord.web.problems import Refused
 from auditord.web.record_query import InvalidQuery
+from auditord.web.requests import read_body
 from auditord_hookspecs import InvalidRecord, Permission
 
 log = logging.getLogger(__name__)

@@ -18,9 +18,9 @@ from auditord.web.answers import JSON, Answer
 from auditord.web.api.operation import BODY_PROBLEMS, Operation, Parameter, decoded
 from auditord.web.api.shapes import Chosen, Discarded, QuarantinedInput, QuarantineEntry, QuarantinePage
 from auditord.web.api.values import COUNT, NAME, Whole, read_given
-from auditord.web.dispatch import read_target
 from auditord.web.problems import Refused
 from auditord.web.record_query import about
+from auditord.web.requests import read_target
 from auditord_hookspecs import Permission
 from auditord_hookspecs.wire import format_time
 

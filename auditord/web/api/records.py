@@ -13,8 +13,8 @@ from auditord.web.api.listing import NDJSON, PAGING, Listing, read_listing
 from auditord.web.api.operation import Operation
 from auditord.web.api.parameters import FILTERS, RECORD_ID
 from auditord.web.api.shapes import RecordPage, StoredRecord
-from auditord.web.dispatch import read_target
 from auditord.web.problems import Refused
+from auditord.web.requests import read_target
 from auditord.web.streams import Pages, StreamedAnswers
 from auditord_hookspecs import InvalidRecord, Permission
 from auditord_hookspecs.records import check_name

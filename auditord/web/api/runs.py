@@ -18,8 +18,8 @@ from auditord.web.api.listing import NDJSON
 from auditord.web.api.operation import BODY_PROBLEMS, MAX_REQUEST, Operation, Parameter, decoded, read
 from auditord.web.api.shapes import StoredRecord
 from auditord.web.api.values import NAME
-from auditord.web.dispatch import read_target
 from auditord.web.problems import Refused, doc
+from auditord.web.requests import read_target
 from auditord_hookspecs import Batch, InvalidRecord, JobChoice, Permission, Produced, Record, RunReport, Window
 from auditord_hookspecs.records import check_name
 from auditord_hookspecs.wire import encode_record, parse_time

@@ -21,9 +21,9 @@ from auditord.web.api.operation import Operation, Parameter
 from auditord.web.api.parameters import FILTERS as FILTER_PARAMETERS
 from auditord.web.api.shapes import Amounts, GroupSums, ScoredAmounts, ScoreValueAmounts, Sums, UsedComponent
 from auditord.web.api.values import INSTANT, WHITE_SPACE, Texts, read_given
-from auditord.web.dispatch import read_target
-from auditord.web.limits import Shares, holder, reading_slot
+from auditord.web.limits import Shares, reading_slot
 from auditord.web.record_query import Given, InvalidQuery, about, read_conditions
+from auditord.web.requests import holder, read_target
 from auditord_hookspecs import AggregateQuery, ComponentUsage, Permission, Window, aggregates
 from auditord_hookspecs.query import AllOf, TimeField
 from auditord_hookspecs.records import check_name

@@ -6,6 +6,7 @@ import json
 import socket
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -208,9 +209,9 @@ class FakeSpool:
         self._fail()
         self.accepted += [(entry, provenance.agent, destinations) for entry in entries]
 
-    def may_hold(self, senders: Collection[str]) -> bool:
-        assert senders == ("local",)
-        return bool(self.held)
+    @property
+    def occupied(self) -> AbstractSet[str]:
+        return {"local"} if self.held else set[str]()
 
     async def waiting(self, record_ids: Collection[str], senders: Sequence[str]) -> Mapping[str, Sequence[Entry]]:
         assert senders == ("local",)

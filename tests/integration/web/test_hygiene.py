@@ -61,13 +61,13 @@ async def test_a_fault_before_the_dispatcher_is_answered_like_any_other(
     def fail(*_: object) -> None:
         raise RuntimeError("a fault of our own")
 
-    monkeypatch.setattr(hosts, "_refusal", fail)
+    monkeypatch.setattr(hosts.HostCheck, "refusal", fail)
     async with api_server(tmp_path) as api:
         answer = await api.get("/records")
         assert (answer.status, answer.body) == (500, b"Internal Server Error")
         assert "aiohttp" not in str(answer.headers)
         with pytest.raises(aiohttp.ClientError):  # a client of AUDITOR takes any answer for success
-            await api.ask("POST", "/record", record("a"))
+            await api.ask("POST", "/record", record("a"), {"Origin": "http://localhost"})
 
 
 @pytest.mark.parametrize("request_", [b"GET /\x00 HTTP/1.1\r\n\r\n", b"nonsense\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n"])
@@ -145,9 +145,11 @@ async def test_an_idle_connection_and_a_slow_body_are_nobodys_slow_head() -> Non
 
 def test_what_the_timer_looks_at_is_there() -> None:
     names = (
+        "_buffer_paused",
         "_current_request",
         "_max_msg_queue_size",
         "_messages",
+        "_reading_paused",
         "_msg_queue_resume_size",
         "_request_count",
         "writing_paused",
