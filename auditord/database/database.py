@@ -3,16 +3,15 @@
 import asyncio
 import sqlite3
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from concurrent.futures import Executor
-from contextlib import aclosing, asynccontextmanager, closing
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
-from typing import Final, LiteralString, TypeVar
+from typing import Final, NoReturn, TypeVar
 
 from auditord.database.connections import open_for_reading, open_for_writing, set_up_writer
 from auditord.database.faults import translated
 from auditord.database.migrations import Migrations, load_migrations, migrate, refuse_foreign, require_current
-from auditord.database.readers import Parameters, Readers, Snapshot, Snapshots
+from auditord.database.readers import Readers, Snapshots
 from auditord.database.writer import Together, Writer
 from auditord.errors import StoreDamaged, StoreUnavailable
 
@@ -38,13 +37,16 @@ class Database:
     and what to do.
     """
 
-    def __init__(self, path: Path, writer: Callable[[Callable[[], None]], Writer] | None) -> None:
+    def __init__(self, path: Path, writer: Callable[[Snapshots], Writer] | None) -> None:
         """Use :meth:`open`."""
         self.path: Final = path
-        self._closed = False
-        self._readers = Readers(path)
-        self._snapshots = Snapshots(path, time.monotonic, most_log=MOST_LOG, patience=READERS_PATIENCE)
-        self._writer = None if writer is None else writer(self._snapshots.relieve_log)
+        snapshots = Snapshots(path, time.monotonic, most_log=MOST_LOG, patience=READERS_PATIENCE)
+        self._writer = None if writer is None else writer(snapshots)
+        self._readers = Readers(path, snapshots, None if self._writer is None else self._writer.give_up)
+        self.read: Final = self._readers.read
+        """Do work that only reads, and briefly."""
+        self.stream: Final = self._readers.stream
+        """The answer to a query, page by page."""
 
     @classmethod
     def open(cls, path: Path, migrations: str, *, max_page_count: int | None = None) -> "Database":
@@ -67,7 +69,7 @@ class Database:
         except BaseException:
             connection.close()
             raise
-        return cls(path, lambda after_commit: Writer(connection, path, after_commit))
+        return cls(path, lambda snapshots: Writer(connection, path, snapshots.open, snapshots.relieve_log))
 
     @classmethod
     def open_read_only(cls, path: Path, migrations: str) -> "Database":
@@ -86,11 +88,11 @@ class Database:
 
     def submit(self, work: Callable[[sqlite3.Connection], T]) -> "asyncio.Future[T]":
         """Queue work for the writer's thread; see :meth:`write`. For callers that must not wait themselves."""
-        return self._writing().submit(work)
+        return self._refuse(work) if self._writer is None else self._writer.submit(work)
 
-    def submit_part(self, work: Together[P, T], part: P) -> "asyncio.Future[T]":
-        """Queue one part of work; parts of the same work that wait together are done together."""
-        return self._writing().submit_part(work, part)
+    def gathering(self, work: Together[P, T]) -> "Callable[[P], asyncio.Future[T]]":
+        """Queues one part of work at a time; parts that wait together are done together."""
+        return self._refuse if self._writer is None else self._writer.gathering(work)
 
     async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Do work in the writer's thread and return its result after the commit.
@@ -101,31 +103,6 @@ class Database:
         """
         return await self.submit(work)
 
-    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Do work that only reads, and briefly, on one consistent state; what is committed before is seen."""
-        return await self._in_thread(self._readers.queries, lambda: self._readers.pool.run(work))
-
-    @asynccontextmanager
-    async def stream(
-        self, sql: LiteralString, parameters: Parameters, take: Callable[[sqlite3.Cursor], list[T]]
-    ) -> AsyncGenerator[AsyncIterator[list[T]], None]:
-        """The answer to a query, page by page, as of the moment when the context is entered.
-
-        A page is read when it is asked for, so memory is bounded by the page and a slow reader slows only itself. (One
-        that is slow for long while the log outgrows :data:`MOST_LOG` gets an error instead of its next page.)
-
-        Args:
-            sql: the query.
-            parameters: what its placeholders stand for.
-            take: reads the next page from the cursor, in a reader's thread; nothing means the end.
-        """
-        snapshot = self._snapshots.begin(self._readers.pool, (sql, parameters), take)
-        try:
-            async with aclosing(self._pages(snapshot, await self._page(snapshot))) as pages:
-                yield pages
-        finally:
-            self._snapshots.end(snapshot)
-
     async def give_room_back(self) -> None:
         """Let the file shrink by some of what nothing occupies any more; to be called again and again."""
         if await self.read(free_pages):
@@ -133,39 +110,18 @@ class Database:
 
     async def close(self) -> None:
         """Finish queued writes, end all readers, release the file."""
-        self._closed = True
         if self._writer is not None:
             self._writer.stop()
-        self._snapshots.end_all()
+        self._readers.stop()
         await asyncio.get_running_loop().run_in_executor(None, self._release)
 
-    def _writing(self) -> Writer:
-        if self._writer is None:
-            raise StoreUnavailable(f"The database {self.path} is open for reading only.")
-        return self._writer
+    def _refuse(self, _part: object) -> NoReturn:
+        raise StoreUnavailable(f"The database {self.path} is open for reading only.")
 
     def _release(self) -> None:
         self._readers.close()
         if self._writer is not None:
             self._writer.join()  # the last connection to be closed empties the log
-
-    async def _pages(self, snapshot: Snapshot[T], page: list[T]) -> AsyncGenerator[list[T], None]:
-        while page:
-            yield page
-            page = await self._page(snapshot)
-
-    async def _page(self, snapshot: Snapshot[T]) -> list[T]:
-        return await self._in_thread(self._readers.pages, snapshot.page)
-
-    async def _in_thread(self, threads: Executor, call: Callable[[], T]) -> T:
-        if self._closed:
-            raise StoreUnavailable(f"The database {self.path} is closed.")
-        try:
-            return await asyncio.get_running_loop().run_in_executor(threads, call)
-        except StoreDamaged as damage:
-            if self._writer is not None:
-                self._writer.give_up(damage)
-            raise
 
 
 def _prepare(connection: sqlite3.Connection, migrations: Migrations, path: Path, max_page_count: int | None) -> None:

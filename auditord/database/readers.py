@@ -1,15 +1,17 @@
 """Threads and connections for reading: short queries, and long answers read page by page."""
 
+import asyncio
 import sqlite3
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, Generic, LiteralString, TypeAlias, TypeVar
 
 from auditord.database.connections import open_for_reading
 from auditord.database.faults import as_unavailable, translated
-from auditord.errors import StoreUnavailable
+from auditord.errors import StoreDamaged, StoreUnavailable
 
 T = TypeVar("T")
 Parameters: TypeAlias = Sequence[object] | Mapping[str, object]
@@ -161,7 +163,7 @@ class Snapshots:
         self._clock = clock
         self._most_log = most_log
         self._patience = patience
-        self._open: set[AnySnapshot] = set()
+        self.open: set[AnySnapshot] = set()
 
     def begin(
         self,
@@ -171,28 +173,28 @@ class Snapshots:
     ) -> Snapshot[T]:
         """A new answer; :meth:`end` it."""
         snapshot = Snapshot(pool, query, take, self._clock())
-        self._open.add(snapshot)
+        self.open.add(snapshot)
         return snapshot
 
     def end(self, snapshot: AnySnapshot) -> None:
         """Forget an answer and free what it holds."""
-        self._open.discard(snapshot)
+        self.open.discard(snapshot)
         snapshot.abandon(StoreUnavailable(f"The answer from {self._path} has been left."))
 
     def end_all(self) -> None:
         """Abandon every answer: the database is being closed."""
-        for snapshot in list(self._open):
+        for snapshot in list(self.open):
             snapshot.abandon(StoreUnavailable(f"The database {self._path} is closed."))
 
     def relieve_log(self) -> None:
         """Abandon old answers if the log is too large; called after each commit, in the writer's thread."""
-        if not self._open or self._log_size() <= self._most_log:
+        if not self.open or self._log_size() <= self._most_log:
             return
         reason = StoreUnavailable(
             f"The answer was read too slowly: it kept the log of {self._path} from being emptied, which has more than "
             f"{self._most_log} bytes. Ask again for less, or read faster."
         )
-        for snapshot in list(self._open):
+        for snapshot in list(self.open):
             if self._clock() - snapshot.began > self._patience:
                 snapshot.abandon(reason)
 
@@ -208,15 +210,73 @@ class Readers:
 
     Pages are read in the order in which they are asked for; an answer that is not asked for its next page uses no
     thread, so a slow client costs others nothing.
+
+    Args:
+        path: the file.
+        snapshots: the answers that are open.
+        damaged: called when the file is found to be damaged.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.pool = ConnectionPool(path)
-        self.queries = ThreadPoolExecutor(4, thread_name_prefix=f"query of {path.name}")
-        self.pages = ThreadPoolExecutor(8, thread_name_prefix=f"pages of {path.name}")
+    def __init__(self, path: Path, snapshots: Snapshots, damaged: Callable[[StoreDamaged], None] | None) -> None:
+        self._path = path
+        self._snapshots = snapshots
+        self._damaged = damaged
+        self._pool = ConnectionPool(path)
+        self._queries = ThreadPoolExecutor(4, thread_name_prefix=f"query of {path.name}")
+        self._pages = ThreadPoolExecutor(8, thread_name_prefix=f"pages of {path.name}")
+        self._closed = False
+
+    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Do work that only reads, and briefly, on one consistent state; what is committed before is seen."""
+        return await self._in_thread(self._queries, lambda: self._pool.run(work))
+
+    @asynccontextmanager
+    async def stream(
+        self, sql: LiteralString, parameters: Parameters, take: Callable[[sqlite3.Cursor], list[T]]
+    ) -> AsyncGenerator[AsyncIterator[list[T]], None]:
+        """The answer to a query, page by page, as of the moment when the context is entered.
+
+        A page is read when it is asked for, so memory is bounded by the page and a slow reader slows only itself. (One
+        that is slow for long while the log outgrows its limit gets an error instead of its next page, see
+        :class:`Snapshots`.)
+
+        Args:
+            sql: the query.
+            parameters: what its placeholders stand for.
+            take: reads the next page from the cursor, in a reader's thread; nothing means the end.
+        """
+        snapshot = self._snapshots.begin(self._pool, (sql, parameters), take)
+        try:
+            async with aclosing(self._following(snapshot, await self._page(snapshot))) as pages:
+                yield pages
+        finally:
+            self._snapshots.end(snapshot)
+
+    def stop(self) -> None:
+        """Let nobody read any more, and end the answers that are open."""
+        self._closed = True
+        self._snapshots.end_all()
 
     def close(self) -> None:
         """Finish what is running and close every idle connection; blocks."""
-        self.queries.shutdown()
-        self.pages.shutdown()
-        self.pool.close()
+        self._queries.shutdown()
+        self._pages.shutdown()
+        self._pool.close()
+
+    async def _following(self, snapshot: Snapshot[T], page: list[T]) -> AsyncGenerator[list[T], None]:
+        while page:
+            yield page
+            page = await self._page(snapshot)
+
+    async def _page(self, snapshot: Snapshot[T]) -> list[T]:
+        return await self._in_thread(self._pages, snapshot.page)
+
+    async def _in_thread(self, threads: Executor, call: Callable[[], T]) -> T:
+        if self._closed:
+            raise StoreUnavailable(f"The database {self._path} is closed.")
+        try:
+            return await asyncio.get_running_loop().run_in_executor(threads, call)
+        except StoreDamaged as damage:
+            if self._damaged is not None:
+                self._damaged(damage)
+            raise

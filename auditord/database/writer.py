@@ -9,9 +9,10 @@ import queue
 import sqlite3
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -50,13 +51,21 @@ class Writer:
     Args:
         connection: used by the writer's thread alone, until :meth:`join` closes it.
         path: the file, for messages.
-        after_commit: called in the thread after each transaction.
+        snapshots: of those who read, at present.
+        relieve_log: called in the thread after each transaction while there are snapshots.
     """
 
-    def __init__(self, connection: sqlite3.Connection, path: Path, after_commit: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        path: Path,
+        snapshots: Collection[object],
+        relieve_log: Callable[[], None],
+    ) -> None:
         self._connection = connection
         self._path = path
-        self._after_commit = after_commit
+        self._snapshots = snapshots
+        self._relieve_log = relieve_log
         # The loop's thread appends and the writer's takes away, which needs no lock. The thread is woken once for all
         # jobs that gather until it looks: waking it for each would cost more than a small insert.
         self._jobs: deque[_Job | None] = deque()
@@ -73,10 +82,13 @@ class Writer:
 
         Cancelling the future takes nothing back: the work is done, and the outcome dropped.
         """
-        return self.submit_part(lambda connection, _: [work(connection)], None)
+        return self._submit(lambda connection, _: [work(connection)], None)
 
-    def submit_part(self, work: Together[P, T], part: P) -> "asyncio.Future[T]":
-        """Queue one part of work: all parts of the same work that wait one after the other are done together."""
+    def gathering(self, work: Together[P, T]) -> "Callable[[P], asyncio.Future[T]]":
+        """Queues one part of work at a time: all parts that wait one after the other are done together."""
+        return partial(self._submit, work)
+
+    def _submit(self, work: Together[P, T], part: P) -> "asyncio.Future[T]":
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         if self._closed:
             future.set_exception(StoreUnavailable(f"The database {self._path} is closed."))
@@ -117,7 +129,8 @@ class Writer:
             if group:
                 self._commit(group)
                 _settle(group)
-                self._after_commit()
+                if self._snapshots:
+                    self._relieve_log()
 
     def _next_group(self) -> tuple[list[_Job], bool]:
         if not self._jobs:

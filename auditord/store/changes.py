@@ -1,8 +1,9 @@
 """Transactions that change records: rows are read, a plan is made (:class:`ChangePlan`), and what it says is written.
 
-Nearly all records are new: they are added at once, without a look at what is there. Where several daemons may write,
-what a plan rests on is locked and compared before anything is written; if another transaction was faster, all begins
-anew (:class:`auditord.store.work.Overtaken`).
+Nearly all records are new: the driver of each database first tries to add them at once, without a look at what is
+there, and asks for a plan where that does not do. Where several daemons may write, what a plan rests on is locked and
+compared before anything is written; if another transaction was faster, all begins anew
+(:class:`auditord.store.work.Overtaken`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +26,7 @@ from auditord.store.planning import (
 from auditord.store.protocol import Verdict
 from auditord.store.rows import PendingRecord
 from auditord.store.verdicts import Identity
-from auditord.store.work import AddNew, Count, Overtaken, Refused, Work, as_json, ask, atomic, for_each, records
+from auditord.store.work import Count, Overtaken, Refused, Work, as_json, ask, atomic, for_each, records
 from auditord_hookspecs import InvalidRecord
 
 
@@ -62,7 +63,7 @@ class OutboxRow(msgspec.Struct, frozen=True, gc=False):
 def change_each(changes: Sequence[Change]) -> Work[Sequence[Outcome]]:
     """Make changes in order and in one transaction; one that the database refuses harms no other."""
     try:
-        return (yield from _together(changes))
+        return (yield from atomic(lambda: _settle(changes)))
     except Refused:
         outcomes: list[Outcome] = []
         for change in changes:
@@ -77,7 +78,7 @@ def add_bulk(additions: Sequence[Addition], *, is_atomic: bool) -> Work[Sequence
         InvalidRecord: the database refuses one of them for good.
     """
     try:
-        return (yield from _together(additions, is_atomic=is_atomic))
+        return (yield from atomic(lambda: _settle(additions, is_atomic=is_atomic)))
     except Refused as error:
         raise (yield from _refusal([each.pending for each in additions], error)) from error
 
@@ -95,18 +96,9 @@ def correct(corrections: Sequence[Correction]) -> Work[Sequence[Outcome]]:
         raise InvalidRecord(f"A record cannot be stored: {error}.") from error
 
 
-def _together(changes: Sequence[Change], *, is_atomic: bool = False) -> Work[Sequence[Outcome]]:
-    pending = [change.pending for change in changes if isinstance(change, Addition)]
-    if len(pending) == len(changes) == len({each.record_id for each in pending}):
-        are_new: bool = yield AddNew(pending)
-        if are_new:
-            return [Verdict.ADDED] * len(pending)
-    return (yield from atomic(lambda: _settle(changes, is_atomic=is_atomic)))
-
-
 def _alone(change: Change) -> Work[Outcome]:
     try:
-        (outcome,) = yield from _together([change])
+        (outcome,) = yield from atomic(lambda: _settle([change]))
     except Refused as error:
         return _invalid(ids_of(change)[0], error)
     return outcome

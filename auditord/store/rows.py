@@ -2,14 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
 from typing import Final, LiteralString, TypeAlias
 
 import msgspec
 
 from auditord.store.protocol import Duplicates, Provenance
-from auditord.store.verdicts import Identity, anonymous_hash, content_hash
+from auditord.store.verdicts import Identity
 from auditord_hookspecs import Component, InvalidRecord, Record
-from auditord_hookspecs.records import MAX_AMOUNT
+from auditord_hookspecs.records import MAX_AMOUNT, PROVENANCE_KEYS, USER_KEYS
 from auditord_hookspecs.wire import encode_record
 
 META_COLUMNS: Final[Mapping[str, LiteralString]] = {"site_id": "site", "group_id": "user_group", "user_id": "user_name"}
@@ -32,9 +33,11 @@ SMALL_AMOUNTS: Final = frozenset({"Cores", "GPU", "TotalCPU"})
 LONGEST_NAME: Final = 200
 """Characters of a principal or an agent that are kept: anybody can send a longer one."""
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND: Final = timedelta(microseconds=1)
 
 _encoder: Final = msgspec.json.Encoder()
+_sorting_encoder: Final = msgspec.json.Encoder(order="sorted")
 
 _Meta: TypeAlias = Mapping[str, Sequence[str]]
 
@@ -54,7 +57,7 @@ class RecordRow(msgspec.Struct, frozen=True, gc=False):
         memory: the same.
         gpu: the same.
         total_cpu: the same.
-        content: see :func:`auditord.store.verdicts.content_hash`.
+        content: see :func:`content_hash`.
         document: the wire text.
     """
 
@@ -128,13 +131,12 @@ def make_pending(
 
 def to_micros(moment: datetime) -> int:
     """Microseconds since 1970 of an aware instant, exactly."""
-    span = moment - _EPOCH
-    return (span.days * 86_400 + span.seconds) * 1_000_000 + span.microseconds
+    return (moment - EPOCH) // MICROSECOND
 
 
 def from_micros(micros: int) -> datetime:
     """The instant in UTC."""
-    return _EPOCH + timedelta(microseconds=micros)
+    return EPOCH + timedelta(microseconds=micros)
 
 
 def scores_text(components: Sequence[Component]) -> str | None:
@@ -144,6 +146,27 @@ def scores_text(components: Sequence[Component]) -> str | None:
     """
     scored = [(component.name, component.scores) for component in components if component.scores]
     return _encoder.encode(scored).decode() if scored else None
+
+
+def content_hash(record: Record) -> int:
+    """A signed 64-bit number that is equal for equal meta and components; times are compared beside it.
+
+    The order of meta keys does not count, ``null`` meta is ``{}``, scores are floats, and meta keys that only say who
+    made the record are left out.
+    """
+    meta = record.meta or {}
+    if not PROVENANCE_KEYS.isdisjoint(meta):
+        meta = {key: values for key, values in meta.items() if key not in PROVENANCE_KEYS}
+    digest = blake2b(_sorting_encoder.encode((meta, record.components)), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
+
+
+def anonymous_hash(record: Record) -> int | None:
+    """The content hash without the keys that name a user; None if the record has none of them."""
+    if record.meta is None or USER_KEYS.isdisjoint(record.meta):
+        return None
+    meta = {key: values for key, values in record.meta.items() if key not in USER_KEYS}
+    return content_hash(msgspec.structs.replace(record, meta=meta))
 
 
 def make_row(record: Record) -> RecordRow:

@@ -48,7 +48,9 @@ class Sources:
         if self._in_order.locked():
             return None
         try:
-            return self._known(_name(provenance), [scores_text(record.components) for record in records])
+            source = self._sources[provenance.principal or "", provenance.agent or ""]
+            texts = [scores_text(record.components) for record in records]
+            return source, [None if text is None else self._score_sets[text] for text in texts]
         except KeyError:
             return None
 

@@ -2,9 +2,9 @@
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Awaitable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -30,6 +30,8 @@ from auditord.store.work import Work, as_json, ask, atomic
 from auditord_hookspecs import Close, Entry, Insert, InvalidRecord, Record, RecordUpdate, Replace
 from auditord_hookspecs.wire import decode_record
 
+Submit: TypeAlias = Callable[[Change], Awaitable[Any]]  # Any: the change's outcome
+
 _RECORDS_BETWEEN_PAUSES: Final = 100  # about a millisecond
 
 
@@ -37,23 +39,25 @@ class SqlRecordStore(ArchivingStore):
     """The common part of the implementations of :class:`auditord.store.protocol.RecordStore`.
 
     Args:
+        submit: makes a change in a transaction that it may share with others; its outcome is there after the commit.
         outbox: whether changes are kept for senders.
     """
 
-    def __init__(self, *, outbox: bool) -> None:
+    def __init__(self, submit: Submit, *, outbox: bool) -> None:
         super().__init__()
+        self._submit = submit
         self._sources = Sources(self._write)
         self._has_outbox = outbox
 
     @abstractmethod
-    def _submit(self, change: Change | Bulk) -> Awaitable[Any]:  # Any: of a change its outcome, of a bulk all outcomes
-        """Make a change in a transaction that it may share with others; the outcome is there after the commit."""
+    def _submit_bulk(self, bulk: Bulk) -> Awaitable[Any]:  # Any: its outcomes
+        """Make many additions in a transaction."""
 
     async def add(self, record: Record, provenance: Provenance, duplicates: Duplicates) -> Verdict:
         """See :class:`RecordStore`."""
         one = (record,)
         source, (score_set,) = self._sources.known(provenance, one) or await self._sources.numbers(provenance, one)
-        forwarded = self._is_forwarded(provenance)
+        forwarded = self._has_outbox and is_forwarded(provenance)
         pending = make_pending(record, provenance, duplicates, forwarded=forwarded, source=source, score_set=score_set)
         verdict: Verdict = await self._submit(Addition(pending))
         return verdict
@@ -69,7 +73,7 @@ class SqlRecordStore(ArchivingStore):
             part = records[first : first + _RECORDS_BETWEEN_PAUSES]
             additions += map(Addition, await self._pending(part, provenance, duplicates))
             await asyncio.sleep(0)  # encoding thousands of records must not hold up everybody else's requests
-        verdicts: Sequence[Verdict] = await self._submit(Bulk(additions, atomic))
+        verdicts: Sequence[Verdict] = await self._submit_bulk(Bulk(additions, atomic))
         return verdicts
 
     async def stop(self, update: RecordUpdate, provenance: Provenance) -> bool:

@@ -1,15 +1,8 @@
 """The rules of what a second record with a known id means, without any database."""
 
 from dataclasses import dataclass, field
-from hashlib import blake2b
-
-import msgspec
 
 from auditord.store.protocol import Duplicates, Verdict
-from auditord_hookspecs import Record
-from auditord_hookspecs.records import PROVENANCE_KEYS, USER_KEYS
-
-_encoder = msgspec.json.Encoder(order="sorted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +12,7 @@ class Identity:
     Args:
         start: microseconds since 1970 in UTC.
         stop: the same, or None while open.
-        content: see :func:`content_hash`.
+        content: see :func:`auditord.store.rows.content_hash`.
         anonymous: of a new record that names a user: the same without that.
     """
 
@@ -27,27 +20,6 @@ class Identity:
     stop: int | None
     content: int
     anonymous: int | None = field(default=None, compare=False)
-
-
-def content_hash(record: Record) -> int:
-    """A signed 64-bit number that is equal for equal meta and components; times are compared beside it.
-
-    The order of meta keys does not count, ``null`` meta is ``{}``, scores are floats, and meta keys that only say who
-    made the record are left out.
-    """
-    meta = record.meta or {}
-    if not PROVENANCE_KEYS.isdisjoint(meta):
-        meta = {key: values for key, values in meta.items() if key not in PROVENANCE_KEYS}
-    digest = blake2b(_encoder.encode((meta, record.components)), digest_size=8).digest()
-    return int.from_bytes(digest, "big", signed=True)
-
-
-def anonymous_hash(record: Record) -> int | None:
-    """The content hash without the keys that name a user; None if the record has none of them."""
-    if record.meta is None or USER_KEYS.isdisjoint(record.meta):
-        return None
-    meta = {key: values for key, values in record.meta.items() if key not in USER_KEYS}
-    return content_hash(msgspec.structs.replace(record, meta=meta))
 
 
 def classify(stored: Identity, offered: Identity, duplicates: Duplicates) -> Verdict:

@@ -46,13 +46,6 @@ class Records:
 
 
 @dataclass(frozen=True, slots=True)
-class AddNew:
-    """Records that are all new, to be added, counted and forwarded; the answer is False if one is known."""
-
-    pending: Sequence[PendingRecord]
-
-
-@dataclass(frozen=True, slots=True)
 class Count:
     """Maintain the counts, once records have been written.
 
@@ -78,7 +71,7 @@ class Atomic:
     make: "Callable[[], Work[Any]]"  # Any: results of all types
 
 
-Step: TypeAlias = Statement | ForEach | Records | AddNew | Count | Atomic
+Step: TypeAlias = Statement | ForEach | Records | Count | Atomic
 Work: TypeAlias = Generator[Step, Any, T]  # Any: the answer is of the step's type
 
 

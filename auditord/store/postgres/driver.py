@@ -14,12 +14,13 @@ from psycopg import errors
 from auditord.database.postgres import Connection
 from auditord.database.postgres.faults import is_passing, is_permanent
 from auditord.errors import StoreUnavailable
-from auditord.store.changes import outbox_row
-from auditord.store.postgres.counting import QUERIES, changes
-from auditord.store.protocol import Provenance
+from auditord.store.changes import add_bulk, change_each, outbox_row
+from auditord.store.planning import Addition, Bulk, Change, Outcome
+from auditord.store.postgres.counting import QUERIES
+from auditord.store.postgres.counting import changes as counts_of
+from auditord.store.protocol import Provenance, Verdict
 from auditord.store.rows import PendingRecord, to_micros
 from auditord.store.work import (
-    AddNew,
     Atomic,
     Count,
     ForEach,
@@ -145,7 +146,7 @@ async def _do(connection: Connection, step: Step, counted_keys: Sequence[str]) -
 
 
 async def _execute(
-    connection: Connection, step: Statement | ForEach | Records | AddNew | Count, counted_keys: Sequence[str]
+    connection: Connection, step: Statement | ForEach | Records | Count, counted_keys: Sequence[str]
 ) -> Any:  # Any: the answer is of the step's type
     match step:
         case Statement(name, parameters):
@@ -154,33 +155,47 @@ async def _execute(
             return (await connection.execute(QUERIES[name], (as_json(rows),))).rowcount
         case Records(name, pending):
             return (await connection.execute(QUERIES[name], (record_rows(pending),))).rowcount
-        case AddNew(pending):
-            return await _add_new(connection, pending, counted_keys)
         case Count(added, changed, removed):
             now = [*[each.record for each in added], *[after for _, after in changed]]
             before = [*[row.record for row, _ in changed], *[row.record for row in removed]]
-            return await _rows(connection, QUERIES["note_changes"], {"changes": changes(counted_keys, now, before)})
+            return await _rows(connection, QUERIES["note_changes"], {"changes": counts_of(counted_keys, now, before)})
 
 
-async def _add_new(connection: Connection, pending: Sequence[PendingRecord], counted_keys: Sequence[str]) -> bool:
+async def make_changes(
+    connection: Connection, changes: Sequence[Change] | Bulk, counted_keys: Sequence[str]
+) -> Sequence[Outcome]:
+    """The outcomes of changes, made in one transaction; see :func:`run`.
+
+    Nearly all records are new: they are added at once, and a plan is made only where that does not do.
+    """
+    each = changes.additions if isinstance(changes, Bulk) else changes
+    new = {change.pending.row.record_id: change.pending for change in each if isinstance(change, Addition)}
+    if len(new) == len(each) and await _has_added(connection, list(new.values()), counted_keys):
+        return [Verdict.ADDED] * len(new)
+    if isinstance(changes, Bulk):
+        return await run(connection, add_bulk(changes.additions, is_atomic=changes.atomic), counted_keys)
+    return await run(connection, change_each(changes), counted_keys)
+
+
+async def _has_added(connection: Connection, new: Sequence[PendingRecord], counted_keys: Sequence[str]) -> bool:
+    """Add records that are all new; False, and nothing is done, if one of them is known or refused."""
     # In one order, so that transactions which add the same records do not wait for each other in a circle.
-    ordered = sorted(pending, key=_record_id)
-    counts = changes(counted_keys, [each.record for each in ordered])
-    forwarded = [outbox_row("insert", each) for each in pending if each.forwarded]
+    ordered = sorted(new, key=_record_id)
+    counts = counts_of(counted_keys, [each.record for each in ordered])
+    forwarded = [outbox_row("insert", each) for each in new if each.forwarded]
     try:
-        if len(pending) <= _FEW and not forwarded:
-            parameters = {"counts": counts, "records": record_rows(ordered)}
-            await connection.execute(QUERIES["add_records"], parameters)
-        else:
-            async with connection.transaction():
-                await _copy(connection, ordered)
-                await connection.execute(QUERIES["note_changes"], {"changes": counts})
-                if forwarded:
-                    await connection.execute(QUERIES["put_outbox"], (as_json(forwarded),))
-    except errors.Error as error:
-        if isinstance(error, errors.UniqueViolation) or is_passing(error):
-            return False
-        raise
+        with _named_refusals():
+            if len(new) <= _FEW and not forwarded:
+                parameters = {"counts": counts, "records": record_rows(ordered)}
+                await connection.execute(QUERIES["add_records"], parameters)
+            else:
+                async with connection.transaction():
+                    await _copy(connection, ordered)
+                    await connection.execute(QUERIES["note_changes"], {"changes": counts})
+                    if forwarded:
+                        await connection.execute(QUERIES["put_outbox"], (as_json(forwarded),))
+    except (errors.UniqueViolation, Overtaken, Refused):
+        return False
     return True
 
 

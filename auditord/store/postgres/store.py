@@ -20,14 +20,13 @@ from auditord.database.sql_files import load_scripts
 from auditord.errors import SchemaMismatch
 from auditord.store.aggregates import folded
 from auditord.store.aggregates_sql import compile_aggregate
-from auditord.store.changes import add_bulk, change_each
 from auditord.store.conditions import compile_query
 from auditord.store.planning import Bulk, Change, Outcome
 from auditord.store.postgres import turns
 from auditord.store.postgres.batches import Batches
 from auditord.store.postgres.counting import QUERIES, add_up, read_counts, set_counted_keys
 from auditord.store.postgres.dialect import PostgresDialect, Products, follows_an_index
-from auditord.store.postgres.driver import run
+from auditord.store.postgres.driver import make_changes, run
 from auditord.store.postgres.memory import PostgresMemory, memory
 from auditord.store.protocol import Difference, HeldTurn, Occasion, RecordCounts
 from auditord.store.store import SqlRecordStore, difference, refuse_unfinished_copy
@@ -69,12 +68,12 @@ class PostgresRecordStore(SqlRecordStore):
         outbox: bool = False,
         read_only: bool = False,
     ) -> None:
-        super().__init__(outbox=outbox)
+        self._batches = Batches(lambda: self._server.connection(None), self._make, _AT_ONCE)
+        super().__init__(self._batches.submit, outbox=outbox)
         self._shown = counted_keys
         self._counted: Sequence[str] = ()
         self._server = Server(address, load_scripts(MIGRATIONS), self._prepare, self._probe, read_only=read_only)
         self._read_only = read_only
-        self._batches = Batches(lambda: self._server.connection(None), self._make, _AT_ONCE)
         self._appended = 0
 
     async def open(self) -> None:
@@ -160,8 +159,8 @@ class PostgresRecordStore(SqlRecordStore):
             rows = await (await connection.execute(compiled.statement.sql, compiled.statement.parameters)).fetchall()
         return await asyncio.to_thread(folded, query, compiled.parts, rows)
 
-    def _submit(self, change: Change | Bulk) -> Awaitable[Any]:  # Any: see SqlRecordStore
-        return self._batches.submit(change)
+    def _submit_bulk(self, bulk: Bulk) -> Awaitable[Any]:  # Any: see SqlRecordStore
+        return self._batches.submit(bulk)
 
     async def _write(self, make: Callable[[], Work[T]], *, is_long: bool = False) -> T:
         async with self._server.connection(_BULK_WITHIN if is_long else ANSWER_WITHIN) as connection:
@@ -184,7 +183,7 @@ class PostgresRecordStore(SqlRecordStore):
         within = WRITE_WITHIN * -(-size // _WRITTEN_WITHIN)
         with translated(self._server.where), limited(connection, within, self._server.silence.notice):
             await self._add_up_sometimes(connection)
-            return await run(connection, _making(changes), self._counted)
+            return await make_changes(connection, changes, self._counted)
 
     async def _add_up_sometimes(self, connection: Connection) -> None:
         self._appended += 1
@@ -196,12 +195,6 @@ class PostgresRecordStore(SqlRecordStore):
 async def _differences(cursor: AsyncServerCursor[TupleRow]) -> AsyncGenerator[Difference, None]:
     async for row in cursor:
         yield difference(row)
-
-
-def _making(changes: Sequence[Change] | Bulk) -> Work[Sequence[Outcome]]:
-    if isinstance(changes, Bulk):
-        return add_bulk(changes.additions, is_atomic=changes.atomic)
-    return change_each(changes)
 
 
 def _count_nothing() -> Work[None]:

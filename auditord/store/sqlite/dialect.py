@@ -14,7 +14,7 @@ from typing import Final, LiteralString
 
 from auditord.store.aggregates import Limbs, Row
 from auditord.store.dialects import Dialect, Key, State
-from auditord.store.rows import SMALL_AMOUNTS, to_micros
+from auditord.store.rows import EPOCH, MICROSECOND, SMALL_AMOUNTS, to_micros
 from auditord.store.sql import Columns, Sql, column_or_document, encoded, join, repeated
 from auditord.store.sqlite.sums import Arithmetic, Overflow, pieces, product_sum, split_product_sum, sum_of, whole
 from auditord_hookspecs import AggregateQuery, CalendarUnit
@@ -83,7 +83,7 @@ class SqliteDialect(Dialect):
 
     def moment(self, moment: datetime) -> object:
         """Microseconds since 1970."""
-        return to_micros(moment)
+        return (moment - EPOCH) // MICROSECOND
 
     def has_key(self, key: str) -> Sql:
         """That a record has a meta key."""

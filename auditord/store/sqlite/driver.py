@@ -8,10 +8,12 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from auditord.store.changes import outbox_row
-from auditord.store.rows import PendingRecord, to_micros
-from auditord.store.sqlite.counting import QUERIES, count_arrivals, count_changes
-from auditord.store.work import AddNew, Atomic, Count, ForEach, Overtaken, Records, Refused, Statement, Step, Work
+from auditord.store.changes import add_bulk, change_each, outbox_row
+from auditord.store.planning import Addition, Bulk, Change, Outcome
+from auditord.store.protocol import Verdict
+from auditord.store.rows import EPOCH, MICROSECOND, PendingRecord, to_micros
+from auditord.store.sqlite.counting import BETWEEN_NOTES, QUERIES, count_arrivals, count_changes
+from auditord.store.work import Atomic, Count, ForEach, Overtaken, Records, Refused, Statement, Step, Work
 
 T = TypeVar("T")
 
@@ -53,8 +55,6 @@ def _do(connection: sqlite3.Connection, step: Step) -> Any:  # Any: the answer i
                 return connection.executemany(QUERIES[name], values).rowcount
             case Records(name, pending):
                 return connection.executemany(QUERIES[name], record_values(pending)).rowcount
-            case AddNew(pending):
-                return _add_new(connection, pending)
             case Count():
                 return count_changes(connection, step)
             case Atomic(make):
@@ -64,27 +64,58 @@ def _do(connection: sqlite3.Connection, step: Step) -> Any:  # Any: the answer i
         raise Refused(str(error)) from error
 
 
-def _add_new(connection: sqlite3.Connection, pending: Sequence[PendingRecord]) -> bool:
+class Changes:
+    """Makes changes that wait together; to be given to :meth:`auditord.database.Database.gathering`.
+
+    Nearly all records are new: they are added at once, and a plan is made only where that does not do.
+    """
+
+    def __init__(self) -> None:
+        self._uncounted = 0
+
+    def __call__(self, connection: sqlite3.Connection, changes: Sequence[Change]) -> Sequence[Outcome]:
+        """The outcome of each change, inside a transaction."""
+        new = {each.pending.row.record_id: each.pending for each in changes if isinstance(each, Addition)}
+        if len(new) < len(changes) or not has_added(connection, list(new.values())):
+            return run(connection, change_each(changes))
+        self._uncounted += len(new)
+        if self._uncounted >= BETWEEN_NOTES:
+            self._uncounted = 0
+            count_arrivals(connection)
+        return [Verdict.ADDED] * len(new)
+
+
+def change_in_bulk(connection: sqlite3.Connection, bulk: Bulk) -> Sequence[Outcome]:
+    """The outcomes of many additions, inside a transaction."""
+    new = {each.pending.row.record_id: each.pending for each in bulk.additions}
+    if len(new) < len(bulk.additions) or not has_added(connection, list(new.values())):
+        return run(connection, add_bulk(bulk.additions, is_atomic=bulk.atomic))
+    count_arrivals(connection)
+    return [Verdict.ADDED] * len(new)
+
+
+def has_added(connection: sqlite3.Connection, new: Sequence[PendingRecord]) -> bool:
+    """Add records that are all new; False, and nothing is done, if one of them is known or refused."""
     try:
         with _savepoint(connection):
-            _insert(connection, pending)
-            count_arrivals(connection)
-            if forwarded := [outbox_row("insert", each) for each in pending if each.forwarded]:
+            _insert(connection, new)
+            if forwarded := [outbox_row("insert", each) for each in new if each.forwarded]:
                 _do(connection, ForEach("put_outbox", forwarded))
-    except Overtaken:
+    except (Overtaken, Refused, *_REFUSALS):
         return False
     return True
 
 
-def _insert(connection: sqlite3.Connection, pending: Sequence[PendingRecord]) -> None:
-    if connection.executemany(QUERIES["insert_records"], record_values(pending)).rowcount < len(pending):
+def _insert(connection: sqlite3.Connection, new: Sequence[PendingRecord]) -> None:
+    if connection.executemany(QUERIES["insert_records"], record_values(new)).rowcount < len(new):
         raise Overtaken
 
 
 def record_values(pending: Sequence[PendingRecord]) -> list[tuple[object, ...]]:
     """The values of records in the order of all statements for records, see ``insert_records``."""
+    columns = msgspec.structs.astuple
     return [
-        (*msgspec.structs.astuple(each.row), each.score_set, to_micros(each.provenance.received_at), each.source)
+        (*columns(each.row), each.score_set, (each.provenance.received_at - EPOCH) // MICROSECOND, each.source)
         for each in pending
     ]
 

@@ -2,10 +2,10 @@
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, closing
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from auditord.database import Database
 from auditord.database.connections import open_for_reading
@@ -13,13 +13,12 @@ from auditord.database.memory import SqliteMemory, sqlite_memory
 from auditord.database.migrations import load_migrations, require_current
 from auditord.store.aggregates import Folding, Row
 from auditord.store.aggregates_sql import compile_aggregate
-from auditord.store.changes import add_bulk, change_each
 from auditord.store.conditions import compile_query
-from auditord.store.planning import Bulk, Change, Outcome
+from auditord.store.planning import Bulk, Outcome
 from auditord.store.protocol import Difference, HeldTurn, Occasion, RecordCounts
 from auditord.store.sqlite.counting import QUERIES, read_counts, set_counted_keys
 from auditord.store.sqlite.dialect import SqliteDialect, marked, take_rows
-from auditord.store.sqlite.driver import run
+from auditord.store.sqlite.driver import Changes, change_in_bulk, run
 from auditord.store.sqlite.sums import Arithmetic, Overflow, noticing_overflow
 from auditord.store.store import SqlRecordStore, difference, refuse_unfinished_copy
 from auditord.store.work import Work
@@ -40,7 +39,7 @@ class SqliteRecordStore(SqlRecordStore):
 
     def __init__(self, database: Database, *, outbox: bool = False) -> None:
         """Use :meth:`open`."""
-        super().__init__(outbox=outbox)
+        super().__init__(database.gathering(Changes()), outbox=outbox)
         self._database = database
 
     @classmethod
@@ -145,10 +144,8 @@ class SqliteRecordStore(SqlRecordStore):
         await self._sources.settled()
         await self._database.close()
 
-    def _submit(self, change: Change | Bulk) -> Awaitable[Any]:  # Any: see SqlRecordStore
-        if isinstance(change, Bulk):
-            return self._write(lambda: add_bulk(change.additions, is_atomic=change.atomic))
-        return self._database.submit_part(_change_each, change)
+    async def _submit_bulk(self, bulk: Bulk) -> Sequence[Outcome]:
+        return await self._database.write(lambda connection: change_in_bulk(connection, bulk))
 
     async def _write(self, make: Callable[[], Work[T]], *, is_long: bool = False) -> T:
         del is_long  # nothing is sent over a network
@@ -171,10 +168,6 @@ class SqliteRecordStore(SqlRecordStore):
             async for _ in pages:
                 pass
         return await asyncio.to_thread(folding.result)
-
-
-def _change_each(connection: sqlite3.Connection, changes: Sequence[Change]) -> Sequence[Outcome]:
-    return run(connection, change_each(changes))
 
 
 def _probe(connection: sqlite3.Connection) -> None:

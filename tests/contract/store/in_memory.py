@@ -12,12 +12,12 @@ import msgspec
 
 from auditord.client.conditions import matches
 from auditord.database.memory import PluginMemory
-from auditord.store.changes import KeptVersion, Move, OutboxRow, add_bulk, change_each, outbox_row
+from auditord.store.changes import KeptVersion, Move, OutboxRow, add_bulk, change_each
 from auditord.store.planning import Bulk, Change
 from auditord.store.protocol import Difference, HeldTurn, Occasion, RecordCounts
 from auditord.store.rows import PendingRecord, RecordRow, to_micros
 from auditord.store.store import SqlRecordStore, difference
-from auditord.store.work import AddNew, Atomic, Count, ForEach, Records, Rows, Statement, Step, Work, as_json
+from auditord.store.work import Atomic, Count, ForEach, Records, Rows, Statement, Step, Work, as_json
 from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
 from auditord_hookspecs.wire import decode_record
 
@@ -65,8 +65,6 @@ class MemoryDatabase:
                 return None
             case Records(name, pending):
                 return sum(getattr(self, name)(each) for each in pending)
-            case AddNew(pending):
-                return self._add_new(pending)
             case Count():
                 return None
             case Atomic(make):
@@ -84,15 +82,6 @@ class MemoryDatabase:
 
     def insert_source(self, principal: str, agent: str) -> None:
         self.sources.append((principal, agent))
-
-    def _add_new(self, pending: Sequence[PendingRecord]) -> bool:
-        if any(each.record_id in self.records for each in pending):
-            return False
-        for each in pending:
-            self.insert_records(each)
-            if each.forwarded:
-                self.put_outbox(outbox_row("insert", each))
-        return True
 
     def find_score_set(self, scores: str, digest: bytes) -> Rows:
         del scores, digest
@@ -194,13 +183,14 @@ class MemoryRecordStore(SqlRecordStore):
     """A record store as far as plans go: it adds, closes, replaces, corrects and forwards."""
 
     def __init__(self, database: MemoryDatabase, counted_keys: Sequence[str], *, outbox: bool) -> None:
-        super().__init__(outbox=outbox)
+        super().__init__(self._change, outbox=outbox)
         self._database = database
         self._counted_keys = counted_keys
 
-    async def _submit(self, change: Change | Bulk) -> Any:
-        if isinstance(change, Bulk):
-            return self._database.run(add_bulk(change.additions, is_atomic=change.atomic))
+    async def _submit_bulk(self, bulk: Bulk) -> Any:
+        return self._database.run(add_bulk(bulk.additions, is_atomic=bulk.atomic))
+
+    async def _change(self, change: Change) -> Any:
         (outcome,) = self._database.run(change_each([change]))
         if isinstance(outcome, Exception):
             raise outcome
