@@ -36,7 +36,6 @@ LONGEST_NAME: Final = 200
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND: Final = timedelta(microseconds=1)
 
-_encoder: Final = msgspec.json.Encoder()
 _sorting_encoder: Final = msgspec.json.Encoder(order="sorted")
 
 _Meta: TypeAlias = Mapping[str, Sequence[str]]
@@ -86,7 +85,7 @@ class PendingRecord(msgspec.Struct, frozen=True, gc=False):
         duplicates: what it means if the id is known.
         forwarded: whether what becomes of it is put into the outbox.
         source: the number of the principal and the agent.
-        score_set: the number of what its components score (:func:`scores_text`); None for nothing.
+        score_set: the number of what its components score (:func:`auditord.store.sources.scores_text`), if any.
     """
 
     record: Record
@@ -137,15 +136,6 @@ def to_micros(moment: datetime) -> int:
 def from_micros(micros: int) -> datetime:
     """The instant in UTC."""
     return EPOCH + timedelta(microseconds=micros)
-
-
-def scores_text(components: Sequence[Component]) -> str | None:
-    """The names of components that have scores, with their scores, as JSON; None if there are none.
-
-    Records of one type of node have the same text, so a store keeps it once and a number in each record.
-    """
-    scored = [(component.name, component.scores) for component in components if component.scores]
-    return _encoder.encode(scored).decode() if scored else None
 
 
 def content_hash(record: Record) -> int:

@@ -5,14 +5,18 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from hashlib import blake2b
 from typing import Final, TypeAlias
 
+import msgspec
+
 from auditord.errors import StoreUnavailable
 from auditord.store.protocol import Provenance
-from auditord.store.rows import LONGEST_NAME, scores_text
+from auditord.store.rows import LONGEST_NAME
 from auditord.store.work import Work, ask
-from auditord_hookspecs import Record
+from auditord_hookspecs import Component, Record
 
 _MOST: Final = 10_000
 """Texts of each sort that are remembered at a time."""
+
+_encoder: Final = msgspec.json.Encoder()
 
 _Name: TypeAlias = tuple[str, str]
 _Numbers: TypeAlias = tuple[int, Sequence[int | None]]
@@ -85,6 +89,15 @@ class Sources:
             raise
         self._sources[name] = source
         self._score_sets.update(score_sets)
+
+
+def scores_text(components: Sequence[Component]) -> str | None:
+    """The names of components that have scores, with their scores, as JSON; None if there are none.
+
+    Records of one type of node have the same text, so a store keeps it once and a number in each record.
+    """
+    scored = [(component.name, component.scores) for component in components if component.scores]
+    return _encoder.encode(scored).decode() if scored else None
 
 
 def _name(provenance: Provenance) -> _Name:

@@ -20,7 +20,7 @@ from aiohttp import HttpVersion11, web
 from auditord.web.answers import NOT_FOUND, UNSENT, Answer
 from auditord.web.hosts import HostCheck
 from auditord.web.metrics import AbortReason, HttpMetrics, RouteMetrics
-from auditord.web.requests import is_whole, read_target
+from auditord.web.requests import read_target
 from auditord_hookspecs import AuditordError, Permission
 
 log = logging.getLogger(__name__)
@@ -175,7 +175,9 @@ class Dispatcher:
         metrics.in_flight += 1
         self._running.add(request.task)
         try:
-            response = await (endpoint.handler if is_whole(request) else endpoint.patient)(request)
+            # Most bodies are in memory by now, and take no more of it.
+            is_whole = request.content.is_eof() and "Content-Encoding" not in request.headers
+            response = await (endpoint.handler if is_whole else endpoint.patient)(request)
         except BaseException as error:
             if not self._is_cut_off(request, error):
                 raise

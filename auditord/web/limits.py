@@ -18,7 +18,7 @@ from aiohttp import web
 from auditord.errors import StoreUnavailable
 from auditord.web.bodies import DEMAND, Demand, most_unpacked
 from auditord.web.dispatch import Abort, Handler
-from auditord.web.requests import holder, is_whole
+from auditord.web.requests import holder
 from auditord_hookspecs import AuditordError
 
 PATIENCE: Final = 300.0
@@ -191,7 +191,7 @@ def limited(handler: Handler, uploads: Uploads, rate: RateLimit | None, weight: 
             if delay > PATIENCE:
                 raise Abort("too_busy", "more requests than api.requests_per_second allows; the client was cut off")
             await asyncio.sleep(delay)
-        if is_whole(request):
+        if request.content.is_eof() and "Content-Encoding" not in request.headers:
             return await handler(request)
         late = Abort("too_busy", "other bodies held api.max_uploads for too long; the client was cut off")
         async with held_in_time(uploads.memory, who, weight * uploads.size(request), PATIENCE, late):

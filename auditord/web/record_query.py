@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final, TypeAlias, TypeVar
 from urllib.parse import unquote_to_bytes
 
@@ -28,6 +28,8 @@ _encoded_close = re.compile("%5d", re.IGNORECASE)
 
 
 T = TypeVar("T")
+
+_check: Final = lru_cache(maxsize=1_000)(check_name)  # questions are asked again and again; refusals are not kept
 
 MAX_CONDITIONS: Final = 250
 """Of one query; databases limit how deep an expression may be (SQLite: 1,000)."""
@@ -225,7 +227,7 @@ def read_number(name: str, text: str) -> int:
 def _record_id(name: str, given: Given) -> Iterator[query.Condition]:
     value = scalar(name, given)
     if value is not None:
-        check_name(value)
+        _check(value)
         yield query.IdEquals(value)
 
 
@@ -260,7 +262,7 @@ def by_key(name: str, given: Given) -> Iterator[tuple[str, Given]]:
     if not all(parameter.path for parameter in given):
         raise InvalidQuery(f"'{name}' needs a key in brackets")
     for key, below in by_name(given).items():
-        check_name(key)
+        _check(key)
         if not all(parameter.path for parameter in below):
             raise InvalidQuery(f"'{name}[{key}]' needs an operator in brackets")
         yield key, below
@@ -271,7 +273,7 @@ def values(name: str, given: Given) -> Iterator[str]:
     if is_absent(given):
         return
     for parameter in sorted(given, key=partial(_index, name)):
-        check_name(parameter.value)
+        _check(parameter.value)
         yield parameter.value
     paths = [parameter.path for parameter in given]
     appended = paths.count(("",))

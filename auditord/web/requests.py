@@ -1,15 +1,18 @@
-"""The content of a request: its target, its principal, its sender, and its body."""
+"""The content of a request: its target, its principal with the records that it may see, and its body."""
 
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final
+from typing import Final, TypeAlias
 from urllib.parse import unquote_to_bytes
 
 from aiohttp import web
 
-from auditord.store import Provenance
+from auditord.store import Provenance, RecordStore
 from auditord.web.bodies import BodyTooLarge, UnreadableBody, received_pieces, unpacked
-from auditord_hookspecs import Principal
+from auditord_hookspecs import AggregateQuery, Aggregates, Principal, RecordQuery
+from auditord_hookspecs.query import AllOf, Condition, IdEquals
 
 _PRINCIPAL: Final = web.RequestKey("principal", Principal)
 
@@ -72,14 +75,51 @@ def sender_of(request: web.BaseRequest, received_at: datetime) -> tuple[Principa
     return principal, Provenance(received_at, name, request.headers.get("User-Agent"))
 
 
+VisibleRecords: TypeAlias = "RecordStore | RestrictedRecords"
+RecordsFor: TypeAlias = Callable[[web.BaseRequest], VisibleRecords]
+"""The records that the sender of a request may see. Handlers that read have this and no store, so none can forget."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestrictedRecords:
+    """Some of a store's records.
+
+    Args:
+        store: all of them.
+        restriction: what is true of those that are seen; the others do not exist.
+    """
+
+    store: RecordStore
+    restriction: Condition
+
+    async def get(self, record_id: str) -> bytes | None:
+        """The wire text of one record, if it is seen."""
+        async with self.stream(RecordQuery(IdEquals(record_id), limit=1)) as pages:
+            return next((document for document in [each async for page in pages for each in page]), None)
+
+    def stream(self, query: RecordQuery) -> AbstractAsyncContextManager[AsyncIterator[Sequence[bytes]]]:
+        """Pages of wire texts of those that are seen."""
+        return self.store.stream(replace(query, where=AllOf((query.where, self.restriction))))
+
+    async def aggregate(self, query: AggregateQuery) -> Aggregates:
+        """Sums over those that are seen."""
+        return await self.store.aggregate(replace(query, where=AllOf((query.where, self.restriction))))
+
+
+def visible_records(store: RecordStore) -> RecordsFor:
+    """The records that each caller sees; without authenticators, the store itself."""
+
+    def records(request: web.BaseRequest) -> VisibleRecords:
+        principal = principal_of(request)
+        restriction = None if principal is None else principal.visible()
+        return store if restriction is None else RestrictedRecords(store, restriction)
+
+    return records
+
+
 def holder(request: web.BaseRequest) -> str:
     """The name under which a request holds shares: of its principal or, without authenticators, its address."""
     return principal_name(request) or request.remote or ""
-
-
-def is_whole(request: web.BaseRequest) -> bool:
-    """Return whether all of a body is in memory, and takes no more of it."""
-    return request.content.is_eof() and "Content-Encoding" not in request.headers
 
 
 async def read_body(request: web.BaseRequest, limit: int) -> bytes:

@@ -21,7 +21,6 @@ from auditord.ingest import Ingest
 from auditord.spool import Spool
 from auditord.web.access import Authorisation
 from auditord.web.access.authorisation import while_valid
-from auditord.web.access.principals import visible_records
 from auditord.web.api.adding import AddHandler
 from auditord.web.api.amending import ChangeHandlers
 from auditord.web.api.document import PATH as DOCUMENT_PATH
@@ -41,6 +40,7 @@ from auditord.web.listeners import accepting, bound_sockets
 from auditord.web.metrics import AbortReason, HttpMetrics
 from auditord.web.monitoring import MonitoringHandlers
 from auditord.web.problems import refuse
+from auditord.web.requests import visible_records
 from auditord.web.streams import StreamedAnswers
 from auditord.web.wire import ReadHandlers, WriteHandlers
 from auditord_hookspecs import Permission

@@ -19,14 +19,13 @@ from auditord.errors import StoreUnavailable
 from auditord.ingest import Ingest, Outcome, Stopped
 from auditord.store import Provenance, Verdict
 from auditord.web.access import audit
-from auditord.web.access.principals import RecordsFor
 from auditord.web.answers import IGNORED, JSON, NULL, RECORD_EXISTS, STORED, Answer, json_error, plain_text
 from auditord.web.bodies import BodyTooLarge, UnreadableBody, unpacked_pieces
 from auditord.web.dispatch import Abort
 from auditord.web.elements import LARGEST_RECORD, SURELY_SMALL, Decoded, decoded, decoded_body
 from auditord.web.metrics import HttpMetrics
 from auditord.web.record_query import InvalidQuery, read_query
-from auditord.web.requests import json_body, read_body, read_target, require_json, sender_of
+from auditord.web.requests import RecordsFor, json_body, read_body, read_target, require_json, sender_of
 from auditord.web.streams import StreamedAnswers
 from auditord_hookspecs import InvalidRecord, Record
 from auditord_hookspecs.records import check_name

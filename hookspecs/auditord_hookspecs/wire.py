@@ -112,7 +112,7 @@ def parse_time(text: str) -> datetime:
         micros = int((fraction or "0")[:6].ljust(6, "0"))
         year, month, day, hour, minute = map(int, fields)
         moment = datetime(year, month, day, hour, minute, int(second) - leap.seconds, micros, zone)
-        return in_utc(moment) + leap
+        return (moment if zone is UTC else in_utc(moment)) + leap
     except (ValueError, OverflowError) as error:
         raise InvalidRecord(f"Parsing '{text[:60]}' failed: {error}") from error
 

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 import msgspec
 from aiohttp import web
 
-from auditord.web.access.principals import RecordsFor, VisibleRecords
 from auditord.web.answers import JSON, Answer
 from auditord.web.api.listing import NDJSON, PAGING, Listing, read_listing
 from auditord.web.api.operation import Operation
 from auditord.web.api.parameters import FILTERS, RECORD_ID
 from auditord.web.api.shapes import RecordPage, StoredRecord
 from auditord.web.problems import Refused
-from auditord.web.requests import read_target
+from auditord.web.requests import RecordsFor, VisibleRecords, read_target
 from auditord.web.streams import Pages, StreamedAnswers
 from auditord_hookspecs import InvalidRecord, Permission
 from auditord_hookspecs.records import check_name

@@ -14,7 +14,6 @@ from urllib.parse import unquote
 import msgspec
 from aiohttp import web
 
-from auditord.web.access.principals import RecordsFor
 from auditord.web.answers import JSON, Answer
 from auditord.web.api.listing import FILTERS
 from auditord.web.api.operation import Operation, Parameter
@@ -23,7 +22,7 @@ from auditord.web.api.shapes import Amounts, GroupSums, ScoredAmounts, ScoreValu
 from auditord.web.api.values import INSTANT, WHITE_SPACE, Texts, read_given
 from auditord.web.limits import Shares, reading_slot
 from auditord.web.record_query import Given, InvalidQuery, about, read_conditions
-from auditord.web.requests import holder, read_target
+from auditord.web.requests import RecordsFor, holder, read_target
 from auditord_hookspecs import AggregateQuery, ComponentUsage, Permission, Window, aggregates
 from auditord_hookspecs.query import AllOf, TimeField
 from auditord_hookspecs.records import check_name

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from auditord.store import Duplicates, Provenance
-from auditord.store.rows import from_micros, make_pending, scores_text, to_micros
+from auditord.store.rows import from_micros, make_pending, to_micros
+from auditord.store.sources import scores_text
 from auditord_hookspecs import Component, InvalidRecord, Record, Score
 from auditord_hookspecs.records import MAX_AMOUNT
 
