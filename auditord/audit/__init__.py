@@ -7,6 +7,6 @@
 
 from auditord.audit.auditing import Audit, Repairs
 from auditord.audit.comparing import Sides
-from auditord.audit.values import AuditReport, AuditRequest, DayCounts, Finding
+from auditord.audit.values import AuditReport, AuditRequest, DayCounts, Discrepancy
 
-__all__ = ["Audit", "AuditReport", "AuditRequest", "DayCounts", "Finding", "Repairs", "Sides"]
+__all__ = ["Audit", "AuditReport", "AuditRequest", "DayCounts", "Discrepancy", "Repairs", "Sides"]

@@ -85,7 +85,7 @@ class Audit:
             stop=format_time(self._request.window.stop),
             days=self._tally.days(),
             skipped=dict(self._tally.skipped),
-            findings=self._tally.findings,
+            discrepancies=self._tally.discrepancies,
             unlisted=self._tally.unlisted,
             horizon=None if horizon is None else format_time(horizon),
             beginning=None if self._reach.collects is None else format_time(self._reach.collects),

@@ -144,8 +144,5 @@ def _differences(stored: Record, offered: Record) -> Iterator[str]:
     before, after = (msgspec.json.decode(encode_record(each)) for each in (stored, offered))
     for field in ("start_time", "stop_time", "components", "meta"):
         if before.get(field) != after.get(field):
-            yield f"{field} {_shown(before.get(field))} here, {_shown(after.get(field))} there"
-
-
-def _shown(value: object) -> str:
-    return msgspec.json.encode(value).decode()
+            here, there = (msgspec.json.encode(each.get(field)).decode() for each in (before, after))
+            yield f"{field} {here} here, {there} there"

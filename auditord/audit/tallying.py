@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from datetime import datetime
 from typing import Final
 
-from auditord.audit.values import FAULTS, DayCounts, Finding, State
+from auditord.audit.values import FAULTS, DayCounts, Discrepancy, State
 from auditord_hookspecs import Record
 
 _LISTED: Final = 1_000
@@ -44,11 +44,11 @@ class NamedIds:
 
 
 class Tally:
-    """Counts by day, site and state, and the first findings."""
+    """Counts by day, site and state, and the first discrepancies."""
 
     def __init__(self) -> None:
         self._counts = Counter[tuple[str, str, State]]()
-        self.findings: list[Finding] = []
+        self.discrepancies: list[Discrepancy] = []
         self.unlisted = 0
         self.skipped = Counter[str]()
 
@@ -62,8 +62,8 @@ class Tally:
         self._counts[day, site, state] += 1
         if state not in FAULTS:
             return
-        if len(self.findings) < _LISTED:
-            self.findings.append(Finding(state, name, day, site, detail))
+        if len(self.discrepancies) < _LISTED:
+            self.discrepancies.append(Discrepancy(state, name, day, site, detail))
         else:
             self.unlisted += 1
 

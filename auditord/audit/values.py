@@ -58,7 +58,7 @@ class DayCounts(msgspec.Struct, frozen=True):
     counts: Annotated[dict[str, int], Meta(description="how many there are, by state.")]
 
 
-class Finding(msgspec.Struct, frozen=True):
+class Discrepancy(msgspec.Struct, frozen=True):
     """One run that is not as it should be."""
 
     state: Annotated[str, Meta(description="``missing``, ``unclosed``, ``different`` or ``extra``.")]
@@ -76,7 +76,9 @@ class AuditReport(msgspec.Struct, frozen=True):
     stop: Annotated[str, Meta(description="of the period, exclusive.")]
     days: Annotated[list[DayCounts], Meta(description="the counts, in the order of days and sites.")]
     skipped: Annotated[dict[str, int], Meta(description="jobs of the source that make no record, by reason.")]
-    findings: Annotated[list[Finding], Meta(description="the first thousand runs that are not as they should be.")]
+    discrepancies: Annotated[
+        list[Discrepancy], Meta(description="the first thousand runs that are not as they should be.")
+    ]
     unlisted: Annotated[int, Meta(description="how many more there are.")] = 0
     horizon: Annotated[str | None, Meta(description="what ended before, the source has forgotten.")] = None
     beginning: Annotated[str | None, Meta(description="what ended before, the collector is not to read.")] = None

@@ -19,6 +19,7 @@ COMMANDS = (
     Registered("config", "auditord.cli.config", "Check, show and import the configuration."),
     Registered("database", "auditord.cli.database", "Make or update the record store's tables, or copy it."),
     Registered("demo", "auditord.cli.demo", "Watch it work: recorded jobs, collected and served."),
+    Registered("doctor", "auditord.cli.doctor", "Look at all that the configuration refers to."),
     Registered("hooks", "auditord.cli.hooks", "List the hook modules and what they implement."),
     Registered("import", "auditord.cli.importing", "Take over the records of an AUDITOR."),
     Registered("manual", "auditord.cli.manual", "Read the manual, or search in it."),

@@ -100,9 +100,10 @@ def _print(report: AuditReport) -> None:
     for each in report.days:
         table.add_row(each.day or "?", each.site, *(str(each.counts.get(state, 0)) for state in shown))
     print_table(table)
-    for finding in report.findings[:_SHOWN]:
-        say(f"{finding.state}: {finding.record_id} {finding.day} {finding.site} {finding.detail}".rstrip())
-    more = len(report.findings) + report.unlisted - _SHOWN
+    for discrepancy in report.discrepancies[:_SHOWN]:
+        words = (discrepancy.record_id, discrepancy.day, discrepancy.site, discrepancy.detail)
+        say(f"{discrepancy.state}: {' '.join(filter(None, words))}")
+    more = len(report.discrepancies) + report.unlisted - _SHOWN
     if more > 0:
         say(f"… and {more} more (--output json lists a thousand)")
     say(_summary(report), err=True)

@@ -27,7 +27,8 @@ def config_command() -> None:
 
 @config_command.command("check")
 @click.option("--connect", is_flag=True, help="Also connect to the record store, and say what is wrong with that.")
-def check(*, connect: bool) -> None:
+@click.option("--deep", is_flag=True, help="Also look at all that it refers to, as auditord doctor does.")
+def check(*, connect: bool, deep: bool) -> None:
     """Load the configuration as the daemon would, and say what is wrong with it."""
     installation = load_installation()
     if connect:
@@ -35,6 +36,10 @@ def check(*, connect: bool) -> None:
     for remark in remarks(installation.configuration, installation.hooks.kinds):
         say(f"remark: {remark}", err=True)
     say(f"the configuration is fine: {_summary(installation)}")
+    if deep:
+        from auditord.cli.doctor import examined, exit_with  # noqa: PLC0415 most of the daemon
+
+        exit_with(examined(installation), "text", show_all=False)
 
 
 @config_command.command("schema")

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from auditord_hookspecs.access import AuthenticatorKind
+from auditord_hookspecs.checks import Check
 from auditord_hookspecs.config import InstanceConfig
 from auditord_hookspecs.contexts import CollectorContext, JobChoice, PluginContext, SenderContext
 from auditord_hookspecs.entries import Entry
@@ -118,6 +119,7 @@ class CollectorKind(Generic[C]):
             the source may be changed. Jobs that make no record are counted in ``skipped``; ``checkpoint``, ``seen`` and
             ``pending`` are not looked at.
         reach: how far back that inventory can be compared; may look at ``context.checkpoint``.
+        check: looks at what a section refers to, for ``auditord doctor``; see :mod:`auditord_hookspecs.checks`.
         demo: options of an instance that replays recorded real output and so needs no source, for ``auditord demo``.
     """
 
@@ -136,6 +138,7 @@ class CollectorKind(Generic[C]):
     remarks: Callable[[C], Iterable[str]] | None = None
     inventory: Callable[[C, CollectorContext], AsyncIterator[Batch]] | None = None
     reach: Callable[[C, CollectorContext], Awaitable[Reach]] | None = None
+    check: Check | None = None
     demo: Callable[[], Mapping[str, Any]] | None = None
 
 
@@ -168,6 +171,7 @@ class PluginKind(Generic[C]):
         interval: how often an instance runs that has neither ``interval`` nor ``schedule``.
         timeout: how long a run may take where the instance does not say.
         import_config: turns one of AUDITOR's configuration files for this kind into ours, or None if it is not one.
+        check: looks at what a section refers to, for ``auditord doctor``; see :mod:`auditord_hookspecs.checks`.
     """
 
     name: str
@@ -176,6 +180,7 @@ class PluginKind(Generic[C]):
     interval: timedelta = timedelta(hours=1)
     timeout: timedelta = timedelta(hours=1)
     import_config: Callable[[Mapping[str, Any]], "ImportedConfig | None"] | None = None
+    check: Check | None = None
 
 
 class Sender(Protocol):
@@ -200,12 +205,14 @@ class SenderKind(Generic[C]):
         config: the model of an instance's section.
         open: opens the destination; entered once and again after each fault.
         batch_size: how many entries one ``send`` gets at most.
+        check: looks at what a section refers to, for ``auditord doctor``; see :mod:`auditord_hookspecs.checks`.
     """
 
     name: str
     config: type[C]
     open: Callable[[C, SenderContext], AbstractAsyncContextManager[Sender]]
     batch_size: int = 1_000
+    check: Check | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,14 +185,14 @@ async def test_each_state_is_named_by_day_and_site(place: Place) -> None:
     place.source.batches = [Batch([job(1), job(2), job(3, day=1), job(4, day=1)])]
     report = await place.audit()
     assert states(report) == {"stored": 1, "different": 1, "unclosed": 1, "missing": 1, "extra": 1}
-    found = {each.record_id: (each.state, each.day, each.site) for each in report.findings}
+    found = {each.record_id: (each.state, each.day, each.site) for each in report.discrepancies}
     assert found == {
         "job-2": ("different", "2026-01-01", "A"),
         "job-3": ("unclosed", "2026-01-02", "A"),
         "job-4": ("missing", "2026-01-02", "A"),
         "job-9": ("extra", "2026-01-03", "B"),
     }
-    [detail] = [each.detail for each in report.findings if each.state == "different"]
+    [detail] = [each.detail for each in report.discrepancies if each.state == "different"]
     assert detail == (
         'components [{"name":"Cores","amount":8,"scores":[]}] here, [{"name":"Cores","amount":1,"scores":[]}] there'
     )
@@ -238,7 +238,7 @@ async def test_the_run_counts_and_not_the_id(place: Place) -> None:
     await place.store(job(1, day=0), make_record("job-1-again", start=EPOCH + 5 * DAY, site_id="A"))
     place.source.batches = [Batch([Produced(job(1, day=5), "job-1-again"), Produced(job(1, day=7), "job-1-third")])]
     report = await place.audit(repair=True)
-    assert {each.record_id: each.state for each in report.findings} == {"job-1": "missing"}
+    assert {each.record_id: each.state for each in report.discrepancies} == {"job-1": "missing"}
     assert set(await place.stored()) == {"job-1", "job-1-again", "job-1-third"}
 
 
@@ -265,8 +265,8 @@ async def test_what_is_on_its_way_or_in_quarantine_is_not_missing(place: Place) 
     found = states(report)
     assert found.pop("queued", 0) + found.pop("stored", 0) == 1
     assert found == {"quarantined": 3, "missing": 1}
-    [finding] = report.findings
-    assert (finding.record_id, finding.day, finding.detail) == ("five", "", "no start")
+    [discrepancy] = report.discrepancies
+    assert (discrepancy.record_id, discrepancy.day, discrepancy.detail) == ("five", "", "no start")
 
 
 async def test_a_job_that_cannot_be_converted_is_repaired_into_quarantine(place: Place) -> None:
@@ -345,4 +345,4 @@ async def test_many_findings_are_counted_and_some_are_listed(place: Place) -> No
     place.source.batches = [Batch([job(n) for n in range(1_500)])]
     with anyio.fail_after(120):
         report = await place.audit()
-    assert (len(report.findings), report.unlisted, states(report)) == (1_000, 500, {"missing": 1_500})
+    assert (len(report.discrepancies), report.unlisted, states(report)) == (1_000, 500, {"missing": 1_500})

@@ -37,6 +37,7 @@ class DatabaseStatus:
         pending: those that this version has beside them.
         relations: tables and indexes by size.
         records: how many there are, as the maintained counts say; None before the first migration.
+        clock: the server's, when it was asked.
     """
 
     where: str
@@ -45,6 +46,7 @@ class DatabaseStatus:
     pending: Sequence[Script]
     relations: Sequence[Relation]
     records: int | None
+    clock: datetime
 
 
 async def migrate_database(address: Address, now: Callable[[], datetime]) -> Sequence[Script]:
@@ -80,11 +82,18 @@ async def database_status(address: Address) -> DatabaseStatus:
     async with _connected(address) as connection:
         done = await applied(connection)
         refuse_newer(len(done), scripts, address.where)
+        (clock,) = await _only(connection, "read_clock")
         version = connection.info.parameter_status("server_version") or ""
         relations = await (await connection.execute(_QUERIES["list_relations"])).fetchall()
         records = await (await connection.execute(_QUERIES["count_records"])).fetchone() if done else None
     sizes = [Relation(*row) for row in relations]
-    return DatabaseStatus(address.where, version, done, scripts[len(done) :], sizes, records[0] if records else None)
+    count = records[0] if records else None
+    return DatabaseStatus(address.where, version, done, scripts[len(done) :], sizes, count, clock)
+
+
+async def _only(connection: AsyncConnection[TupleRow], name: str) -> TupleRow:
+    row = await (await connection.execute(_QUERIES[name])).fetchone()
+    return row or ()
 
 
 @asynccontextmanager

@@ -8,6 +8,10 @@ INNER JOIN pg_namespace ON pg_namespace.oid = pg_class.relnamespace
 WHERE pg_namespace.nspname = 'auditord' AND pg_class.relkind IN ('r', 'i')
 ORDER BY pg_table_size(pg_class.oid) DESC, pg_class.relname
 
+-- name: read_clock
+-- The server's clock at this very moment.
+SELECT clock_timestamp()
+
 -- name: count_records
 -- How many records there are, from the maintained counts.
 SELECT

@@ -15,26 +15,40 @@ Beside them: :mod:`config` and :mod:`importing`, :mod:`months`, :mod:`infrastruc
 :mod:`commands` with :mod:`showing`.
 """
 
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable
 from datetime import timedelta
 from typing import Final
 
 import click
 from prometheus_client.registry import Collector
 
+from auditord_builtin.apel.certificate import CertificateUnusable, load_credentials
 from auditord_builtin.apel.commands import KIND, apel_command
 from auditord_builtin.apel.config import ApelConfig
 from auditord_builtin.apel.importing import import_config
 from auditord_builtin.apel.metrics import INSTRUMENTS
 from auditord_builtin.apel.publishing import run_apel
-from auditord_hookspecs import Daemon, PluginKind, hookimpl
+from auditord_hookspecs import Context, Daemon, PluginKind, hookimpl
+from auditord_hookspecs.checks import Finding, Severity, check_certificate
 
 __all__ = ["APEL", "ApelConfig", "auditord_commands", "auditord_metrics", "auditord_plugins"]
 
 INTERVAL: Final = timedelta(hours=6)
 """A report a day is enough; a run that met a broker that was away is made up for sooner."""
 
-APEL = PluginKind(name=KIND, config=ApelConfig, run=run_apel, interval=INTERVAL, import_config=import_config)
+
+async def check(config: ApelConfig, context: Context) -> AsyncGenerator[Finding, None]:
+    """Look at the certificate that signs messages, and its key."""
+    yield check_certificate(config.messaging.client_cert, context.now())
+    try:
+        load_credentials(config.messaging.client_cert, config.messaging.client_key)
+    except CertificateUnusable as error:
+        yield Finding(Severity.FAILURE, "credentials", str(error), "see the message")
+
+
+APEL = PluginKind(
+    name=KIND, config=ApelConfig, run=run_apel, interval=INTERVAL, import_config=import_config, check=check
+)
 
 
 @hookimpl

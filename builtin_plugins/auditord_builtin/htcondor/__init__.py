@@ -4,7 +4,7 @@
 calls ``condor_history``, ``printed`` cuts its output into ads, ``isolating`` asks around ads that end it. ``files`` and
 ``per_job`` read HTCondor's files instead. ``ads`` has the text of ads, ``evaluation`` their rows (by a child process),
 ``identity`` their names; ``classifying`` makes batches, ``conversion`` records. ``config`` has the options,
-``importing`` reads AUDITOR's.
+``importing`` reads AUDITOR's, ``inventory`` is for audits and ``auditord doctor``.
 """
 
 from collections.abc import Iterable
@@ -14,6 +14,7 @@ from auditord_builtin.htcondor.collecting import collect
 from auditord_builtin.htcondor.config import HTCondorConfig
 from auditord_builtin.htcondor.conversion import convert
 from auditord_builtin.htcondor.importing import import_config
+from auditord_builtin.htcondor.inventory import check, list_jobs, reach
 from auditord_hookspecs import CollectorKind, hookimpl
 from auditord_hookspecs.mapping import remarks_on_sites
 
@@ -30,6 +31,9 @@ HTCONDOR = CollectorKind(
     one_job=True,
     prefix=lambda config: config.record_prefix,
     remarks=lambda config: remarks_on_sites(config.sites),
+    inventory=list_jobs,
+    reach=reach,
+    check=check,
 )
 
 

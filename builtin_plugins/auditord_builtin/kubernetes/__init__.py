@@ -3,7 +3,8 @@
 ``collecting`` is a run: ``following`` lists and watches namespaces (``connection`` to the API server, ``reading`` of
 its answers), ``tracking`` is the state between runs, ``prometheus`` asks for the metrics of pods that are over.
 ``pods`` has a pod's JSON, ``runs`` the times of its containers, ``resources`` its amounts; ``classifying`` makes
-batches, ``conversion`` records. ``config`` has the options, ``importing`` reads AUDITOR's.
+batches, ``conversion`` records. ``config`` has the options, ``importing`` reads AUDITOR's, ``inventory`` is for
+audits and ``auditord doctor``.
 """
 
 from collections.abc import Iterable
@@ -14,6 +15,7 @@ from auditord_builtin.kubernetes.collecting import collect
 from auditord_builtin.kubernetes.config import KubernetesConfig
 from auditord_builtin.kubernetes.conversion import convert
 from auditord_builtin.kubernetes.importing import import_config
+from auditord_builtin.kubernetes.inventory import check, reach
 from auditord_hookspecs import CollectorKind, hookimpl
 from auditord_hookspecs.mapping import remarks_on_sites
 
@@ -29,6 +31,9 @@ KUBERNETES: Final = CollectorKind(
     import_config=import_config,
     prefix=lambda config: config.record_prefix,
     remarks=lambda config: remarks_on_sites(config.sites),
+    inventory=collect,
+    reach=reach,
+    check=check,
 )
 
 

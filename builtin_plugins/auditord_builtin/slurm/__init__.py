@@ -10,7 +10,8 @@ The way of a row of sacct to a record, file by file:
 6. ``conversion``: a run becomes a record, is left out or goes to quarantine; ``merge``: its rows become one.
 
 ``epilog`` has the second kind, which reads notes of ended jobs; it asks slurmctld first and uses 3 to 6 for the rest.
-``config`` has the options, ``importing`` reads AUDITOR's, ``inventory`` lists jobs for audits, ``demo`` plays a
+``config`` has the options, ``importing`` reads AUDITOR's, ``inventory`` lists jobs for audits, ``checking`` is for
+``auditord doctor``, ``demo`` plays a
 recorded sacct.
 """
 
@@ -19,6 +20,7 @@ from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 from auditord_builtin.slurm import epilog
+from auditord_builtin.slurm.checking import check, check_epilog
 from auditord_builtin.slurm.collecting import JOBS_AT_ONCE, collect
 from auditord_builtin.slurm.config import JobsConfig, SlurmConfig
 from auditord_builtin.slurm.conversion import convert, job_of
@@ -27,6 +29,7 @@ from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
 from auditord_builtin.slurm.importing import import_config
 from auditord_builtin.slurm.inventory import list_jobs, reach, source_reach
 from auditord_hookspecs import Batch, CollectorContext, CollectorKind, ImportedConfig, Produced, Reach, Record, hookimpl
+from auditord_hookspecs.checks import Check
 from auditord_hookspecs.mapping import remarks_on_sites
 
 __all__ = ["SLURM", "SLURM_EPILOG", "SlurmConfig", "SlurmEpilogConfig", "auditord_collectors"]
@@ -43,6 +46,7 @@ def _kind(
     import_config: Callable[[Mapping[str, Any]], ImportedConfig | None],  # Any: an operator's YAML
     interval: timedelta,
     reach: Callable[[C, CollectorContext], Awaitable[Reach]],
+    check: Check,
     demo: Callable[[], Mapping[str, Any]] | None = None,  # Any: options as a file would give them
 ) -> CollectorKind[C]:
     return CollectorKind(
@@ -60,6 +64,7 @@ def _kind(
         remarks=lambda config: remarks_on_sites(config.sites),
         inventory=list_jobs,
         reach=reach,
+        check=check,
         demo=demo,
     )
 
@@ -72,6 +77,7 @@ SLURM: Final = _kind(
     import_config=import_config,
     interval=timedelta(minutes=5),
     reach=reach,
+    check=check,
     demo=replay,
 )
 SLURM_EPILOG: Final = _kind(
@@ -82,6 +88,7 @@ SLURM_EPILOG: Final = _kind(
     import_config=epilog.import_config,
     interval=timedelta(minutes=1),
     reach=source_reach,
+    check=check_epilog,
 )
 
 

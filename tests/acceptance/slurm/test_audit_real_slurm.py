@@ -50,7 +50,7 @@ def test_store_and_accounting_are_compared_and_repaired(slurm_jobs: SlurmJobs, t
     with site.daemon():
         site.wait_for_run()
         code, report = audited(site, slurm_jobs)
-        assert (code, total(report, "stored"), report["findings"]) == (0, len(expected), [])
+        assert (code, total(report, "stored"), report["discrepancies"]) == (0, len(expected), [])
         assert report["skipped"]["never started"] == len(never_started(slurm_jobs))
         assert report["horizon"] == "1970-01-01T00:00:00Z"  # this slurmdbd purges nothing
         post_extra(site)
@@ -59,7 +59,7 @@ def test_store_and_accounting_are_compared_and_repaired(slurm_jobs: SlurmJobs, t
     lose(site, lost)
     code, report = audited(site, slurm_jobs)  # no daemon runs now
     assert code == FAULTS_LEFT
-    found = {finding["record_id"]: finding["state"] for finding in report["findings"]}
+    found = {discrepancy["record_id"]: discrepancy["state"] for discrepancy in report["discrepancies"]}
     assert found == {lost: "missing", changed: "different", "slurm-999999999": "extra"}
     with site.daemon():
         site.wait_for_run()
@@ -69,7 +69,7 @@ def test_store_and_accounting_are_compared_and_repaired(slurm_jobs: SlurmJobs, t
         gone = ("records", "delete", "slurm-999999999", "--reason", "no such job", "--yes")
         assert site.command(*gone).returncode == 0
         code, report = audited(site, slurm_jobs)
-        assert (code, report["findings"]) == (0, [])
+        assert (code, report["discrepancies"]) == (0, [])
         assert {record["record_id"] for record in site.served()} == set(expected)
         text = site.command("audit", "slurm", *period(slurm_jobs))
         assert f"{len(expected)} stored, nothing amiss" in text.stderr

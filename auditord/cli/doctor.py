@@ -1,0 +1,57 @@
+"""``auditord doctor``: look at everything that the configuration refers to."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+import click
+import msgspec
+
+from auditord.cli.installation import Installation, load_installation, run_async, utc_now
+from auditord.cli.tables import new_table, print_table
+from auditord.doctor import Examined, examine
+from auditord_hookspecs.checks import Severity
+from auditord_hookspecs.terminal import say, write
+
+EXIT_CODES: Final = {Severity.OK: 0, Severity.WARNING: 1, Severity.FAILURE: 2}
+"""Those of monitoring plug-ins."""
+
+_WORDS: Final = {"ok": "OK", "warning": "WARNING", "failure": "CRITICAL"}
+
+
+@click.command("doctor")
+@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--all", "show_all", is_flag=True, help="Also list what is well.")
+def doctor_command(*, output: str, show_all: bool) -> None:
+    """Look at everything outside the configuration's files: programs, columns, certificates, database, disks, clocks.
+
+    Changes nothing, works beside a running daemon and without one. Exit code, as monitoring plug-ins have it: 0 all is
+    well, 1 there are warnings, 2 there are failures.
+    """
+    exit_with(examined(load_installation()), output, show_all=show_all)
+
+
+def examined(installation: Installation) -> Sequence[Examined]:
+    """The findings of an installation."""
+    return run_async(examine, installation.configuration, installation.hooks, utc_now)
+
+
+def exit_with(found: Sequence[Examined], output: str, *, show_all: bool) -> None:
+    """Print findings, the worst first, and exit with their code."""
+    order = [severity.value for severity in reversed(Severity)]
+    found = sorted(found, key=lambda each: order.index(each.severity))
+    if output == "json":
+        write(msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n")
+    else:
+        _print([each for each in found if show_all or each.severity != "ok"])
+        worst = found[0].severity if found else "ok"
+        counts = Counter(each.severity for each in found)
+        say(f"{_WORDS[worst]}: {counts['failure']} failures, {counts['warning']} warnings, {counts['ok']} are well")
+    raise SystemExit(max((EXIT_CODES[Severity(each.severity)] for each in found), default=0))
+
+
+def _print(found: Sequence[Examined]) -> None:
+    table = new_table("", "where", "what", "how it is", "what to do")
+    for each in found:
+        table.add_row(each.severity, each.where, each.subject, each.text, each.remedy)
+    print_table(table)

@@ -1,0 +1,10 @@
+"""All that a configuration refers to, looked at without an effect; beside a running daemon and without one.
+
+* ``examining``: every check behind a boundary, and the findings with their places;
+* ``host``: files, disks, addresses; ``daemon``: the process and its instances; ``records``: the record store;
+  ``instances``: what kinds look at themselves, and the certificates in any section.
+"""
+
+from auditord.doctor.examining import Examined, examine
+
+__all__ = ["Examined", "examine"]

@@ -1,0 +1,85 @@
+"""The running daemon, and how its instances have fared."""
+
+from collections.abc import AsyncGenerator, Callable
+from datetime import datetime, timedelta
+from typing import Final
+
+from auditord.config.kinds import remarks
+from auditord.config.model import Configuration, kind_of
+from auditord.hooks import Hooks
+from auditord.spool import LastRun, Spool, owner
+from auditord.spool.spool import FILE as SPOOL_FILE
+from auditord.tasks.clock import latest_tick
+from auditord.tasks.instances import when
+from auditord_hookspecs.checks import Finding, Severity
+
+OVERDUE: Final = 3
+"""The number of intervals without a success after which an instance counts as overdue."""
+
+_EVER: Final = timedelta(days=3_660)
+_MOMENT: Final = timedelta(microseconds=1)
+
+OLD_QUEUE: Final = timedelta(hours=1)
+
+
+async def check_runs(
+    configuration: Configuration, hooks: Hooks, now: Callable[[], datetime]
+) -> AsyncGenerator[Finding, None]:
+    """Look for a running daemon, and into the spool: runs of instances, queues, quarantine."""
+    for remark in remarks(configuration, hooks.kinds):
+        yield Finding(Severity.WARNING, "configuration", remark, "see the remark")
+    pid = owner(configuration.state_dir)
+    if pid is None:
+        yield Finding(Severity.WARNING, "process", "no daemon runs", "systemctl start auditord")
+    else:
+        yield Finding(Severity.OK, "process", f"process {pid} runs")
+    if not (configuration.state_dir / SPOOL_FILE).exists():
+        yield Finding(Severity.OK, "spool", "not there yet: the daemon makes it")
+        return
+    async with Spool.opened_read_only(configuration.state_dir, now) as spool:
+        statistics, runs = await spool.statistics(), await spool.last_runs()
+    yield Finding(Severity.OK, "spool", "it can be read, and its schema is this version's")
+    for sender, queue in statistics.queues.items():
+        age = timedelta(0) if queue.oldest is None else now() - queue.oldest
+        text = f"{queue.entries} entries wait for {sender}, the oldest for {_whole(age)}"
+        late = Severity.WARNING if age > OLD_QUEUE else Severity.OK
+        yield Finding(late, "queue", text, "see auditord status for its error" if age > OLD_QUEUE else "")
+    if count := sum(statistics.quarantined.values()):
+        text = f"{count} jobs, records or bodies wait for a decision"
+        yield Finding(Severity.WARNING, "quarantine", text, "auditord quarantine list")
+    for section in ("collectors", "plugins"):
+        for name, config in getattr(configuration, section).items():
+            if config.enabled:
+                kind = getattr(hooks.kinds, section)[kind_of(config)]
+                due = _due(when(config, kind.interval), now())
+                yield _last(name, next(iter(runs.get(name, ())), None), due, now())
+
+
+def _due(times: timedelta | str, now: datetime) -> datetime:
+    """The instant after which a run should have ended: several intervals ago, or the tick before the last one."""
+    if isinstance(times, timedelta):
+        return now - OVERDUE * times
+    last = latest_tick(times, now) or now - _EVER
+    return latest_tick(times, last - _MOMENT) or now - _EVER
+
+
+def _last(name: str, last: LastRun | None, due: datetime, now: datetime) -> Finding:
+    if last is None:
+        return Finding(Severity.WARNING, name, "it has never run", "is the daemon running? see its log")
+    if last.error is not None:
+        severity = Severity.FAILURE if last.failures >= OVERDUE else Severity.WARNING
+        return Finding(severity, name, f"{last.failures} failures in a row: {last.error}", "see the message")
+    ended = last.started + last.duration
+    if ended < due:
+        text = f"its last run ended {_whole(now - ended)} ago, and one should have ended since {due:%Y-%m-%d %H:%M} UTC"
+        return Finding(Severity.WARNING, name, text, "is the daemon running? does a run hang? see auditord status")
+    return Finding(Severity.OK, name, f"its last run, {_whole(now - ended)} ago, went well")
+
+
+def _whole(span: timedelta) -> str:
+    """A span in words that are short."""
+    seconds = max(int(span.total_seconds()), 0)
+    for size, unit in ((86_400, "days"), (3_600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} seconds"

@@ -1,0 +1,108 @@
+"""Files, disks and addresses of this host."""
+
+import pwd
+import shutil
+import stat
+from collections.abc import AsyncGenerator, Callable, Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from anyio import to_thread
+
+from auditord.config.listen import TcpListen
+from auditord.config.model import Configuration
+from auditord.config.store_url import is_postgresql, sqlite_path
+from auditord.doctor.records import growth_per_day
+from auditord.errors import ConfigurationError
+from auditord.web.tls import server_context
+from auditord_hookspecs.checks import Finding, Severity, check_certificate, check_folder
+
+LEAST_FREE: Final = 0.05
+"""The share of a file system below which a disk counts as nearly full."""
+
+LITTLE: Final = 512 * 1024**2
+"""Bytes below which it does, however large it is."""
+
+MONTHS_LEFT: Final = timedelta(days=60)
+
+
+async def check_state_folder(folder: Path) -> AsyncGenerator[Finding, None]:
+    """Look at the permissions of the state folder and the owners of its files."""
+    for finding in await to_thread.run_sync(lambda: list(_state_folder(folder))):
+        yield finding
+
+
+def _state_folder(folder: Path) -> Iterator[Finding]:
+    if not folder.exists():
+        yield Finding(Severity.OK, str(folder), "not there yet: the daemon makes it")
+        return
+    found = folder.stat()
+    user = _name(found.st_uid)
+    yield check_folder(folder, f"run this, and the daemon, as user {user}")
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        text = f"others than {user} may write to it (mode {stat.S_IMODE(found.st_mode):04o})"
+        yield Finding(Severity.FAILURE, str(folder), text, f"chmod go-w {folder}, and look at its files")
+    foreign = [path for path in folder.rglob("*") if _owner(path) not in {found.st_uid, None}]
+    if foreign:
+        text = f"{len(foreign)} files, such as {foreign[0]}, are not {user}'s, so that the daemon may not use them"
+        yield Finding(Severity.FAILURE, "owners", text, f"chown -R {user} {folder}")
+    else:
+        yield Finding(Severity.OK, "owners", f"all files are {user}'s")
+
+
+def _owner(path: Path) -> int | None:
+    try:
+        return path.lstat().st_uid
+    except OSError:
+        return None  # gone meanwhile
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+async def check_disk(configuration: Configuration, now: Callable[[], datetime]) -> AsyncGenerator[Finding, None]:
+    """The free space where spool and records are, and when it will be used up."""
+    places = {configuration.state_dir}
+    if not is_postgresql(configuration.store.url):
+        places.add(sqlite_path(configuration.store.url).parent)
+    growth = await growth_per_day(configuration, now)
+    for place in sorted(places):
+        yield _free(_existing(place), growth)
+
+
+def _existing(path: Path) -> Path:
+    return next(each for each in (path, *path.parents) if each.exists())
+
+
+def _free(place: Path, growth: float | None) -> Finding:
+    usage = shutil.disk_usage(place)
+    text = f"{usage.free / 1024**3:.1f} of {usage.total / 1024**3:.1f} GiB are free"
+    days = usage.free / growth if growth else None
+    if days is not None:
+        text += f"; records take {(growth or 0) / 1024**2:.2f} MiB a day, so it is full in {days:,.0f} days"
+    remedy = "make room, archive old records, or move state_dir or store.url to a larger file system"
+    if usage.free < min(usage.total * LEAST_FREE, LITTLE) or usage.free == 0:
+        return Finding(Severity.FAILURE, str(place), text, remedy)
+    if usage.free < usage.total * LEAST_FREE or (days is not None and days < MONTHS_LEFT.days):
+        return Finding(Severity.WARNING, str(place), text, remedy)
+    return Finding(Severity.OK, str(place), text)
+
+
+async def check_addresses(configuration: Configuration, now: Callable[[], datetime]) -> AsyncGenerator[Finding, None]:
+    """The certificates of the addresses that the daemon listens on."""
+    if not configuration.api.enabled:
+        return
+    for listen in configuration.api.listen:
+        if not isinstance(listen, TcpListen) or listen.tls is None:
+            continue
+        try:
+            server_context(listen.tls)
+        except ConfigurationError as error:
+            yield Finding(Severity.FAILURE, str(listen), str(error), "the daemon will not start: mend the files")
+        for file in {listen.tls.certificate, *filter(None, [listen.tls.client_ca])}:
+            yield check_certificate(file, now())

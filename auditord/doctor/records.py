@@ -1,0 +1,122 @@
+"""The record store: its answers, its schema and its clock, and which sites have reported."""
+
+import shutil
+from collections.abc import AsyncGenerator, Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from auditord.audit.silence import TIMES, site_activity
+from auditord.config.model import Configuration, StoreSection
+from auditord.config.store_url import is_postgresql, sqlite_path
+from auditord.database.postgres.address import address_of
+from auditord.errors import SchemaMismatch, StoreUnavailable
+from auditord.store import RecordStore
+from auditord.store.opening import open_store_for_reading
+from auditord.store.postgres.administration import database_status
+from auditord_hookspecs import AggregateQuery
+from auditord_hookspecs.checks import Finding, Severity
+from auditord_hookspecs.query import Comparison, TimeCompares, TimeField
+
+CLOCKS_DIFFER: Final = timedelta(seconds=5)
+"""Above this, times of receipt and leases of turns are no longer comparable between hosts."""
+
+AHEAD: Final = timedelta(minutes=5)
+"""A job that ended so long after now has a host whose clock is wrong, or ours is."""
+
+_GROWTH: Final = timedelta(days=28)
+
+
+async def check_records(configuration: Configuration, now: Callable[[], datetime]) -> AsyncGenerator[Finding, None]:
+    """Look at the record store, as far as one can come."""
+    section = configuration.store
+    if is_postgresql(section.url):
+        async for finding in _check_server(section, now):
+            yield finding
+            if finding.severity is Severity.FAILURE:
+                return
+    elif not sqlite_path(section.url).exists():
+        yield Finding(Severity.OK, "database", f"{sqlite_path(section.url)} is not there yet: the daemon makes it")
+        return
+    try:
+        async with open_store_for_reading(section) as store:
+            yield Finding(Severity.OK, "database", f"it answers, with {(await store.counts()).total} records")
+            async for finding in _check_content(store, now()):
+                yield finding
+    except SchemaMismatch as error:
+        yield Finding(Severity.FAILURE, "schema", str(error), "see the message")
+    except StoreUnavailable as error:
+        yield Finding(Severity.FAILURE, "database", str(error), "see the message; what is posted goes to the spool")
+
+
+async def _check_server(section: StoreSection, now: Callable[[], datetime]) -> AsyncGenerator[Finding, None]:
+    before = now()
+    try:
+        status = await database_status(address_of(section))
+    except SchemaMismatch as error:
+        yield Finding(Severity.FAILURE, "schema", str(error), "install the newer version of auditord again")
+        return
+    except StoreUnavailable as error:
+        remedy = "is the server running, and store.url right? what is posted meanwhile goes to the spool"
+        yield Finding(Severity.FAILURE, "database", str(error), remedy)
+        return
+    after = now()
+    yield Finding(Severity.OK, "server", f"PostgreSQL {status.server_version} at {status.where}")
+    if status.pending:
+        text = f"{len(status.pending)} migrations are missing"
+        yield Finding(Severity.FAILURE, "schema", text, "auditord database migrate")
+    else:
+        yield Finding(Severity.OK, "schema", f"{len(status.applied)}, which is this version's")
+    if shutil.which("pg_dump") is None:
+        text = "pg_dump is not installed: backups leave out the records"
+        yield Finding(Severity.WARNING, "pg_dump", text, "install PostgreSQL's client programs")
+    yield _clock(status.clock - before, status.clock - after)
+
+
+def _clock(most: timedelta, least: timedelta) -> Finding:
+    """The database's clock against ours: it was read between two looks at ours."""
+    offset = most if most < timedelta(0) else max(least, timedelta(0))
+    text = f"the database's clock differs from ours by {offset.total_seconds():+.1f} s"
+    if abs(offset) > CLOCKS_DIFFER:
+        return Finding(Severity.FAILURE, "clock", text, "synchronise both hosts (chronyd, systemd-timesyncd)")
+    return Finding(Severity.OK, "clock", text)
+
+
+async def _check_content(store: RecordStore, now: datetime) -> AsyncGenerator[Finding, None]:
+    ahead = await _count(store, TimeCompares(TimeField.STOP, Comparison.GT, now + AHEAD))
+    if ahead:
+        text = f"{ahead} records stopped in the future"
+        yield Finding(
+            Severity.WARNING, "clocks", text, "is this host's clock right, and are those of the batch system?"
+        )
+    for each in await site_activity(store, now):
+        subject = f"site {each.site}" if each.site else "records without site_id"
+        silent = now - each.last
+        text = f"{each.records} records in 90 days, the last ended {silent / timedelta(hours=1):.1f} hours ago"
+        if each.is_gap(now):
+            usual = (each.usual or timedelta(0)) / timedelta(days=1)
+            text += f", more than {TIMES} times its usual interval of {usual:.1f} days"
+            yield Finding(Severity.WARNING, subject, text, "does its collector run? auditord status, auditord audit")
+        else:
+            yield Finding(Severity.OK, subject, text)
+
+
+async def _count(store: RecordStore, where: TimeCompares) -> int:
+    return sum(group.records for group in (await store.aggregate(AggregateQuery(where))).groups)
+
+
+async def growth_per_day(configuration: Configuration, now: Callable[[], datetime]) -> float | None:
+    """Bytes that records add to this host's disk in a day, as of the last four weeks; None if that is not known."""
+    if is_postgresql(configuration.store.url) or not (path := sqlite_path(configuration.store.url)).exists():
+        return None
+    try:
+        async with open_store_for_reading(configuration.store) as store:
+            total = (await store.counts()).total
+            recent = await _count(store, TimeCompares(TimeField.STOP, Comparison.GTE, now() - _GROWTH))
+    except (StoreUnavailable, SchemaMismatch):
+        return None  # the store's own checks say so
+    return _size(path) / total * recent / _GROWTH.days if total else None
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size

@@ -1,0 +1,134 @@
+"""Checks of what a configuration refers to: programs, files, servers. Nothing is changed by looking.
+
+A kind's ``check`` yields one finding for each thing that it looks at, also for those that are well::
+
+    async def check(config: PageLogConfig, context: Context) -> AsyncIterator[Finding]:
+        yield await check_program(context, ["lpstat"], option="-v")
+        yield check_readable(config.path, "is the printer's log somewhere else?")
+"""
+
+import os
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from auditord_hookspecs.contexts import Context
+from auditord_hookspecs.errors import CommandFailed
+
+ENDS_SOON: Final = timedelta(days=21)
+"""The time before the end of a certificate from which on it is worth a warning: getting another one takes days."""
+
+_PATIENCE: Final = timedelta(seconds=30)
+_LONGEST: Final = 200
+
+
+class Severity(Enum):
+    """The weight of a finding; the values are what ``--output json`` says."""
+
+    OK = "ok"
+    WARNING = "warning"
+    """It works today, and may not tomorrow; or it cannot be looked at."""
+    FAILURE = "failure"
+    """Something does not work, or records are being lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at.
+
+    Args:
+        severity: how bad it is.
+        subject: what was looked at, such as a program or a file.
+        text: how it is, in one line.
+        remedy: what to do, unless it is well.
+    """
+
+    severity: Severity
+    subject: str
+    text: str
+    remedy: str = ""
+
+
+Check: TypeAlias = Callable[[Any, Context], AsyncIterator[Finding]]  # Any: each kind has its own configuration model
+"""Looks at what an instance's section refers to; may raise AuditordError, which is a failure."""
+
+
+async def check_program(
+    context: Context,
+    argv: Sequence[str],
+    *,
+    option: str = "--version",
+    through: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    remedy: str = "install it, or name its path in the configuration",
+) -> Finding:
+    """Run a program for its version, of which the first line is shown."""
+    try:
+        result = await context.run_command(
+            [*argv, option], timeout=_PATIENCE, environment=environment, through=through, max_output=1 << 20
+        )
+    except CommandFailed as error:
+        return Finding(Severity.FAILURE, argv[0], str(error), remedy)
+    words = (result.stdout or result.stderr).decode(errors="replace").strip().splitlines()
+    return Finding(Severity.OK, argv[0], words[0][:_LONGEST] if words else "it runs")
+
+
+def check_extra(module: str, extra: str) -> Finding:
+    """Look for a Python module that only this kind needs."""
+    if find_spec(module) is not None:
+        return Finding(Severity.OK, module, "installed")
+    return Finding(Severity.FAILURE, module, "not installed", f"pip install 'auditord[{extra}]'")
+
+
+def check_readable(path: Path, remedy: str) -> Finding:
+    """See if this user can read a file or folder."""
+    return _allowed(path, os.R_OK | (os.X_OK if path.is_dir() else 0), "read", remedy)
+
+
+def check_folder(path: Path, remedy: str) -> Finding:
+    """See if this user can make and remove files in a folder."""
+    if path.exists() and not path.is_dir():
+        return Finding(Severity.FAILURE, str(path), "no folder", remedy)
+    return _allowed(path, os.R_OK | os.W_OK | os.X_OK, "written", remedy)
+
+
+def _allowed(path: Path, mode: int, what: str, remedy: str) -> Finding:
+    try:
+        path.stat()
+    except OSError as error:
+        return Finding(Severity.FAILURE, str(path), error.strerror or str(error), remedy)
+    if not os.access(path, mode):
+        return Finding(Severity.FAILURE, str(path), f"it cannot be {what} by user id {os.geteuid()}", remedy)
+    return Finding(Severity.OK, str(path), f"it can be {what}")
+
+
+def certificate_end(path: Path) -> datetime:
+    """The first end of a certificate in a PEM file (aware).
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: there is no certificate in it.
+    """
+    from cryptography import x509  # noqa: PLC0415 declarations are to stay cheap
+
+    return min(each.not_valid_after_utc for each in x509.load_pem_x509_certificates(path.read_bytes()))
+
+
+def check_certificate(path: Path, now: datetime) -> Finding:
+    """See if the certificates in a PEM file are valid for a while."""
+    try:
+        end = certificate_end(path)
+    except OSError as error:
+        return Finding(Severity.FAILURE, str(path), error.strerror or str(error), "put the certificate there")
+    except ValueError as error:
+        return Finding(Severity.FAILURE, str(path), f"no certificate in PEM form: {error}", "put a certificate there")
+    text = f"valid until {end:%Y-%m-%d %H:%M} UTC"
+    if end <= now:
+        return Finding(Severity.FAILURE, str(path), f"expired: it was {text}", "put a new one there")
+    if end - now < ENDS_SOON:
+        return Finding(Severity.WARNING, str(path), f"{text}, for {(end - now).days} days", "renew it")
+    return Finding(Severity.OK, str(path), text)

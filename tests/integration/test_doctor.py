@@ -1,0 +1,325 @@
+"""``auditord doctor`` with one broken thing each, and where all is well."""
+
+import json
+import shutil
+from collections.abc import AsyncGenerator, Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final, NamedTuple
+
+import anyio
+import pytest
+from click.testing import CliRunner
+
+from auditord.cli import auditord
+from auditord.config.loading import load
+from auditord.doctor import Examined, examine
+from auditord.hooks import HookEntry, HookModule, load_hooks
+from auditord.spool import Spool, own
+from auditord.store import Duplicates, Provenance
+from auditord.store.opening import open_store
+from auditord.testing import make_record
+from auditord.testing.daemon import running_daemon
+from auditord_hookspecs import Batch, CollectorContext, CollectorKind, Context, Quarantined, Record, RunConfig, hookimpl
+from auditord_hookspecs.checks import Finding, Severity
+from tests.host_certificates import Authority
+
+DAY: Final = timedelta(days=1)
+NOW: Final = datetime.now(UTC)
+
+
+def always(answer: object) -> Callable[..., object]:
+    return lambda *_: answer
+
+
+class Doctor:
+    """A configuration in a folder, and what the command says of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.state = folder / "state"
+        self.sections: dict[str, Any] = {}
+
+    def file(self) -> Path:
+        file = self.folder / "auditord.yml"
+        file.write_text(json.dumps({"state_dir": str(self.state), **self.sections}))
+        return file
+
+    def run(self, *words: str) -> tuple[int, list[dict[str, str]]]:
+        """Exit code and findings."""
+        command = (*(words or ("doctor",)), "--output", "json", "--config", str(self.file()))
+        ended = CliRunner().invoke(auditord, command)
+        assert ended.exit_code in {0, 1, 2}, ended.output
+        return ended.exit_code, json.loads(ended.stdout)
+
+    def about(self, where: str, subject: str) -> dict[str, str]:
+        """The one finding about something."""
+        _, findings = self.run()
+        [found] = [each for each in findings if each["where"] == where and each["subject"] == subject]
+        return found
+
+
+@pytest.fixture
+def doctor(tmp_path: Path) -> Doctor:
+    return Doctor(tmp_path)
+
+
+def script(path: Path, text: str) -> str:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def sacct(folder: Path, columns: str, query: str = "exit 0") -> str:
+    """A program that answers as sacct does."""
+    return script(
+        folder / "sacct",
+        f'case "$*" in --version) echo slurm 25.05.1;; --helpformat) echo {columns};; *) {query};; esac',
+    )
+
+
+COLUMNS: Final = (
+    "JobID JobIDRaw Cluster State Submit Start End User UID Group GID Partition Account NodeList "
+    "NCPUS NNodes AllocTRES TotalCPU MaxRSS ReqMem Elapsed"
+)
+
+
+def test_before_the_first_start_all_but_the_daemon_is_well(doctor: Doctor) -> None:
+    code, findings = doctor.run()
+    assert code == 1
+    assert [each["subject"] for each in findings if each["severity"] != "ok"] == ["process"]
+    assert {each["where"] for each in findings} == {"state_dir", "disk", "daemon", "store"}
+
+
+def test_beside_a_daemon_all_is_well_and_nothing_is_changed(tmp_path: Path) -> None:
+    with running_daemon(tmp_path, {}) as daemon:
+        doctor = Doctor(tmp_path / "doctor")
+        doctor.folder.mkdir()
+        doctor.state = daemon.state_dir
+        before = {path: path.stat().st_mtime_ns for path in daemon.state_dir.rglob("*.db")}
+        ended = CliRunner().invoke(auditord, ("doctor", "--config", str(doctor.file())))
+        assert (ended.exit_code, ended.stdout[:27]) == (0, "OK: 0 failures, 0 warnings,"), ended.stdout
+        assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def test_a_folder_that_others_may_write_to(doctor: Doctor) -> None:
+    doctor.state.mkdir()
+    doctor.state.chmod(0o777)
+    code, findings = doctor.run()
+    assert code == 2
+    [found] = [each for each in findings if each["severity"] == "failure"]
+    assert (found["where"], found["text"]) == ("state_dir", "others than root may write to it (mode 0777)")
+    assert found["remedy"].startswith(f"chmod go-w {doctor.state}")
+
+
+def test_files_of_another_user(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    doctor.state.mkdir(mode=0o750)
+    (doctor.state / "spool.db-wal").touch()
+    monkeypatch.setattr("auditord.doctor.host._owner", always(4711))
+    found = doctor.about("state_dir", "owners")
+    assert (found["severity"], "spool.db-wal" in found["text"]) == ("failure", True)
+    assert "chown -R" in found["remedy"]
+
+
+@pytest.mark.parametrize(
+    ("left", "severity"), [(100 * DAY, "ok"), (5 * DAY, "warning"), (-DAY, "failure")], ids=["good", "soon", "over"]
+)
+def test_the_end_of_a_certificate(doctor: Doctor, left: timedelta, severity: str) -> None:
+    files = Authority(doctor.folder).issue("host", valid=(NOW - 200 * DAY, NOW + left))
+    tls = {"certificate": str(files.certificate), "key": str(files.key)}
+    doctor.sections = {"api": {"listen": [{"address": "127.0.0.1:0", "tls": tls}]}}
+    found = doctor.about("api.listen", str(files.certificate))
+    assert (found["severity"], f"{NOW + left:%Y-%m-%d}" in found["text"]) == (severity, True)
+    assert (found["remedy"] == "") == (severity == "ok")
+
+
+def test_a_certificate_that_is_not_there_in_any_section(doctor: Doctor) -> None:
+    tls = {"ca": str(doctor.folder / "absent.pem")}
+    doctor.sections = {"senders": {"far": {"kind": "remote", "url": "https://far.example.org", "tls": tls}}}
+    found = doctor.about("senders.far", str(doctor.folder / "absent.pem"))
+    assert (found["severity"], found["text"]) == ("failure", "No such file or directory")
+
+
+def test_sacct_that_is_well(doctor: Doctor) -> None:
+    doctor.sections = {"collectors": {"slurm": {"kind": "slurm", "sacct": sacct(doctor.folder, COLUMNS)}}}
+    _, findings = doctor.run()
+    found = {each["subject"]: each["text"] for each in findings if each["where"] == "collectors.slurm"}
+    assert found[str(doctor.folder / "sacct")] == "slurm 25.05.1"
+    assert found["accounting"] == "sacct answers a query of this collector"
+
+
+def test_sacct_that_is_missing(doctor: Doctor) -> None:
+    doctor.sections = {"collectors": {"slurm": {"kind": "slurm", "sacct": "/nowhere/sacct"}}}
+    found = doctor.about("collectors.slurm", "/nowhere/sacct")
+    assert (found["severity"], found["remedy"][:23]) == ("failure", "install Slurm's client ")
+
+
+def test_a_column_that_sacct_does_not_know(doctor: Doctor) -> None:
+    meta = [{"name": "what", "key": "Extra", "key_type": "String"}]
+    program = sacct(doctor.folder, COLUMNS)
+    doctor.sections = {"collectors": {"slurm": {"kind": "slurm", "sacct": program, "meta": meta}}}
+    found = doctor.about("collectors.slurm", "columns")
+    assert (found["severity"], "no column Extra" in found["text"]) == ("failure", True)
+
+
+def test_an_accounting_database_that_does_not_answer(doctor: Doctor) -> None:
+    complaint = "echo 'sacct: error: Problem talking to the database: Connection refused' >&2; exit 0"
+    program = sacct(doctor.folder, COLUMNS, complaint)
+    doctor.sections = {"collectors": {"slurm": {"kind": "slurm", "sacct": program}}}
+    found = doctor.about("collectors.slurm", "accounting")
+    assert (found["severity"], "Connection refused" in found["text"]) == ("failure", True)
+
+
+def test_extras_that_are_missing(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("auditord_hookspecs.checks.find_spec", always(None))
+    doctor.sections = {"collectors": {"pods": {"kind": "kubernetes", "record_prefix": "k"}}}
+    found = doctor.about("collectors.pods", "kubernetes_asyncio")
+    assert (found["severity"], found["remedy"]) == ("failure", "pip install 'auditord[kubernetes]'")
+
+
+def test_condor_history_and_folders_that_are_missing(doctor: Doctor) -> None:
+    doctor.sections = {
+        "collectors": {
+            "htcondor": {"kind": "htcondor", "condor_history": "/nowhere/condor_history"},
+            "files": {"kind": "files", "folder": str(doctor.folder / "absent")},
+            "ce": {"kind": "htcondor", "record_prefix": "ce", "history_paths": [str(doctor.folder / "history")]},
+        }
+    }
+    assert doctor.about("collectors.htcondor", "/nowhere/condor_history")["severity"] == "failure"
+    assert doctor.about("collectors.files", str(doctor.folder / "absent"))["severity"] == "failure"
+    assert doctor.about("collectors.ce", str(doctor.folder / "history"))["severity"] == "failure"
+
+
+class Usage(NamedTuple):
+    """As ``shutil.disk_usage`` answers."""
+
+    total: int
+    used: int
+    free: int
+
+
+@pytest.mark.parametrize(
+    ("free", "severity"), [(500 << 30, "ok"), (20 << 30, "warning"), (1 << 20, "failure")], ids=["much", "less", "none"]
+)
+def test_a_disk(doctor: Doctor, monkeypatch: pytest.MonkeyPatch, free: int, severity: str) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", always(Usage(1 << 40, (1 << 40) - free, free)))
+    found = doctor.about("disk", str(doctor.folder))
+    assert (found["severity"], "GiB are free" in found["text"]) == (severity, True)
+
+
+def store(doctor: Doctor, *records: Record) -> None:
+    async def work() -> None:
+        async with open_store(f"sqlite://{doctor.state / 'records.db'}", counted_keys=("site_id",)) as opened:
+            await opened.add_all(records, Provenance(NOW), Duplicates.SAME_RUN, atomic=False)
+
+    doctor.state.mkdir(mode=0o750, exist_ok=True)
+    anyio.run(work)
+
+
+def test_a_disk_that_records_will_fill(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand records in four weeks, in a file of some hundred kilobytes: a few kilobytes a day."""
+    store(doctor, *(make_record(f"r{n}", start=NOW - 2 * DAY, site_id="A") for n in range(1_000)))
+    size = (doctor.state / "records.db").stat().st_size
+    monkeypatch.setattr(shutil, "disk_usage", always(Usage(1 << 22, 0, size)))  # as much again is free
+    found = doctor.about("disk", str(doctor.state))
+    assert (found["severity"], "so it is full in 28 days" in found["text"]) == ("warning", True), found
+
+
+def test_a_site_that_is_silent_for_longer_than_usual(doctor: Doctor) -> None:
+    daily = [make_record(f"a{n}", start=NOW - n * DAY, site_id="A") for n in range(1, 20)]
+    silent = [make_record(f"b{n}", start=NOW - n * DAY, site_id="B") for n in range(5, 20)]
+    monthly = [make_record(f"c{n}", start=NOW - n * 20 * DAY, site_id="C") for n in range(1, 4)]
+    store(doctor, *daily, *silent, *monthly)
+    _, findings = doctor.run()
+    found = {each["subject"]: each["severity"] for each in findings if each["subject"].startswith("site ")}
+    assert found == {"site A": "ok", "site B": "warning", "site C": "ok"}
+
+
+def test_records_of_the_future(doctor: Doctor) -> None:
+    store(doctor, make_record(start=NOW + DAY))
+    found = doctor.about("store", "clocks")
+    assert (found["severity"], found["text"]) == ("warning", "1 records stopped in the future")
+
+
+def test_what_waits_in_quarantine_and_in_a_queue(doctor: Doctor) -> None:
+    async def work() -> None:
+        async with Spool.opened(doctor.state, lambda: NOW - 2 * DAY) as spool:
+            await spool.enqueue("jobs", Batch([make_record()], [Quarantined("1", {}, "no start")]), ["local"])
+
+    with own(doctor.state):
+        anyio.run(work)
+    assert doctor.about("daemon", "quarantine")["remedy"] == "auditord quarantine list"
+    found = doctor.about("daemon", "queue")
+    assert (found["severity"], found["text"]) == ("warning", "1 entries wait for local, the oldest for 2 days")
+
+
+def test_a_database_that_does_not_answer(doctor: Doctor) -> None:
+    doctor.sections = {"store": {"url": "postgresql://nobody@127.0.0.1:1/nothing"}}
+    code, findings = doctor.run()
+    [found] = [each for each in findings if each["where"] == "store"]
+    assert (code, found["severity"], found["subject"]) == (2, "failure", "database")
+
+
+def test_a_database_without_tables(doctor: Doctor, empty_postgres_url: str) -> None:
+    doctor.sections = {"store": {"url": empty_postgres_url}}
+    found = doctor.about("store", "schema")
+    assert (found["severity"], found["remedy"]) == ("failure", "auditord database migrate")
+
+
+def test_a_database_that_is_well_and_one_with_another_clock(doctor: Doctor, postgres_url: str) -> None:
+    doctor.sections = {"store": {"url": postgres_url}}
+    assert doctor.about("store", "clock")["severity"] == "ok"
+    found = in_process(doctor, lambda: datetime.now(UTC) - timedelta(hours=1))
+    [clock] = [each for each in found if each.subject == "clock"]
+    assert (clock.severity, "+3600" in clock.text or "+3599" in clock.text) == ("failure", True)
+
+
+def test_configuration_check_can_be_deep(doctor: Doctor) -> None:
+    doctor.sections = {"collectors": {"slurm": {"kind": "slurm", "sacct": "/nowhere/sacct"}}}
+    ended = CliRunner().invoke(auditord, ("config", "check", "--deep", "--config", str(doctor.file())))
+    assert ended.exit_code == 2
+    assert "the configuration is fine" in ended.stdout
+    assert "/nowhere/sacct" in ended.stdout
+
+
+def in_process(doctor: Doctor, now: Callable[[], datetime], *modules: ModuleType) -> list[Examined]:
+    hooks = load_hooks([], [entry(each) for each in modules])
+    return anyio.run(examine, load([doctor.file()], hooks.kinds, {}, hooks.resolve_secret), hooks, now)
+
+
+def entry(module: ModuleType) -> HookEntry:
+    return HookEntry(HookModule(module.__name__, module.__name__, "tests", "1"), lambda: module)
+
+
+def third_party(check: Callable[[RunConfig, Context], AsyncGenerator[Finding, None]]) -> ModuleType:
+    async def collect(_: RunConfig, __: CollectorContext) -> AsyncGenerator[Batch, None]:
+        yield Batch()
+
+    @hookimpl
+    def auditord_collectors() -> list[CollectorKind[Any]]:
+        return [CollectorKind(name="theirs", config=RunConfig, collect=collect, check=check)]
+
+    module = ModuleType("theirs")
+    setattr(module, "auditord_collectors", auditord_collectors)  # noqa: B010 modules have no such attribute
+    return module
+
+
+def test_a_third_party_s_check_is_asked_and_its_fault_hides_no_other(doctor: Doctor) -> None:
+    async def check(_: RunConfig, context: Context) -> AsyncGenerator[Finding, None]:
+        yield Finding(Severity.OK, "printer", f"{context.instance} has paper")
+        raise ZeroDivisionError("ink")
+
+    doctor.sections = {"collectors": {"office": {"kind": "theirs"}}}
+    found = in_process(doctor, lambda: NOW, third_party(check))
+    theirs = [(each.subject, each.severity, each.text) for each in found if each.where == "collectors.office"]
+    assert theirs == [("printer", "ok", "office has paper"), ("check", "failure", "ZeroDivisionError: ink")]
+    assert {each.where for each in found} >= {"state_dir", "disk", "daemon", "store"}
+
+
+def test_the_text_names_what_is_wrong_first(doctor: Doctor) -> None:
+    doctor.sections = {"collectors": {"slurm": {"kind": "slurm", "sacct": "/nowhere/sacct"}}}
+    ended = CliRunner().invoke(auditord, ("doctor", "--config", str(doctor.file())))
+    lines: Mapping[int, str] = dict(enumerate(ended.stdout.splitlines()))
+    assert lines[1].startswith("failure")
+    assert ended.stdout.splitlines()[-1].startswith("CRITICAL: 1 failures")
