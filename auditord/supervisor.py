@@ -12,6 +12,7 @@ from anyio.abc import TaskGroup
 
 from auditord import __version__
 from auditord.actions import Actions
+from auditord.backup.last import BackupMetrics
 from auditord.config.kinds import remarks
 from auditord.config.model import WORKING_SECTIONS, Configuration, kind_of
 from auditord.config.store_url import is_postgresql
@@ -24,6 +25,7 @@ from auditord.spool.exposition import SpoolMetrics
 from auditord.storage import opened_storage
 from auditord.systemd import Notifier
 from auditord.tasks.gauges import count_records, look_at_spool, record_gauges
+from auditord.tasks.heartbeat import Heartbeat
 from auditord.tasks.reports import log_run
 from auditord.watchdog import watched_process
 from auditord.web import daemon_operations, serve
@@ -70,6 +72,8 @@ async def run(
             async with runtime.sending() as grace, anyio.create_task_group() as working:
                 actions = await _start_work(runtime, working)
                 await _observe(runtime, working, notifier)
+                heartbeat = Heartbeat(storage.store, storage.spool, now, now())
+                working.start_soon(heartbeat.beat)
                 async with (
                     open_authorisation(configuration, hooks, now) as authorisation,
                     _serving(runtime, actions, authorisation) as urls,
@@ -81,6 +85,7 @@ async def run(
                     grace.ends = anyio.current_time() + patience.total_seconds()
                     notifier.stopping(patience)
                 working.cancel_scope.cancel()
+            await heartbeat.end()
             for sender, queue in (await storage.spool.statistics()).queues.items():
                 _log.warning("%d entries for %s stay queued and go out after the next start", queue.entries, sender)
             _log.info("stopped")
@@ -122,6 +127,7 @@ async def _observe(runtime: Runtime, working: TaskGroup, notifier: Notifier) -> 
     spool_metrics.update(await spool.statistics())  # so that not even the first scrape shows an empty queue
     runtime.registry.register(spool_metrics)
     runtime.registry.register(database_metrics)
+    runtime.registry.register(BackupMetrics(runtime.configuration.state_dir))
     working.start_soon(look_at_spool, spool, spool_metrics, notifier)
     working.start_soon(count_records, runtime.storage.store, database_metrics, section.interval)
     working.start_soon(notifier.feed_watchdog, runtime.health.alive)

@@ -32,6 +32,7 @@ class StorePart(msgspec.Struct, frozen=True):
         records: how many there are.
         digest: of all that is known of each record, as ``auditord database copy`` prints it.
         tables: how many rows the other tables have.
+        archive: the state of the archive that goes with these records; rows that it got later do not count with them.
     """
 
     database: Literal["sqlite", "postgresql"]
@@ -40,6 +41,7 @@ class StorePart(msgspec.Struct, frozen=True):
     records: int
     digest: str
     tables: Mapping[str, int]
+    archive: str | None = None
 
 
 class SpoolPart(msgspec.Struct, frozen=True):
@@ -81,7 +83,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         store: the record store.
         spool: the spool.
         files: every file beside the manifest.
-        archive: the snapshot that the archive had, if one is configured.
     """
 
     format: int
@@ -90,7 +91,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     store: StorePart
     spool: SpoolPart
     files: Mapping[str, FilePart]
-    archive: str | None = None
 
 
 class _Versioned(msgspec.Struct, frozen=True):

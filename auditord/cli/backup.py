@@ -7,6 +7,7 @@ import click
 import msgspec
 
 from auditord.backup import BackupOptions, Made, make_backup
+from auditord.backup.last import BY_COMMAND, note_backup
 from auditord.cli.installation import load_installation, run_async, utc_now
 from auditord.cli.progress import StepBar
 from auditord.config.sizes import parse_size
@@ -40,6 +41,7 @@ def backup_command(*, folder: Path, keep: int | None, rate: int | None, dump: bo
     configuration, bar = load_installation().configuration, StepBar()
     with bar.shown:
         made = run_async(make_backup, configuration.state_dir, configuration.store, options, utc_now, bar)
+        note_backup(configuration.state_dir, BY_COMMAND, made)
     write(_as_json(made)) if output == "json" else _print(made)
 
 

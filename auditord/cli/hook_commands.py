@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from auditord.backup.last import InstanceBackups
 from auditord.cli.acting import log_to_terminal
 from auditord.cli.collect import Terminal
 from auditord.cli.installation import (
@@ -125,10 +126,11 @@ class HostCommandContext:
         if config is None:
             raise UnknownInstance(f"no plugin '{name}' is configured")
         instance = InstanceContext(name, kind_of(config), utc_now, environment_of(config))
+        backups = InstanceBackups(name, configuration.state_dir, configuration.store, utc_now)
         opened = partial(opened_plugin, dry_run=dry_run, observer=Terminal())
         async with (
             _opened_states(configuration, config, dry_run=dry_run) as (states, local),
-            opened(instance, config, states, local) as context,
+            opened(instance, config, states, local, backups) as context,
         ):
             yield config, context
 

@@ -2,15 +2,17 @@
 
 import json
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import click
 import msgspec
 from rich.table import Table
 
+from auditord.backup.last import last_backups
 from auditord.cli.daemon_client import DaemonClient, connected, daemon_at, url_option
 from auditord.cli.installation import load_installation, run_async, utc_now
+from auditord.cli.status_all import look_at_all, print_all
 from auditord.cli.tables import new_table, print_table
 from auditord.config.kinds import remarks
 from auditord.config.model import Configuration
@@ -28,12 +30,17 @@ NOBODY_ANSWERS = 3
 
 @click.command("status")
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--all", "everywhere", is_flag=True, help="List every daemon of the database of this configuration.")
 @url_option
-def status_command(output: str, url: str | None) -> None:
+def status_command(*, output: str, everywhere: bool, url: str | None) -> None:
     """Say how the daemon fares: instances, queues, quarantine, records.
 
     The exit code is 0 if a daemon answers, 3 if none does.
     """
+    if everywhere:
+        daemons = run_async(look_at_all, load_installation().configuration)
+        write(json.dumps(daemons, indent=2) + "\n") if output == "json" else print_all(daemons)
+        return
     try:
         status = run_async(_ask, url) if url else _look_here()
     except DaemonError as error:
@@ -47,7 +54,15 @@ def status_command(output: str, url: str | None) -> None:
 def _look_here() -> dict[str, Any]:  # Any: JSON
     installation = load_installation()
     said = remarks(installation.configuration, installation.hooks.kinds)
-    return {**run_async(_look, installation.configuration), "remarks": said}
+    backups = {task: each.made_at for task, each in last_backups(installation.configuration.state_dir).items()}
+    return {
+        **run_async(_look, installation.configuration),
+        "remarks": said,
+        "backups": {
+            task: {"made_at": format_time(made_at), "age_seconds": int((utc_now() - made_at).total_seconds())}
+            for task, made_at in backups.items()
+        },
+    }
 
 
 async def _ask(url: str) -> dict[str, Any]:  # Any: JSON
@@ -176,6 +191,8 @@ def _print(status: Mapping[str, Any]) -> None:  # Any: JSON
     for turn in status["turns"]:
         silent = ", has not renewed it: the next one takes over" if turn["expired"] else ""
         say(f"turn        {turn['task']}: process {turn['process']} on {turn['host']} since {turn['since']}{silent}")
+    for task, backup in status.get("backups", {}).items():
+        say(f"backup      {task}: as of {backup['made_at']}, {timedelta(seconds=backup['age_seconds'])} ago")
     for where, count in status["quarantine"].items():
         say(f"quarantine  {where}: {count}")
     print_table(_table(status))

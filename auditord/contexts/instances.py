@@ -13,6 +13,7 @@ from auditord.database.memory import PluginMemory
 from auditord.spool import Spool
 from auditord_hookspecs import (
     AuditordError,
+    Backups,
     HttpClient,
     HttpOptions,
     InstanceConfig,
@@ -162,6 +163,7 @@ class StorePluginContext(InstanceContext):
     records: Records
     state: Any  # Any: the JSON that the plugin stored
     own_records: Redactor | None
+    backups: Backups
     dry_run: bool = False
     observer: PluginObserver | None = None
 

@@ -8,7 +8,7 @@ from auditord.contexts.instances import InstanceContext, PluginObserver, StorePl
 from auditord.contexts.sources import opened_records, remote_source
 from auditord.database.memory import Occasion, PluginMemory
 from auditord.store.reading import StoredRecords
-from auditord_hookspecs import InstanceConfig
+from auditord_hookspecs import Backups, InstanceConfig
 
 
 class StateStore(Protocol):
@@ -30,6 +30,7 @@ async def opened_plugin(
     config: InstanceConfig,
     states: StateStore,
     local: StoredRecords | None,
+    backups: Backups,
     *,
     occasion: Occasion | None = None,
     dry_run: bool = False,
@@ -42,6 +43,7 @@ async def opened_plugin(
         config: its section of the configuration.
         states: keeps its state.
         local: this daemon's records, for a plugin that works on them.
+        backups: makes backups of this daemon.
         occasion: of a run; leaving without an error ends the run well, which other daemons heed.
         dry_run: nothing is to be done and no state saved; that needs no turn.
         observer: receives what it logs and shows.
@@ -61,6 +63,7 @@ async def opened_plugin(
             records=records,
             state=await memory.load(),
             own_records=local if remote_source(config) is None else None,
+            backups=backups,
             dry_run=dry_run,
             observer=observer,
         )

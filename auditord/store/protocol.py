@@ -11,12 +11,15 @@ from auditord.database.memory import HeldTurn, Occasion, PluginMemory
 from auditord.duplicates import Duplicates
 from auditord.store.amendments import Amended, Amendment, Version
 from auditord.store.archived import Archive, ArchivedRecord, ArchiveState, Removal
+from auditord.store.known_daemons import DaemonState, KnownDaemon
 from auditord_hookspecs import AggregateQuery, Aggregates, Entry, Provenance, Record, RecordQuery, RecordUpdate
 
 __all__ = [
+    "DaemonState",
     "Difference",
     "Duplicates",
     "HeldTurn",
+    "KnownDaemon",
     "Occasion",
     "OutboxEntry",
     "PluginMemory",
@@ -275,6 +278,14 @@ class RecordStore(Protocol):
 
     async def recall(self, record_ids: Collection[str]) -> int:
         """Put those of the records that are in the archive back into the database; returns how many."""
+        ...
+
+    async def note_daemon(self, daemon: DaemonState, now: datetime) -> None:
+        """Keep the state of a daemon; a database on a server takes its own clock for the present instant."""
+        ...
+
+    async def daemons(self, now: datetime) -> Sequence[KnownDaemon]:
+        """The daemons that have used this database within a month."""
         ...
 
     async def advance(self, spool_id: str, generation: int, *, adopt: bool = False) -> int:

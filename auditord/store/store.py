@@ -13,10 +13,13 @@ from auditord.store.amendments import Action, Amended, Amendment, Version
 from auditord.store.archived import Removal
 from auditord.store.archiving_store import ArchivingStore
 from auditord.store.changes import correct
+from auditord.store.daemons import list_daemons, note_daemon
 from auditord.store.planning import Addition, Bulk, Change, Correction, InArchive, Operation, Replacement, Stop
 from auditord.store.protocol import (
+    DaemonState,
     Difference,
     Duplicates,
+    KnownDaemon,
     OutboxEntry,
     Provenance,
     Verdict,
@@ -158,6 +161,14 @@ class SqlRecordStore(ArchivingStore):
     async def forget_outbox(self, numbers: Collection[int]) -> None:
         """See :class:`RecordStore`."""
         await self._write(lambda: ask("forget_outbox", numbers=as_json(list(numbers))))
+
+    async def note_daemon(self, daemon: DaemonState, now: datetime) -> None:
+        """See :class:`RecordStore`."""
+        await self._write(lambda: note_daemon(daemon, now))
+
+    async def daemons(self, now: datetime) -> Sequence[KnownDaemon]:
+        """See :class:`RecordStore`."""
+        return await self._read(list_daemons(now))
 
     async def advance(self, spool_id: str, generation: int, *, adopt: bool = False) -> int:
         """See :class:`RecordStore`."""

@@ -10,6 +10,7 @@ from typing import Any, Final
 from anyio.abc import TaskGroup
 
 from auditord.actions import Observer, RunRequest, Section
+from auditord.backup.last import InstanceBackups
 from auditord.config.kinds import InstalledKinds
 from auditord.config.model import Configuration, kind_of
 from auditord.contexts.instances import InstanceContext, SpoolCollectorContext, environment_of
@@ -57,6 +58,7 @@ class Instances:
         sections = (self.collectors, self.plugins)
         self.turns: Final = {name: Turn() for each in sections for name, (_, config) in each.items() if config.enabled}
         self.now: Final = now
+        self._configuration = configuration
         self._storage = storage
         self._destinations = storage.destinations("collectors")
         self._metrics = metrics
@@ -146,9 +148,10 @@ class Instances:
             states = store if remote_source(config) is None else self._storage.spool
             occasion = await self._occasion(config, kind.interval, by_clock=by_clock)
             instance = InstanceContext(name, kind.name, self.now, environment_of(config))
+            backups = InstanceBackups(name, self._configuration.state_dir, self._configuration.store, self.now)
             opened = partial(opened_plugin, occasion=occasion, dry_run=dry_run, observer=observer)
             try:
-                async with opened(instance, config, states, StoredRecords(store)) as context:
+                async with opened(instance, config, states, StoredRecords(store), backups) as context:
                     await kind.run(config, context)
             except RanElsewhere:
                 self._metrics.skipped_ticks.labels(name, kind.name).inc()

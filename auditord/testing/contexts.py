@@ -155,6 +155,7 @@ class FakePluginContext(FakeContext):
         summed: the aggregates that were asked for.
         shown: the texts that it showed.
         redacted: what was taken out: the records' ids, and the keys.
+        backed_up: the folders that got a backup, each with ``keep``, ``rate`` and ``dump``.
     """
 
     stored: Iterable[Record] = ()
@@ -166,6 +167,20 @@ class FakePluginContext(FakeContext):
     redacted: list[tuple[tuple[str, ...], tuple[str, ...]]] = field(
         default_factory=list[tuple[tuple[str, ...], tuple[str, ...]]]
     )
+
+    backed_up: list[tuple[Path, int, int | None, bool]] = field(
+        default_factory=list[tuple[Path, int, int | None, bool]]
+    )
+
+    @property
+    def backups(self) -> "FakePluginContext":
+        """The context plays the maker of backups, too."""
+        return self
+
+    async def make(self, folder: Path, *, keep: int, rate: int | None, dump: bool) -> Path:
+        """Remember what was asked for; there is one backup, always the same."""
+        self.backed_up.append((folder, keep, rate, dump))
+        return folder / "backup"
 
     @property
     def redactor(self) -> "FakePluginContext":

@@ -36,6 +36,7 @@ from auditord_hookspecs.aggregates import (
 from auditord_hookspecs.commands import CommandContext, pass_context
 from auditord_hookspecs.config import Duration, InstanceConfig, RunConfig, Secret, Section
 from auditord_hookspecs.contexts import (
+    Backups,
     CollectorContext,
     CommandOutput,
     CommandResult,
@@ -89,6 +90,7 @@ __all__ = [
     "Authenticate",
     "AuthenticatorContext",
     "AuthenticatorKind",
+    "Backups",
     "Batch",
     "CalendarPeriod",
     "CalendarUnit",

@@ -215,6 +215,11 @@ class PluginContext(Context, Protocol):
         ...
 
     @property
+    def backups(self) -> "Backups":
+        """Makes backups of this daemon's record store and spool."""
+        ...
+
+    @property
     def state(self) -> Any:  # Any: the JSON that the plugin itself saved
         """The JSON that the last ``save_state`` kept, or None."""
         ...
@@ -241,6 +246,24 @@ class Redactor(Protocol):
         """Take the keys out of former versions, and forget records that came again with other content.
 
         Returns how many there were of records that ended before the instant.
+        """
+        ...
+
+
+class Backups(Protocol):
+    """Makes backups of this daemon's record store and spool, as ``auditord backup`` does."""
+
+    async def make(self, folder: Path, *, keep: int, rate: int | None, dump: bool) -> Path:
+        """Make a backup in a new folder, which is returned.
+
+        Args:
+            folder: gets a folder for each backup.
+            keep: how many of them stay.
+            rate: bytes per second that are read of SQLite files at most; None: any number.
+            dump: whether pg_dump writes a record store in PostgreSQL into it.
+
+        Raises:
+            AuditordError: it could not be made; nothing is left of it, and the older ones stay.
         """
         ...
 

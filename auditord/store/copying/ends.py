@@ -144,6 +144,14 @@ class End(ABC):
         count = f"SELECT count(*) FROM {self.schema}"  # noqa: S608 a literal
         return {table.name: int((await self._rows(count + table.name, {}))[0][0]) for table in TABLES}
 
+    async def archive(self) -> str | None:
+        """The state of the archive that goes with these records; None without an archive."""
+        columns = "archive_id, location, snapshot_id, chunk"
+        rows = await self._rows(f"SELECT {columns} FROM {self.schema}archive WHERE archive_id <> ''", {})  # noqa: S608 literals
+        return next(
+            (f"{place}, snapshot {snapshot}, chunk {chunk} ({name})" for name, place, snapshot, chunk in rows), None
+        )
+
     async def page(self, after: str) -> Sequence[Kept]:
         """The records behind an id, in the order of ids; none at the end."""
         return [Kept(*row) for row in await self._ask("read_records", after=after, limit=AT_ONCE)]
@@ -237,11 +245,12 @@ class ContentDigest:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The contents of a store: the number of its records, their digest, and the number of rows of the other tables."""
+    """The contents of a store: how many records, their digest, the rows of other tables, the state of its archive."""
 
     records: int
     digest: str
     tables: Mapping[str, int]
+    archive: str | None
 
 
 async def contents(end: End, progress: Progress) -> Contents:
@@ -252,4 +261,4 @@ async def contents(end: End, progress: Progress) -> Contents:
             digest.add(kept)
         after = page[-1].record_id
         progress.progressed("checking", digest.records, total)
-    return Contents(digest.records, digest.text(), await end.row_counts())
+    return Contents(digest.records, digest.text(), await end.row_counts(), await end.archive())

@@ -288,3 +288,31 @@ FOR UPDATE
 INSERT INTO auditord.spools (spool_id, generation)
 VALUES (%(spool_id)s, %(generation)s)
 ON CONFLICT (spool_id) DO UPDATE SET generation = excluded.generation
+
+-- name: note_daemon
+-- Note how a daemon fares.
+INSERT INTO auditord.daemons (
+    spool_id, host, process, version, state_dir, started_at, seen_at, ended, queued, oldest, quarantined
+)
+VALUES (
+    %(spool_id)s, %(host)s, %(process)s, %(version)s, %(state_dir)s, %(started_at)s, clock_timestamp(), %(ended)s,
+    %(queued)s, %(oldest)s, %(quarantined)s
+)
+ON CONFLICT (spool_id) DO UPDATE SET
+    host = excluded.host, process = excluded.process, version = excluded.version, state_dir = excluded.state_dir,
+    started_at = excluded.started_at, seen_at = excluded.seen_at, ended = excluded.ended, queued = excluded.queued,
+    oldest = excluded.oldest, quarantined = excluded.quarantined
+
+-- name: forget_daemons
+-- Forget daemons of which nothing was heard for a month.
+DELETE FROM auditord.daemons
+WHERE seen_at < clock_timestamp() - interval '30 days'
+
+-- name: list_daemons
+-- The daemons, and the microseconds since each was heard of.
+SELECT
+    spool_id, host, process, version, state_dir, (extract(EPOCH FROM started_at) * 1000000)::bigint, ended, queued,
+    (extract(EPOCH FROM oldest) * 1000000)::bigint, quarantined,
+    greatest((extract(EPOCH FROM clock_timestamp() - seen_at) * 1000000)::bigint, 0)
+FROM auditord.daemons
+ORDER BY host, spool_id

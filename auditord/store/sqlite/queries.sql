@@ -205,3 +205,24 @@ WHERE spool_id = :spool_id
 INSERT INTO spools (spool_id, generation)
 VALUES (:spool_id, :generation)
 ON CONFLICT (spool_id) DO UPDATE SET generation = excluded.generation
+
+-- name: note_daemon
+-- Note how a daemon fares.
+INSERT OR REPLACE INTO daemons (
+    spool_id, host, process, version, state_dir, started_at, seen_at, ended, queued, oldest, quarantined
+)
+VALUES (
+    :spool_id, :host, :process, :version, :state_dir, :started_at, :now, :ended, :queued, :oldest, :quarantined
+)
+
+-- name: forget_daemons
+-- Forget daemons of which nothing was heard for a month.
+DELETE FROM daemons
+WHERE seen_at < :now - 2592000000000
+
+-- name: list_daemons
+-- The daemons, and the microseconds since each was heard of.
+SELECT
+    spool_id, host, process, version, state_dir, started_at, ended, queued, oldest, quarantined, max(:now - seen_at, 0)
+FROM daemons
+ORDER BY host, spool_id

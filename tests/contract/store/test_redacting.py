@@ -12,6 +12,7 @@ from auditord.contexts.instances import StorePluginContext
 from auditord.database.memory import PluginMemory
 from auditord.store import Action, Amendment, Duplicates, Provenance, RecordStore, Verdict
 from auditord.store.reading import StoredRecords
+from auditord.testing import FakePluginContext
 from auditord_builtin.privacy import retention
 from auditord_builtin.privacy.retention import RetentionConfig
 from auditord_hookspecs import AggregateQuery, Component, ComponentUsage, MetaValue, Record
@@ -125,6 +126,7 @@ def context(store: RecordStore, shown: list[str] | None = None) -> StorePluginCo
     unused: PluginMemory = memory  # type: ignore[assignment] # retention keeps no state
     return StorePluginContext(
         "privacy", "retention", lambda: NOW, memory=unused, records=records, state=None, own_records=records,
+        backups=FakePluginContext(),
         dry_run=shown is not None, observer=None if shown is None else Shown(shown),
     )  # fmt: skip
 

@@ -20,7 +20,7 @@ from auditord.errors import StoreDamaged, StoreMisconfigured, StoreUnavailable
 from auditord.ingest import Ingest
 from auditord.store import Amended, Amendment, Difference, OutboxEntry, Provenance, RecordCounts, Verdict, Version
 from auditord.store.archived import Archive, ArchivedRecord, ArchiveState, Removal
-from auditord.store.protocol import HeldTurn, Occasion, PluginMemory
+from auditord.store.protocol import DaemonState, HeldTurn, KnownDaemon, Occasion, PluginMemory
 from auditord.web import serve
 from auditord_hookspecs import (
     AggregateQuery,
@@ -178,6 +178,12 @@ class FakeStore:
         raise NotImplementedError
 
     async def turns(self) -> Sequence[HeldTurn]:
+        raise NotImplementedError
+
+    async def note_daemon(self, daemon: DaemonState, now: datetime) -> None:
+        raise NotImplementedError
+
+    async def daemons(self, now: datetime) -> Sequence[KnownDaemon]:
         raise NotImplementedError
 
     async def advance(self, spool_id: str, generation: int, *, adopt: bool = False) -> int:

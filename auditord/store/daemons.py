@@ -1,0 +1,39 @@
+"""Steps on a database: the daemons that use it, as they note themselves."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from typing import Any
+
+from auditord.store.protocol import DaemonState, KnownDaemon
+from auditord.store.rows import from_micros
+from auditord.store.work import Work, ask
+
+
+def note_daemon(daemon: DaemonState, now: datetime) -> Work[None]:
+    """Keep the state of a daemon, and forget those that are long gone."""
+    yield from ask("note_daemon", **asdict(daemon), now=now)
+    yield from ask("forget_daemons", now=now)
+
+
+def list_daemons(now: datetime) -> Work[list[KnownDaemon]]:
+    """The noted daemons, by host."""
+    rows = yield from ask("list_daemons", now=now)
+    return [_known(row) for row in rows]
+
+
+def _known(row: Sequence[Any]) -> KnownDaemon:  # Any: columns of all types
+    spool_id, host, process, version, state_dir, started_at, ended, queued, oldest, quarantined, age = row
+    state = DaemonState(
+        spool_id=spool_id,
+        host=host,
+        process=process,
+        version=version,
+        state_dir=state_dir,
+        started_at=from_micros(started_at),
+        queued=queued,
+        oldest=None if oldest is None else from_micros(oldest),
+        quarantined=quarantined,
+        ended=bool(ended),
+    )
+    return KnownDaemon(state, timedelta(microseconds=age))

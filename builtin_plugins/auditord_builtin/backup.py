@@ -1,0 +1,51 @@
+"""Plugin ``backup``: backups of record store and spool on a schedule."""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import Field, field_validator
+
+from auditord_hookspecs import PluginConfig, PluginContext, PluginKind, hookimpl
+
+
+class BackupConfig(PluginConfig):
+    """Backs up the record store and the spool while the daemon runs."""
+
+    folder: Path = Field(description="Each backup is a folder in it; on another disk, best on another host.")
+    keep: int = Field(default=14, ge=1, description="Once a new one is complete, all but so many of the newest go.")
+    rate: int | None = Field(
+        default=None, ge=1, description="Bytes per second that are read of SQLite files at most; by default any number."
+    )
+    dump: bool = Field(
+        default=True,
+        description="Whether pg_dump writes a record store in PostgreSQL into it; one daemon of a database is enough.",
+    )
+
+    @field_validator("folder")
+    @classmethod
+    def _absolute(cls, folder: Path) -> Path:
+        if not folder.is_absolute():
+            raise ValueError(f"{folder} depends on where the daemon is started: write an absolute path")
+        return folder
+
+
+async def back_up(config: BackupConfig, context: PluginContext) -> None:
+    """Make one backup."""
+    if context.dry_run:
+        context.show(f"would make a backup in {config.folder} and keep the newest {config.keep}")
+        return
+    made = await context.backups.make(config.folder, keep=config.keep, rate=config.rate, dump=config.dump)
+    context.log.info("made the backup %s", made)
+
+
+KIND: Final = PluginKind(
+    name="backup", config=BackupConfig, run=back_up, interval=timedelta(days=1), timeout=timedelta(hours=12)
+)
+
+
+@hookimpl
+def auditord_plugins() -> Iterable[PluginKind[Any]]:  # Any: each kind has its own configuration model
+    """Declare the kind."""
+    yield KIND

@@ -1,0 +1,38 @@
+"""Daemons note themselves in their database."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from auditord.store import RecordStore
+from auditord.store.known_daemons import SILENT_AFTER, DaemonState, KnownDaemon
+
+NOW = datetime.now(UTC)
+"""A server takes its own clock for the present."""
+STATE = DaemonState("a", "head1", 42, "0.1.0", "/state", NOW, 3, NOW - timedelta(hours=1), 2, ended=False)
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_what_is_noted_is_listed_by_host(store: RecordStore) -> None:
+    assert await store.daemons(NOW) == []
+    other = DaemonState("b", "head0", 7, "0.1.0", "/state", NOW, 0, None, 0, ended=False)
+    for state in (STATE, other):
+        await store.note_daemon(state, NOW)
+    found = await store.daemons(datetime.now(UTC))
+    assert [each.state for each in found] == [other, STATE]
+    assert all(each.is_running and each.age < SILENT_AFTER for each in found)
+
+
+async def test_the_latest_note_counts(store: RecordStore) -> None:
+    await store.note_daemon(STATE, NOW)
+    ended = DaemonState("a", "head2", 43, "0.2.0", "/other", NOW, 0, None, 0, ended=True)
+    await store.note_daemon(ended, NOW)
+    [known] = await store.daemons(NOW)
+    assert known.state == ended
+    assert not known.is_running
+
+
+def test_a_daemon_that_is_silent_does_not_run() -> None:
+    assert KnownDaemon(STATE, SILENT_AFTER - timedelta(seconds=1)).is_running
+    assert not KnownDaemon(STATE, SILENT_AFTER).is_running
