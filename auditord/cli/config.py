@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from auditord.cli.installation import Installation, load_installation, load_installed_hooks, run_async
+from auditord.config.files import missing_files
 from auditord.config.importing import import_files
 from auditord.config.instances import configuration_model, instance_models
 from auditord.config.kinds import remarks
@@ -33,7 +34,8 @@ def check(*, connect: bool, deep: bool) -> None:
     installation = load_installation()
     if connect:
         run_async(_connect, installation.configuration)
-    for remark in remarks(installation.configuration, installation.hooks.kinds):
+    missing = missing_files(installation.configuration, lambda path: os.access(path, os.R_OK))
+    for remark in (*remarks(installation.configuration, installation.hooks.kinds), *missing):
         say(f"remark: {remark}", err=True)
     say(f"the configuration is fine: {_summary(installation)}")
     if deep:

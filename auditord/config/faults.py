@@ -1,6 +1,7 @@
 """Faults of a configuration in the words of its author: the place, the option, what is allowed."""
 
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, cast
@@ -19,6 +20,15 @@ _QUOTED = frozenset(
     | {"less_than", "less_than_equal", "literal_error", "time_delta_parsing", "union_tag_invalid"}
 )
 """Faults whose value is quoted; the others might quote a secret."""
+
+_SHAPES = {
+    "dict_type": "it should be a section",
+    "list_type": "it should be a list",
+    "model_attributes_type": "it should be a section",
+    "model_type": "it should be a section",
+    "tuple_type": "it should be a list",
+}
+"""Faults of the shape of a value, in the words of YAML."""
 
 
 def suggestion(name: str, allowed: Collection[str]) -> str:
@@ -49,7 +59,8 @@ def refusal(faults: list[str]) -> ConfigurationError:
 def describe(error: ValidationError, document: Document, models: InstanceModels) -> list[str]:
     """One line per fault that validation found, in the order of the model."""
     teller = _Teller(document, models, json_schema(configuration_model(models)))
-    faults = (teller.line(details) for details in error.errors(include_url=False))
+    found = [(teller.path(details), details) for details in error.errors(include_url=False)]
+    faults = (teller.line(path, details) for path, details in found if not teller.is_consequence(path, details, found))
     return list(dict.fromkeys(faults))  # the alternatives of a union may complain alike
 
 
@@ -61,14 +72,30 @@ class _Teller:
     models: InstanceModels
     schema: Mapping[str, Any]
 
-    def line(self, details: ErrorDetails) -> str:
-        path = self._path(details)
+    def is_consequence(self, path: Path, details: ErrorDetails, found: Sequence[tuple[Path, ErrorDetails]]) -> bool:
+        """Tell a fault that is gone as soon as another one is mended."""
+        match details["type"]:
+            case "missing":  # it is there, misspelt
+                beside = [each[-1] for each, other in found if other["type"] == "extra_forbidden" and each and
+                          each[:-1] == path[:-1]]  # fmt: skip
+                return any(path[-1] in self._likely(path[:-1], str(name)) for name in beside)
+            case "too_short":  # its members could not be read
+                return any(len(each) > len(path) and each[: len(path)] == path for each, _ in found)
+            case kind if kind in _SHAPES:  # of an alternative that was not meant
+                return any(each == path and other["type"] not in _SHAPES for each, other in found)
+            case _:
+                return False
+
+    def _likely(self, section: Path, name: str) -> list[str]:
+        return get_close_matches(name, options_at(self.schema, self.document.values, section), n=1)
+
+    def line(self, path: Path, details: ErrorDetails) -> str:
         if details["type"] in {"union_tag_invalid", "union_tag_not_found"}:
             path = (*path, "kind")
         is_kind = len(path) == 3 and path[0] in INSTANCE_SECTIONS and path[2] == "kind"  # noqa: PLR2004
         return fault(self.document, path, self._kind(path) if is_kind else self._text(details, path))
 
-    def _path(self, details: ErrorDetails) -> Path:
+    def path(self, details: ErrorDetails) -> Path:
         """The error's location without what the model added to it: names of union members and of validators."""
         path, values = list[str | int](), self.document.values
         if not details["loc"]:
@@ -120,4 +147,12 @@ def _holds(values: Any, key: str | int) -> bool:  # Any: what YAML holds
 
 def _plain(details: ErrorDetails) -> str:
     quoted = f", not '{details['input']}'" if details["type"] in _QUOTED else ""
-    return f"{details['msg'].replace('Input', 'it', 1)}{quoted}"
+    said = _SHAPES.get(details["type"]) or details["msg"].replace("Input", "it", 1)
+    return f"{said}{quoted}{_meant(details)}"
+
+
+def _meant(details: ErrorDetails) -> str:
+    """The likely one of the values that are allowed."""
+    allowed = re.findall(r"'([^']*)'", str(details.get("ctx", {}).get("expected", "")))
+    likely = get_close_matches(str(details["input"]).lower(), {each.lower() for each in allowed}, n=1)
+    return f"; did you mean '{next(each for each in allowed if each.lower() == likely[0])}'?" if likely else ""

@@ -1,6 +1,7 @@
 """Bring AUDITOR's configuration files in: the server's, and those of the collectors and plugins that a kind knows."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -49,6 +50,8 @@ def import_files(files: Sequence[Path], kinds: InstalledKinds) -> str:
 
 def _import_file(file: Path, kinds: InstalledKinds) -> ImportedConfig:
     document = read_tagged_file(file).values
+    if not document:
+        raise ConfigurationError(f"{file} sets nothing: it is empty, or all of it is comments")
     for owner, importer in _importers(kinds):
         try:
             imported = importer(document)
@@ -56,6 +59,8 @@ def _import_file(file: Path, kinds: InstalledKinds) -> ImportedConfig:
             raise ConfigurationError(f"{file} cannot be imported, {owner} would refuse it: {error}") from error
         if imported is not None:
             return imported if importer is import_server_config else _without_level(imported)
+    if unknown := _unknown_option(document, kinds):
+        raise ConfigurationError(f"{file} cannot be imported: nothing that is replaced has an option '{unknown}'")
     known = ", ".join(
         [
             "AUDITOR's server",
@@ -64,6 +69,17 @@ def _import_file(file: Path, kinds: InstalledKinds) -> ImportedConfig:
         ]
     )
     raise ConfigurationError(f"{file} is not a configuration file of {known}; are all its options spelt right?")
+
+
+def _unknown_option(document: Mapping[str, Any], kinds: InstalledKinds) -> str | None:
+    """The one option without which the file would be known."""
+    for option in document:
+        others = {name: value for name, value in document.items() if name != option}
+        for _, importer in _importers(kinds):
+            with suppress(AttributeError, KeyError, TypeError, ValueError):
+                if importer(others) is not None:
+                    return option
+    return None
 
 
 def _importers(kinds: InstalledKinds) -> Iterator[tuple[str, Importer]]:

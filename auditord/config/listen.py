@@ -1,7 +1,7 @@
 """Addresses to listen on, as the configuration writes them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
@@ -159,12 +159,23 @@ class _Readable:
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         examples = ["127.0.0.1:8000", "[::1]:8000", "unix:/run/auditord/api.sock"]
-        return {"anyOf": [{"type": "string", "examples": examples}, handler(schema)]}
+        return {"anyOf": [{"type": "string", "examples": examples}, {"type": "integer"}, handler(schema)]}
+
+
+def listed(value: Any) -> Any:  # Any: what stood in the file
+    """One address as a list of it; a port alone as the default addresses with that port."""
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        return value
+    if str(value).isdigit() and int(value) <= _MAX_PORT:
+        return tuple(replace(each, port=int(value)) for each in DEFAULT_LISTEN if isinstance(each, TcpListen))
+    return (value,)
 
 
 def _read(value: Any, section: Callable[[Any], ListenSection]) -> TcpListen | UnixListen:  # Any: what stood in the file
     if isinstance(value, TcpListen | UnixListen):
         return value
+    if (isinstance(value, int) and not isinstance(value, bool)) or (isinstance(value, str) and value.isdigit()):
+        value = f"127.0.0.1:{value}"
     return parse_listen(value) if isinstance(value, str) else section(value).resolved()
 
 

@@ -14,7 +14,7 @@ from pydantic import Field, field_validator, model_validator
 
 from auditord.config.access import AccessSection
 from auditord.config.documents import is_section
-from auditord.config.listen import DEFAULT_LISTEN, Listen
+from auditord.config.listen import DEFAULT_LISTEN, Listen, listed
 from auditord.config.pledges import PledgeSection
 from auditord.config.sizes import Size
 from auditord.config.store_url import is_postgresql, sqlite_path, sqlite_url
@@ -59,9 +59,9 @@ class ApiSection(Section):
     listen: tuple[Listen, ...] = Field(
         default=DEFAULT_LISTEN,
         json_schema_extra={"default": [str(address) for address in DEFAULT_LISTEN]},
-        description="Addresses: host:port, [IPv6 address]:port or unix:/path, or a section with address, tls and mode. "
-        " A host without IPv6 may go without the default list's second address; every address of a written "
-        "list must work.",
+        description="Addresses: host:port, [IPv6 address]:port or unix:/path, or a section with address, tls and mode; "
+        "or a port of this host alone. A host without IPv6 may go without the default list's second address; every "
+        "address of a written list must work.",
     )
     allow_insecure: bool = Field(
         default=False,
@@ -113,6 +113,11 @@ class ApiSection(Section):
     requests_per_second: float | None = Field(
         default=None, gt=0, description="How many requests of each principal are let through, in the mean; more wait."
     )
+
+    @field_validator("listen", mode="before")
+    @classmethod
+    def _one_or_several(cls, listen: Any) -> Any:  # Any: not validated yet
+        return listed(listen)
 
     @field_validator("listen")
     @classmethod
@@ -234,11 +239,18 @@ class HooksSection(Section):
 class LoggingSection(Section):
     """The log on standard error or in the journal."""
 
-    level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="The least level written.")
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="The least level written, in small or capital letters."
+    )
     format: Literal["text", "json", "journal"] = Field(
         default="text",
         description="text for people, json for collectors of logs, journal for systemd (with priorities).",
     )
+
+    @field_validator("level", mode="before")
+    @classmethod
+    def _in_small_letters(cls, level: Any) -> Any:  # Any: not validated yet
+        return level.lower() if isinstance(level, str) else level
 
 
 class ShutdownSection(Section):

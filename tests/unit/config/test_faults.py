@@ -71,9 +71,9 @@ def faults(load: Load, text: str, **environ: str) -> list[str]:
             "plugins: {m: {kind: mial}}",
             "a.yml:1: plugins.m.kind: no installed hook module brings the kind 'mial'; did you mean 'mail'? (",
         ),
-        ("collectors: {big: [pages]}", "a.yml:1: collectors.big: it should be a valid dictionary"),
-        ("collectors: {big: }", "a.yml:1: collectors.big: it should be a valid dictionary"),
-        ("collectors: [big]", "a.yml:1: collectors: it should be a valid dictionary"),
+        ("collectors: {big: [pages]}", "a.yml:1: collectors.big: it should be a section"),
+        ("collectors: {big: }", "a.yml:1: collectors.big: it should be a section"),
+        ("collectors: [big]", "a.yml:1: collectors: it should be a section"),
         (
             "collectors: {Big-1: {kind: copies}}",
             "a.yml:1: collectors.Big-1: 'Big-1' is no name for an instance: small letters, digits and _",
@@ -94,6 +94,23 @@ def faults(load: Load, text: str, **environ: str) -> list[str]:
             "senders: {p: {kind: post, from: web}}",
             "a.yml:1: senders.p.from: it should be 'collectors', 'api' or 'all', not 'web'",
         ),
+        (
+            "logging: {level: wraning}",
+            (
+                "a.yml:1: logging.level: it should be 'debug', 'info', 'warning' or 'error', not 'wraning'; "
+                "did you mean 'warning'?"
+            ),
+        ),
+        (
+            "api: {duplicates: Same_Run}",
+            (
+                "a.yml:1: api.duplicates: it should be 'same-run', 'refuse' or 'ignore', not 'Same_Run'; did you mean "
+                "'same-run'?"
+            ),
+        ),
+        ("api: {listen: [{address: '127.0.0.1:1', tls: {certificat: /x}}]}", "a.yml:1: api.listen[0].tls.certificat: "),
+        ("api: {listen: {}}", "a.yml:1: api.listen: it should be a list"),
+        (INSTANCE + "    sites:\n      - {nam: A}", "a.yml:6: collectors.big.sites[0].nam: there is no such option"),
         ("a: 1\na: 2", "a.yml:2: the key 'a' stands twice (first in line 1): keep one"),
     ],
 )
@@ -209,3 +226,24 @@ def test_a_source_that_is_none_is_refused(load: Load, options: str, expected: st
 def test_a_collector_and_a_plugin_do_not_share_a_name(load: Load) -> None:
     (line,) = faults(load, "collectors: {a: {kind: copies}}\nplugins: {a: {kind: mail}}\n")
     assert line.startswith("a.yml:2: plugins.a: a collector has this name (")
+
+
+def shipped_faults(text: str) -> list[str]:
+    with pytest.raises(ConfigurationError) as caught:
+        load_text(f"state_dir: /s\n{text}", "a.yml", load_hooks([]).kinds, {})
+    return str(caught.value).splitlines()
+
+
+def test_a_fault_that_is_only_the_consequence_of_another_is_not_reported() -> None:
+    (line,) = shipped_faults("collectors: {s: {kind: slurm, sites: [{name: A, only_if: {kye: x, matches: y}}]}}")
+    assert "sites[0].only_if.kye: there is no such option; did you mean 'key'?" in line
+    (line,) = shipped_faults("collectors: {s: {kind: slurm, clusters: al}}")
+    assert line.endswith("collectors.s.clusters: it should be 'all', not 'al'; did you mean 'all'?")
+
+
+def test_what_is_missing_and_was_not_misspelt_is_still_reported() -> None:
+    lines = shipped_faults("collectors: {s: {kind: slurm, components: [{kye: NCPUS}]}}")
+    assert [line.split(": ")[1] for line in lines[1:]] == [
+        "collectors.s.components[0].name",
+        "collectors.s.components[0].kye",
+    ]

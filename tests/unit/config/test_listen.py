@@ -63,3 +63,17 @@ def test_the_place_of_a_fault_is_named() -> None:
         listen({"address": "127.0.0.1:1", "tls": {**FILES, "minimum": "1.1"}})
     assert raised.value.errors()[0]["loc"][:2] == ("listen", 0)
     assert raised.value.errors()[0]["loc"][-2:] == ("tls", "minimum")
+
+
+def test_a_port_alone_is_one_of_this_host() -> None:
+    for listen in (8001, "8001"):
+        addresses = ApiSection.model_validate({"listen": listen}).listen
+        assert [str(each) for each in addresses] == ["127.0.0.1:8001", "[::1]:8001"]
+    assert [str(each) for each in ApiSection.model_validate({"listen": [8001]}).listen] == ["127.0.0.1:8001"]
+    assert [str(each) for each in ApiSection.model_validate({"listen": "unix:/run/x"}).listen] == ["unix:/run/x"]
+
+
+@pytest.mark.parametrize("listen", [70000, True, -1, [True], "x"])
+def test_what_is_no_port_is_refused(listen: object) -> None:
+    with pytest.raises(ValidationError):
+        ApiSection.model_validate({"listen": listen})
