@@ -13,6 +13,7 @@ from auditord.cli.frame import config_paths
 from auditord.config.documents import Document
 from auditord.config.loading import disabled_hooks, load_with_sources
 from auditord.config.model import Configuration
+from auditord.config.secrets import read_when_used
 from auditord.errors import ConfigurationError, plain_errors
 from auditord.hooks import Hooks, load_hooks
 
@@ -32,15 +33,21 @@ class Installation:
     document: Document
 
 
-def load_installation() -> Installation:
+def load_installation(unread_secret: Callable[[str], bool] = lambda _: True) -> Installation:
     """Load the hook modules and then the configuration that the user's ``--config`` and the environment say.
+
+    Args:
+        unread_secret: called with the reason why a secret cannot be read; returns whether to go on without it. Most
+            commands have no use for any: they ask the daemon, or open a file.
 
     Raises:
         HookError: a module cannot be used.
         ConfigurationError: the configuration cannot be used.
     """
     hooks = load_installed_hooks()
-    loaded = load_with_sources(config_paths(), hooks.kinds, os.environ, hooks.resolve_secret)
+    loaded = load_with_sources(
+        config_paths(), hooks.kinds, os.environ, read_when_used(hooks.resolve_secret, unread_secret)
+    )
     return Installation(hooks, loaded.configuration, loaded.document)
 
 

@@ -34,7 +34,7 @@ def run_command() -> None:
     are answered, the queue is drained within shutdown.grace. A second signal ends it at once; nothing is lost either
     way.
     """
-    installation = load_installation()
+    installation = load_installation(lambda _: False)
     settings = installation.configuration.logging
     logs.set_up(settings.level, settings.format)
     _allow_connections()

@@ -6,6 +6,8 @@ from typing import Final, TypeAlias
 
 from pydantic import SecretStr
 
+from auditord.errors import ConfigurationError
+
 ResolveSecret: TypeAlias = Callable[[str], SecretStr | None]
 
 _log: Final = logging.getLogger(__name__)
@@ -31,13 +33,29 @@ class ReferencedSecret(SecretStr):
         return self._secret_value
 
 
+class UnreadSecret(SecretStr):
+    """A secret that could not be read, in a command that may have no use for it.
+
+    Args:
+        reason: of the failure; never the secret.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__("*" * 64)  # no check of its length may fail
+        self._reason = reason
+
+    def get_secret_value(self) -> str:
+        """Raise ConfigurationError: there is a use for it after all."""
+        raise ConfigurationError(f"a secret is needed for this: {self._reason}")
+
+
 def referenced(resolve: ResolveSecret) -> ResolveSecret:
     """The same secrets, each of which can be read again."""
 
     def resolve_again(reference: str) -> SecretStr | None:
         found = resolve(reference)
-        if found is None:
-            return None
+        if found is None or isinstance(found, UnreadSecret):
+            return found
 
         def read() -> str:
             again = resolve(reference)
@@ -46,6 +64,25 @@ def referenced(resolve: ResolveSecret) -> ResolveSecret:
         return ReferencedSecret(found.get_secret_value(), read)
 
     return resolve_again
+
+
+def read_when_used(resolve: ResolveSecret, unread: Callable[[str], bool]) -> ResolveSecret:
+    """The same secrets; one that cannot be read is a fault only when it is used.
+
+    Args:
+        resolve: reads a secret.
+        unread: called with the reason why one could not be read; returns whether to go on without it.
+    """
+
+    def resolve_or_wait(reference: str) -> SecretStr | None:
+        try:
+            return resolve(reference)
+        except ValueError as error:
+            if not unread(f"{error}"):
+                raise
+            return UnreadSecret(str(error))
+
+    return resolve_or_wait
 
 
 def latest(secret: SecretStr) -> str:

@@ -40,7 +40,7 @@ class PseudonymsConfig(InstanceConfig):
     @field_validator("key")
     @classmethod
     def _long_enough(cls, key: SecretStr) -> SecretStr:
-        if len(key.get_secret_value()) < _LEAST_KEY:
+        if len(key) < _LEAST_KEY:
             raise ValueError(f"a key that is guessed gives away the names: take at least {_LEAST_KEY} characters")
         return key
 

@@ -98,6 +98,37 @@ def test_config_may_stand_before_and_after_a_command(
     assert result.output.strip() == str([*files, None])
 
 
+CREDENTIAL = "state_dir: {}\nsenders: {{far: {{kind: remote, url: http://127.0.0.1:9, token: credential:far}}}}\n"
+"""A secret that only the service can read, as etc/auditord.service has it."""
+
+
+def test_commands_that_use_no_secret_need_none(run: Run, written: Callable[[str], Path], tmp_path: Path) -> None:
+    file = written(CREDENTIAL.format(tmp_path / "state"))
+    assert "not running, state in" in run("status", "--config", file).output
+    shown = run("config", "show", "--config", file)
+    assert (shown.exit_code, 'token: "**********"' in shown.output) == (0, True)
+
+
+def test_check_says_which_secret_it_could_not_read(run: Run, written: Callable[[str], Path], tmp_path: Path) -> None:
+    file = written(CREDENTIAL.format(tmp_path / "state"))
+    checked = run("config", "check", "--config", file)
+    assert checked.exit_code == 0
+    assert "remark: not checked: 'credential:far' is only there in a unit with LoadCredential=far:" in checked.output
+    inside = run("config", "check", "--config", file, CREDENTIALS_DIRECTORY=str(tmp_path))
+    assert inside.exit_code == 1
+
+
+def test_the_daemon_needs_every_secret(
+    written: Callable[[str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = written(CREDENTIAL.format(tmp_path / "state"))
+    error = fails(["run", "--config", file], monkeypatch, capsys)
+    assert "senders.far.token: 'credential:far' is only there in a unit" in error
+
+
 def test_check_says_what_there_is(run: Run, written: Callable[[str], Path]) -> None:
     path = written("collectors: {a: {kind: slurm}}\nstate_dir: /srv/a\n")
     result = run("config", "check", "--config", path)

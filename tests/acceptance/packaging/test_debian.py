@@ -1,0 +1,181 @@
+"""Debian's package under systemd: a whole Debian is booted, the package installed, and the unit put through its life.
+
+systemd is its first process there (:mod:`tests.booted_debian`), so that ``Type=notify``, the watchdog, credentials and
+the sandbox are the real ones; sacct asks a real Slurm beside it.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.booted_debian import ROOT as DEBIAN
+from tests.booted_debian import BootedDebian, booted_debian
+
+ROOT: Final = Path(__file__).parents[3]
+UNIT: Final = "auditord.service"
+STATE: Final = "/var/lib/auditord"
+CONFIGURATION: Final = "/etc/auditord/auditord.yml"
+SHORTER: Final = "[Service]\nWatchdogSec=5s\nRestartSec=100ms\n"
+"""Settings of the unit that only the test's patience needs."""
+
+# Every job to a store here, and to one far away that does not answer; its token is a credential.
+SITE: Final = {
+    "shutdown": {"grace": "2s"},
+    "collectors": {
+        "slurm": {
+            "kind": "slurm",
+            "interval": "2s",
+            "lag": "0s",
+            "earliest_datetime": "2020-01-01T00:00:00Z",
+            "components": [{"name": "Cores", "key": "NCPUS"}],
+        }
+    },
+    "senders": {"far": {"kind": "remote", "url": "http://127.0.0.1:9", "token": "credential:secret_far"}},
+}
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(1200),
+    pytest.mark.skipif(os.getuid() != 0, reason="a boot needs root"),
+    pytest.mark.skipif(
+        not DEBIAN.exists() or shutil.which("systemd-nspawn") is None,
+        reason="needs a Debian to boot (tests/services/debian-install)",
+    ),
+]
+
+
+def built(folder: Path) -> Path:
+    """The package, made by rpm/build."""
+    command = [str(ROOT / "rpm/build"), "--deb", "--fast", "--python", "/usr/bin/python3.11", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return Path(done.stdout.strip())
+
+
+def next_release(package: Path, work: Path) -> None:
+    """Pack the same files as the next release."""
+    subprocess.run(["dpkg-deb", "--raw-extract", package, work], check=True)
+    control = work / "DEBIAN/control"
+    control.write_text(control.read_text().replace("-1\n", "-2\n"))
+    target = package.with_name(package.name.replace("-1_", "-2_"))
+    subprocess.run(["dpkg-deb", "--root-owner-group", "-Zgzip", "-z1", "--build", work, target], check=True)
+
+
+def status(debian: BootedDebian) -> Any:
+    """The daemon's own word, while it runs."""
+    return json.loads(debian.run("auditord", "status", "--output", "json", user="auditord"))
+
+
+def test_the_package_lives_its_whole_life_under_systemd(tmp_path: Path) -> None:
+    packages, folder = tmp_path / "packages", tmp_path / "root"
+    packages.mkdir()
+    folder.mkdir()
+    first = built(packages)
+    next_release(first, tmp_path / "next")
+    shutil.copy(ROOT / "tests/services/slurm-up", packages)
+    shutil.copy(ROOT / "tests/services/slurm-cluster", packages)
+    with booted_debian(folder, packages) as debian:
+        if debian is None:
+            pytest.skip("this kernel or container allows no boot of a system of one's own")
+        debian.run("dpkg", "--install", f"/mnt/{first.name}")
+        installed_and_not_started(debian)
+        jobs = jobs_of_a_real_slurm(debian)
+        starts_when_it_is_ready_and_collects(debian, jobs)
+        is_restarted_when_it_hangs(debian)
+        is_restarted_when_it_is_killed(debian)
+        goes_on_after_an_upgrade(debian, first, jobs)
+        stops_within_its_grace(debian)
+        leaves_what_is_the_sites_own(debian, jobs)
+
+
+def installed_and_not_started(debian: BootedDebian) -> None:
+    assert debian.run("systemctl", "is-enabled", UNIT, check=False) == "disabled\n"
+    assert debian.properties(UNIT, "ActiveState") == {"ActiveState": "inactive"}
+    found = debian.run("stat", "-c", "%a %U:%G %n", "/etc/auditord", CONFIGURATION, "/etc/auditord/credentials", STATE)
+    assert found.splitlines() == [
+        "750 root:auditord /etc/auditord",
+        f"640 root:auditord {CONFIGURATION}",
+        "700 root:root /etc/auditord/credentials",
+        f"750 auditord:auditord {STATE}",
+    ]
+    assert debian.run("dpkg", "--verify", "auditord") == ""
+    debian.run("systemd-analyze", "security", "--threshold=20", UNIT)
+
+
+def jobs_of_a_real_slurm(debian: BootedDebian) -> int:
+    """Run some jobs to their end; returns how many sacct knows."""
+    # Slurm looks names up only where the host has an address of its own.
+    debian.run("ip", "address", "add", "192.0.2.1/32", "dev", "lo")
+    debian.run("env", "SLURM_TEST_CLUSTER=booted", "bash", "/mnt/slurm-up")
+    for user, account in (("alice", "physics"), ("carol", "biology")):
+        array = ["sbatch", "--wait", "--array=1-3", "--account", account, "--output=/dev/null", "--wrap", "true"]
+        debian.run("env", "-C", "/tmp", *array, user=user)  # noqa: S108 inside the booted system
+    states = ("sacct", "-anPX", "--starttime=2020-01-01", "--format=state")
+    debian.wait(["COMPLETED"] * 6, lambda: debian.run(*states).split())  # slurmctld tells slurmdbd a little later
+    return 6
+
+
+def starts_when_it_is_ready_and_collects(debian: BootedDebian, jobs: int) -> None:
+    debian.write("/etc/auditord/credentials/far", "sesame", "600")
+    debian.write("/etc/auditord/conf.d/site.yml", json.dumps(SITE))
+    debian.write(f"/etc/systemd/system/{UNIT}.d/test.conf", SHORTER)
+    debian.run("systemctl", "daemon-reload")
+    debian.run("systemctl", "enable", "--now", UNIT)  # returns when the daemon has said that it is ready
+    assert status(debian)["running"] is True
+    found = debian.properties(UNIT, "Type", "ActiveState", "SubState", "NRestarts")
+    assert found == {"Type": "notify", "ActiveState": "active", "SubState": "running", "NRestarts": "0"}
+    debian.until(UNIT, StatusText=f"{jobs} entries queued, 0 in quarantine")  # for the sender that reaches nobody
+    everything_is_there(debian, jobs)
+    assert "sesame" not in debian.run("journalctl", "--unit", UNIT)
+
+
+def everything_is_there(debian: BootedDebian, jobs: int) -> None:
+    found = status(debian)
+    assert (found["records"], found["queues"]["far"]["entries"]) == (jobs, jobs)
+
+
+def is_restarted_when_it_hangs(debian: BootedDebian) -> None:
+    debian.run("systemctl", "kill", "--signal=STOP", UNIT)
+    debian.until(UNIT, NRestarts="1", ActiveState="active", SubState="running")
+    assert "Watchdog timeout" in debian.run("journalctl", "--unit", UNIT)
+
+
+def is_restarted_when_it_is_killed(debian: BootedDebian) -> None:
+    debian.run("systemctl", "kill", "--signal=KILL", UNIT)
+    debian.until(UNIT, NRestarts="2", ActiveState="active", SubState="running")
+
+
+def goes_on_after_an_upgrade(debian: BootedDebian, first: Path, jobs: int) -> None:
+    everything_is_there(debian, jobs)
+    before = debian.properties(UNIT, "MainPID")
+    debian.run("sh", "-c", f"echo '# changed here' >> {CONFIGURATION}")
+    debian.run("dpkg", "--install", "--force-confold", f"/mnt/{first.name.replace('-1_', '-2_')}")
+    debian.until(UNIT, ActiveState="active", SubState="running")
+    assert debian.properties(UNIT, "MainPID") != before
+    assert debian.run("stat", "-c", "%a %U:%G", CONFIGURATION) == "640 root:auditord\n"
+    everything_is_there(debian, jobs)
+
+
+def stops_within_its_grace(debian: BootedDebian) -> None:
+    debian.run("systemctl", "stop", UNIT)
+    assert debian.properties(UNIT, "Result", "ExecMainStatus") == {"Result": "success", "ExecMainStatus": "0"}
+    assert "entries for far stay queued" in debian.run("journalctl", "--unit", UNIT)
+    debian.run("systemctl", "start", UNIT)
+
+
+def leaves_what_is_the_sites_own(debian: BootedDebian, jobs: int) -> None:
+    debian.run("dpkg", "--remove", "auditord")
+    assert debian.properties(UNIT, "LoadState", "ActiveState") == {"LoadState": "not-found", "ActiveState": "inactive"}
+    assert debian.run("tail", "-n", "1", CONFIGURATION) == "# changed here\n"
+    said = debian.run("dpkg", "--purge", "auditord")
+    assert f"records and queue are kept in {STATE}" in said
+    debian.run("test", "-f", "/etc/auditord/conf.d/site.yml")
+    counts = "import sqlite3, sys; print(*sqlite3.connect(sys.argv[1]).execute(sys.argv[2]).fetchone())"
+    for file, table in (("spool.db", "queue"), ("records.db", "records")):
+        asked = debian.run("python3", "-c", counts, f"{STATE}/{file}", f"SELECT count(*) FROM {table}")  # noqa: S608 ours
+        assert asked == f"{jobs}\n"
