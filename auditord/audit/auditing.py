@@ -12,7 +12,7 @@ from auditord.audit.tallying import NamedIds, Tally, site_of
 from auditord.audit.values import AuditReport, AuditRequest, State
 from auditord_hookspecs import AuditordError, Batch, Produced, Quarantined, Record, RecordQuery
 from auditord_hookspecs.kinds import Reach
-from auditord_hookspecs.query import AllOf, Comparison, Order, SortField, TimeCompares, TimeField
+from auditord_hookspecs.query import Order, SortField, stopped_within
 from auditord_hookspecs.wire import decode_record, format_time
 
 _REPAIRED: Final = "it is collected now"
@@ -153,13 +153,4 @@ class Audit:
 
 
 def _ended_within(request: AuditRequest) -> RecordQuery:
-    window = request.window
-    return RecordQuery(
-        AllOf(
-            (
-                TimeCompares(TimeField.STOP, Comparison.GTE, window.start),
-                TimeCompares(TimeField.STOP, Comparison.LT, window.stop),
-            )
-        ),
-        Order(SortField.STOP),
-    )
+    return RecordQuery(stopped_within(request.window), Order(SortField.STOP))

@@ -18,16 +18,7 @@ from auditord_hookspecs.aggregates import (
     Dimension,
     MetaValue,
 )
-from auditord_hookspecs.query import (
-    AllOf,
-    Comparison,
-    Condition,
-    MetaAbsent,
-    MetaContains,
-    TimeCompares,
-    TimeField,
-    Window,
-)
+from auditord_hookspecs.query import AllOf, Condition, MetaAbsent, MetaContains, Window, stopped_within
 
 SIZE: Final = "size"
 """The group of job sizes: cores of a job, in classes."""
@@ -82,8 +73,7 @@ class Question:
         """The condition on the records that count."""
         conditions: list[Condition] = [self._matches(name, value) for name, value in self.filters]
         if self.window is not None:
-            conditions.append(TimeCompares(TimeField.STOP, Comparison.GTE, self.window.start))
-            conditions.append(TimeCompares(TimeField.STOP, Comparison.LT, self.window.stop))
+            conditions += stopped_within(self.window).conditions
         return AllOf(tuple(conditions))
 
     def query(self) -> AggregateQuery:

@@ -178,6 +178,12 @@ def fold(
     return leaf(condition)
 
 
+def stopped_within(window: Window) -> AllOf:
+    """The condition on records that stopped in a window; months that follow each other share none."""
+    begun = TimeCompares(TimeField.STOP, Comparison.GTE, window.start)
+    return AllOf((begun, TimeCompares(TimeField.STOP, Comparison.LT, window.stop)))
+
+
 @dataclass(frozen=True, slots=True)
 class Order:
     """The order of an answer. Descending, open records come first (as in PostgreSQL)."""

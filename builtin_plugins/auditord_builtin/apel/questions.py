@@ -30,12 +30,11 @@ def conditions(config: ApelConfig, sites: Sequence[str], window: Window) -> Iter
     A record that lists several sites belongs to the first of them: see :func:`site_of`.
     """
     ids = tuple([site_id for site in sites for site_id in config.site.sites_to_report[site]])
-    after = query.TimeCompares(query.TimeField.STOP, query.Comparison.GTE, window.start)
-    before = query.TimeCompares(query.TimeField.STOP, query.Comparison.LT, window.stop)
+    stopped = query.stopped_within(window).conditions
     long_enough = () if config.site.zero_length_jobs else (query.RuntimeCompares(query.Comparison.GT, 0),)
     for number, key in enumerate(config.site.site_meta_field):
         others = [query.MetaAbsent(other) for other in config.site.site_meta_field[:number]]
-        yield query.AllOf((after, before, *long_enough, *others, query.MetaContainsAny(key, ids)))
+        yield query.AllOf((*stopped, *long_enough, *others, query.MetaContainsAny(key, ids)))
 
 
 def site_of(config: ApelConfig, site_id: aggregates.KeyValue) -> str | None:
@@ -156,7 +155,7 @@ class _Reading:
     def _benchmark(self, group: aggregates.Group) -> tuple[Benchmark | None, Decimal]:
         benchmarks = self._question.benchmarks
         for benchmark in benchmarks:
-            value = self._value(_score(benchmark), group)
+            value = self._value(aggregates.ScoreValue(benchmark.component, benchmark.score), group)
             if isinstance(value, Decimal) and value:  # AUDITOR writes 0 where a benchmark is not known
                 return benchmark, kept_level(value, benchmark.score)
         if benchmarks:

@@ -24,7 +24,7 @@ from auditord_builtin.apel.summaries import summaries
 from auditord_builtin.apel.validation import validate
 from auditord_hookspecs import AggregateQuery, Window
 from auditord_hookspecs.months import Month, first_month, months_from, whole_months
-from auditord_hookspecs.query import AllOf, Comparison, TimeCompares, TimeField
+from auditord_hookspecs.query import stopped_within
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,8 @@ class SummaryReporter(Reporter):
         accelerators, faults = await accelerator_messages(config, records, site, month, size)
         problems = tuple(map(str, (*summary.problems, *faults)))
         stored = sum(group.records for group in await site_groups(config, records, site, month.window))
-        if not summary.rows and state.there.size and not (await records.aggregate(_stopped_in(month))).groups:
+        any_job = AggregateQuery(stopped_within(month.window))
+        if not summary.rows and state.there.size and not (await records.aggregate(any_job)).groups:
             raise NotReported(
                 f"{site} {month}: the store has no job of this month any more, of any site, and APEL has {state.jobs}: "
                 "nothing is withdrawn. If these jobs are gone for good reason, ask APEL to delete the month"
@@ -191,8 +192,3 @@ class SummaryReporter(Reporter):
             acknowledged=self.context.now() if outbox.ids else state.acknowledged,
             outbox=None,
         )
-
-
-def _stopped_in(month: Month) -> AggregateQuery:
-    start = TimeCompares(TimeField.STOP, Comparison.GTE, month.start)
-    return AggregateQuery(where=AllOf((start, TimeCompares(TimeField.STOP, Comparison.LT, month.next.start))))

@@ -28,8 +28,9 @@ from auditord_hookspecs import (
     Group,
     MetaValue,
     UsageSums,
+    Window,
 )
-from auditord_hookspecs.query import AllOf, Comparison, TimeCompares, TimeField
+from auditord_hookspecs.query import Comparison, TimeCompares, TimeField, stopped_within
 
 _DAYS: Final = (CalendarPeriod(CalendarUnit.DAY, TimeField.START), CalendarPeriod(CalendarUnit.DAY, TimeField.STOP))
 _MILLISECONDS: Final = 1_000
@@ -57,12 +58,7 @@ class Question:
     def query(self, period: Period) -> AggregateQuery:
         """The query to the store."""
         config = self.config
-        where = AllOf(
-            (
-                TimeCompares(TimeField.STOP, Comparison.GTE, period.start),
-                TimeCompares(TimeField.STOP, Comparison.LT, period.stop),
-            )
-        )
+        where = stopped_within(Window(period.start, period.stop))
         whose = (MetaValue(*config.site_keys), MetaValue(*config.group_keys), MetaValue(*config.user_keys))
         by: tuple[Dimension, ...] = (*whose, *map(ComponentPresent, self._apart), *self._days)
         return AggregateQuery(where, by, tuple(map(self._usage, config.components.names)))
