@@ -97,6 +97,18 @@ class ConfigImport:
         self.comments.update(other.comments)
         self.dropped.update(other.dropped)
 
+    def finished(self, taken: Collection[str], reasons: Mapping[str, str]) -> ImportedConfig:
+        """The whole translation, with the log level of the file; names the options of its top level that are not taken.
+
+        Args:
+            taken: those that were taken.
+            reasons: why some are not.
+        """
+        if level := self.document.get("log_level"):
+            self.put_level(level)
+        self.drop(self.document, {*taken, "log_level"}, reasons)
+        return self.result()
+
     def result(self, origin: str = "AUDITOR") -> ImportedConfig:
         """The whole translation, of a file of the program ``origin``."""
         return ImportedConfig(self.sections, self.comments, self.dropped, origin)

@@ -20,7 +20,7 @@ _DROPPED: Final = {
     "class_ads": "AUDITOR refuses it",
 }
 _KEPT: Final = ("record_prefix", "schedd_names", "pool", "job_status", "constraint", "history_file")
-_TAKEN: Final = {*_KEPT, "interval", "earliest_datetime", "meta", "components", "log_level"}
+_TAKEN: Final = {*_KEPT, "interval", "earliest_datetime", "meta", "components"}
 _ENTRY: Final = frozenset({"name", "key", "factor", "matches", "only_if"})
 _DURATION: Final = re.compile("cpu|time|clock|wall", re.IGNORECASE)
 _SITE: Final = "site"
@@ -42,10 +42,7 @@ def import_config(document: Document) -> ImportedConfig | None:
         remark = "a job without one of the amounts goes to quarantine (AUDITOR dropped it); a score that is unknown is "
         remark += "left out (AUDITOR: 0)"
         result.put("components", [_component(result, entry) for entry in document["components"]], remark)
-    if "log_level" in document:
-        result.put_level(document["log_level"])
-    result.drop(document, _TAKEN, _DROPPED)
-    return result.result()
+    return result.finished(_TAKEN, _DROPPED)
 
 
 def _import_times(result: ConfigImport) -> None:

@@ -16,7 +16,7 @@ _DROPPED: Final = {
 }
 _TAKEN: Final = {
     *("collect_interval", "prometheus_addr", "prometheus_port", "prometheus_timeout", "backlog_interval"),
-    *("backlog_maxretries", "record_prefix", "earliest_datetime", "job_filter", "log_level"),
+    *("backlog_maxretries", "record_prefix", "earliest_datetime", "job_filter"),
 }
 _ENDS: Final = (
     "all ends count: AUDITOR left out pods that were deleted between two looks, and those whose containers lost their "
@@ -51,10 +51,7 @@ def import_config(document: Document) -> ImportedConfig | None:
     result.put("sites", [{"name": "NOT_CONFIGURED"}], _SITES)
     result.put("meta", [{"name": "group_id", "key": "namespace", "key_type": "String"}], _META)
     _import_prometheus(result)
-    if "log_level" in document:
-        result.put_level(document["log_level"])
-    result.drop(document, _TAKEN, _DROPPED)
-    return result.result()
+    return result.finished(_TAKEN, _DROPPED)
 
 
 def _import_filter(result: ConfigImport) -> None:

@@ -6,7 +6,7 @@ from auditord_hookspecs import ImportedConfig
 from auditord_hookspecs.config_import import OWN_LOG, ConfigImport, Document
 
 _KEPT: Final = ("components", "group_mapping", "commands", "min_priority", "max_priority", "computation_mode")
-_TAKEN: Final = {*_KEPT, "auditor", "timeout", "duration", "frequency", "log_level", "prometheus", "tls_config"}
+_TAKEN: Final = {*_KEPT, "auditor", "timeout", "duration", "frequency", "prometheus", "tls_config"}
 _COMMAND: Final = "AUDITOR calls it commands, ignored this and ran its default command: so does ours"
 _HERE: Final = frozenset({"127.0.0.1", "localhost", "::1", "[::1]"})
 _TLS: Final = {"ca_cert_path": "ca", "client_cert_path": "certificate", "client_key_path": "key"}
@@ -26,10 +26,7 @@ def import_config(document: Document) -> ImportedConfig | None:
     result.put("group_keys", ["group_id"], "AUDITOR looks at this key alone; ours is [group_id, group]")
     _import_counting(result)
     _import_metrics(result)
-    if "log_level" in document:
-        result.put_level(document["log_level"])
-    result.drop(document, _TAKEN, {"logging": OWN_LOG} | ({} if "commands" in document else {"command": _COMMAND}))
-    return result.result()
+    return result.finished(_TAKEN, {"logging": OWN_LOG} | ({} if "commands" in document else {"command": _COMMAND}))
 
 
 def _translated(name: str, value: Any) -> Any:  # Any: YAML

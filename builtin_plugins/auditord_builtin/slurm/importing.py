@@ -51,10 +51,7 @@ def import_config(document: Document) -> ImportedConfig | None:
             rules = [_known(result, name, rule) for rule in document[name]]
             result.put(name, rules, _META if name == "meta" else "")
     _import_components(result)
-    if "log_level" in document:
-        result.put_level(document["log_level"])
-    result.drop(document, _TAKEN, _DROPPED)
-    return result.result()
+    return result.finished(_TAKEN, _DROPPED)
 
 
 def _import_filter(result: ConfigImport) -> None:

@@ -28,10 +28,7 @@ def import_config(document: Document) -> ImportedConfig | None:
     result.put("sites", [{"name": document["site_id"]}])
     result.put("components", "auditor" if rules is None else [_rule(rule) for rule in rules], _remarks(rules or []))
     result.remark("", _CALL)
-    if document.get("log_level"):
-        result.put_level(document["log_level"])
-    result.drop(document, _TAKEN, _DROPPED)
-    return result.result()
+    return result.finished(_TAKEN, _DROPPED)
 
 
 def _rule(rule: Document) -> dict[str, Any]:  # Any: an operator's YAML
