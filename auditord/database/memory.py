@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 import anyio
 
 from auditord.database.database import Database
+from auditord.database.instants import to_micros
 from auditord.errors import StoreUnavailable
 
 POLL_SECONDS: Final = 0.2
@@ -109,7 +110,7 @@ class SqliteMemory:
 
     async def save(self, state: Any, now: datetime) -> None:  # Any: the JSON that the plugin stores
         """Keep the state."""
-        row = (self._task, as_json(state), int(now.timestamp() * 1_000_000))
+        row = (self._task, as_json(state), to_micros(now))
         await self._database.write(lambda connection: connection.execute(_SAVE, row))
 
     async def note_run(self, occasion: Occasion) -> None:

@@ -12,12 +12,13 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from auditord.database.instants import to_micros
 from auditord.importing.conversion import BadRow, Conversion, Converted, convert_page
 from auditord.importing.source import Page, Source, in_order
 from auditord.importing.units import Units
 from auditord.importing.writing import Advanced
 from auditord.store import Duplicates, Verdict
-from auditord.store.rows import anonymous_hash, content_hash, to_micros
+from auditord.store.rows import anonymous_hash, content_hash
 from auditord.store.verdicts import Identity, classify
 from auditord_hookspecs import Record
 from auditord_hookspecs.wire import decode_record, encode_record

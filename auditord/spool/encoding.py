@@ -12,7 +12,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from auditord.spool.values import Stage, to_micros
+from auditord.database.instants import to_micros
+from auditord.spool.values import Stage
 from auditord_hookspecs import (
     Batch,
     Close,

@@ -7,9 +7,10 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any, Final
 
+from auditord.database.instants import from_micros, to_micros
 from auditord.spool import quarantine, queue
 from auditord.spool.encoding import Prepared, Row
-from auditord.spool.values import LastRun, SpoolStatistics, from_micros, to_micros
+from auditord.spool.values import LastRun, SpoolStatistics
 from auditord_hookspecs import RunReport
 
 _SAVE: Final = "INSERT OR REPLACE INTO checkpoint (task, value, saved_at) VALUES (?, ?, ?)"

@@ -7,8 +7,9 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final
 
+from auditord.database.instants import from_micros, to_micros
 from auditord.spool.encoding import SetAside, provenance_columns
-from auditord.spool.values import QuarantineEntry, Stage, from_micros, to_micros
+from auditord.spool.values import QuarantineEntry, Stage
 from auditord_hookspecs import Provenance
 
 # One entry per job, the newest, and per record or entry with its content: two runs may claim one record id. It keeps

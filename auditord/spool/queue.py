@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from auditord.database.instants import from_micros, to_micros
 from auditord.errors import StoreUnavailable
 from auditord.spool.encoding import Row, SetAside, decode_entry, provenance_columns
 from auditord.spool.quarantine import set_aside
-from auditord.spool.values import Generation, Queued, QueueStatistics, Stage, from_micros, to_micros
+from auditord.spool.values import Generation, Queued, QueueStatistics, Stage
 from auditord_hookspecs import InvalidRecord, Provenance
 
 # A record that waits with equal content is not queued twice. Only for inserts: a replacement may well go back.

@@ -3,24 +3,11 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import Enum
-from typing import Any, Final
+from typing import Any
 
 from auditord_hookspecs import Entry, Provenance
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
-
-
-def to_micros(moment: datetime) -> int:
-    """Microseconds since 1970, exact (a float of seconds is not)."""
-    return (moment - _EPOCH) // _MICROSECOND
-
-
-def from_micros(micros: int) -> datetime:
-    """The instant of :func:`to_micros`, in UTC."""
-    return _EPOCH + timedelta(microseconds=micros)
 
 
 @dataclass(frozen=True, slots=True)

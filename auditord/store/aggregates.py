@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from auditord.store.rows import from_micros
+from auditord.database.instants import from_micros
 from auditord_hookspecs import (
     AggregateQuery,
     Aggregates,

@@ -12,9 +12,10 @@ from typing import Final
 
 import msgspec
 
+from auditord.database.instants import from_micros, to_micros
 from auditord.store.archived import ArchivedRecord, ArchiveOvertaken, ArchiveState, Removal
 from auditord.store.changes import stored_rows
-from auditord.store.rows import PendingRecord, from_micros, to_micros
+from auditord.store.rows import PendingRecord
 from auditord.store.work import Count, Rows, Work, as_json, ask, for_each, records
 
 EARLIEST: Final = from_micros(-(2**55))

@@ -7,6 +7,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from auditord.database.instants import from_micros
 from auditord.duplicates import Duplicates
 from auditord.errors import StoreUnavailable
 from auditord.store.archived import Archive, ArchivedRecord, ArchiveOvertaken, ArchiveState, Removal
@@ -21,7 +22,7 @@ from auditord.store.archiving import (
     restore,
 )
 from auditord.store.protocol import Provenance
-from auditord.store.rows import PendingRecord, from_micros, make_pending
+from auditord.store.rows import PendingRecord, make_pending
 from auditord.store.sources import Sources
 from auditord.store.work import Rows, Work, atomic
 from auditord_hookspecs.wire import decode_record

@@ -5,8 +5,8 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
 
+from auditord.database.instants import from_micros
 from auditord.store.protocol import DaemonState, KnownDaemon
-from auditord.store.rows import from_micros
 from auditord.store.work import Work, ask
 
 

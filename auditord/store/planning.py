@@ -7,9 +7,10 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from auditord.database.instants import to_micros
 from auditord.store.amendments import COLLECTED_AGAIN, Action, Amended, Amendment
 from auditord.store.protocol import Duplicates, Provenance, Verdict
-from auditord.store.rows import PendingRecord, make_pending, to_micros
+from auditord.store.rows import PendingRecord, make_pending
 from auditord.store.verdicts import Identity, classify, starts_earlier
 from auditord_hookspecs import InvalidRecord, Record
 from auditord_hookspecs.wire import decode_record

@@ -7,6 +7,7 @@ from typing import Final, LiteralString, TypeAlias
 
 import msgspec
 
+from auditord.database.instants import to_micros
 from auditord.store.protocol import Duplicates, Provenance
 from auditord.store.verdicts import Identity
 from auditord_hookspecs import Component, InvalidRecord, Record
@@ -126,16 +127,6 @@ def make_pending(
         return PendingRecord(record, make_row(record), provenance, duplicates, forwarded, source, score_set)
     except (UnicodeError, OverflowError) as error:
         raise InvalidRecord(f"The record {record.record_id!r} cannot be stored: {error}.") from error
-
-
-def to_micros(moment: datetime) -> int:
-    """Microseconds since 1970 of an aware instant, exactly."""
-    return (moment - EPOCH) // MICROSECOND
-
-
-def from_micros(micros: int) -> datetime:
-    """The instant in UTC."""
-    return EPOCH + timedelta(microseconds=micros)
 
 
 def content_hash(record: Record) -> int:

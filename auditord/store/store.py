@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from auditord.database.instants import from_micros
 from auditord.errors import SchemaMismatch
 from auditord.store.amendments import Action, Amended, Amendment, Version
 from auditord.store.archived import Removal
@@ -27,7 +28,7 @@ from auditord.store.protocol import (
     is_forwarded,
 )
 from auditord.store.redacting import redact, redact_leftovers
-from auditord.store.rows import PendingRecord, from_micros, make_pending
+from auditord.store.rows import PendingRecord, make_pending
 from auditord.store.sources import Sources
 from auditord.store.work import Work, as_json, ask, atomic
 from auditord_hookspecs import Close, Entry, Insert, InvalidRecord, Record, RecordUpdate, Replace

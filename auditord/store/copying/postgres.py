@@ -7,6 +7,7 @@ from typing import Final, LiteralString
 
 from psycopg import AsyncConnection, AsyncServerCursor
 
+from auditord.database.instants import to_micros
 from auditord.database.postgres import Connection
 from auditord.database.postgres.address import Address
 from auditord.database.postgres.faults import translated
@@ -15,7 +16,6 @@ from auditord.database.sql_files import load_queries, load_scripts
 from auditord.store.copying.ends import AT_ONCE, End, Kept, Row, numbered
 from auditord.store.postgres.driver import COPY_TYPES, copy_rows, run, since_2000
 from auditord.store.postgres.store import MIGRATIONS
-from auditord.store.rows import to_micros
 from auditord.store.sources import Sources
 
 QUERIES: Final = load_queries("auditord.store.postgres", "copying.sql")

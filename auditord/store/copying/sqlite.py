@@ -12,10 +12,10 @@ from typing import Final, LiteralString, TypeVar
 
 from auditord.database.connections import open_for_reading, open_for_writing, set_up_writer
 from auditord.database.faults import translated
+from auditord.database.instants import from_micros, to_micros
 from auditord.database.migrations import load_migrations, migrate, refuse_foreign, require_current
 from auditord.database.sql_files import load_queries
 from auditord.store.copying.ends import AT_ONCE, End, Kept, Row, numbered
-from auditord.store.rows import from_micros, to_micros
 from auditord.store.sources import Sources
 from auditord.store.sqlite.driver import record_values, run
 from auditord.store.sqlite.store import MIGRATIONS

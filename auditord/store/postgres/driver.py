@@ -11,6 +11,7 @@ from typing import Any, Final, LiteralString, TypeAlias, TypeVar
 import msgspec
 from psycopg import errors
 
+from auditord.database.instants import to_micros
 from auditord.database.postgres import Connection
 from auditord.database.postgres.faults import is_passing, is_permanent
 from auditord.errors import StoreUnavailable
@@ -19,7 +20,7 @@ from auditord.store.planning import Addition, Bulk, Change, Outcome
 from auditord.store.postgres.counting import QUERIES
 from auditord.store.postgres.counting import changes as counts_of
 from auditord.store.protocol import Provenance, Verdict
-from auditord.store.rows import PendingRecord, to_micros
+from auditord.store.rows import PendingRecord
 from auditord.store.work import (
     Atomic,
     Count,

@@ -11,11 +11,12 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 
 from auditord.client.conditions import matches
+from auditord.database.instants import to_micros
 from auditord.database.memory import PluginMemory
 from auditord.store.changes import KeptVersion, Move, OutboxRow, add_bulk, change_each
 from auditord.store.planning import Bulk, Change
 from auditord.store.protocol import Difference, HeldTurn, Occasion, RecordCounts
-from auditord.store.rows import PendingRecord, RecordRow, to_micros
+from auditord.store.rows import PendingRecord, RecordRow
 from auditord.store.store import SqlRecordStore, difference
 from auditord.store.work import Atomic, Count, ForEach, Records, Rows, Statement, Step, Work, as_json
 from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery

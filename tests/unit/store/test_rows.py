@@ -5,8 +5,9 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
+from auditord.database.instants import from_micros, to_micros
 from auditord.store import Duplicates, Provenance
-from auditord.store.rows import from_micros, make_pending, to_micros
+from auditord.store.rows import make_pending
 from auditord.store.sources import scores_text
 from auditord_hookspecs import Component, InvalidRecord, Record, Score
 from auditord_hookspecs.records import MAX_AMOUNT
