@@ -49,7 +49,7 @@ def watched_process(
     watchdog = Watchdog(Owners(modules), running, get_ident(), patience)
     stop = Event()
     thread = Thread(target=watchdog.run, args=(stop,), name="watchdog", daemon=True)
-    beating = asyncio.create_task(_beat(watchdog))
+    beating = asyncio.create_task(watchdog.beat())
     thread.start()
     try:
         yield
@@ -57,12 +57,6 @@ def watched_process(
         stop.set()
         beating.cancel()
         thread.join()
-
-
-async def _beat(watchdog: "Watchdog") -> None:
-    while True:
-        watchdog.beat()
-        await asyncio.sleep(_TURN)
 
 
 class Owners:
@@ -105,9 +99,11 @@ class Watchdog:
         self._reported_threads = dict[str, int]()
         self._reported_memory = _resident()
 
-    def beat(self) -> None:
-        """The loop turns."""
-        self._last = monotonic()
+    async def beat(self) -> None:
+        """Say, for as long as the loop turns, that it does."""
+        while True:
+            self._last = monotonic()
+            await asyncio.sleep(_TURN)
 
     def run(self, stop: Event) -> None:
         """Look after the process until the event is set."""

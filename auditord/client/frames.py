@@ -14,7 +14,7 @@ repeat the record's amounts: drop duplicates of ``record_id`` before amounts are
 The libraries are extras of the distribution: ``auditord[arrow]`` and so on.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from importlib import import_module
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -50,8 +50,7 @@ def to_arrow(  # Any: a pyarrow.Table; the library ships no types
         MissingLibrary: install ``auditord[arrow]``.
     """
     arrow = _library("pyarrow", "arrow")
-    columns = _columns(records, explode)
-    kinds = {name: _kind(name, explode) for name in columns}
+    columns, kinds = _columns(records, explode)
     types: dict[str, Any] = {  # Any: pyarrow's types, of which mypy knows nothing
         "text": arrow.string(),
         "texts": arrow.list_(arrow.string()),
@@ -74,8 +73,7 @@ def to_pandas(records: Iterable[Record], *, explode: str | Collection[str] = ())
     """
     pandas = _library("pandas", "pandas")
     types = {"text": "object", "texts": "object", "integer": "Int64", "float": "float64", "time": "datetime64[us, UTC]"}
-    columns = _columns(records, explode)
-    kinds = {name: _kind(name, explode) for name in columns}
+    columns, kinds = _columns(records, explode)
     frame: pd.DataFrame = pandas.DataFrame(
         {name: pandas.Series(values, dtype=types[kinds[name]]) for name, values in columns.items()}
     )
@@ -100,8 +98,7 @@ def to_polars(records: Iterable[Record], *, explode: str | Collection[str] = ())
         "float": polars.Float64,
         "time": polars.Datetime("us", "UTC"),
     }
-    columns = _columns(records, explode)
-    kinds = {name: _kind(name, explode) for name in columns}
+    columns, kinds = _columns(records, explode)
     frame: pl.DataFrame = polars.DataFrame(columns, schema={name: types[kinds[name]] for name in columns})
     return frame
 
@@ -113,24 +110,22 @@ def _library(name: str, extra: str) -> Any:  # Any: a module that need not be in
         raise MissingLibrary(f"{name} is not installed: pip install 'auditord[{extra}]'") from error
 
 
-def _kind(column: str, explode: str | Collection[str]) -> str:
+def _kind(column: str, exploded: Collection[str]) -> str:
     if column in _TIMES:
         return "time"
     if column == "runtime" or column.startswith("amount."):
         return "integer"
     if column.startswith("score."):
         return "float"
-    is_list = column.startswith(_META) and column.removeprefix(_META) not in _keys(explode)
+    is_list = column.startswith(_META) and column.removeprefix(_META) not in exploded
     return "texts" if is_list else "text"
 
 
-def _keys(explode: str | Collection[str]) -> Collection[str]:
-    return (explode,) if isinstance(explode, str) else explode
-
-
-def _columns(records: Iterable[Record], explode: str | Collection[str]) -> Columns:
+def _columns(records: Iterable[Record], explode: str | Collection[str]) -> tuple[Columns, Mapping[str, str]]:
+    """The columns, and the kind of each."""
     columns: Columns = {"record_id": [], "start_time": [], "stop_time": [], "runtime": []}
-    rows = (row for record in records for row in _rows(record, _keys(explode)))
+    keys = (explode,) if isinstance(explode, str) else explode
+    rows = (row for record in records for row in _rows(record, keys))
     for size, row in enumerate(rows):
         for name, value in row.items():
             column = columns.get(name)
@@ -140,7 +135,7 @@ def _columns(records: Iterable[Record], explode: str | Collection[str]) -> Colum
         for column in columns.values():
             if len(column) == size:
                 column.append(None)
-    return columns
+    return columns, {name: _kind(name, keys) for name in columns}
 
 
 def _rows(record: Record, keys: Collection[str]) -> Iterator[dict[str, Any]]:  # Any: as Columns

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import pluggy
 
 from auditord.config.faults import suggestion
+from auditord.config.kinds import InstalledKinds
 from auditord.errors import HookError
 from auditord.hooks.entries import HookEntry, HookModule, blame, installed_entries
 from auditord.hooks.hooks import Hooks, declared_by, implementations
@@ -102,7 +103,7 @@ class _Loader:
                 except HookError as error:
                     self.faults.append(str(error))
         self.faults += collection.faults
-        return Hooks(self._manager, tuple(self._modules), collection.installed())
+        return Hooks(self._manager, tuple(self._modules), InstalledKinds(**collection.accepted))
 
     def _check(self, described: HookModule, module: object) -> None:
         """Raise HookError if the module is there already, or breaks a rule of the hooks."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from auditord.config.faults import suggestion
-from auditord.config.kinds import InstalledKinds
 from auditord.config.model import INSTANCE_NAME
 from auditord.hooks.entries import HookModule
 from auditord_hookspecs import (
@@ -41,7 +40,7 @@ class KindCollection:
 
     faults: list[str] = field(default_factory=list[str])
     _owners: dict[tuple[str, str], HookModule] = field(default_factory=dict[tuple[str, str], HookModule])
-    _kinds: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    accepted: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
 
     def add(self, hook: str, declared: Iterable[Declared]) -> None:
         """Take what the implementations of one hook declared."""
@@ -52,11 +51,7 @@ class KindCollection:
                 reasons = [f"brings the kind '{kind.name}' of {section}, as {owner} does: disable one of them"]
             self.faults += [f"{module} {reason}" for reason in reasons]
             if not reasons:
-                self._kinds.setdefault(section, {})[kind.name] = kind
-
-    def installed(self) -> InstalledKinds:
-        """All kinds that were accepted."""
-        return InstalledKinds(**self._kinds)
+                self.accepted.setdefault(section, {})[kind.name] = kind
 
 
 def _unusable(kind: Any, kind_type: type, section: str) -> Iterator[str]:

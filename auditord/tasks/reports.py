@@ -10,7 +10,7 @@ from auditord.contexts.instances import task_log
 from auditord.errors import StoreUnavailable
 from auditord.health import Health, TaskHealth
 from auditord.metrics import TaskMetrics
-from auditord.spool import LastRun, Spool
+from auditord.spool import Spool
 from auditord.tasks.runs import Listener
 from auditord_hookspecs import CollectorKind, InstanceConfig, PluginKind, RunReport
 
@@ -44,7 +44,15 @@ class RunReporter:
         last = await self._spool.last_runs()
         for name, (kind, _) in instances.items():
             fresh = TaskHealth(name, kind.name, section)
-            self._health.expect(_restored(fresh, last[name][0]) if last.get(name) else fresh)
+            if runs := last.get(name):
+                fresh = replace(
+                    fresh,
+                    last_started=runs[0].started,
+                    last_success=runs[0].last_success,
+                    last_error=runs[0].error,
+                    failures=runs[0].failures,
+                )
+            self._health.expect(fresh)
         return Listener(partial(self._started, section), partial(self._finished, section))
 
     def _started(self, section: str, task: str) -> None:
@@ -61,16 +69,6 @@ class RunReporter:
         except StoreUnavailable as error:  # the run itself is over and its batches are safe, or it has failed itself
             task_log(report.task, report.kind).error("%s", error)
         await self._announce(report)
-
-
-def _restored(fresh: TaskHealth, last: LastRun) -> TaskHealth:
-    return replace(
-        fresh,
-        last_started=last.started,
-        last_success=last.last_success,
-        last_error=last.error,
-        failures=last.failures,
-    )
 
 
 def log_run(report: RunReport) -> None:

@@ -46,10 +46,13 @@ _NO_ANSWER: Final = "see whether the server runs and can be reached from here; i
 
 def as_unavailable(error: BaseException, where: str) -> StoreUnavailable:
     """The error in the operator's words: the same call may succeed later, if need be once it has been mended."""
-    state = _sqlstate(error) or _state_of_refusal(error)
+    state, text = _sqlstate(error), str(error).strip()
+    if not state and isinstance(error, psycopg.OperationalError):
+        state = next((state for pattern, state in _TEXTS if pattern.search(text)), "")
     advice = next((text for start, text in _ADVICE.items() if state.startswith(start)), _NO_ANSWER)
+    first_line = text.splitlines()[0] if text else type(error).__name__
     kind = StoreMisconfigured if state.startswith(_MISCONFIGURED) else StoreUnavailable
-    return kind(f"The database {where} is not available: {advice} ({_first_line(error)}).")
+    return kind(f"The database {where} is not available: {advice} ({first_line}).")
 
 
 def is_permanent(error: BaseException) -> bool:
@@ -84,13 +87,3 @@ def translated(where: str) -> Generator[None, None, None]:
 
 def _sqlstate(error: BaseException) -> str:
     return (error.sqlstate or "") if isinstance(error, psycopg.Error) else ""
-
-
-def _state_of_refusal(error: BaseException) -> str:
-    text = str(error) if isinstance(error, psycopg.OperationalError) else ""
-    return next((state for pattern, state in _TEXTS if pattern.search(text)), "")
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__

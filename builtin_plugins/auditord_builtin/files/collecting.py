@@ -1,7 +1,7 @@
 """The collector's run: file by file, some lines per batch; a file is put away when all its batches are durable."""
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from anyio import to_thread
 
@@ -112,7 +112,7 @@ class _Run:
             if not self.context.dry_run:
                 kept = await to_thread.run_sync(rejected.keep, position.rejected, bytes(part.rejected))
                 position = replace(position, rejected=kept)
-            yield Batch(part.records, part.quarantined, pending={file.name: position.to_json()})
+            yield Batch(part.records, part.quarantined, pending={file.name: asdict(position)})
         if not self.context.dry_run:
             rejected.finish(position.rejected)
             await to_thread.run_sync(put_away, self.folder, file, self.results.done)

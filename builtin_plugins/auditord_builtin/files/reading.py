@@ -1,7 +1,7 @@
 """Some lines of a file at a time, from a position that is remembered."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Any, BinaryIO, Final
 
@@ -38,10 +38,6 @@ class Position:
     def restored(cls, identity: str, stored: Any) -> "Position":  # Any: JSON of the spool, or None
         """The stored position, if the file is the same still; else the beginning."""
         return cls(**stored) if stored is not None and stored["identity"] == identity else cls(identity)
-
-    def to_json(self) -> dict[str, Any]:  # Any: JSON
-        """JSON for the spool."""
-        return asdict(self)
 
 
 @dataclass
