@@ -76,9 +76,11 @@ class FaultyStore:
         self._fail()
         return await self._store.documents(record_ids)
 
-    async def add(self, record: Record, provenance: Provenance, duplicates: Duplicates) -> Verdict:
+    async def add(
+        self, record: Record, provenance: Provenance, duplicates: Duplicates, text: bytes | None = None
+    ) -> Verdict:
         self._fail()
-        return await self._store.add(record, provenance, duplicates)
+        return await self._store.add(record, provenance, duplicates, text)
 
     async def add_all(
         self, records: Sequence[Record], provenance: Provenance, duplicates: Duplicates, *, atomic: bool

@@ -104,8 +104,16 @@ def follows(before: int, generation: int) -> bool:
 class RecordStore(Protocol):
     """Records, durable. Every method raises :class:`auditord.errors.StoreUnavailable` when the database does."""
 
-    async def add(self, record: Record, provenance: Provenance, duplicates: Duplicates) -> Verdict:
+    async def add(
+        self, record: Record, provenance: Provenance, duplicates: Duplicates, text: bytes | None = None
+    ) -> Verdict:
         """Add one record; concurrent calls share a transaction, each gets its own verdict after the commit.
+
+        Args:
+            record: what happened.
+            provenance: kept beside it.
+            duplicates: what a known id means.
+            text: the record's wire text, where that is known.
 
         Raises:
             InvalidRecord: the database refuses this record for good; others in the transaction are not harmed.

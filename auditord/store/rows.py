@@ -117,14 +117,15 @@ def make_pending(
     forwarded: bool = False,
     source: int = 0,
     score_set: int | None = None,
+    text: bytes | None = None,
 ) -> PendingRecord:
-    """Encode a record.
+    """Make the row of a record; its wire text is encoded where it is not given.
 
     Raises:
         InvalidRecord: it cannot be encoded, since it got around the checks of :class:`Record`.
     """
     try:
-        return PendingRecord(record, make_row(record), provenance, duplicates, forwarded, source, score_set)
+        return PendingRecord(record, make_row(record, text), provenance, duplicates, forwarded, source, score_set)
     except (UnicodeError, OverflowError) as error:
         raise InvalidRecord(f"The record {record.record_id!r} cannot be stored: {error}.") from error
 
@@ -150,8 +151,8 @@ def anonymous_hash(record: Record) -> int | None:
     return content_hash(msgspec.structs.replace(record, meta=meta))
 
 
-def make_row(record: Record) -> RecordRow:
-    """The row of a record."""
+def make_row(record: Record, text: bytes | None = None) -> RecordRow:
+    """The row of a record; its wire text is encoded where it is not given."""
     meta, stop = record.meta or {}, record.stop_time
     site, more_sites = _dimension(meta, "site_id", "site")
     group, more_groups = _dimension(meta, "group_id", "group")
@@ -164,7 +165,7 @@ def make_row(record: Record) -> RecordRow:
         site, group, user, True if more_sites or more_groups or more_users or several else None,
         cores, memory, gpu, total_cpu,
         content_hash(record),
-        encode_record(record).decode(),
+        (text or encode_record(record)).decode(),
     )  # fmt: skip
 
 

@@ -32,6 +32,7 @@ from auditord.store.rows import PendingRecord, make_pending
 from auditord.store.sources import Sources
 from auditord.store.work import Work, as_json, ask, atomic
 from auditord_hookspecs import Close, Entry, Insert, InvalidRecord, Record, RecordUpdate, Replace
+from auditord_hookspecs.entries import Encoded
 from auditord_hookspecs.wire import decode_record
 
 Submit: TypeAlias = Callable[[Change], Awaitable[Any]]  # Any: the change's outcome
@@ -57,12 +58,16 @@ class SqlRecordStore(ArchivingStore):
     def _submit_bulk(self, bulk: Bulk) -> Awaitable[Any]:  # Any: its outcomes
         """Make many additions in a transaction."""
 
-    async def add(self, record: Record, provenance: Provenance, duplicates: Duplicates) -> Verdict:
+    async def add(
+        self, record: Record, provenance: Provenance, duplicates: Duplicates, text: bytes | None = None
+    ) -> Verdict:
         """See :class:`RecordStore`."""
         one = (record,)
         source, (score_set,) = self._sources.known(provenance, one) or await self._sources.numbers(provenance, one)
         forwarded = self._has_outbox and is_forwarded(provenance)
-        pending = make_pending(record, provenance, duplicates, forwarded=forwarded, source=source, score_set=score_set)
+        pending = make_pending(
+            record, provenance, duplicates, forwarded=forwarded, source=source, score_set=score_set, text=text
+        )
         verdict: Verdict = await self._submit(Addition(pending))
         return verdict
 
@@ -224,10 +229,11 @@ def _advance(spool_id: str, generation: int, *, adopt: bool) -> Work[int]:
 
 
 def _entry(operation: Operation, document: str, provenance: Provenance) -> Entry:
-    record = decode_record(document.encode())
+    text = document.encode()
+    record = decode_record(text)
     match operation:
         case "insert":
-            return Insert(record, None, provenance)
+            return Insert(record, None, provenance, encoded=Encoded(record, text))
         case "replace":
             return Replace(record, None, provenance)
         case "close":

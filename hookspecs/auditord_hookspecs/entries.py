@@ -1,6 +1,6 @@
 """Entries of the send-queue: changes to a destination, in order per record."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeAlias
 
@@ -20,6 +20,14 @@ class Provenance:
 
 
 @dataclass(frozen=True, slots=True)
+class Encoded:
+    """A record and its wire text, as :func:`auditord_hookspecs.wire.encode_record` writes it."""
+
+    record: Record
+    text: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Insert:
     """Put a record into a destination.
 
@@ -29,12 +37,19 @@ class Insert:
         provenance: where it came from, as far as the queue knows.
         limits: roles of the client of which one must allow the change of the record that is stored by then; set where
             that could not be looked at when the client sent it. None: nothing is left to check.
+        encoded: the record with its wire text, where that is known: the host's way not to encode it again.
     """
 
     record: Record
     alternate_id: str | None = None
     provenance: Provenance | None = None
     limits: tuple[Role, ...] | None = None
+    encoded: Encoded | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def text(self) -> bytes | None:
+        """The wire text of the record, if it is known; of another record that was put in its place it is not."""
+        return self.encoded.text if self.encoded is not None and self.encoded.record is self.record else None
 
 
 @dataclass(frozen=True, slots=True)

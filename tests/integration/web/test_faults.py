@@ -70,7 +70,10 @@ class FakeStore:
     pages_given: int = 0
     streams_left: int = 0
 
-    async def add(self, record: Record, provenance: Provenance, duplicates: Duplicates) -> Verdict:
+    async def add(
+        self, record: Record, provenance: Provenance, duplicates: Duplicates, text: bytes | None = None
+    ) -> Verdict:
+        del text
         return (await self.add_all([record], provenance, duplicates, atomic=True))[0]
 
     async def add_all(
