@@ -1,44 +1,30 @@
-"""The one thread that writes, with greedy group commit.
-
-Whatever waits when the thread is free becomes one transaction, each piece of work in a savepoint of its own: many
-callers share one sync of the disk, and nobody waits for a timer. Outcomes are given after the commit.
-"""
+"""The one thread that writes to an SQLite file: a batch is a transaction, each piece of work in it has a savepoint."""
 
 import asyncio
 import queue
 import sqlite3
 import threading
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
-from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
+from auditord.database.batching import Batcher, Waiting, failed
 from auditord.database.faults import as_unavailable
 from auditord.errors import StoreDamaged, StoreUnavailable
 
 P = TypeVar("P")
 T = TypeVar("T")
 
-_LARGEST_GROUP: Final = 1_000  # works; bounds how long the first one waits for the last one's turn
-
-
 Together: TypeAlias = Callable[[sqlite3.Connection, Sequence[P]], Sequence[T | Exception]]
 """Work on many parts at a time, with an outcome for each."""
 
 
-@dataclass(slots=True, eq=False)
-class _Job:
-    """One part of a piece of work, and the future of its outcome."""
-
-    work: Together[Any, Any]  # Any: the queue mixes parts and outcomes of all types
-    part: Any
-    future: "asyncio.Future[Any]"
-    outcome: Any = None
+_Part: TypeAlias = tuple[Together[Any, Any], Any]  # Any: the queue mixes work on parts of all types
+_Group: TypeAlias = Sequence[Waiting[_Part]]
 
 
 class _TransactionLost(Exception):
@@ -66,9 +52,9 @@ class Writer:
         self._path = path
         self._snapshots = snapshots
         self._relieve_log = relieve_log
-        # The loop's thread appends and the writer's takes away, which needs no lock. The thread is woken once for all
+        # The loop's thread puts in and the writer's takes away, which needs no lock. The thread is woken once for all
         # jobs that gather until it looks: waking it for each would cost more than a small insert.
-        self._jobs: deque[_Job | None] = deque()
+        self._batcher = Batcher[_Part]()
         self._wake_ups: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._is_woken = False
         self._closed = False
@@ -89,13 +75,12 @@ class Writer:
         return partial(self._submit, work)
 
     def _submit(self, work: Together[P, T], part: P) -> "asyncio.Future[T]":
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         if self._closed:
-            future.set_exception(StoreUnavailable(f"The database {self._path} is closed."))
-        elif self._damage is not None:
-            future.set_exception(StoreDamaged(str(self._damage)))
-        else:
-            self._queue(_Job(work, part, future))
+            return failed(StoreUnavailable(f"The database {self._path} is closed."))
+        if self._damage is not None:
+            return failed(StoreDamaged(str(self._damage)))
+        future = self._batcher.put((work, part))
+        self._wake()
         return future
 
     def give_up(self, damage: StoreDamaged) -> None:
@@ -104,9 +89,8 @@ class Writer:
 
     def stop(self) -> None:
         """Take no more work. Call it where :meth:`submit` is called, so that nothing slips in behind."""
-        if not self._closed:
-            self._closed = True
-            self._queue(None)
+        self._closed = True
+        self._wake()
 
     def join(self) -> None:
         """Block until what was queued is done, then close the connection; to be called when no reader is open any more.
@@ -116,48 +100,41 @@ class Writer:
         self._thread.join()
         self._connection.close()
 
-    def _queue(self, job: _Job | None) -> None:
-        self._jobs.append(job)
+    def _wake(self) -> None:
         if not self._is_woken:
             self._is_woken = True
             self._wake_ups.put(None)
 
     def _run(self) -> None:
-        open_ = True
-        while open_:
-            group, open_ = self._next_group()
-            if group:
+        while True:
+            if group := self._next_group():
                 self._commit(group)
-                _settle(group)
+                self._settle(group)
                 if self._snapshots:
                     self._relieve_log()
+            elif self._closed and not self._batcher:
+                return
 
-    def _next_group(self) -> tuple[list[_Job], bool]:
-        if not self._jobs:
+    def _next_group(self) -> _Group:
+        if not self._batcher and not self._closed:
             self._wake_ups.get()
         self._is_woken = False  # before the last look, so that a job behind it wakes the thread again
-        group: list[_Job] = []
-        while self._jobs and len(group) < _LARGEST_GROUP:
-            job = self._jobs.popleft()
-            if job is None:
-                return group, False
-            group.append(job)
-        return group, True
+        return self._batcher.take()
 
-    def _commit(self, group: list[_Job]) -> None:
+    def _commit(self, group: _Group) -> None:
         try:
             self._roll_back()  # nothing, unless the disk failed the last attempt
             self._connection.execute("BEGIN IMMEDIATE")
-            for _, jobs in groupby(group, key=attrgetter("work")):
+            for _, jobs in groupby(group, key=_work_of):
                 self._do(list(jobs))
             self._connection.execute("COMMIT")
         except (sqlite3.Error, _TransactionLost) as error:
             self._fail(group, error)
 
-    def _do(self, jobs: list[_Job]) -> None:
+    def _do(self, jobs: _Group) -> None:
         self._connection.execute("SAVEPOINT work")
         try:
-            outcomes = jobs[0].work(self._connection, [job.part for job in jobs])
+            outcomes = _work_of(jobs[0])(self._connection, [waiting.job[1] for waiting in jobs])
             for job, outcome in zip(jobs, outcomes, strict=True):
                 job.outcome = outcome
         except BaseException as error:  # not swallowed: it is handed to those who wait
@@ -171,7 +148,16 @@ class Writer:
             self._connection.execute("ROLLBACK TO work")
         self._connection.execute("RELEASE work")
 
-    def _fail(self, group: list[_Job], error: Exception) -> None:
+    def _settle(self, group: _Group) -> None:
+        # One wake-up per event loop and transaction: waking a loop costs more than a small insert.
+        by_loop: defaultdict[asyncio.AbstractEventLoop, list[Waiting[_Part]]] = defaultdict(list)
+        for waiting in group:
+            by_loop[waiting.future.get_loop()].append(waiting)
+        for loop, waiting_there in by_loop.items():
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(self._batcher.settle, waiting_there)
+
+    def _fail(self, group: _Group, error: Exception) -> None:
         with suppress(sqlite3.Error):  # tried again before the next transaction
             self._roll_back()
         fault = as_unavailable(error.__cause__ or error, self._path)
@@ -187,24 +173,5 @@ class Writer:
             self._connection.execute("ROLLBACK")
 
 
-def _settle(group: list[_Job]) -> None:
-    # One wake-up per event loop and transaction: waking a loop costs more than a small insert.
-    by_loop: defaultdict[asyncio.AbstractEventLoop, list[_Job]] = defaultdict(list)
-    for job in group:
-        by_loop[job.future.get_loop()].append(job)
-    for loop, jobs in by_loop.items():
-        try:
-            loop.call_soon_threadsafe(_settle_here, jobs)
-        except RuntimeError:  # the loop is closed: nobody waits any more
-            continue
-
-
-def _settle_here(jobs: list[_Job]) -> None:
-    for job in jobs:
-        future, outcome = job.future, job.outcome
-        if future.done():  # the caller has left; its work is done all the same
-            continue
-        if isinstance(outcome, BaseException):
-            future.set_exception(outcome)
-        else:
-            future.set_result(outcome)
+def _work_of(waiting: Waiting[_Part]) -> Together[Any, Any]:  # Any: see _Part
+    return waiting.job[0]

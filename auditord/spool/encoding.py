@@ -1,8 +1,8 @@
 """From a collector's batch to rows, and from rows back to entries.
 
 A record is encoded once: what the queue keeps is what the store keeps. Constructing a record checks texts, numbers and
-times, but not types. They are looked at here, and a record with any other types is read back, so that what a collector
-should not have made is set aside alone and the rest of its batch goes on.
+times, but not types, and what was constructed can be changed. So both are looked at here, and a record of any other types
+is read back: what a collector should not have made is set aside alone, and the rest of its batch goes on.
 """
 
 import json
@@ -203,16 +203,30 @@ def _checked(record: Record) -> bytes:
     if record.stop_time is not None:
         in_utc(record.stop_time)
     body = encode_record(record)
-    if not _has_declared_types(record):
+    if not _is_checked(record):
         decode_record(body)
     return body
 
 
+def _is_checked(record: Record) -> bool:
+    """Check a record again if everything in it is exactly of the type that is declared: then its text can be read.
+
+    Raises:
+        InvalidRecord: it has been changed since it was made.
+    """
+    if type(record) is not Record or not _has_declared_types(record):
+        return False
+    record.__post_init__()
+    for component in record.components:
+        component.__post_init__()
+        for score in component.scores:
+            score.__post_init__()
+    return True
+
+
 def _has_declared_types(record: Record) -> bool:
-    """Return whether everything in a record is exactly of the type that is declared: then its text can be read."""
     return (
-        type(record) is Record
-        and type(record.record_id) is str
+        type(record.record_id) is str
         and type(record.start_time) is datetime
         and (record.stop_time is None or type(record.stop_time) is datetime)
         and type(record.components) is tuple
@@ -227,15 +241,14 @@ def _is_component(component: Component) -> bool:
         and type(component.name) is str
         and type(component.amount) is int
         and type(component.scores) is tuple
-        and all(type(score) is Score and type(score.name) is str for score in component.scores)
+        and all(
+            type(each) is Score and type(each.name) is str and type(each.value) is float for each in component.scores
+        )
     )
 
 
 def _is_label(label: tuple[str, tuple[str, ...]]) -> bool:
     key, values = label
-    check_name(key)  # unlike everything else, a dictionary can be changed once the record has been made
-    for value in values:
-        check_name(value)
     return type(key) is str and type(values) is tuple and all(type(value) is str for value in values)
 
 

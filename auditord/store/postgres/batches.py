@@ -1,41 +1,19 @@
-"""Concurrent changes, gathered without waiting: whatever is there when a connection is free becomes one transaction."""
+"""Concurrent changes, gathered for a few connections (:mod:`auditord.database.batching`)."""
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import dataclass
-from itertools import repeat
 from typing import Any, Final, TypeAlias
 
+from auditord.database.batching import Batcher, Waiting, failed
 from auditord.database.postgres import Connection
 from auditord.errors import StoreUnavailable
 from auditord.store.planning import Bulk, Change, Outcome, ids_of
 
-_LARGEST: Final = 1_000
-"""Changes in a transaction; bounds how long the first one waits for the last one's turn."""
-
 Connect: TypeAlias = Callable[[], AbstractAsyncContextManager[Connection]]
 Together: TypeAlias = Sequence[Change] | Bulk
 Make: TypeAlias = Callable[[Connection, Together], Awaitable[Sequence[Outcome]]]
-
-
-@dataclass(slots=True, eq=False)
-class _Waiting:
-    """One change, and where its outcome goes; of a bulk, the outcomes."""
-
-    change: Change | Bulk
-    ids: Sequence[str]
-    outcome: "asyncio.Future[Any]"  # Any: a verdict, a boolean, or verdicts
-
-    def settle(self, outcome: Outcome | Sequence[Outcome] | BaseException) -> None:
-        """Notify the caller, unless it has left (its change is made all the same)."""
-        if self.outcome.done():
-            return
-        if isinstance(outcome, BaseException):
-            self.outcome.set_exception(outcome)
-        else:
-            self.outcome.set_result(outcome)
+_Batch: TypeAlias = Sequence[Waiting[Change | Bulk]]
 
 
 _LINGER: Final = 0.005
@@ -60,19 +38,16 @@ class Batches:
         self._connect = connect
         self._make = make
         self._at_once = at_once
-        self._waiting: deque[_Waiting] = deque()
-        self._held: set[str] = set()  # ids whose changes are being made
+        self._batcher: Batcher[Change | Bulk] = Batcher(ids_of, lambda change: isinstance(change, Bulk))
         self._workers: set[asyncio.Task[None]] = set()
         self._lingering: list[asyncio.Future[bool]] = []
         self._closed = False
 
     def submit(self, change: Change | Bulk) -> "asyncio.Future[Any]":  # Any: of a bulk, its outcomes
         """The outcome of a change, once it is durable. Cancelling it takes nothing back."""
-        outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if self._closed:
-            outcome.set_exception(StoreUnavailable("The record store is closed."))
-            return outcome
-        self._waiting.append(_Waiting(change, ids_of(change), outcome))
+            return failed(StoreUnavailable("The record store is closed."))
+        outcome = self._batcher.put(change)
         self._employ()
         return outcome
 
@@ -92,7 +67,7 @@ class Batches:
 
     def _dismiss(self, worker: "asyncio.Task[None]") -> None:
         self._workers.discard(worker)
-        if any(self._held.isdisjoint(waiting.ids) for waiting in self._waiting):
+        if self._batcher:
             self._employ()
 
     async def _work(self) -> None:
@@ -100,12 +75,12 @@ class Batches:
         try:
             async with self._connect() as connection:
                 connected = True
-                while (batch := self._take()) or await self._linger():
+                while (batch := self._batcher.take()) or await self._linger():
                     if batch and not await self._change(connection, batch):
                         break
         except BaseException as error:
             if not connected:  # those who waited for this connection have waited long enough
-                self._settle(self._take(), error)
+                self._fail(self._batcher.take(), error)
             if not isinstance(error, StoreUnavailable):  # nobody may wait for ever, and nothing be hushed up
                 raise
 
@@ -124,54 +99,31 @@ class Batches:
             with suppress(ValueError):  # it has been taken from there to be woken
                 self._lingering.remove(more)
 
-    def _take(self) -> list[_Waiting]:
-        """The changes for one transaction now, in order; those that must wait for one of the same record stay."""
-        batch: list[_Waiting] = []
-        passed: list[_Waiting] = []
-        blocked = set(self._held)
-        alone = False
-        while self._waiting and len(batch) < _LARGEST and not alone:
-            waiting = self._waiting.popleft()
-            alone = isinstance(waiting.change, Bulk)
-            if blocked.isdisjoint(waiting.ids) and not (alone and batch):
-                batch.append(waiting)
-            else:
-                passed.append(waiting)
-                blocked.update(waiting.ids)
-                alone = False
-        self._waiting.extendleft(reversed(passed))
-        for waiting in batch:
-            self._held.update(waiting.ids)
-        return batch
-
-    async def _change(self, connection: Connection, batch: Sequence[_Waiting]) -> bool:
+    async def _change(self, connection: Connection, batch: _Batch) -> bool:
         """Make changes and settle them; False if the connection should not be used any more."""
         try:
             outcomes = await self._make_together(connection, batch)
         except asyncio.CancelledError:
-            self._settle(batch, StoreUnavailable("The record store was closed while a change was being made."))
+            self._fail(batch, StoreUnavailable("The record store was closed while a change was being made."))
             raise
         except BaseException as error:  # noqa: BLE001 not swallowed: it is handed to those who wait
-            self._settle(batch, error)
+            self._fail(batch, error)
             return False
-        self._settle(batch, outcomes)
+        for waiting, outcome in zip(batch, outcomes, strict=True):
+            waiting.outcome = outcome
+        self._batcher.settle(batch)
         return True
 
-    async def _make_together(
-        self, connection: Connection, batch: Sequence[_Waiting]
-    ) -> Sequence[Outcome | Sequence[Outcome]]:
-        first = batch[0].change
+    async def _make_together(self, connection: Connection, batch: _Batch) -> Sequence[Outcome | Sequence[Outcome]]:
+        first = batch[0].job
         if isinstance(first, Bulk):
             return [await self._make(connection, first)]
-        return await self._make(connection, [each.change for each in batch if not isinstance(each.change, Bulk)])
+        return await self._make(connection, [each.job for each in batch if not isinstance(each.job, Bulk)])
 
-    def _settle(
-        self, batch: Sequence[_Waiting], outcomes: Sequence[Outcome | Sequence[Outcome]] | BaseException
-    ) -> None:
-        each = repeat(outcomes) if isinstance(outcomes, BaseException) else outcomes
-        for waiting, outcome in zip(batch, each, strict=False):
-            self._held.difference_update(waiting.ids)
-            waiting.settle(outcome)
+    def _fail(self, batch: _Batch, error: BaseException) -> None:
+        for waiting in batch:
+            waiting.outcome = error
+        self._batcher.settle(batch)
 
 
 def _wake(worker: "asyncio.Future[bool]", more: bool) -> None:  # noqa: FBT001 call_later takes no names
