@@ -102,7 +102,6 @@ def test_a_text_is_of_the_record_that_it_was_read_from() -> None:
         {"components": (("Cores", 8, ()),)},
         {"components": (Component("Cores", True, ()),)},  # noqa: FBT003 a wrong type on purpose
         {"meta": {"site_id": ("A", 7)}},
-        {"meta": {7: ("A",)}},
         {"meta": {"site_id": ("",)}},
         {"start_time": "2026-06-01T12:00:00Z", "stop_time": 12},
     ],
