@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from auditord.client import aggregates, exchange
-from auditord.client.connection import RETRY_WAITS, TIMEOUT_SECONDS, Server, Tls
+from auditord.client.connection import BaseClient
 from auditord.client.errors import AnsweredError, ClientError, ConnectionFailed, CutAnswer, InvalidAnswer
 from auditord.client.exchange import Chunk
 from auditord.client.framing import Framer, RecordFramer, TextFramer
@@ -22,34 +22,19 @@ from auditord_hookspecs.wire import encode_record
 T = TypeVar("T")
 
 
-class AsyncClient:
+class AsyncClient(BaseClient):
     """Talks to an auditord or an AUDITOR 0.11 server; to be entered with ``async with``.
+
+    Its arguments are those of :class:`BaseClient`.
 
     Every method raises :class:`ClientError`: see :mod:`auditord.client.errors`. What may safely be repeated (reading,
     setting a stop time, and everything that the server cannot have seen) is tried again before it raises.
-
-    Args:
-        url: ``http://host:port`` or ``https://host:port``.
-        tls: how the server is trusted and what we show it.
-        token: sent as ``Authorization: Bearer …``.
-        timeout: seconds without progress after which a request has failed.
-        retry_waits: seconds before each further attempt.
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        tls: http.TlsPaths | None = None,
-        token: str | None = None,
-        timeout: float = TIMEOUT_SECONDS,
-        retry_waits: tuple[float, ...] = RETRY_WAITS,
-    ) -> None:
-        self._server = Server(url, tls or Tls(), token, timeout, retry_waits)
-        self._stack = AsyncExitStack()
-        self._opened: http.HttpClient | None = None
+    _opened: http.HttpClient | None = None
 
     async def __aenter__(self) -> Self:
+        self._stack = AsyncExitStack()
         self._opened = await self._stack.enter_async_context(open_client(self._server.options))
         return self
 

@@ -106,3 +106,31 @@ class Server:
             waits=self.retry_waits,
             retried=_PASSING,
         )
+
+
+class BaseClient:
+    """The part that all clients have: the server.
+
+    Args:
+        url: ``http://host:port`` or ``https://host:port``.
+        tls: how the server is trusted and what we show it.
+        token: sent as ``Authorization: Bearer …``.
+        timeout: seconds without progress after which a request has failed.
+        retry_waits: seconds before each further attempt.
+
+    Raises:
+        ClientError: it is no URL, or a file of ``tls`` cannot be used.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        tls: TlsPaths | None = None,
+        token: str | None = None,
+        timeout: float = TIMEOUT_SECONDS,
+        retry_waits: tuple[float, ...] = RETRY_WAITS,
+    ) -> None:
+        self._server = Server(url, tls or Tls(), token, timeout, retry_waits)
+        if self._server.url.startswith("https:"):
+            tls_context(self._server.tls)  # or a missing file would show at the first call

@@ -14,40 +14,19 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from auditord.client import exchange
 from auditord.client.asynchronous import AsyncClient
-from auditord.client.connection import RETRY_WAITS, TIMEOUT_SECONDS, Server, Tls, tls_context
+from auditord.client.connection import BaseClient
 from auditord.client.framing import RecordFramer
 from auditord_hookspecs import AggregateQuery, Aggregates, Record, RecordQuery
-from auditord_hookspecs.http import TlsPaths
 
 T = TypeVar("T")
 
 
-class Client:
-    """Talks to an auditord or an AUDITOR 0.11 server, blocking.
+class Client(BaseClient):
+    """Talks to an auditord or an AUDITOR 0.11 server, blocking; its arguments are those of :class:`BaseClient`.
 
     Every method raises :class:`ClientError`: see :mod:`auditord.client.errors`. What may safely be repeated (reading,
     setting a stop time, and everything that the server cannot have seen) is tried again before it raises.
-
-    Args:
-        url: ``http://host:port`` or ``https://host:port``.
-        tls: how the server is trusted and what we show it.
-        token: sent as ``Authorization: Bearer …``.
-        timeout: seconds without progress after which a request has failed.
-        retry_waits: seconds before each further attempt.
     """
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        tls: TlsPaths | None = None,
-        token: str | None = None,
-        timeout: float = TIMEOUT_SECONDS,
-        retry_waits: tuple[float, ...] = RETRY_WAITS,
-    ) -> None:
-        self._server = Server(url, tls or Tls(), token, timeout, retry_waits)
-        if self._server.url.startswith("https:"):
-            tls_context(self._server.tls)  # or a missing file would show at the first call
 
     @contextmanager
     def stream(self, query: RecordQuery | None = None) -> Generator[Iterator[Record], None, None]:

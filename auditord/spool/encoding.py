@@ -1,8 +1,8 @@
 """From a collector's batch to rows, and from rows back to entries.
 
 A record is encoded once: what the queue keeps is what the store keeps. Constructing a record checks texts, numbers and
-times, but not types, and what was constructed can be changed. So both are looked at here, and a record of any other types
-is read back: what a collector should not have made is set aside alone, and the rest of its batch goes on.
+times, but not types, and what was constructed can be changed. So both are looked at here, and a record of any other
+types is read back: what a collector should not have made is set aside alone, and the rest of its batch goes on.
 """
 
 import json
