@@ -108,6 +108,9 @@ def has_added(connection: sqlite3.Connection, new: Sequence[PendingRecord]) -> b
 
 
 def _insert(connection: sqlite3.Connection, new: Sequence[PendingRecord]) -> None:
+    ids = msgspec.json.encode([each.row.record_id for each in new]).decode()
+    if connection.execute(QUERIES["has_archived"], (ids,)).fetchone() == (1,):
+        raise Overtaken
     if connection.executemany(QUERIES["insert_records"], record_values(new)).rowcount < len(new):
         raise Overtaken
 

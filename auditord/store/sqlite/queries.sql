@@ -1,14 +1,20 @@
 -- The statements of the record store in SQLite.
 
 -- name: insert_records
--- Add a record whose id is free; the row count says so. The order of its values, of all statements for each of many
--- records: columns of RecordRow, then the number of its scores, its arrival, the number of its sender.
+-- Add a record whose id is free (of the archive as well: has_archived); the row count says so. The order of its values,
+-- of all statements for each of many records: columns of RecordRow, then the number of its scores, its arrival, the
+-- number of its sender.
 INSERT INTO records (
     record_id, start_time, stop_time, site, user_group, user_name, more, cores, memory, gpu, total_cpu, content, document,
     score_set, received_at, source_id
 )
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)
 ON CONFLICT (record_id) DO NOTHING
+
+-- name: has_archived
+-- Whether one of the ids is in the archive: looked at once for all that are added together, since a trigger, or a
+-- condition of the insertion, would double what a record costs.
+SELECT EXISTS (SELECT 1 FROM archived_records WHERE record_id IN (SELECT value FROM json_each(?1)))
 
 -- name: overwrite_records
 -- Put a record in the place of the stored one; when the run was first heard of stays.

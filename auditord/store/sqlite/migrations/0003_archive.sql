@@ -29,13 +29,6 @@ CREATE TABLE archive_removals (
     PRIMARY KEY (record_id, chunk)
 ) WITHOUT ROWID;
 
--- An id is in this database or in the archive; the insertion of an archived one changes no row.
-CREATE TRIGGER records_not_archived BEFORE INSERT ON records
-WHEN EXISTS (SELECT 1 FROM archived_records WHERE record_id = NEW.record_id)
-BEGIN
-    SELECT RAISE(IGNORE);
-END;
-
 -- Differences are kept when their record moves into the archive.
 ALTER TABLE differences RENAME TO differences_until_3;
 CREATE TABLE differences (
