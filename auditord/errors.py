@@ -38,6 +38,10 @@ class StateInUse(AuditordError):
     """Another process owns the state folder."""
 
 
+class DaemonsConnected(AuditordError):
+    """Other daemons use a database whose tables are to be changed."""
+
+
 class TurnLost(AuditordError):
     """Another process has taken over the turn of a plugin; what its run would have written is refused."""
 

@@ -29,7 +29,7 @@ from auditord.spool.spool import FILE as SPOOL
 from auditord.spool.spool import MIGRATIONS as SPOOL_MIGRATIONS
 from auditord.store.copying import Contents, Progress, contents
 from auditord.store.copying.postgres import postgres_source
-from auditord.store.postgres.administration import migrate_database
+from auditord.store.postgres.administration import migrate_database, refuse_daemons
 from auditord.store.postgres.store import MIGRATIONS as POSTGRES_MIGRATIONS
 from auditord.store.sqlite.store import MIGRATIONS as SQLITE_MIGRATIONS
 
@@ -159,7 +159,8 @@ class ServerTarget(Target):
         return await self._has("auditord")
 
     async def prepare(self) -> None:
-        """Do nothing: pg_restore makes all of it or nothing."""
+        """Make sure that no daemon uses the database; pg_restore makes all of it or nothing."""
+        await refuse_daemons(self.address)
 
     async def put_aside(self, aside: str) -> str:
         """Rename the schema."""

@@ -14,6 +14,7 @@ from auditord.config.model import Configuration
 from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.database.database import findings
 from auditord.database.postgres.address import Address, address_of
+from auditord.database.sql_files import Script
 from auditord.errors import ConfigurationError
 from auditord.ingest import Pairing
 from auditord.spool import Spool, own
@@ -48,10 +49,15 @@ def database_command() -> None:
 
 @database_command.command("migrate")
 @click.option("--sql", "only_sql", is_flag=True, help="Change nothing; print what psql would have to run.")
-def migrate_command(*, only_sql: bool) -> None:
+@click.option("--end-sessions", is_flag=True, help="End the sessions of daemons that still run, instead of refusing.")
+def migrate_command(*, only_sql: bool, end_sessions: bool) -> None:
     """Bring the tables up to the version of this auditord: all steps in one transaction, or none.
 
-    Make a backup first. The user of store.url must be allowed to create a schema in the database (its owner is). If
+    Make a backup first, and stop the daemons: while one of them is connected, nothing is changed. With --end-sessions
+    they lose their connections; an older one is refused when it connects again, and ends. To interrupt a migration is
+    safe: then nothing has changed.
+
+    The user of store.url must be allowed to create a schema in the database (its owner is). If
     another one runs the daemon, that one needs: USAGE on schema auditord; SELECT, INSERT, UPDATE and DELETE on all its
     tables.
     """
@@ -59,7 +65,11 @@ def migrate_command(*, only_sql: bool) -> None:
     if only_sql:
         write(run_async(pending_script, address))
         return
-    done = run_async(migrate_database, address, utc_now)
+
+    def begins(script: Script) -> None:
+        say(f"migrating  {script.name}", err=True)
+
+    done = run_async(partial(migrate_database, address, utc_now, end_sessions=end_sessions, begins=begins))
     for script in done:
         say(f"migrated   {script.name}")
     say(f"The database {address.where} is up to date.")

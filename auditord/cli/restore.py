@@ -1,10 +1,12 @@
 """``auditord restore``: a backup back into its place, verified before anything is touched."""
 
+from operator import attrgetter
 from pathlib import Path
 
 import click
 
 from auditord.backup import Behind, Continued, Manifest, Restoration, Restored, continue_from
+from auditord.backup.last import last_backups
 from auditord.cli.installation import load_installation, run_async, utc_now
 from auditord.cli.progress import StepBar
 from auditord.config.model import Configuration
@@ -24,13 +26,15 @@ _COUNTS = "{queued} entries that were on their way then wait again, {quarantined
 
 
 @click.command("restore")
-@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False), required=False)
 @click.option(
     "--continue", "continues", is_flag=True, help="Keep what is there, and restore what is missing beside it."
 )
 @click.option("--force", is_flag=True, help="Put aside what is there (nothing is deleted), and restore both.")
-def restore_command(*, folder: Path, continues: bool, force: bool) -> None:
+def restore_command(*, folder: Path | None, continues: bool, force: bool) -> None:
     """Restore the record store and spool.db from the backup FOLDER, or from the newest complete one in it.
+
+    Without FOLDER, it is the last backup that is noted in the state folder.
 
     Checksums, versions and the digest of all records are verified first. The daemon must not run meanwhile, and starts
     no more until a restore that was interrupted has been ended by the same command.
@@ -40,7 +44,8 @@ def restore_command(*, folder: Path, continues: bool, force: bool) -> None:
     """
     if continues and force:
         raise click.UsageError("--continue keeps what is there, --force puts it aside: leave one out")
-    configuration, bar, place = load_installation().configuration, StepBar(), folder.absolute()
+    configuration, bar = load_installation().configuration, StepBar()
+    place = (folder or _noted(configuration.state_dir)).absolute()
 
     async def restore() -> Restored | Continued:
         verified = Restoration.verified(place, configuration.state_dir, configuration.store, utc_now, bar)
@@ -58,6 +63,13 @@ def restore_command(*, folder: Path, continues: bool, force: bool) -> None:
         say(f"What clients posted after {format_time(manifest.made_at)}, until the store was lost, is lost with it.")
         say_lines(_BACK)
     _say_what_to_collect(configuration, manifest)
+
+
+def _noted(state_dir: Path) -> Path:
+    noted = sorted(last_backups(state_dir).values(), key=attrgetter("made_at"))
+    if not noted:
+        raise click.UsageError(f"say from which FOLDER: no backup is noted in {state_dir}")
+    return Path(noted[-1].folder)
 
 
 def _print_restored(done: Restored) -> None:

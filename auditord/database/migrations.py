@@ -80,10 +80,17 @@ def migrate(connection: sqlite3.Connection, migrations: Migrations, path: Path) 
     """Bring the schema up to date: all missing migrations in one transaction, or none."""
     version, newest = _version(connection), len(migrations.scripts)
     if 0 < version < newest:
-        _log.info("migrating %s from schema %d to %d; millions of records take minutes", path, version, newest)
+        _log.info(
+            "migrating %s from schema %d to %d; millions of records take minutes. It may be interrupted: nothing has "
+            "changed then",
+            path, version, newest,
+        )  # fmt: skip
     connection.execute("BEGIN IMMEDIATE")
     try:
-        for script in migrations.scripts[_version(connection) :]:
+        version = _version(connection)  # another process may have been faster
+        for number, script in enumerate(migrations.scripts[version:], version + 1):
+            if version:
+                _log.info("migrating %s: step to schema %d of %d", path, number, newest)
             for statement in _statements(script):
                 connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {len(migrations.scripts):d}")

@@ -284,7 +284,7 @@ def test_the_command_says_what_is_lost_and_what_to_collect(command: Callable[...
     with running_daemon(tmp_path, {"collectors": {"files": {"kind": "files", "folder": str(tmp_path)}}}) as daemon:
         daemon.get("/health_check")
     (tmp_path / "state/records.db").unlink()
-    done = command("restore", tmp_path / "b", "--continue")
+    done = command("restore", "--continue")  # with the last backup that was made
     assert done.exit_code == 0, done.exception
     assert "What clients posted after" in done.output
     assert "auditord collect files" in done.output

@@ -13,6 +13,9 @@ from auditord.errors import ConfigurationError
 
 _TLS: Final = ("sslmode", "sslrootcert", "sslcert", "sslkey")
 
+APPLICATION: Final = "auditord"
+"""The name of this program's sessions in ``pg_stat_activity``."""
+
 _DEFAULTS: Final = {
     # A server that is gone without a word is noticed in seconds, not in hours.
     "connect_timeout": "5",
@@ -20,7 +23,7 @@ _DEFAULTS: Final = {
     "keepalives_interval": "5",
     "keepalives_count": "3",
     "tcp_user_timeout": "30000",
-    "application_name": "auditord",
+    "application_name": APPLICATION,
 }
 
 

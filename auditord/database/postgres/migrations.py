@@ -8,6 +8,7 @@ from typing import Final
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
+from auditord.database.postgres.sessions import end_others, refuse_others
 from auditord.database.sql_files import Script
 from auditord.errors import SchemaMismatch
 
@@ -35,12 +36,29 @@ async def applied(connection: AsyncConnection[TupleRow]) -> Sequence[Applied]:
 
 
 async def migrate(
-    connection: AsyncConnection[TupleRow], scripts: Sequence[Script], where: str, now: Callable[[], datetime]
+    connection: AsyncConnection[TupleRow],
+    scripts: Sequence[Script],
+    where: str,
+    now: Callable[[], datetime],
+    *,
+    end_sessions: bool = False,
+    begins: Callable[[Script], None] = lambda _: None,
 ) -> Sequence[Script]:
     """Bring the schema up to date, all missing scripts in one transaction or none; returns what has been run.
 
+    Daemons that connect meanwhile wait for its end, and are refused then if they are older.
+
+    Args:
+        connection: in autocommit mode.
+        scripts: all that this version knows.
+        where: the database, for messages.
+        now: for the note of when each was run.
+        end_sessions: whether other sessions of auditord are ended; without, they are a reason to change nothing.
+        begins: is notified of each script.
+
     Raises:
         SchemaMismatch: the schema is newer than these scripts, or the server too old.
+        DaemonsConnected: other daemons use tables that would change.
     """
     refuse_old_server(connection, where)
     async with connection.transaction():
@@ -48,7 +66,11 @@ async def migrate(
         await connection.execute("SET LOCAL statement_timeout = 0")  # a large table takes its time
         version = len(await applied(connection))
         refuse_newer(version, scripts, where)
+        if 0 < version < len(scripts):
+            await connection.execute("LOCK TABLE auditord.migrations IN ACCESS EXCLUSIVE MODE")
+            await (end_others(connection) if end_sessions else refuse_others(connection, where))
         for script in scripts[version:]:
+            begins(script)
             await connection.execute(script.sql)
             await connection.execute(
                 "INSERT INTO auditord.migrations (version, name, applied_at) VALUES (%s, %s, %s)",

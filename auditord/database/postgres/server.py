@@ -187,7 +187,11 @@ class Server:
 
     def _pool(self, address: Address, limits: _Limits) -> _Pool:
         async def configure(connection: Connection) -> None:
-            await self._greet(connection, limits)
+            try:
+                await self._greet(connection, limits)
+            except BaseException:
+                await connection.close()  # the pool would forget it as it is, connected
+                raise
 
         return AsyncConnectionPool(
             kwargs={"autocommit": True},

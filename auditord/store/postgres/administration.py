@@ -12,6 +12,7 @@ from psycopg.rows import TupleRow
 from auditord.database.postgres.address import Address
 from auditord.database.postgres.faults import translated
 from auditord.database.postgres.migrations import Applied, applied, as_script, migrate, refuse_newer
+from auditord.database.postgres.sessions import refuse_others
 from auditord.database.sql_files import Script, load_queries, load_scripts
 from auditord.store.postgres.store import MIGRATIONS
 
@@ -49,15 +50,34 @@ class DatabaseStatus:
     clock: datetime
 
 
-async def migrate_database(address: Address, now: Callable[[], datetime]) -> Sequence[Script]:
+async def migrate_database(
+    address: Address,
+    now: Callable[[], datetime],
+    *,
+    end_sessions: bool = False,
+    begins: Callable[[Script], None] = lambda _: None,
+) -> Sequence[Script]:
     """Bring the schema up to date; returns what has been run.
 
     Raises:
         SchemaMismatch: it is newer than this version, or the server is too old.
+        DaemonsConnected: other daemons use it; not with ``end_sessions``.
         StoreUnavailable: the server does not answer, or does not allow it.
     """
+    scripts = load_scripts(MIGRATIONS)
     async with _connected(address) as connection:
-        return await migrate(connection, load_scripts(MIGRATIONS), address.where, now)
+        return await migrate(connection, scripts, address.where, now, end_sessions=end_sessions, begins=begins)
+
+
+async def refuse_daemons(address: Address) -> None:
+    """Return if no other auditord is connected to a database.
+
+    Raises:
+        DaemonsConnected: one is.
+        StoreUnavailable: the server does not answer.
+    """
+    async with _connected(address) as connection:
+        await refuse_others(connection, address.where)
 
 
 async def pending_script(address: Address) -> str:

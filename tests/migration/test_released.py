@@ -1,0 +1,225 @@
+"""Upgrades from each released version: a store and a spool as it left them, filled, and then used by this one.
+
+``released/VERSION`` has their dumps, made by that version's own code; those of SQLite begin with pragmas that a dump
+leaves out.
+"""
+
+import gzip
+import hashlib
+import logging
+import signal
+import sqlite3
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+
+import anyio
+import psycopg
+import pytest
+from click.testing import CliRunner, Result
+
+from auditord.cli import auditord
+from auditord.database.migrations import Migrations, load_migrations, migrate
+from auditord.errors import DaemonsConnected, SchemaMismatch
+from auditord.spool import Spool
+from auditord.spool.spool import MIGRATIONS as SPOOL_MIGRATIONS
+from auditord.store import RecordStore
+from auditord.store.opening import open_store
+from auditord.testing.daemon import running_daemon
+from auditord_hookspecs import AggregateQuery, MetaValue, RecordQuery
+from tests.postgres_server import migrate_database
+
+FOLDER = Path(__file__).parent / "released"
+RELEASES = sorted(path.name for path in FOLDER.iterdir() if path.is_dir())
+NOW = datetime(2026, 11, 22, tzinfo=UTC)
+
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("release", RELEASES)]
+
+
+def dump(release: str, name: str) -> str:
+    return gzip.decompress((FOLDER / release / f"{name}.sql.gz").read_bytes()).decode()
+
+
+def load_file(release: str, name: str, path: Path) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(dump(release, f"{name}.sqlite"))
+        connection.execute("PRAGMA journal_mode = WAL")
+    return path
+
+
+def load_server(release: str, url: str) -> str:
+    done = subprocess.run(
+        ["psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", url],
+        input=dump(release, "records.postgresql"), text=True, capture_output=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return url
+
+
+@pytest.fixture
+def documents(release: str, tmp_path: Path) -> Sequence[str]:
+    """The wire texts of the records as that version had them, in the order of their ids."""
+    with closing(sqlite3.connect(load_file(release, "records", tmp_path / "before/records.db"))) as connection:
+        return [text for (text,) in connection.execute("SELECT document FROM records ORDER BY record_id")]
+
+
+async def verify(store: RecordStore, documents: Sequence[str]) -> None:
+    """All that 0.1.0 kept is there, and counts as it did."""
+    async with store.stream(RecordQuery()) as pages:
+        found = sorted(text.decode() for page in [page async for page in pages] for text in page)
+    assert digest(found) == digest(sorted(documents))
+    counts = await store.counts()
+    assert (counts.total, counts.differences) == (202, 1)
+    assert counts.per_value["site_id"] == {"site-0": 70, "site-1": 68, "site-2": 65}
+    sums = await store.aggregate(AggregateQuery(by=(MetaValue("group_id"),)))
+    assert {group.key[0]: group.records for group in sums.groups if group.key[0]} == counts.per_value["group_id"]
+    [version] = await store.history("slurm-11")
+    assert (version.reason, list(await store.deleted(["slurm-11"]))) == ("ticket 12", ["slurm-11"])
+    assert len(await store.outbox(100)) > 0
+    async with store.memory("apel", None) as memory:
+        assert await memory.load() == {"site-0": {"2026-01": "hash"}}
+
+
+def digest(texts: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
+
+
+async def test_a_store_in_sqlite(release: str, tmp_path: Path, documents: Sequence[str]) -> None:
+    path = load_file(release, "records", tmp_path / "records.db")
+    for _ in range(2):
+        async with open_store(f"sqlite://{path}", counted_keys=("site_id", "group_id"), outbox=True) as store:
+            await verify(store, documents)
+
+
+async def test_a_store_in_postgresql(release: str, empty_postgres_url: str, documents: Sequence[str]) -> None:
+    url = load_server(release, empty_postgres_url)
+    with pytest.raises(SchemaMismatch, match=r"run `auditord database migrate`, then start again"):
+        async with open_store(url, counted_keys=()):
+            pass
+    await anyio.to_thread.run_sync(migrate_database, url)
+    async with open_store(url, counted_keys=("site_id", "group_id"), outbox=True) as store:
+        await verify(store, documents)
+
+
+async def test_a_spool(release: str, tmp_path: Path) -> None:
+    load_file(release, "spool", tmp_path / "spool.db")
+    async with Spool.opened(tmp_path, lambda: NOW) as spool:
+        for sender in ("local", "elsewhere"):
+            assert len(await spool.claim(sender, 10)) == 2
+        assert await spool.checkpoint("slurm") == {"until": "2026-01-09T00:00:00Z"}
+        assert await spool.seen("slurm", ["77", "78"]) == {"77"}
+        assert await spool.pending("slurm") == {"9": {"first": 1}}
+        assert [entry.source_id for entry in await spool.quarantine_list("slurm")] == ["77"]
+        assert (await spool.statistics()).refused_bodies == 1
+        assert (await spool.last_runs())["slurm"][0].skipped == {"never started": 4}
+        async with spool.memory("remote_apel", None) as memory:
+            assert await memory.load() == {"a": 1}
+
+
+def test_a_daemon_goes_on_where_that_version_ended(release: str, tmp_path: Path) -> None:
+    for name in ("records", "spool"):
+        load_file(release, name, tmp_path / f"state/{name}.db")
+    with running_daemon(tmp_path, {}):
+        pass  # which drains the queue
+    with running_daemon(tmp_path, {}) as daemon:
+        assert len(daemon.records()) == 204
+
+
+@pytest.mark.parametrize("name", ["records.db", "spool.db"])
+def test_that_version_would_refuse_what_this_one_leaves(release: str, tmp_path: Path, name: str) -> None:
+    """By its own rule: the number of the schema is higher than it knows."""
+    path = load_file(release, name.removesuffix(".db"), tmp_path / f"state/{name}")
+    with closing(sqlite3.connect(path)) as connection:
+        before: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    with running_daemon(tmp_path, {}):
+        pass
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone()[0] > before
+
+
+@pytest.fixture
+def command(tmp_path: Path, release: str, empty_postgres_url: str) -> Callable[..., Result]:
+    load_server(release, empty_postgres_url)
+    file = tmp_path / "auditord.yml"
+    file.write_text(f"state_dir: {tmp_path}/state\nstore: {{url: {empty_postgres_url}}}\n")
+    return lambda *words: CliRunner().invoke(auditord, ["--config", str(file), "database", *words])
+
+
+def test_nothing_is_migrated_while_a_daemon_is_connected(
+    release: str, command: Callable[..., Result], empty_postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del release
+    monkeypatch.setattr("auditord.database.postgres.sessions._PATIENCE", 0.2)
+    with psycopg.connect(empty_postgres_url, application_name="auditord") as daemon:
+        daemon.execute("SELECT 1")
+        refused = command("migrate")
+        assert isinstance(refused.exception, DaemonsConnected)
+        assert "stop those daemons first" in str(refused.exception)
+        assert "pending" in command("status").output
+        done = command("migrate", "--end-sessions")
+        assert done.exit_code == 0, done.exception
+        assert "migrated   0002_spools" in done.output
+        with pytest.raises(psycopg.OperationalError):
+            daemon.execute("SELECT 1")
+
+
+def test_a_daemon_that_connects_during_a_migration_waits_for_its_end(
+    release: str, command: Callable[..., Result], empty_postgres_url: str
+) -> None:
+    """So it never takes tables that are about to change for its own."""
+    del release
+    with psycopg.connect(empty_postgres_url) as other:
+        other.execute("BEGIN")
+        other.execute("LOCK TABLE auditord.migrations IN ACCESS EXCLUSIVE MODE")
+        with (
+            psycopg.connect(empty_postgres_url, options="-c lock_timeout=200") as daemon,
+            pytest.raises(psycopg.errors.LockNotAvailable),
+        ):
+            daemon.execute("SELECT version FROM auditord.migrations")
+    assert command("migrate").exit_code == 0
+
+
+KILLED = """
+import os, signal, sqlite3, sys, threading
+from pathlib import Path
+from auditord.database.migrations import Migrations, load_migrations, migrate
+path, known = Path(sys.argv[1]), load_migrations("auditord.store.sqlite.migrations")
+slow = "UPDATE records SET document = document || ' ';\\n"
+slow += "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) "
+connection = sqlite3.connect(path, isolation_level=None)
+connection.set_progress_handler(lambda: count(), 100_000)
+calls = 0
+def count():
+    global calls
+    calls += 1
+    if calls == 50:
+        os.kill(os.getpid(), signal.SIGKILL)
+migrate(connection, Migrations(known.application_id, [*known.scripts, slow + "SELECT count(*) FROM n;"]), path)
+"""
+
+
+def test_a_migration_that_is_killed_has_changed_nothing(release: str, tmp_path: Path) -> None:
+    path = load_file(release, "records", tmp_path / "records.db")
+    with closing(sqlite3.connect(path)) as connection:
+        before = list(connection.iterdump())
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(KILLED), str(path)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    with closing(sqlite3.connect(path)) as connection:
+        assert list(connection.iterdump()) == before
+
+
+def test_a_migration_says_its_steps(release: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path, known = load_file(release, "spool", tmp_path / "spool.db"), load_migrations(SPOOL_MIGRATIONS)
+    caplog.set_level(logging.INFO)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        migrate(connection, Migrations(known.application_id, known.scripts), path)
+    steps = [record.getMessage() for record in caplog.records if "step to schema" in record.getMessage()]
+    assert steps == [
+        f"migrating {path}: step to schema {number} of {len(known.scripts)}"
+        for number in range(3, len(known.scripts) + 1)
+    ]
