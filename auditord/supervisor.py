@@ -19,6 +19,7 @@ from auditord.config.store_url import is_postgresql
 from auditord.errors import plain_errors
 from auditord.health import TaskHealth
 from auditord.hooks import Hooks
+from auditord.reporting import LabelKeys
 from auditord.runtime import RANDOM, Runtime
 from auditord.spool import own
 from auditord.spool.exposition import SpoolMetrics
@@ -30,7 +31,9 @@ from auditord.tasks.reports import log_run
 from auditord.watchdog import watched_process
 from auditord.web import daemon_operations, serve
 from auditord.web.access import Authorisation, open_authorisation
+from auditord.web.api.status import StatusHandlers
 from auditord.web.control import FILE as CONTROL_FILE
+from auditord.web.page import Parts
 
 _log: Final = logging.getLogger(__name__)
 
@@ -148,7 +151,18 @@ def _serving(
         grace=configuration.shutdown.grace,
         authorisation=authorisation,
         control=configuration.state_dir / CONTROL_FILE,
+        page=_page(runtime, not_enabled) if configuration.ui.enabled else None,
         operations=daemon_operations(actions, runtime.health, runtime.storage.spool, runtime.ingest, not_enabled),
+    )
+
+
+def _page(runtime: Runtime, not_enabled: Sequence[TaskHealth]) -> Parts:
+    configuration = runtime.configuration
+    return Parts(
+        configuration.ui,
+        LabelKeys(*configuration.metrics.database.label_keys),
+        [each.pledge() for each in configuration.pledges],
+        StatusHandlers(runtime.health, runtime.storage.spool, runtime.ingest, not_enabled),
     )
 
 

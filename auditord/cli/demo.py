@@ -1,36 +1,52 @@
 """``auditord demo``: watch it work, with nothing installed beside it and nothing left behind.
 
 Recorded accounting of a real batch system goes through the real collector into an embedded store in a temporary folder,
-and is served over the REST API.
+three months of a made-up site (:mod:`auditord.cli.demo_site`) are put beside it, and all of it is served with the page.
 """
 
 import json
+import os
+import shutil
 import signal
 import socket
+import sys
+import webbrowser
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
+from shlex import quote
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import aiohttp
 import anyio
+import anyio.to_thread
 import click
 
 from auditord.actions import RunRequest
 from auditord.cli.collect import Watcher, summary
+from auditord.cli.demo_site import WRONG, corrected, damaged_lines, made_up_records
 from auditord.cli.installation import run_async, utc_now
+from auditord.cli.progress import progress_bar
 from auditord.config.loading import load
 from auditord.config.model import Configuration
+from auditord.duplicates import Duplicates
 from auditord.errors import DemoFailed
 from auditord.hooks import Hooks, load_hooks
+from auditord.store import Amendment, Provenance
+from auditord.store.amendments import Action
+from auditord.store.opening import open_store
 from auditord.supervisor import acting, run
 from auditord_hookspecs import RunReport
 from auditord_hookspecs.terminal import say, say_lines
+from auditord_hookspecs.wire import decode_record
 
 PORT: Final = 8_000
+
+_FILES: Final = "files"
+_AT_ONCE: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +59,33 @@ class Demo:
 
 
 @click.command("demo")
-@click.option("--check", is_flag=True, help="Verify that everything arrived and is served, then exit.")
+@click.option("--check", is_flag=True, help="Only the recorded jobs: verify that they are served, then exit.")
 @click.option("--port", type=click.IntRange(0, 65535), help=f"Where to serve; {PORT} if that is free, else another.")
 def demo_command(*, check: bool, port: int | None) -> None:
-    """Replay recorded jobs through the real collector, and serve them until Ctrl-C."""
+    """Replay recorded jobs and three months of a made-up site, and serve them until Ctrl-C."""
     with TemporaryDirectory(prefix="auditord-demo-") as folder:
-        demo = set_up(Path(folder), _free_port(0 if check and port is None else port))
+        demo = set_up(Path(folder), _free_port(0 if check and port is None else port), made_up=not check)
         run_async(_demonstrate, demo, check)
 
 
-def set_up(folder: Path, port: int) -> Demo:
-    """Write the demo's configuration into a folder and load it, as the daemon would."""
+def set_up(folder: Path, port: int, *, made_up: bool = False) -> Demo:
+    """Write the demo's configuration into a folder and load it, as the daemon would.
+
+    Args:
+        folder: for everything.
+        port: to serve at.
+        made_up: whether the made-up site takes part.
+    """
     hooks = load_hooks([])
     sections = {name: dict(kind.demo()) for name, kind in hooks.kinds.collectors.items() if kind.demo is not None}
-    document = {
+    if made_up and _FILES in hooks.kinds.collectors:
+        dropped = folder / "dropped"
+        dropped.mkdir()
+        (dropped / "made-up.ndjson").write_bytes(b"".join(line + b"\n" for line in damaged_lines(utc_now())))
+        sections[_FILES] = {"folder": str(dropped), "settle": "0s"}
+    document: dict[str, Any] = {  # Any: as a file would say it
         "state_dir": str(folder / "state"),
+        "ui": {"title": "auditord demo: a made-up site"},
         "api": {"listen": [f"127.0.0.1:{port}"]},
         "logging": {"level": "warning"},
         "collectors": {name: {"kind": name, **section} for name, section in sections.items()},
@@ -79,6 +107,8 @@ def _free_port(wanted: int | None) -> int:
 
 async def _demonstrate(demo: Demo, check: bool) -> None:  # noqa: FBT001 anyio.run passes by position
     reports = await _collect(demo)
+    if not check:
+        await _make_up(demo)
     stop = anyio.Event()
     urls: list[str] = []
     served = anyio.Event()
@@ -94,6 +124,8 @@ async def _demonstrate(demo: Demo, check: bool) -> None:  # noqa: FBT001 anyio.r
             await _verify(urls[0], sum(report.records for report in reports))
         else:
             say_lines(_what_to_try(urls[0], demo.file))
+            if any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")):
+                await anyio.to_thread.run_sync(webbrowser.open, urls[0])
             await _interrupted()
         stop.set()
     say_lines("The demo ended well." if check else "\nThe demo is over; its temporary folder is gone.")
@@ -103,12 +135,33 @@ async def _collect(demo: Demo) -> list[RunReport]:
     reports: list[RunReport] = []
     async with acting(demo.configuration, demo.hooks, utc_now) as owner:
         for instance in demo.configuration.collectors:
-            report = await owner.run(RunRequest(instance), Watcher(instance))
+            watcher = Watcher(instance)
+            with watcher.bar:
+                report = await owner.run(RunRequest(instance), watcher)
             say_lines(f"collected  {summary(report)}")
             reports.append(report)
     if failed := [report for report in reports if report.error is not None]:
         raise DemoFailed(f"{failed[0].task}: {failed[0].error}")
     return reports
+
+
+async def _make_up(demo: Demo) -> None:
+    """Put the records of the made-up site into the store, and one of them right, as an operator would."""
+    now, bar = utc_now(), progress_bar()
+    records = list(made_up_records(now))
+    keys = demo.configuration.metrics.database.counted_keys
+    with bar:
+        task = bar.add_task("made-up site", total=len(records))
+        async with open_store(demo.configuration.store, counted_keys=keys) as store:
+            for first in range(0, len(records), _AT_ONCE):
+                some = records[first : first + _AT_ONCE]
+                await store.add_all(some, Provenance(now, "demo", None), Duplicates.SAME_RUN, atomic=False)
+                bar.update(task, completed=first + len(some))
+            stored = await store.get(WRONG) or b""
+            right, reason = corrected(decode_record(stored)), "made up: it had 8 cores, not 800"
+            amendment = Amendment(Action.CORRECT, stored, right, reason)
+            await store.amend([amendment], Provenance(now, "demo", None))
+    say_lines(f"made up    {len(records):,} records of a site that does not exist")
 
 
 async def _serve(demo: Demo, ready: Callable[[Sequence[str]], None], stop: anyio.Event) -> None:
@@ -148,15 +201,29 @@ async def _get(session: aiohttp.ClientSession, path: str) -> str:
 
 
 def _what_to_try(url: str, file: Path) -> str:
+    program = _program()
     return f"""
-auditord serves at {url}; Ctrl-C ends it. In another terminal:
+Look at it:  {url}
 
+Three months of a made-up site (nothing in it was measured), and recorded jobs of a real Slurm. Ctrl-C ends it. In
+another terminal:
+
+  {program} top groups --config {file}
+  {program} report usage --output chart --config {file}
+  {program} status --config {file}
+  {program} quarantine list --config {file}
+  {program} records history {WRONG} --config {file}
   curl '{url}/records?limit=3'
   curl -g '{url}/records?meta[user_id][c][0]=alice&sort_by[desc]=runtime'
   curl '{url}/metrics'
-  auditord records --config {file} --output csv
-  auditord status --config {file}
-  auditord quarantine list --config {file}
 
 The configuration of this demo is {file}.
 """
+
+
+def _program() -> str:
+    """The program that was called, so that what is printed runs wherever it is pasted."""
+    called = Path(sys.argv[0])
+    if called.name == "__main__.py":
+        return f"{quote(sys.executable)} -m auditord"
+    return quote(str(called.resolve()) if called.exists() else shutil.which(called.name) or called.name)

@@ -129,15 +129,9 @@ def answered(
     if options.token_file is not None:
         raise click.UsageError("--token-file is for --url: without it, the record store itself is read")
     installation = load_installation()
-    question = Question(*given, keys=label_keys(installation))
+    question = Question(*given, keys=LabelKeys(*installation.configuration.metrics.database.label_keys))
     report = make_report(question, run_async(_ask_store, question.query(), installation))
     return Answered(report, [each.pledge() for each in installation.configuration.pledges])
-
-
-def label_keys(installation: Installation) -> LabelKeys:
-    """The meta keys of sites, groups and users, as the configuration names them."""
-    section = installation.configuration.metrics.database
-    return LabelKeys(section.site_key, section.group_key, section.user_key)
 
 
 async def _ask_store(query: AggregateQuery, installation: Installation) -> Aggregates:

@@ -18,6 +18,7 @@ from auditord.config.listen import DEFAULT_LISTEN, Listen, listed
 from auditord.config.pledges import PledgeSection
 from auditord.config.sizes import Size
 from auditord.config.store_url import is_postgresql, sqlite_path, sqlite_url
+from auditord.config.ui import UiSection
 from auditord.duplicates import Duplicates
 from auditord_hookspecs import Duration, InstanceConfig, Secret, Section
 
@@ -217,6 +218,11 @@ class DatabaseMetricsSection(Section):
         return {metric: key for metric, key in keys.items() if metric in self.metrics}
 
     @property
+    def label_keys(self) -> tuple[str, str, str]:
+        """The meta keys that name the site, the group and the user."""
+        return self.site_key, self.group_key, self.user_key
+
+    @property
     def counted_keys(self) -> Sequence[str]:
         """The meta keys whose values the store counts."""
         return sorted(set(self.keys.values()))
@@ -271,6 +277,7 @@ class Configuration(Section):
         "$XDG_STATE_HOME/auditord or ~/.local/state/auditord."
     )
     api: ApiSection = ApiSection()
+    ui: UiSection = UiSection()
     access: AccessSection = AccessSection()
     store: StoreSection
     metrics: MetricsSection = MetricsSection()

@@ -10,6 +10,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
+from aiohttp import web
 from anyio import CancelScope
 from prometheus_client import CollectorRegistry
 
@@ -19,8 +20,10 @@ from auditord.config.model import ApiSection
 from auditord.health import Health, TaskHealth
 from auditord.ingest import Ingest
 from auditord.spool import Spool
+from auditord.store import RecordStore
 from auditord.web.access import Authorisation
 from auditord.web.access.authorisation import while_valid
+from auditord.web.answers import NOT_FOUND
 from auditord.web.api.adding import AddHandler
 from auditord.web.api.amending import ChangeHandlers
 from auditord.web.api.document import PATH as DOCUMENT_PATH
@@ -33,12 +36,13 @@ from auditord.web.api.status import StatusHandlers
 from auditord.web.api.sums import SumsHandler
 from auditord.web.connections import ConnectionLimit, LimitedServer, limit_of_connections, server_log
 from auditord.web.control import for_the_owner
-from auditord.web.dispatch import Dispatcher, Route
+from auditord.web.dispatch import Dispatcher, Handler, Route
 from auditord.web.hosts import HostCheck, known_names
 from auditord.web.limits import RateLimit, Shares, Uploads, limited
 from auditord.web.listeners import accepting, bound_sockets
 from auditord.web.metrics import AbortReason, HttpMetrics
 from auditord.web.monitoring import MonitoringHandlers
+from auditord.web.page import Parts, page_routes
 from auditord.web.problems import refuse
 from auditord.web.requests import visible_records
 from auditord.web.streams import StreamedAnswers
@@ -76,6 +80,7 @@ async def serve(
     authorisation: Authorisation | None = None,
     control: Path | None = None,
     operations: Sequence[Operation] = (),
+    page: Parts | None = None,
 ) -> AsyncGenerator[Sequence[str], None]:
     """Serve AUDITOR's contract and our own API on every address of ``api.listen``; yields the URLs once they work.
 
@@ -90,6 +95,7 @@ async def serve(
         authorisation: of callers; without it, records are read and written by all, and only the control socket acts.
         control: the path of the control socket of a whole daemon.
         operations: further calls of the API, about the daemon itself.
+        page: the parts of the daemon that the page shows; None for no page.
 
     Raises:
         ConfigurationError: an address cannot be had.
@@ -105,13 +111,16 @@ async def serve(
     try:
         async with AsyncExitStack() as stack:
             if control is not None:
-                await stack.enter_async_context(_controlled([*plain, *all_routes(described)], metrics, api, control))
+                owned = [*plain, *_page(page, ingest.store, answers.slots, now, _not_found), *all_routes(described)]
+                await stack.enter_async_context(_controlled(owned, metrics, api, control))
             share, hosts = _sharing(api), HostCheck(known_names(api.listen, api.hosts))
             if authorisation is None:
-                routes = [*map(share, plain), *map(share, open_routes(described, control))]
+                pages = _page(page, ingest.store, answers.slots, now, _not_found)
+                routes = [*map(share, (*plain, *pages)), *map(share, open_routes(described, control))]
                 dispatcher = Dispatcher(routes, metrics, hosts, refuse)
             else:
-                routes = authorisation.guarded([share(route) for route in (*plain, *all_routes(described))])
+                pages = _page(page, ingest.store, answers.slots, now, authorisation.unmatched)
+                routes = authorisation.guarded([share(each) for each in (*plain, *pages, *all_routes(described))])
                 dispatcher = Dispatcher(routes, metrics, hosts, refuse, unmatched=authorisation.unmatched)
             limit = ConnectionLimit(limit_of_connections(api.max_connections), partial(metrics.count_abort, "too_many"))
             yield await stack.enter_async_context(
@@ -119,6 +128,16 @@ async def serve(
             )
     finally:
         registry.unregister(metrics)
+
+
+def _page(
+    parts: Parts | None, store: RecordStore, slots: Shares, now: Callable[[], datetime], elsewhere: Handler
+) -> Sequence[Route]:
+    return () if parts is None else page_routes(parts, store, slots, now, elsewhere)
+
+
+async def _not_found(_request: web.BaseRequest) -> web.StreamResponse:
+    return NOT_FOUND
 
 
 def _wire_routes(writing: WriteHandlers, reading: ReadHandlers, monitoring: MonitoringHandlers) -> Sequence[Route]:

@@ -111,13 +111,18 @@ def test_demo_serves_until_it_is_interrupted() -> None:
                 line = process.stdout.readline()
                 assert line, text
                 text += line
-            (url,) = set(re.findall(r"serves at (\S+);", text))
+            (url,) = set(re.findall(r"Look at it:  (\S+)", text))
             folder = Path(text.split("The configuration of this demo is ")[1].rstrip(".\n")).parent
             with urllib.request.urlopen(f"{url}/records?limit=3") as answer:  # noqa: S310 our own server
                 assert answer.read().count(b'{"record_id":') == 3
             assert folder.is_dir()
-            for suggested in re.findall(r"^  ((?:curl|auditord) .+)$", text, re.MULTILINE):
-                assert re.search("slurm|0 entries", try_out(suggested)), suggested
+            looked = urllib.request.Request(url, headers={"Accept": "text/html"})  # noqa: S310 the same
+            with urllib.request.urlopen(looked) as answer:  # noqa: S310 the same
+                assert b"a made-up site" in answer.read()
+            suggested = re.findall(r"^  ((?:curl|/\S+) .+)$", text, re.MULTILINE)
+            assert len(suggested) == 8
+            for each in suggested:
+                assert re.search("slurm|demo|files", try_out(each)), each
             process.send_signal(signal.SIGINT)
             assert process.wait(PATIENCE) == 0
         finally:

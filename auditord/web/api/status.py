@@ -55,21 +55,30 @@ class StatusHandlers:
 
     async def instances(self, _request: web.BaseRequest) -> web.StreamResponse:
         """Every instance."""
+        return Answer(200, msgspec.json.encode(Instances(await self.instance_states())), JSON)
+
+    async def instance_states(self) -> list[Instance]:
+        """The state of every instance, those that do not take part last."""
         last, held = await self.spool.last_runs(), await self._turns()
         known = [
             _instance(task, () if task.section == "senders" else last.get(task.task, ()), held, enabled=True)
             for task in self.health.tasks()
         ]
         others = [_instance(task, (), held, enabled=False) for task in self.not_enabled]
-        return Answer(200, msgspec.json.encode(Instances([*known, *others])), JSON)
+        return [*known, *others]
 
     async def show_health(self, _request: web.BaseRequest) -> web.StreamResponse:
         """Everything at a glance; 503 if a post would not be durable now."""
+        report = await self.health_report()
+        return Answer(200 if report.durable else 503, msgspec.json.encode(report), JSON)
+
+    async def health_report(self) -> HealthReport:
+        """Everything at a glance."""
         store, spool = await asyncio.gather(_try(self.ingest.store.check), _try(self.spool.check))
         failing = [task.task for task in self.health.tasks() if task.last_error is not None]
         durable = store.works or (spool.works and bool(self.ingest.destinations))
         statistics = await self._statistics()
-        report = HealthReport(
+        return HealthReport(
             status="failing" if not durable else "ok" if store.works and spool.works and not failing else "degraded",
             version=__version__,
             durable=durable,
@@ -81,7 +90,6 @@ class StatusHandlers:
             quarantine=[QuarantineCount(task, stage, count) for (stage, task), count in statistics.quarantined.items()],
             failing=failing,
         )
-        return Answer(200 if durable else 503, msgspec.json.encode(report), JSON)
 
     async def _turns(self) -> _Turns:
         try:

@@ -26,6 +26,9 @@ from tests.other_user import needs_root
 AUDITORS_POSTS: Final = {("POST", "/record"), ("POST", "/records")}
 """A refusal of these is cut short, since AUDITOR's clients take every whole answer for success."""
 
+ELSEWHERE: Final = {("GET", "/records"), ("GET", "/api/v1/records"), ("GET", "/jobs"), ("GET", "/")}
+"""Lists of records, and the page's root, which answers programs as if it were not there: ``test_page.py``."""
+
 _ids: Final = re.compile(rb"(?<![\w-])(?:" + b"|".join(each.encode() for each in EVERY) + rb")(?![\w-])")
 
 
@@ -69,7 +72,7 @@ def ids_in(body: bytes) -> set[str]:
 def route_cells() -> Iterator[Cell]:
     """The request of the table at each route where records make no difference."""
     for (method, path), decision in DECISIONS.items():
-        if (method, path) not in {("GET", "/records"), ("GET", "/api/v1/records")}:
+        if (method, path) not in ELSEWHERE:
             yield Cell((method, path), decision.target or path, decision.body, decision.status)
 
 
@@ -79,16 +82,17 @@ def listing_cells(asking: Asking) -> Iterator[Cell]:
     for path, queries in {
         "/records": ["", "?sort_by[desc]=record_id"],
         "/api/v1/records": ["", "?format=ndjson"],
+        "/jobs": ["", "?open=true"],
     }.items():
         for query in queries:
-            yield Cell(("GET", path), path + query, None, 200, sees)
+            yield Cell(("GET", path), path + query, None, 200, sees & OPEN if "open=" in query else sees)
 
 
 def record_cells(asking: Asking, stored: Mapping[str, Any]) -> Iterator[Cell]:  # Any: JSON
     """Every request about one record that is stored; none changes it."""
     name, rights = str(stored["record_id"]), asking.rights
     seen = frozenset({name} & rights.sees)
-    for path in ("/record/{record_id}", "/api/v1/records/{record_id}"):
+    for path in ("/record/{record_id}", "/api/v1/records/{record_id}", "/jobs/{record_id}"):
         yield Cell(("GET", path), path.format(record_id=name), None, 200 if seen else 404, seen, name)
     path = "/api/v1/records/{record_id}/versions"
     yield Cell(("GET", path), path.format(record_id=name), None, 200, asked=name)

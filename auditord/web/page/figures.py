@@ -1,0 +1,112 @@
+"""Reports over the records that a visitor may see, made of the same questions as the API's and the command line's."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from fractions import Fraction
+from typing import Final
+
+from aiohttp import web
+
+from auditord.reporting import Figure, LabelKeys, Question, Report, Row
+from auditord.reporting.pledges import Pledge, pledged
+from auditord.reporting.report import Cell, following, make_report
+from auditord.web.limits import Shares, reading_slot
+from auditord.web.page.charts import Mark, Series
+from auditord.web.page.numbers import begin_of_bin, shown
+from auditord.web.requests import RecordsFor, holder
+from auditord_hookspecs.query import Window
+
+OTHERS: Final = 8
+"""The colour of all that is not among the largest rows."""
+
+MOST_COLOURS: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Answers questions.
+
+    Args:
+        records: those that a visitor may see.
+        slots: for long work of the store.
+        keys: the meta keys of sites, groups and users.
+        pledges: of the configuration.
+        now: the clock.
+    """
+
+    records: RecordsFor
+    slots: Shares
+    keys: LabelKeys
+    pledges: Sequence[Pledge]
+    now: Callable[[], datetime]
+
+    async def report(self, request: web.BaseRequest, question: Question) -> Report:
+        """The report for the sender of a request."""
+        async with reading_slot(self.slots, holder(request)):
+            return make_report(question, await self.records(request).aggregate(question.query()))
+
+    def pledge(self, question: Question, window: Window) -> Fraction | None:
+        """The pledge for a question in a window."""
+        return pledged(self.pledges, question, window)
+
+    def pledge_line(self, report: Report, bins: Sequence[date]) -> Sequence[float | None]:
+        """The pledge for each bin, as far as the report's window has it."""
+        unit, window = report.question.bin, report.question.window
+        if unit is None or window is None or not self.pledges:
+            return ()
+        found: list[float | None] = []
+        for begin in bins:
+            first = max(begin, window.start.date())
+            end = min(following(begin, unit), window.stop.date())
+            span = Window(datetime.combine(first, time.min, UTC), datetime.combine(end, time.min, UTC))
+            amount = self.pledge(report.question, span)
+            found.append(None if amount is None else float(amount))
+        return found if any(found) else ()
+
+
+def axis(report: Report, now: datetime) -> Sequence[date]:
+    """The bins of the report's whole window, up to the present, also where there is no record."""
+    unit, window = report.question.bin, report.question.window
+    if unit is None:
+        return ()
+    if window is None:
+        return report.bins
+    begin, bins = unit.first_day(window.start.date()), list[date]()
+    last = min(window.stop - timedelta(microseconds=1), max(now, window.start)).date()
+    while begin <= max([last, *report.bins]):
+        bins.append(begin)
+        begin = following(begin, unit)
+    return bins
+
+
+def series(
+    rows: Sequence[tuple[str, Row, int]],
+    bins: Sequence[date],
+    report: Report,
+    link: Callable[[str, date], str | None] = lambda _name, _bin: None,
+) -> list[Series]:
+    """The rows of a report as series of a chart, each with its colour."""
+    unit, measure = report.question.bin, report.question.measures[0]
+    made: list[Series] = []
+    for name, row, colour in rows:
+        marks: list[Mark] = []
+        for begin in bins:
+            value = _value(row.cells, begin)
+            label = begin.isoformat() if unit is None else begin_of_bin(begin, unit)
+            title = f"{name}, {label}: {shown(row.cells[begin][0], measure.unit)} {measure.unit}" if value else ""
+            marks.append(Mark(value or None, title.strip(), link(name, begin) if value else None))
+        made.append(Series(name, colour, marks))
+    return made
+
+
+def _value(cells: Mapping[date | None, Cell], begin: date) -> float | None:
+    cell = cells.get(begin)
+    value = None if cell is None else cell[0].value
+    return None if value is None else float(value)
+
+
+def change(present: Figure, former: Figure) -> Fraction | None:
+    """The change in percent; None where there is nothing to compare with."""
+    before, after = former.value, present.value
+    return None if not before or after is None else 100 * (after - before) / before

@@ -1,0 +1,156 @@
+"""The pages ``/jobs`` and ``/jobs/{record_id}``: records, the latest first, and everything about one."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Final
+from urllib.parse import parse_qsl, quote, urlencode
+
+from aiohttp import web
+
+from auditord.reporting import Figure, LabelKeys
+from auditord.reporting.measures import CORES, CPU_TIME
+from auditord.reporting.periods import PERIODS
+from auditord.reporting.questions import Question
+from auditord.store import RecordStore
+from auditord.web.page.asking import FILTERS, View, read_view
+from auditord.web.page.figures import Figures
+from auditord.web.page.numbers import NOTHING, shown
+from auditord.web.page.rendering import Renderer
+from auditord.web.page.visitors import Visitors, may
+from auditord.web.problems import Refused
+from auditord.web.record_query import InvalidQuery
+from auditord.web.requests import RecordsFor, VisibleRecords, principal_of, read_target
+from auditord_hookspecs import InvalidRecord, Permission, Record
+from auditord_hookspecs.query import AllOf, Comparison, Condition, IsOpen, Order, PlaceCompares, RecordQuery, SortField
+from auditord_hookspecs.records import check_name
+from auditord_hookspecs.wire import decode_record, format_time, parse_time
+
+PATH: Final = "/jobs"
+
+_PAGE: Final = 50
+_CURSOR: Final = "cursor"
+_OPEN: Final = "open"
+_ID: Final = "id"
+_HOUR: Final = 3_600
+
+
+@dataclass(frozen=True, slots=True)
+class JobsPages:
+    """The pages of records.
+
+    Args:
+        figures: has the clock and the meta keys.
+        records: those that a visitor may see.
+        store: has the former versions of records.
+        renderer: makes pages.
+        visitors: knows who sees what.
+    """
+
+    figures: Figures
+    records: RecordsFor
+    store: RecordStore
+    renderer: Renderer
+    visitors: Visitors
+
+    async def browse(self, request: web.BaseRequest) -> web.StreamResponse:
+        """A page of the list."""
+        query = read_target(request.raw_path).query
+        own = {name: value for name, value in parse_qsl(query) if name in {_CURSOR, _OPEN}}
+        rest = urlencode([pair for pair in parse_qsl(query) if pair[0] not in {_CURSOR, _OPEN}])
+        view = read_view(rest)
+        only_open = own.get(_OPEN) == "true"
+        found = await self._page(self.records(request), self._where(view, own, only_open=only_open))
+        following = None
+        if len(found) > _PAGE:
+            last = found[_PAGE - 1]
+            place = f"{format_time(last.start_time)},{last.record_id}"
+            following = f"{PATH}?{rest}{'&' if rest else ''}{urlencode({**own, _CURSOR: place})}"
+        values = {
+            "view": view,
+            "rows": [_row(record, self.figures.keys) for record in found[:_PAGE]],
+            "next": following,
+            "first": None if _CURSOR not in own else view.url(PATH),
+            "open": only_open,
+            "periods": PERIODS,
+            "usage": view.url("/usage"),
+        }
+        return self.renderer.answer("jobs.html", values, self.visitors.navigation(request, PATH))
+
+    async def show(self, request: web.BaseRequest) -> web.StreamResponse:
+        """One record, and for administrators what it was before."""
+        try:
+            record_id = read_target(request.raw_path).segment(-1)
+            check_name(record_id)
+        except (InvalidRecord, UnicodeDecodeError) as error:
+            raise Refused(404, str(error)) from error
+        text = await self.records(request).get(record_id)
+        if text is None:
+            raise Refused(404, self.renderer.text("job.missing", record_id=record_id))
+        record = decode_record(text)
+        known = principal_of(request) is not None  # elsewhere only the control socket shows it
+        history = await self.store.history(record_id) if known and may(request, Permission.ADMINISTER) else ()
+        values = {
+            "record": record,
+            "row": _row(record, self.figures.keys),
+            "meta": [(key, ", ".join(values)) for key, values in sorted((record.meta or {}).items())],
+            "components": [_component(record, at) for at in range(len(record.components))],
+            "history": history,
+            "api": f"/api/v1/records/{quote(record_id, safe='')}",
+        }
+        return self.renderer.answer("job.html", values, self.visitors.navigation(request, PATH))
+
+    def _where(self, view: View, own: Mapping[str, str], *, only_open: bool) -> Condition:
+        window = (
+            None if only_open or not {"from", "to", "period"} & set(view.given) else view.window(self.figures.now())
+        )
+        question = Question((view.measure,), window=window, filters=view.filters, keys=self.figures.keys)
+        conditions: list[Condition] = [question.where()]
+        conditions += [IsOpen()] if only_open else []
+        if _CURSOR in own:
+            moment, _, record_id = own[_CURSOR].partition(",")
+            try:
+                conditions.append(PlaceCompares(Comparison.LT, parse_time(moment), record_id))
+            except InvalidRecord as error:
+                raise InvalidQuery(str(error), _CURSOR) from error
+        return AllOf(tuple(conditions))
+
+    async def _page(self, records: VisibleRecords, where: Condition) -> Sequence[Record]:
+        """One record more than a page has shows that there is a next one."""
+        query = RecordQuery(where, Order(SortField.START, descending=True), _PAGE + 1)
+        async with records.stream(query) as pages:
+            return [decode_record(document) async for page in pages for document in page]
+
+
+def _row(record: Record, keys: LabelKeys) -> dict[str, Any]:  # Any: shown by the template
+    cores, cpu = _amount(record, CORES), _amount(record, CPU_TIME)
+    core_seconds = None if cores is None or record.runtime is None else cores * record.runtime
+    hours = None if core_seconds is None else Figure(Fraction(core_seconds, _HOUR))
+    known = cpu is not None and bool(core_seconds)
+    return {
+        "id": record.record_id,
+        "link": f"{PATH}/{quote(record.record_id, safe='')}",
+        **{name: _first(record, keys.key(name)) for name in FILTERS},
+        "start": record.start_time,
+        "stop": record.stop_time,
+        "runtime": record.runtime,
+        "cores": cores,
+        "gpus": _amount(record, "GPU"),
+        "core_hours": NOTHING if hours is None else shown(hours, "core h"),
+        "efficiency": shown(Figure(Fraction(100 * (cpu or 0)), Fraction(core_seconds or 0)), "%") if known else NOTHING,
+    }
+
+
+def _amount(record: Record, name: str) -> int | None:
+    amounts = [component.amount for component in record.components if component.name == name]
+    return sum(amounts) if amounts else None
+
+
+def _first(record: Record, key: str) -> str:
+    return next(iter((record.meta or {}).get(key, ())), "")
+
+
+def _component(record: Record, at: int) -> dict[str, str]:
+    component = record.components[at]
+    scores = ", ".join(f"{score.name} {score.value:g}" for score in component.scores)
+    return {"name": component.name, "amount": f"{component.amount:,}", "scores": scores}

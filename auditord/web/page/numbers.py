@@ -1,0 +1,102 @@
+"""Numbers and times as people read them."""
+
+from datetime import UTC, date, datetime, timedelta
+from fractions import Fraction
+from typing import Final
+
+from auditord.reporting import Figure
+from auditord.reporting.writing import text
+from auditord_hookspecs.aggregates import CalendarUnit
+
+NOTHING: Final = "\N{EN DASH}"
+_WITHOUT_DIGITS: Final = 1_000
+_STEPS: Final = ((Fraction(10**9), "G"), (Fraction(10**6), "M"), (Fraction(10**3), "k"))
+_AGES: Final = (
+    (timedelta(days=2), timedelta(days=1), "d"),
+    (timedelta(hours=2), timedelta(hours=1), "h"),
+    (timedelta(minutes=2), timedelta(minutes=1), "min"),
+)
+
+
+def shown(figure: Figure, unit: str = "", like: Figure | None = None) -> str:
+    """A figure with as many digits as a glance takes in, or as one that it is compared with.
+
+    Args:
+        figure: to be shown.
+        unit: of it; one without is a count.
+        like: the largest of a table, all figures of which have as many digits.
+    """
+    if (value := figure.value) is None:
+        return NOTHING
+    digits = digits_of((like or figure).value or value, unit)
+    least = Fraction(1, 10**digits)
+    return f"< {text(least, digits)}" if 0 < value < least / 2 else text(value, digits)
+
+
+def digits_of(value: Fraction, unit: str) -> int:
+    """The digits behind the point that a value of this size is shown with."""
+    if not unit or abs(value) >= _WITHOUT_DIGITS or not value:
+        return 0
+    return 1 if abs(value) >= 1 else 3
+
+
+def signed(change: Fraction | None) -> str | None:
+    """A change in whole percent with its sign; None if there is none to tell."""
+    return None if change is None else f"{round(change):+,} %"
+
+
+def percent(value: Fraction | None) -> str:
+    """A share with one digit."""
+    return NOTHING if value is None else text(value, 1)
+
+
+def compact(value: float) -> str:
+    """A number in a few characters, for axes: 12.5 k."""
+    exact = Fraction(value).limit_denominator(10**6)
+    for size, letter in _STEPS:
+        if abs(exact) >= size:
+            return f"{float(exact / size):g} {letter}"
+    return f"{float(exact):g}"
+
+
+def begin_of_bin(begin: date, unit: CalendarUnit) -> str:
+    """A bin on an axis: 3 Nov, 2026-W45, Nov 2026, 2026 Q4 or 2026."""
+    match unit:
+        case CalendarUnit.DAY:
+            return f"{begin.day} {begin:%b}"
+        case CalendarUnit.WEEK:
+            year, week, _ = begin.isocalendar()
+            return f"{year}-W{week:02}"
+        case CalendarUnit.MONTH:
+            return f"{begin:%b %Y}"
+        case CalendarUnit.QUARTER:
+            return f"{begin.year} Q{(begin.month + 2) // 3}"
+        case CalendarUnit.YEAR:
+            return str(begin.year)
+
+
+def ago(moment: datetime | None, now: datetime) -> str:
+    """An instant in relation to the present: 5 min ago, in 3 h."""
+    if moment is None:
+        return NOTHING
+    distance = now - moment
+    for least, size, letters in _AGES:
+        if abs(distance) >= least:
+            count = abs(distance) // size
+            return f"{count} {letters} ago" if distance > timedelta(0) else f"in {count} {letters}"
+    seconds = int(abs(distance).total_seconds())
+    return f"{seconds} s ago" if distance >= timedelta(0) else f"in {seconds} s"
+
+
+def instant(moment: datetime | None) -> str:
+    """An instant to the second, in UTC."""
+    return NOTHING if moment is None else f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def duration(seconds: int | None) -> str:
+    """A length of time: 3 d 04:05:06."""
+    if seconds is None:
+        return NOTHING
+    days, rest = divmod(abs(seconds), 86_400)
+    clock = f"{rest // 3_600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
+    return ("-" if seconds < 0 else "") + (f"{days} d {clock}" if days else clock)

@@ -1,0 +1,118 @@
+"""Templates and texts, and answers made of them."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from http import HTTPStatus
+from importlib.resources import files
+from typing import Any, Final
+
+from aiohttp import web
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
+
+from auditord.config.ui import UiSection
+from auditord.web.page import numbers
+from auditord.web.page.assets import Assets
+
+_LANGUAGE: Final = "en"
+_HTML: Final = "text/html; charset=utf-8"
+
+Values = Mapping[str, Any]
+"""The values that a template shows. Any: each template knows its own values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Navigation:
+    """The frame of a page: the other pages, and the visitor.
+
+    Args:
+        here: the path of the page.
+        entries: paths and names of the pages that the visitor may see.
+        visitor: the name of the visitor, if it is known.
+        csrf: proves that a form was made for this visitor.
+    """
+
+    here: str
+    entries: Sequence[tuple[str, str]]
+    visitor: str | None = None
+    csrf: str = ""
+
+
+class Renderer:
+    """Makes pages.
+
+    Args:
+        ui: title, links and the like.
+        assets: the static files.
+        now: the clock.
+    """
+
+    def __init__(self, ui: UiSection, assets: Assets, now: Callable[[], datetime]) -> None:
+        self._ui = ui
+        self._assets = assets
+        self._now = now
+        ancestors = " ".join(ui.frame_ancestors) or "'none'"
+        self._headers: Final = {
+            "Content-Security-Policy": f"default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; "
+            f"frame-ancestors {ancestors}",
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "same-origin",
+            "Cache-Control": "no-store",
+            "Vary": "Accept-Encoding, Cookie",
+        }
+
+    def text(self, key: str, **values: object) -> str:
+        """A text of the catalogue, with values put in."""
+        return self._texts[key].format(**values)
+
+    def answer(
+        self, template: str, values: Values, navigation: Navigation, status: HTTPStatus = HTTPStatus.OK
+    ) -> web.Response:
+        """A page."""
+        everything = {"t": self.text, "ui": self._ui, "nav": navigation, "path": self.path, "asset": self._asset}
+        html = self._environment.get_template(template).render(**everything, **values)
+        headers = {**self._headers, "Content-Type": _HTML}
+        response = web.Response(status=status, body=html.encode(), headers=headers, zlib_executor_size=1 << 20)
+        response.enable_compression()
+        return response
+
+    def picture(self, chart: str) -> str:
+        """A chart as a picture of its own, with the rules of its style sheet in it."""
+        begin, _, rest = chart.partition(">")
+        return f"{begin}><style>{self._assets.content('chart.css')}</style>{rest}"
+
+    def path(self, path: str) -> str:
+        """A path of ours as a browser asks for it, which a proxy may have put below another one."""
+        return self._ui.root_path + path
+
+    def _asset(self, name: str) -> str:
+        return self.path(self._assets.names[name])
+
+    def _ago(self, moment: datetime | None) -> str:
+        return numbers.ago(moment, self._now())
+
+    @cached_property
+    def _texts(self) -> Mapping[str, str]:
+        texts: dict[str, str] = json.loads(files("auditord.web.page").joinpath(f"texts/{_LANGUAGE}.json").read_text())
+        return texts
+
+    @cached_property
+    def _environment(self) -> Environment:
+        environment = Environment(
+            loader=PackageLoader("auditord.web.page"),
+            autoescape=select_autoescape(),
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            auto_reload=False,
+        )
+        environment.filters |= {
+            "instant": numbers.instant,
+            "duration": numbers.duration,
+            "svg": Markup,  # made by our own code, see charts
+            "ago": self._ago,
+        }
+        return environment

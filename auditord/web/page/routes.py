@@ -1,0 +1,126 @@
+"""The routes of the page, and what becomes of requests that cannot be answered."""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from http import HTTPStatus
+from typing import Final
+
+from aiohttp import web
+
+from auditord.config.ui import UiSection
+from auditord.errors import StoreUnavailable
+from auditord.reporting import LabelKeys
+from auditord.reporting.pledges import Pledge
+from auditord.reporting.writing import NoParquet
+from auditord.store import RecordStore
+from auditord.web.api.status import StatusHandlers
+from auditord.web.dispatch import Handler, Route
+from auditord.web.limits import Shares
+from auditord.web.page.assets import FOLDER, Assets
+from auditord.web.page.figures import Figures
+from auditord.web.page.jobs import PATH as JOBS
+from auditord.web.page.jobs import JobsPages
+from auditord.web.page.operations import PATH as OPERATIONS
+from auditord.web.page.operations import OperationsPage
+from auditord.web.page.overview import PATH as OVERVIEW
+from auditord.web.page.overview import OverviewPage
+from auditord.web.page.rendering import Renderer
+from auditord.web.page.usage import FORMS, UsagePage
+from auditord.web.page.usage import PATH as USAGE
+from auditord.web.page.visitors import Visitors
+from auditord.web.problems import Refused
+from auditord.web.record_query import InvalidQuery
+from auditord.web.requests import visible_records
+from auditord_hookspecs import Permission
+
+log: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of the daemon that the page shows.
+
+    Args:
+        ui: the configuration of the page.
+        keys: the meta keys of sites, groups and users.
+        pledges: of the configuration.
+        status: of the daemon and its instances.
+    """
+
+    ui: UiSection
+    keys: LabelKeys
+    pledges: Sequence[Pledge]
+    status: StatusHandlers
+
+
+def page_routes(
+    parts: Parts, store: RecordStore, slots: Shares, now: Callable[[], datetime], elsewhere: Handler
+) -> Sequence[Route]:
+    """Every route of the page.
+
+    Args:
+        parts: of the daemon.
+        store: of the records.
+        slots: for long work of the store.
+        now: the clock.
+        elsewhere: answers ``GET /`` of programs that are no browsers, as if there were no page.
+    """
+    records = visible_records(store)
+    assets = Assets(parts.ui.logo)
+    renderer = Renderer(parts.ui, assets, now)
+    visitors = Visitors(renderer.text)
+    figures = Figures(records, slots, parts.keys, parts.pledges, now)
+    guard = _Guard(renderer, visitors)
+    usage = UsagePage(figures, renderer, visitors)
+    jobs = JobsPages(figures, records, store, renderer, visitors)
+    overview = OverviewPage(figures, renderer, visitors, parts.status)
+    operations = OperationsPage(figures, renderer, visitors, parts.status)
+    return (
+        Route("GET", OVERVIEW, for_browsers(guard.around(overview.show), elsewhere), Permission.READ),
+        Route("GET", USAGE, guard.around(usage.show), Permission.READ),
+        *(Route("GET", f"{USAGE}.{form}", guard.around(usage.export), Permission.READ) for form in FORMS),
+        Route("GET", JOBS, guard.around(jobs.browse), Permission.READ),
+        Route("GET", f"{JOBS}/{{record_id}}", guard.around(jobs.show), Permission.READ),
+        Route("GET", OPERATIONS, guard.around(operations.show), Permission.OPERATE),
+        Route("GET", f"{FOLDER}{{file}}", assets.serve, None),
+    )
+
+
+def for_browsers(handler: Handler, elsewhere: Handler) -> Handler:
+    """The handler for browsers, and another one for everything that does not ask for HTML."""
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        wants_html = "text/html" in request.headers.get("Accept", "")
+        return await (handler if wants_html else elsewhere)(request)
+
+    return answer
+
+
+@dataclass(frozen=True, slots=True)
+class _Guard:
+    """Answers with a page where a handler cannot."""
+
+    renderer: Renderer
+    visitors: Visitors
+
+    def around(self, handler: Handler) -> Handler:
+        """The handler, whose refusals are pages."""
+
+        async def answer(request: web.BaseRequest) -> web.StreamResponse:
+            try:
+                return await handler(request)
+            except Refused as error:
+                return self._page(request, HTTPStatus(error.problem.status), str(error))
+            except (InvalidQuery, NoParquet, UnicodeDecodeError) as error:
+                return self._page(request, HTTPStatus.BAD_REQUEST, str(error))
+            except StoreUnavailable as error:
+                log.warning("the page %s cannot be shown: %s", request.raw_path[:200], error)
+                return self._page(request, HTTPStatus.SERVICE_UNAVAILABLE, self.renderer.text("error.store"))
+
+        return answer
+
+    def _page(self, request: web.BaseRequest, status: HTTPStatus, text: str) -> web.StreamResponse:
+        values = {"status": status, "text": text}
+        return self.renderer.answer("error.html", values, self.visitors.navigation(request, ""), status)

@@ -1,0 +1,217 @@
+"""The page ``/usage``, and the same figures as files: any measure by any label over any period."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from fractions import Fraction
+from shlex import quote
+from typing import Any, Final
+
+from aiohttp import web
+
+from auditord.client.aggregates import target
+from auditord.reporting import MEASURES, Figure, Question, Report, Row, writing
+from auditord.reporting.periods import PERIODS, before
+from auditord.reporting.report import following
+from auditord.web.page.asking import AUTOMATIC, GROUPS, NO_BIN, View, read_view
+from auditord.web.page.charts import Mark, Series, bars, lines
+from auditord.web.page.figures import MOST_COLOURS, OTHERS, Figures, axis, change, series
+from auditord.web.page.numbers import begin_of_bin, percent, shown, signed
+from auditord.web.page.rendering import Renderer
+from auditord.web.page.visitors import Visitors
+from auditord.web.requests import read_target
+from auditord_hookspecs.aggregates import CalendarUnit
+
+PATH: Final = "/usage"
+FORMS: Final = ("csv", "json", "parquet", "svg")
+
+_TYPES: Final = {
+    "csv": "text/csv; charset=utf-8",
+    "json": "application/json",
+    "parquet": "application/vnd.apache.parquet",
+    "svg": "image/svg+xml",
+}
+_ROWS: Final = 50
+
+Text = Callable[..., str]
+
+
+@dataclass(frozen=True, slots=True)
+class UsagePage:
+    """The page of usage.
+
+    Args:
+        figures: answers questions.
+        renderer: makes pages.
+        visitors: knows who sees what.
+    """
+
+    figures: Figures
+    renderer: Renderer
+    visitors: Visitors
+
+    async def show(self, request: web.BaseRequest) -> web.StreamResponse:
+        """The page."""
+        view = read_view(read_target(request.raw_path).query)
+        now = self.figures.now()
+        question = view.question(now, self.figures.keys)
+        report = await self.figures.report(request, question)
+        former = await self.figures.report(request, _former(question))
+        window = view.window(now)
+        pledge = self.figures.pledge(question, window)
+        return self.renderer.answer(
+            "usage.html",
+            {
+                "view": view,
+                "first": f"{window.start:%-d %b %Y}",
+                "last": f"{window.stop - timedelta(days=1):%-d %b %Y}",
+                "measure": view.measure,
+                "measures": MEASURES.values(),
+                "periods": PERIODS,
+                "groups": GROUPS if view.by in GROUPS else (*GROUPS, view.by),
+                "bins": (AUTOMATIC, *(unit.value for unit in CalendarUnit), NO_BIN),
+                "total": shown(report.total[0], view.measure.unit),
+                "former": shown(former.total[0], view.measure.unit),
+                "change": signed(change(report.total[0], former.total[0])),
+                "pledge": None if pledge is None else shown(Figure(pledge), view.measure.unit),
+                "used": None if pledge is None else _share(report.total[0], pledge),
+                "chart": self.chart(report, view),
+                "legend": coloured(report, self.renderer.text),
+                "table": self._table(report, view),
+                "forms": [(form, view.url(f"{PATH}.{form}")) for form in FORMS],
+                "curl": f"curl -g {quote(_server(request) + target(question.query()))}",
+                "command": command(view),
+            },
+            self.visitors.navigation(request, PATH),
+        )
+
+    async def export(self, request: web.BaseRequest) -> web.StreamResponse:
+        """The same figures as a file, or the chart as a picture."""
+        asked = read_target(request.raw_path)
+        form = asked.path.rpartition(".")[2]
+        view = read_view(asked.query)
+        report = await self.figures.report(request, view.question(self.figures.now(), self.figures.keys))
+        body: bytes = {
+            "csv": lambda: writing.as_csv(report).encode(),
+            "json": lambda: writing.as_json(report).encode(),
+            "parquet": lambda: writing.as_parquet(report),
+            "svg": lambda: self.renderer.picture(self.chart(report, view)).encode(),
+        }[form]()
+        headers = {
+            "Content-Type": _TYPES[form],
+            "Content-Disposition": f'attachment; filename="usage.{form}"',
+            "X-Content-Type-Options": "nosniff",
+            "Cache-Control": "no-store",
+        }
+        return web.Response(body=body, headers=headers)
+
+    def chart(self, report: Report, view: View) -> str:
+        """The chart of a report; without bins, that of its rows."""
+        now, unit = self.figures.now(), report.question.bin
+        rows = coloured(report, self.renderer.text)
+        measure = report.question.measures[0]
+        if unit is None:
+            labels = [name for name, _, _ in rows]
+            marks = [_whole(row, name, measure.unit) for name, row, _ in rows]
+            return bars(measure.title, labels, [Series(measure.title, 0, marks)])
+        bins = axis(report, now)
+        labels = [begin_of_bin(begin, unit) for begin in bins]
+        made = stacked(rows, bins, report, view)
+        if measure.ratio:
+            return lines(measure.title, labels, made)
+        amounts = self.figures.pledge_line(report, bins)
+        pledge = Series(self.renderer.text("usage.pledge"), 0, [Mark(amount, "") for amount in amounts])
+        return bars(measure.title, labels, made, pledge if amounts else None)
+
+    def _table(self, report: Report, view: View) -> Mapping[str, Any]:  # Any: shown by the template
+        unit, measure = report.question.bin, report.question.measures[0]
+        bins = axis(report, self.figures.now())
+        rows, rest, count = report.largest(_ROWS)
+        named = [(_name(row, report, self.renderer.text), row, _link(row, view)) for row in rows]
+        named += [] if rest is None else [(self.renderer.text("usage.more", count=count), rest, None)]
+        total, like = report.total[0].value, report.total[0]
+
+        def line(name: str, row: Row, link: str | None) -> dict[str, Any]:  # Any: see above
+            found = [row.cells.get(begin) for begin in bins]
+            share = None if measure.ratio or not total else 100 * (row.total[0].value or Fraction(0)) / total
+            return {
+                "name": name,
+                "link": link,
+                "cells": ["" if cell is None else shown(cell[0], measure.unit, like) for cell in found],
+                "total": shown(row.total[0], measure.unit, like),
+                "share": percent(share),
+            }
+
+        return {
+            "bins": [] if unit is None else [begin_of_bin(begin, unit) for begin in bins],
+            "rows": [line(*each) for each in named],
+            "total": line(self.renderer.text("usage.total"), Row(None, report.totals, report.total), None),
+        }
+
+
+def coloured(report: Report, text: Text) -> list[tuple[str, Row, int]]:
+    """The rows that have a colour, with their names; all others are one row."""
+    rows, rest, count = report.largest(MOST_COLOURS)
+    found = [(_name(row, report, text), row, at) for at, row in enumerate(rows)]
+    return found if rest is None else [*found, (text("usage.more", count=count), rest, OTHERS)]
+
+
+def stacked(rows: Sequence[tuple[str, Row, int]], bins: Sequence[date], report: Report, view: View) -> list[Series]:
+    """The rows as series, each bar of which leads to its records."""
+    labels = {name: row.label for name, row, colour in rows if colour != OTHERS}
+
+    def link(name: str, begin: date) -> str | None:
+        unit, label = report.question.bin, labels.get(name)
+        if unit is None or (label is None and report.question.by is not None) or view.by == "size":
+            return None
+        last = date.fromordinal(following(begin, unit).toordinal() - 1)
+        span = {"from": begin.isoformat(), "to": last.isoformat()}
+        chosen = View({**{key: value for key, value in view.given.items() if key in _KEPT}, **span}, view.labels)
+        return chosen.url("/jobs") if label is None else chosen.narrowed("/jobs", report.question.by or "", label)
+
+    return series(rows, bins, report, link)
+
+
+_KEPT: Final = frozenset({"site", "group", "user"})
+
+
+def command(view: View) -> str:
+    """The line of the command line that gives the same."""
+    words = ["auditord", "report", "usage", "--measure", view.measure.name, "--by", view.by]
+    words += ["--bin", view.given["bin"]] if view.given.get("bin", AUTOMATIC) != AUTOMATIC else []
+    words += ["--period", view.period] if view.period else []
+    for name in ("from", "to"):
+        words += [f"--{name}", view.given[name]] if name in view.given and not view.period else []
+    for key, value in view.filters:
+        words += ["--filter", f"{key}={value}"]
+    return " ".join(map(quote, words))
+
+
+def _former(question: Question) -> Question:
+    window = question.window
+    return question if window is None else replace(question, by=None, bin=None, window=before(window))
+
+
+def _server(request: web.BaseRequest) -> str:
+    return f"{request.scheme}://{request.headers.get('Host', 'localhost')}"
+
+
+def _name(row: Row, report: Report, text: Text) -> str:
+    return text("usage.all") if report.question.by is None else row.label or text("usage.none")
+
+
+def _link(row: Row, view: View) -> str | None:
+    """The view of one row alone, by what comes below it."""
+    if row.label is None or view.by in {"size", "none"}:
+        return None
+    below = {"site": "group", "group": "user"}.get(view.by, "none")
+    return replace(view, given={**view.given, "by": below}).narrowed(PATH, view.by, row.label)
+
+
+def _whole(row: Row, name: str, unit: str) -> Mark:
+    value = row.total[0].value
+    return Mark(None if not value else float(value), f"{name}: {shown(row.total[0], unit)} {unit}")
+
+
+def _share(figure: Figure, of: Fraction) -> str:
+    return f"{percent(100 * (figure.value or Fraction(0)) / of)} %"

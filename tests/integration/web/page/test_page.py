@@ -1,0 +1,255 @@
+"""The page of a whole daemon: what it shows, to whom, and that its figures are those of the API."""
+
+import gzip
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import pytest
+
+from auditord.client import Client
+from auditord.testing.daemon import running_daemon
+from auditord_builtin.access.token_file import TokenFile, new_token
+from auditord_hookspecs import Component, Record, Score
+
+HTML = {"Accept": "text/html,application/xhtml+xml"}
+NOW = datetime.now(UTC)
+HOSTILE = '<script>alert("x")</script>'
+
+
+def job(number: int, *, site: str, group: str, user: str, cores: int = 4) -> Record:
+    stop = NOW - timedelta(hours=number % 40)
+    parts = (Component("Cores", cores, (Score("HEPscore23", 10.0),)), Component("TotalCPU", 3_600 * cores, ()))
+    meta: dict[str, tuple[str, ...]] = {"site_id": (site,), "group_id": (group,), "user_id": (user,)}
+    return Record(f"job/{number}", stop - timedelta(hours=2), parts, stop, meta)
+
+
+RECORDS = [
+    *(job(number, site="KIT", group="belle", user="alice") for number in range(60)),
+    *(job(number, site="DESY", group="atlas", user="bob", cores=8) for number in range(100, 130)),
+    job(500, site="KIT", group=HOSTILE, user="=mallory"),
+]
+
+
+@dataclass(frozen=True)
+class Got:
+    """An answer."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+
+@dataclass(frozen=True)
+class Visitor:
+    """Asks a daemon, perhaps with a token."""
+
+    url: str
+    token: str | None = None
+
+    def get(self, path: str, headers: Mapping[str, str] = HTML) -> Got:
+        connection = HTTPConnection(urlsplit(self.url).netloc, timeout=60)
+        sent = dict(headers) | ({} if self.token is None else {"Authorization": f"Bearer {self.token}"})
+        connection.request("GET", path, headers=sent)
+        answer = connection.getresponse()
+        found = Got(answer.status, dict(answer.getheaders()), answer.read())
+        connection.close()
+        return found
+
+    def json(self, path: str) -> Any:  # Any: JSON
+        got = self.get(path, {})
+        assert got.status == 200, got.text
+        return json.loads(got.body)
+
+
+ROLES = {
+    "own_group": {"permissions": ["read"], "rows": {"group_id": ["belle"]}},
+    "seer": {"permissions": ["read"]},
+    "manager": {"permissions": ["read", "metrics", "operate"]},
+}
+
+
+@pytest.fixture(scope="module")
+def open_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Visitor]:
+    pledges = [{"amount": 100, "from": f"{NOW.year - 1}-01-01", "to": f"{NOW.year + 1}-01-01"}]
+    sections = {"ui": {"title": "Site & Sons", "links": [{"title": "Help", "url": "/help"}]}, "pledges": pledges}
+    with running_daemon(tmp_path_factory.mktemp("open"), sections) as daemon:
+        Client(daemon.url).add_all(RECORDS)
+        yield Visitor(daemon.url)
+
+
+@pytest.fixture(scope="module")
+def guarded_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Visitor]]:
+    folder = tmp_path_factory.mktemp("guarded")
+    (folder / "state").mkdir(mode=0o700)
+    tokens = {name: new_token(name, [name], NOW, None) for name in (*ROLES, "administrator")}
+    TokenFile(folder / "state").change(lambda _: [stored for stored, _ in tokens.values()])
+    sections = {"authenticators": {"tokens": {"kind": "tokens"}}, "access": {"roles": ROLES}}
+    with running_daemon(folder, sections) as daemon:
+        Client(daemon.url, token=tokens["administrator"][1]).add_all(RECORDS)
+        yield {
+            "nobody": Visitor(daemon.url),
+            **{name: Visitor(daemon.url, token) for name, (_, token) in tokens.items()},
+        }
+
+
+PAGES = ["/", "/usage", "/usage?measure=cpu-efficiency&by=user", "/usage?by=size&bin=none", "/jobs", "/operations"]
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_pages_are_shown_with_a_policy_that_lets_nothing_in(open_site: Visitor, path: str) -> None:
+    got = open_site.get(path)
+    assert (got.status, got.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+    policy = got.headers["Content-Security-Policy"]
+    assert "default-src 'self'" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert "unsafe" not in policy
+    assert "Site &amp; Sons" in got.text
+    assert HOSTILE not in got.text
+    assert not re.search(r"<script(?! src=)|<style|\sstyle=|\son[a-z]+=|https?://(?!www.w3.org|127.0.0.1)", got.text)
+
+
+def test_programs_at_the_root_are_answered_as_without_a_page(open_site: Visitor) -> None:
+    for headers in ({}, {"Accept": "*/*"}, {"Accept": "application/json"}):
+        got = open_site.get("/", headers)
+        assert (got.status, got.body) == (404, b"There is nothing at this path.")
+
+
+def test_without_the_page_there_is_no_route_of_it(tmp_path: Path) -> None:
+    with running_daemon(tmp_path, {"ui": {"enabled": False}}) as daemon:
+        visitor = Visitor(daemon.url)
+        assert {visitor.get(path).status for path in (*PAGES, "/usage.csv", "/jobs/x", "/page/page.css")} == {404}
+
+
+def test_static_files_are_kept_for_ever_under_the_hash_of_their_content(open_site: Visitor) -> None:
+    page = open_site.get("/").text
+    paths = set(re.findall(r'(?:href|src)="(/page/[^"]+)"', page))
+    assert len(paths) >= 5
+    for path in paths:
+        got = open_site.get(path, {})
+        packed = open_site.get(path, {"Accept-Encoding": "gzip"})
+        assert (got.status, "immutable" in got.headers["Cache-Control"]) == (200, True)
+        assert gzip.decompress(packed.body) == got.body
+    assert open_site.get("/page/page.css").status == 404
+
+
+def sums(visitor: Visitor, more: str = "") -> dict[str, float]:
+    """Core hours of groups, as the API has them."""
+    answer = visitor.json(f"/api/v1/aggregates?by=meta:group_id&usage=Cores{more}")
+    return {each["key"]["meta:group_id"]: each["usage"]["Cores"]["amount_runtime"] / 3_600 for each in answer["groups"]}
+
+
+def test_each_figure_is_the_sum_of_the_api(open_site: Visitor) -> None:
+    expected = sums(open_site)
+    page = open_site.get("/usage?period=90-days&bin=none").text
+    rows = dict(re.findall(r'class="fixed"><a [^>]+>([^<]+)</a></th><td class="number strong">([^<]+)<', page))
+    assert {name: float(value) for name, value in rows.items()} == {
+        "belle": expected["belle"],
+        "atlas": expected["atlas"],
+        "&lt;script&gt;alert(&#34;x&#34;)&lt;/script&gt;": expected[HOSTILE],
+    }
+    document = open_site.json("/usage.json?period=90-days")
+    assert {row["label"]: row["total"]["core-hours"] for row in document["rows"]} == expected
+    assert document["total"]["core-hours"] == sum(expected.values())
+    assert sum(each["core-hours"] for each in document["bins"].values()) == sum(expected.values())
+
+
+def test_the_curl_line_of_a_view_gives_its_figures(open_site: Visitor) -> None:
+    page = open_site.get("/usage?period=90-days&bin=none&group=belle").text
+    line = re.search(r"<code>curl -g &#39;([^<]+)&#39;</code>", page)
+    assert line is not None
+    answer = open_site.json(line[1].replace("&amp;", "&").removeprefix(open_site.url))
+    (group,) = answer["groups"]
+    assert group["usage"]["Cores"]["amount_runtime"] / 3_600 == sums(open_site)["belle"]
+
+
+def test_the_share_of_the_pledge_is_shown(open_site: Visitor) -> None:
+    page = open_site.get("/usage?period=30-days").text
+    share = 100 * sum(sums(open_site).values()) / (100 * 24 * 30)
+    assert f"{share:.1f} % of the pledge of 72,000" in page
+    assert 'class="pledge"' in page
+
+
+@pytest.mark.parametrize(
+    ("form", "begin"), [("csv", b"day,group,"), ("parquet", b"PAR1"), ("svg", b"<svg"), ("json", b"{")]
+)
+def test_views_are_files_as_well(open_site: Visitor, form: str, begin: bytes) -> None:
+    got = open_site.get(f"/usage.{form}")
+    assert (got.status, got.body[: len(begin)]) == (200, begin)
+    assert got.headers["Content-Disposition"] == f'attachment; filename="usage.{form}"'
+
+
+def test_jobs_come_in_pages_that_hold_each_record_once(open_site: Visitor) -> None:
+    path, found = "/jobs", list[str]()
+    while True:
+        page = open_site.get(path).text
+        found += re.findall(r'href="/jobs/([^"?]+)"', page)
+        following = re.search(r'href="(/jobs\?[^"]*cursor=[^"]*)"', page)
+        if following is None:
+            break
+        path = following[1].replace("&amp;", "&")
+    assert sorted(found) == sorted(quote(record.record_id, safe="") for record in RECORDS)
+    bobs = open_site.get("/jobs?user=bob").text
+    assert ("job/100" in bobs, "alice" in bobs) == (True, False)
+
+
+def test_a_record_has_a_page(open_site: Visitor) -> None:
+    page = open_site.get("/jobs/job%2F100")
+    assert (page.status, "HEPscore23 10" in page.text, "DESY" in page.text) == (200, True, True)
+    assert open_site.get("/jobs/none").status == 404
+
+
+@pytest.mark.parametrize(
+    "path", ["/usage?x=1", "/usage?measure=gold", "/jobs?cursor=x", "/usage.csv?from=x", "/jobs/%ff"]
+)
+def test_what_cannot_be_shown_says_why(open_site: Visitor, path: str) -> None:
+    got = open_site.get(path)
+    assert got.status in {400, 404}
+    assert "This cannot be shown" in got.text
+
+
+def test_rows_are_restricted_in_every_figure_list_and_file(guarded_site: Mapping[str, Visitor]) -> None:
+    restricted, expected = guarded_site["own_group"], sums(guarded_site["administrator"])["belle"]
+    document = restricted.json("/usage.json?period=90-days")
+    assert [(row["label"], row["total"]["core-hours"]) for row in document["rows"]] == [("belle", expected)]
+    for path in ("/", "/usage?period=90-days", "/usage?by=user", "/usage.csv", "/usage.svg", "/jobs"):
+        got = restricted.get(path)
+        assert (got.status, "atlas" in got.text, "bob" in got.text) == (200, False, False), path
+    assert restricted.get("/jobs/job%2F100").status == 404
+    assert restricted.get("/jobs/job%2F1").status == 200
+
+
+def test_pages_are_for_those_who_may(guarded_site: Mapping[str, Visitor]) -> None:
+    assert {guarded_site["nobody"].get(path).status for path in PAGES} == {401}
+    assert guarded_site["seer"].get("/operations").status == 403
+    assert "/operations" not in guarded_site["seer"].get("/").text
+    assert "Accounting is healthy" not in guarded_site["seer"].get("/").text
+    manager = guarded_site["manager"].get("/")
+    assert ("/operations" in manager.text, "Accounting is healthy" in manager.text) == (True, True)
+    assert guarded_site["manager"].get("/operations").status == 200
+
+
+def test_former_versions_are_for_administrators(guarded_site: Mapping[str, Visitor]) -> None:
+    assert guarded_site["administrator"].get("/", {}).status == 403  # for programs there is nothing here
+    page = guarded_site["administrator"].get("/jobs/job%2F1")
+    assert (page.status, "Former versions" in page.text) == (200, False)
+
+
+def test_a_proxy_may_show_the_page_below_a_path(tmp_path: Path) -> None:
+    ui = {"root_path": "/accounting", "frame_ancestors": ["https://portal.example.org"]}
+    with running_daemon(tmp_path, {"ui": ui}) as daemon:
+        got = Visitor(daemon.url).get("/")
+        links = re.findall(r'(?:href|src|action)="(/[^"]*)"', got.text)
+        assert links
+        assert [link for link in links if not link.startswith("/accounting/")] == []
+        assert "frame-ancestors https://portal.example.org" in got.headers["Content-Security-Policy"]

@@ -1,0 +1,168 @@
+"""Parts of the page that need no server: views and their URLs, numbers, charts, texts."""
+
+import json
+import re
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from fractions import Fraction
+from importlib.resources import files
+from urllib.parse import urlsplit
+from xml.etree.ElementTree import fromstring
+
+import pytest
+
+from auditord.reporting import MEASURES, Figure, LabelKeys
+from auditord.reporting.periods import PERIODS
+from auditord.web.page.asking import View, read_view
+from auditord.web.page.charts import Mark, Series, bars, lines, ticks
+from auditord.web.page.numbers import NOTHING, ago, begin_of_bin, compact, duration, shown, signed
+from auditord.web.page.usage import command
+from auditord.web.record_query import InvalidQuery
+from auditord_hookspecs.aggregates import CalendarUnit
+
+NOW = datetime(2026, 11, 22, 15, tzinfo=UTC)
+PAGE = files("auditord.web.page")
+
+
+def test_a_view_is_its_url() -> None:
+    view = read_view("measure=jobs&by=user&group=a%26b&label=k%3Dv+w&from=2026-01-01&to=2026-01-31")
+    assert read_view(urlsplit(view.url("/usage")).query) == view
+    assert view.filters == (("group", "a&b"), ("k", "v w"))
+    assert (view.measure.name, view.by, view.period) == ("jobs", "user", "")
+    window = view.window(NOW)
+    assert (window.start, window.stop) == (datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 2, 1, tzinfo=UTC))
+    assert read_view(urlsplit(view.narrowed("/jobs", "k2", "x=y")).query).labels == (("k", "v w"), ("k2", "x=y"))
+
+
+@pytest.mark.parametrize(
+    ("period", "unit"), [("30-days", "day"), ("90-days", "week"), ("12-months", "month"), ("this-month", "day")]
+)
+def test_the_time_axis_fits_the_period(period: str, unit: str) -> None:
+    assert View({"period": period}).unit(NOW) is CalendarUnit(unit)
+    assert View({"period": period, "bin": "none"}).unit(NOW) is None
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "nothing=1",
+        "measure=gold",
+        "period=ever",
+        "bin=hour",
+        "from=yesterday",
+        "label=k",
+        "user=a&user=b",
+        "group=" + "x" * 2_000,
+        "by=%00",
+        "top=many",
+    ],
+)
+def test_what_a_url_cannot_ask_for_is_named(query: str) -> None:
+    with pytest.raises(InvalidQuery) as refused:
+        read_view(query)
+    assert refused.value.parameter == query.split("=", maxsplit=1)[0]
+
+
+@pytest.mark.parametrize("query", ["from=2026-02-01&to=2026-01-01", "from=2000-01-01&bin=day"])
+def test_a_period_that_cannot_be_shown_is_refused(query: str) -> None:
+    with pytest.raises(InvalidQuery):
+        read_view(query).question(NOW, LabelKeys())
+
+
+def test_the_command_gives_the_same_view() -> None:
+    view = read_view("measure=jobs&by=none&bin=week&from=2026-01-01&group=it%27s")
+    words = command(view)
+    assert words.startswith("auditord report usage --measure jobs --by none --bin week --from 2026-01-01 --filter ")
+    assert "'group=it'\"'\"'s'" in words
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "expected"),
+    [(12_345_678, "h", "12,345,678"), (Fraction(1, 3), "h", "0.333"), (7, "", "7"), (Fraction(25, 2), "%", "12.5")],
+)
+def test_figures_have_the_digits_of_a_glance(value: int | Fraction, unit: str, expected: str) -> None:
+    assert shown(Figure(Fraction(value)), unit) == expected
+
+
+def test_figures_of_a_table_have_as_many_digits_and_hide_nothing() -> None:
+    like = Figure(Fraction(50_000))
+    assert [shown(Figure(Fraction(each)), "h", like) for each in ("964.8", "0.2", "0")] == ["965", "< 1", "0"]
+    assert shown(Figure(Fraction(1), Fraction(0)), "%") == NOTHING
+    assert (signed(Fraction(-1, 3)), signed(Fraction(12_345)), signed(None)) == ("+0 %", "+12,345 %", None)
+
+
+def test_times_are_told_as_people_do() -> None:
+    assert [ago(NOW - timedelta(seconds=each), NOW) for each in (5, 300, 7_200, 86_400 * 3)] == [
+        "5 s ago",
+        "5 min ago",
+        "2 h ago",
+        "3 d ago",
+    ]
+    assert (ago(NOW + timedelta(minutes=4), NOW), ago(None, NOW)) == ("in 4 min", NOTHING)
+    assert (duration(90_061), duration(None)) == ("1 d 01:01:01", NOTHING)
+    assert [begin_of_bin(date(2026, 11, 2), unit) for unit in CalendarUnit] == [
+        "2 Nov",
+        "2026-W45",
+        "Nov 2026",
+        "2026 Q4",
+        "2026",
+    ]
+    assert [compact(each) for each in (0, 950, 12_500, 2_000_000)] == ["0", "950", "12.5 k", "2 M"]
+
+
+@pytest.mark.parametrize("largest", [0, 0.03, 1, 7, 99.5, 1_234, 950_000, 7e11])
+def test_an_axis_has_few_round_ticks_up_to_the_largest_value(largest: float) -> None:
+    found = ticks(largest)
+    assert found[0] == 0
+    assert found[-1] >= largest
+    assert 2 <= len(found) <= 8
+
+
+LABELS = [f"{day} Nov" for day in range(1, 31)]
+HOSTILE = '<script>alert("1")</script>'
+SERIES = [
+    Series(HOSTILE, 0, [Mark(float(at), f"{HOSTILE} {at}", "/jobs?a=1&b=2") for at in range(30)]),
+    Series("others", 8, [Mark(None if at % 2 else 1.0, f"others {at}") for at in range(30)]),
+]
+
+
+@pytest.mark.parametrize("draw", [bars, lines])
+def test_charts_hold_titles_links_and_nothing_that_acts(draw: Callable[..., str]) -> None:
+    text = draw("Core <hours>", LABELS, SERIES)
+    picture = fromstring(text)  # noqa: S314 our own
+    tags = {each.tag.rpartition("}")[2] for each in picture.iter()}
+    assert not tags & {"script", "style", "desc", "foreignObject"}
+    assert not any(name.startswith("on") or name == "style" for each in picture.iter() for name in each.attrib)
+    titles = [each.text for each in picture.iter() if each.tag.endswith("title")]
+    assert {mark.title for each in SERIES for mark in each.marks if mark.value is not None} <= set(titles)
+    assert {each.get("data-series") for each in picture.iter()} >= {HOSTILE, "others"}
+    assert picture.get("aria-label") == "Core <hours>"
+    assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
+
+
+@pytest.mark.parametrize("draw", [bars, lines])
+def test_nothing_makes_no_picture(draw: Callable[..., str]) -> None:
+    assert draw("x", [], []) == draw("x", ["a"], [Series("y", 0, [Mark(None, "")])]) == ""
+
+
+def test_a_pledge_is_a_line_at_its_height() -> None:
+    pledge = Series("Pledge", 0, [Mark(15.0, "")] * 30)
+    text = bars("x", LABELS, [SERIES[1]], pledge)
+    heights = re.findall(r"M[\d.]+ ([\d.]+) H", text)
+    assert len(set(heights)) == 1
+    grid = {float(y) for y in re.findall(r"M0\.0+ ([\d.]+) h", text)}
+    assert any(abs(float(heights[0]) - each) < 0.2 for each in grid)  # 15 is one of the ticks
+
+
+def test_every_text_is_there_and_every_text_is_used() -> None:
+    texts = json.loads(PAGE.joinpath("texts/en.json").read_text())
+    sources = [each.read_text() for each in PAGE.joinpath("templates").iterdir()]
+    sources += [each.read_text() for each in PAGE.iterdir() if each.name.endswith(".py")]
+    named = {key for text in sources for key in re.findall(r"""["']([a-z_]+(?:\.[a-z_0-9-]+)+)["']""", text)}
+    families = ("by.", "bin.", "row.", "period.", "state.", "operations.", "usage.")
+    keys = {key for key in named if key.split(".")[0] + "." in {each.split(".")[0] + "." for each in texts}}
+    assert {key for key in keys if key not in texts and not key.endswith((".html", ".css", ".js"))} == set()
+    assert {key for key in texts if key not in named and not key.startswith(families)} == set()
+    assert {f"period.{name}" for name in PERIODS} <= texts.keys()
+    assert {f"bin.{unit.value}" for unit in CalendarUnit} <= texts.keys()
+    assert len(MEASURES) == 10
