@@ -8,6 +8,7 @@ from typing import Final
 
 import anyio.to_thread
 
+from auditord.backup.healing import note_restore
 from auditord.backup.restoring import Restoration, RestoreRefused
 from auditord.backup.setting_back import SetBack, set_back
 from auditord.backup.targets import Target, spool_target
@@ -69,6 +70,7 @@ async def continue_from(restoration: Restoration, configuration: Configuration) 
         await _place(restoration.spool)
     behind = await _behind(restoration, configuration)
     done = await _set_back(restoration, configuration) if behind is Behind.STORE else None
+    note_restore(restoration.state_dir, restoration.now())
     async with _opened(restoration, configuration) as (spool, store):
         await Pairing(store, spool).adopt()
     return Continued(restoration, behind, done)

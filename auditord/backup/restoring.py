@@ -8,6 +8,7 @@ from itertools import compress
 from pathlib import Path
 
 from auditord.backup.folders import found_backup
+from auditord.backup.healing import note_restore
 from auditord.backup.manifest import BackupDamaged, Manifest, read_manifest, verify_files
 from auditord.backup.targets import Target, spool_target, store_target
 from auditord.backup.unfinished import Unfinished, begin, end, unfinished
@@ -138,6 +139,7 @@ class Restoration:
         generation = Generation(secrets.token_hex(16), 1)
         for target in targets:
             await target.place(generation)
+        note_restore(self.state_dir, self.now())
         end(self.state_dir)
         return Restored(self.backup, self.manifest, places)
 

@@ -16,7 +16,7 @@ from auditord_hookspecs.wire import format_time
 
 _AGAIN = """\
 Collectors go on from their checkpoints as of the backup: what ended since is collected again, and nothing counts twice.
-Let them do that before the daemon starts, so that plugins report no sums that are still too low:"""
+Plugins wait for that, so that they report no sums that are still too low. Before the daemon starts, or by itself:"""
 
 _BACK = """\
 What plugins have reported is known as of the backup: APEL, Waldur and others get again what differs from that.

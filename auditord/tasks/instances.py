@@ -1,6 +1,6 @@
 """Collectors and plugins of the configuration, ready to run."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -10,6 +10,7 @@ from typing import Any, Final
 from anyio.abc import TaskGroup
 
 from auditord.actions import Observer, RunRequest, Section
+from auditord.backup.healing import collectors_behind
 from auditord.backup.last import InstanceBackups
 from auditord.config.kinds import InstalledKinds
 from auditord.config.model import Configuration, kind_of
@@ -145,6 +146,10 @@ class Instances:
         (kind, config), store = self.plugins[name], self._storage.store
 
         async def execute(tally: Tally) -> None:
+            if by_clock and remote_source(config) is None and (behind := await self._behind()):
+                self._metrics.skipped_ticks.labels(name, kind.name).inc()
+                tally.skipped[f"after the restore, {', '.join(behind)} must have a good run first"] += 1
+                return
             states = store if remote_source(config) is None else self._storage.spool
             occasion = await self._occasion(config, kind.interval, by_clock=by_clock)
             instance = InstanceContext(name, kind.name, self.now, environment_of(config))
@@ -158,6 +163,11 @@ class Instances:
                 tally.skipped["another daemon has run it"] += 1
 
         return Runnable(name, kind.name, execute, _timeout(config, kind.timeout))
+
+    async def _behind(self) -> Sequence[str]:
+        """The collectors that the store's sums must wait for; one that runs continuously has no end to wait for."""
+        enabled = [name for name, (kind, config) in self.collectors.items() if config.enabled and not kind.continuous]
+        return await collectors_behind(self._storage.spool, enabled)
 
     async def _occasion(self, config: InstanceConfig, interval: timedelta, *, by_clock: bool) -> Occasion:
         daemon, times = (await self._storage.spool.generation()).spool_id, when(config, interval)

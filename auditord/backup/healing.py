@@ -1,0 +1,42 @@
+"""The time after a restore, in which the sums of the store are still too low: plugins wait for the collectors.
+
+What a plugin reported then would be less than what was reported before the loss, and be paid or judged by.
+"""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from auditord.backup.manifest import write_durably
+from auditord.spool import Spool
+
+FILE: Final = "restored.json"
+
+
+class Restore(msgspec.Struct, frozen=True):
+    """The instant of a restore."""
+
+    at: datetime
+
+
+def note_restore(state_dir: Path, at: datetime) -> None:
+    """Let plugins wait until all collectors have caught up."""
+    write_durably(state_dir / FILE, msgspec.json.encode(Restore(at)))
+
+
+async def collectors_behind(spool: Spool, collectors: Collection[str]) -> Sequence[str]:
+    """Those of the collectors that have had no good run since the restore; none where there was none."""
+    file = spool.state_dir / FILE
+    try:
+        restored = msgspec.json.decode(file.read_bytes(), type=Restore)
+    except FileNotFoundError:
+        return ()
+    runs = await spool.last_runs()
+    last = {name: runs[name][0].last_success for name in collectors if runs.get(name)}
+    behind = [name for name in collectors if (success := last.get(name)) is None or success < restored.at]
+    if not behind:
+        file.unlink(missing_ok=True)
+    return behind
