@@ -1,6 +1,6 @@
 """Backup and restore killed at any of their steps: nothing is lost or counts twice, no half backup is taken for one.
 
-AUDITORD_BACKUP_KILLS says how many kills each test makes, spread evenly over all steps.
+BACKUP_TEST_KILLS says how many kills each test makes, spread evenly over all steps.
 """
 
 import json
@@ -22,7 +22,7 @@ from tests.killed_at_step import run_killed
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(3600)]
 
-KILLS = int(os.environ.get("AUDITORD_BACKUP_KILLS", "4"))
+KILLS = int(os.environ.get("BACKUP_TEST_KILLS", "4"))
 
 SOURCE = 15
 ALL = sorted(f"job-{number}" for number in range(1, SOURCE + 1))
