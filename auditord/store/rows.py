@@ -136,19 +136,21 @@ def content_hash(record: Record) -> int:
     The order of meta keys does not count, ``null`` meta is ``{}``, scores are floats, and meta keys that only say who
     made the record are left out.
     """
-    meta = record.meta or {}
-    if not PROVENANCE_KEYS.isdisjoint(meta):
-        meta = {key: values for key, values in meta.items() if key not in PROVENANCE_KEYS}
-    digest = blake2b(_sorting_encoder.encode((meta, record.components)), digest_size=8).digest()
-    return int.from_bytes(digest, "big", signed=True)
+    return _digest(record.meta or {}, record.components)
 
 
 def anonymous_hash(record: Record) -> int | None:
     """The content hash without the keys that name a user; None if the record has none of them."""
     if record.meta is None or USER_KEYS.isdisjoint(record.meta):
         return None
-    meta = {key: values for key, values in record.meta.items() if key not in USER_KEYS}
-    return content_hash(msgspec.structs.replace(record, meta=meta))
+    return _digest({key: values for key, values in record.meta.items() if key not in USER_KEYS}, record.components)
+
+
+def _digest(meta: _Meta, components: Sequence[Component]) -> int:
+    if not PROVENANCE_KEYS.isdisjoint(meta):
+        meta = {key: values for key, values in meta.items() if key not in PROVENANCE_KEYS}
+    digest = blake2b(_sorting_encoder.encode((meta, components)), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
 
 
 def make_row(record: Record, text: bytes | None = None) -> RecordRow:
