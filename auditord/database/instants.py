@@ -3,15 +3,18 @@
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+"""Less this, and divided by :data:`MICROSECOND`, an instant is what :func:`to_micros` gives; for what is done for every
+record."""
+
+MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def to_micros(moment: datetime) -> int:
     """Microseconds since 1970 of an aware instant, exactly (a float of seconds is not)."""
-    span = moment - _EPOCH
-    return (span.days * 86_400 + span.seconds) * 1_000_000 + span.microseconds
+    return (moment - EPOCH) // MICROSECOND
 
 
 def from_micros(micros: int) -> datetime:
     """The instant of :func:`to_micros`, in UTC."""
-    return _EPOCH + timedelta(microseconds=micros)
+    return EPOCH + timedelta(microseconds=micros)

@@ -1,13 +1,12 @@
 """A record as a row, whatever database keeps it: everything that can be computed before its writer has its turn."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import Final, LiteralString, TypeAlias
 
 import msgspec
 
-from auditord.database.instants import to_micros
+from auditord.database.instants import EPOCH, MICROSECOND
 from auditord.store.protocol import Duplicates, Provenance
 from auditord.store.verdicts import Identity
 from auditord_hookspecs import Component, InvalidRecord, Record
@@ -34,8 +33,6 @@ SMALL_AMOUNTS: Final = frozenset({"Cores", "GPU", "TotalCPU"})
 LONGEST_NAME: Final = 200
 """Characters of a principal or an agent that are kept: anybody can send a longer one."""
 
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-MICROSECOND: Final = timedelta(microseconds=1)
 
 _sorting_encoder: Final = msgspec.json.Encoder(order="sorted")
 
@@ -162,8 +159,8 @@ def make_row(record: Record, text: bytes | None = None) -> RecordRow:
     cores, memory, gpu, total_cpu, several = _amounts(record.components)
     return RecordRow(
         record.record_id,
-        to_micros(record.start_time),
-        None if stop is None else to_micros(stop),
+        (record.start_time - EPOCH) // MICROSECOND,
+        None if stop is None else (stop - EPOCH) // MICROSECOND,
         site, group, user, True if more_sites or more_groups or more_users or several else None,
         cores, memory, gpu, total_cpu,
         content_hash(record),

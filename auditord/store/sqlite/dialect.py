@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, LiteralString
 
-from auditord.database.instants import to_micros
+from auditord.database.instants import EPOCH, MICROSECOND, to_micros
 from auditord.store.aggregates import Limbs, Row
 from auditord.store.dialects import Dialect, Key, State
-from auditord.store.rows import EPOCH, MICROSECOND, SMALL_AMOUNTS
+from auditord.store.rows import SMALL_AMOUNTS
 from auditord.store.sql import Columns, Sql, column_or_document, encoded, join, repeated
 from auditord.store.sqlite.sums import Arithmetic, Overflow, pieces, product_sum, split_product_sum, sum_of, whole
 from auditord_hookspecs import AggregateQuery, CalendarUnit

@@ -8,11 +8,11 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from auditord.database.instants import to_micros
+from auditord.database.instants import EPOCH, MICROSECOND, to_micros
 from auditord.store.changes import add_bulk, change_each, outbox_row
 from auditord.store.planning import Addition, Bulk, Change, Outcome
 from auditord.store.protocol import Verdict
-from auditord.store.rows import EPOCH, MICROSECOND, PendingRecord
+from auditord.store.rows import PendingRecord
 from auditord.store.sqlite.counting import BETWEEN_NOTES, QUERIES, count_arrivals, count_changes
 from auditord.store.work import Atomic, Count, ForEach, Overtaken, Records, Refused, Statement, Step, Work
 
