@@ -38,7 +38,7 @@ class Heartbeat:
     started: datetime
 
     async def beat(self) -> NoReturn:
-        """Note it for ever; a store that is away is told of by others."""
+        """Note it for ever; a store that is away is reported by others."""
         while True:
             with suppress(StoreUnavailable):
                 await self._note(ended=False)

@@ -155,7 +155,7 @@ class _Reading:
     def _benchmark(self, group: aggregates.Group) -> tuple[Benchmark | None, Decimal]:
         benchmarks = self._question.benchmarks
         for benchmark in benchmarks:
-            value = self._value(aggregates.ScoreValue(benchmark.component, benchmark.score), group)
+            value = self._value(_score(benchmark), group)
             if isinstance(value, Decimal) and value:  # AUDITOR writes 0 where a benchmark is not known
                 return benchmark, kept_level(value, benchmark.score)
         if benchmarks:

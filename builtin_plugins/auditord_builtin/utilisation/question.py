@@ -30,7 +30,7 @@ from auditord_hookspecs import (
     UsageSums,
     Window,
 )
-from auditord_hookspecs.query import Comparison, TimeCompares, TimeField, stopped_within
+from auditord_hookspecs.query import TimeField, stopped_within
 
 _DAYS: Final = (CalendarPeriod(CalendarUnit.DAY, TimeField.START), CalendarPeriod(CalendarUnit.DAY, TimeField.STOP))
 _MILLISECONDS: Final = 1_000
@@ -62,12 +62,6 @@ class Question:
         whose = (MetaValue(*config.site_keys), MetaValue(*config.group_keys), MetaValue(*config.user_keys))
         by: tuple[Dimension, ...] = (*whose, *map(ComponentPresent, self._apart), *self._days)
         return AggregateQuery(where, by, tuple(map(self._usage, config.components.names)))
-
-    def query_later(self, period: Period) -> AggregateQuery:
-        """The query for the sites that have jobs that ended after a period."""
-        return AggregateQuery(
-            TimeCompares(TimeField.STOP, Comparison.GTE, period.stop), (MetaValue(*self.config.site_keys),)
-        )
 
     def usages(self, answer: Aggregates) -> Usages:
         """The sums by site, group (as the report calls it) and user."""

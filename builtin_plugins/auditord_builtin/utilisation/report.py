@@ -13,7 +13,8 @@ from auditord_builtin.utilisation.energy import Estimator, read_intensity
 from auditord_builtin.utilisation.periods import Period
 from auditord_builtin.utilisation.question import Question, Usages, Who
 from auditord_builtin.utilisation.usage import Totals, Usage, totals_of
-from auditord_hookspecs import Records
+from auditord_hookspecs import AggregateQuery, MetaValue, Records
+from auditord_hookspecs.query import Comparison, TimeCompares, TimeField
 
 TOTALS: Final[Mapping[Level | None, Level]] = {Level.GROUP_TOTAL: Level.GROUP, Level.USER_TOTAL: Level.USER}
 """Levels over all sites, and the level of one site that each adds up."""
@@ -87,8 +88,8 @@ async def silent_sites(usages: Usages, config: UtilisationConfig, records: Recor
 
     If nothing at all is known, of the period and later, this is said of ``any site``.
     """
-    question = Question(config, Estimator(config.energy))
-    later = {group.key[0] for group in (await records.aggregate(question.query_later(period))).groups}
+    query = AggregateQuery(TimeCompares(TimeField.STOP, Comparison.GTE, period.stop), (MetaValue(*config.site_keys),))
+    later = {group.key[0] for group in (await records.aggregate(query)).groups}
     if not usages and not later:
         return ["any site"]
     return sorted({who.site for who in usages if who.site is not None and who.site not in later})
