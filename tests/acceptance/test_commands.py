@@ -122,7 +122,7 @@ def test_demo_serves_until_it_is_interrupted() -> None:
             suggested = re.findall(r"^  ((?:curl|/\S+) .+)$", text, re.MULTILINE)
             assert len(suggested) == 8
             for each in suggested:
-                assert re.search("slurm|demo|files", try_out(each)), each
+                assert re.search("slurm|demo|files|climate", try_out(each)), each
             process.send_signal(signal.SIGINT)
             assert process.wait(PATIENCE) == 0
         finally:

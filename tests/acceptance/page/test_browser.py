@@ -1,0 +1,149 @@
+"""The page in a real browser, at 100,000 records: on a desk, on a phone, in the dark, and for assistive technology.
+
+Screenshots go to the folder that AUDITORD_SCREENSHOTS names, else to pytest's own.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from anyio.from_thread import start_blocking_portal
+
+from auditord.cli.demo_site import made_up_records
+from auditord.duplicates import Duplicates
+from auditord.store import Provenance
+from auditord.store.opening import open_store
+from auditord.testing.daemon import running_daemon
+from auditord_hookspecs import Record
+
+BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome")
+RECORDS: Final = 100_000
+PAGES: Final = {
+    "overview": "/",
+    "usage": "/usage?period=90-days",
+    "efficiency": "/usage?measure=cpu-efficiency&by=user&period=90-days",
+    "sizes": "/usage?by=size&bin=none",
+    "jobs": "/jobs",
+    "record": "/jobs/aurora-demo-wrong",
+    "operations": "/operations",
+}
+SHAPES: Final[dict[str, dict[str, Any]]] = {  # Any: options of a browser's context
+    "desktop": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "light"},
+    "phone": {"viewport": {"width": 360, "height": 740}, "color_scheme": "light"},
+    "dark": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "dark"},
+}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:  # Any: an extra's
+    found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    if found is None and os.environ.get("CI") == "true":
+        pytest.fail("there is no Chromium: run tests/services/chromium-install")
+    if found is None:
+        pytest.skip("there is no Chromium: run tests/services/chromium-install")
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+def many_records(now: datetime) -> Iterator[Record]:
+    """The made-up site, again and again under other ids."""
+    made = list(made_up_records(now))
+    for number in range(RECORDS):
+        turn, at = divmod(number, len(made))
+        record = made[at]
+        yield (
+            record
+            if not turn
+            else Record(
+                f"{record.record_id}-{turn}", record.start_time, record.components, record.stop_time, record.meta
+            )
+        )
+
+
+async def fill(path: Path) -> None:
+    now = datetime.now(UTC)
+    records = list(many_records(now))
+    async with open_store(f"sqlite://{path}", counted_keys=("group_id", "site_id", "user_id")) as store:
+        for first in range(0, len(records), 5_000):
+            some = records[first : first + 5_000]
+            await store.add_all(some, Provenance(now - timedelta(days=1)), Duplicates.SAME_RUN, atomic=False)
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("page")
+    (folder / "state").mkdir(mode=0o700)
+    with start_blocking_portal() as portal:  # Playwright's loop runs in this thread
+        portal.call(fill, folder / "state/records.db")
+    with running_daemon(folder, {"ui": {"title": "A made-up site"}}) as daemon:
+        yield daemon.url
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_page_fits_its_screen_and_has_no_serious_barrier(
+    browser: Any, url: str, shape: str, tmp_path: Path
+) -> None:  # Any: an extra's
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    folder = Path(os.environ.get("AUDITORD_SCREENSHOTS", tmp_path))
+    folder.mkdir(exist_ok=True)
+    page = browser.new_context(bypass_csp=True, **SHAPES[shape]).new_page()
+    for name, path in PAGES.items():
+        page.goto(url + path)
+        page.screenshot(path=str(folder / f"{name}-{shape}.png"), full_page=True)
+        width = page.evaluate("document.documentElement.scrollWidth")
+        assert width <= SHAPES[shape]["viewport"]["width"], (name, width)
+        found = axe.run(page).response["violations"]
+        serious = [
+            (each["id"], [node["html"][:200] for node in each["nodes"][:3]])
+            for each in found
+            if each["impact"] in {"serious", "critical"}
+        ]
+        assert serious == [], name
+    page.context.close()
+
+
+def test_nothing_is_refused_and_nothing_comes_from_elsewhere(browser: Any, url: str) -> None:  # Any: see above
+    page = browser.new_page()
+    said, asked = list[str](), list[str]()
+
+    def hear(message: Any) -> None:  # Any: see above
+        said.append(str(message.text))
+
+    def see(request: Any) -> None:  # Any: see above
+        asked.append(str(request.url))
+
+    page.on("console", hear)
+    page.on("request", see)
+    for path in PAGES.values():
+        page.goto(url + path)
+    assert said == []
+    assert [each for each in asked if not each.startswith(url)] == []
+    page.context.close()
+
+
+def test_the_legend_hides_a_series_and_a_heading_sorts(browser: Any, url: str) -> None:  # Any: see above
+    page = browser.new_page()
+    page.goto(url + PAGES["usage"])
+    page.click('[data-toggle="climate"]')
+    assert page.locator('.series[data-series="climate"].off').count() > 0
+    page.click("th .sorter >> nth=0")
+    names = page.locator("table.sortable tbody th").all_inner_texts()
+    assert names == sorted(names, reverse=True)
+    page.context.close()
+
+
+def test_the_page_works_without_scripts(browser: Any, url: str) -> None:  # Any: see above
+    page = browser.new_context(java_script_enabled=False).new_page()
+    page.goto(url + PAGES["usage"])
+    page.select_option("select[name=measure]", "jobs")
+    page.click("button.primary")
+    assert "measure=jobs" in page.url
+    assert page.locator("svg.chart .mark").count() > 10
+    page.context.close()
