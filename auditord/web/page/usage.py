@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from fractions import Fraction
 from shlex import quote
 from typing import Any, Final
@@ -80,7 +80,7 @@ class UsagePage:
                 "table": self._table(report, view),
                 "forms": [(form, view.url(f"{PATH}.{form}")) for form in FORMS],
                 "curl": f"curl -g {quote(_server(request) + target(question.query()))}",
-                "command": command(view),
+                "command": command(view, now),
             },
             self.visitors.navigation(request, PATH),
         )
@@ -175,13 +175,14 @@ def stacked(rows: Sequence[tuple[str, Row, int]], bins: Sequence[date], report: 
 _KEPT: Final = frozenset({"site", "group", "user"})
 
 
-def command(view: View) -> str:
-    """The line of the command line that gives the same."""
+def command(view: View, now: datetime) -> str:
+    """The line of the command line that gives the same, bins and all."""
+    unit, window = view.unit(now), view.window(now)
     words = ["auditord", "report", "usage", "--measure", view.measure.name, "--by", view.by]
-    words += ["--bin", view.given["bin"]] if view.given.get("bin", AUTOMATIC) != AUTOMATIC else []
-    words += ["--period", view.period] if view.period else []
-    for name in ("from", "to"):
-        words += [f"--{name}", view.given[name]] if name in view.given and not view.period else []
+    words += ["--bin", NO_BIN if unit is None else unit.value]
+    words += ["--score", view.score] if view.measure.scored else []
+    span = ["--from", f"{window.start:%Y-%m-%d}", "--to", f"{window.stop:%Y-%m-%d}"]  # the end is not part of it
+    words += ["--period", view.period] if view.period else span
     for key, value in view.filters:
         words += ["--filter", f"{key}={value}"]
     return " ".join(map(quote, words))

@@ -70,10 +70,10 @@ def test_a_period_that_cannot_be_shown_is_refused(query: str) -> None:
 
 
 def test_the_command_gives_the_same_view() -> None:
-    view = read_view("measure=jobs&by=none&bin=week&from=2026-01-01&group=it%27s")
-    words = command(view)
-    assert words.startswith("auditord report usage --measure jobs --by none --bin week --from 2026-01-01 --filter ")
-    assert "'group=it'\"'\"'s'" in words
+    view = read_view("measure=score-hours&by=none&bin=week&from=2026-01-01&to=2026-01-31&group=it%27s")
+    begin = "auditord report usage --measure score-hours --by none --bin week --score HEPscore23 "
+    assert command(view, NOW) == begin + "--from 2026-01-01 --to 2026-02-01 --filter 'group=it'\"'\"'s'"
+    assert command(read_view(""), NOW).endswith("--by group --bin day --period 30-days")
 
 
 @pytest.mark.parametrize(
