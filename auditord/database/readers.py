@@ -81,8 +81,10 @@ class Snapshot(Generic[T]):
         query: tuple[LiteralString, Parameters],
         take: Callable[[sqlite3.Cursor], list[T]],
         began: float,
+        first: Callable[[sqlite3.Connection], object] | None = None,
     ) -> None:
         self.began = began
+        self._first = first
         self._pool = pool
         self._query = query
         self._take = take
@@ -136,6 +138,9 @@ class Snapshot(Generic[T]):
                 self._cursor = cursor
                 if self._abandoned is not None:  # meanwhile
                     raise self._abandoned
+            if self._first is not None:
+                cursor.execute("BEGIN")
+                self._first(cursor.connection)
             cursor.execute(*self._query)
         return self._cursor
 
@@ -144,6 +149,8 @@ class Snapshot(Generic[T]):
             connection = self._cursor.connection
             self._cursor.close()
             self._cursor = None
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
             self._pool.give_back(connection)
 
 
@@ -170,9 +177,10 @@ class Snapshots:
         pool: ConnectionPool,
         query: tuple[LiteralString, Parameters],
         take: Callable[[sqlite3.Cursor], list[T]],
+        first: Callable[[sqlite3.Connection], object] | None = None,
     ) -> Snapshot[T]:
         """A new answer; :meth:`end` it."""
-        snapshot = Snapshot(pool, query, take, self._clock())
+        snapshot = Snapshot(pool, query, take, self._clock(), first)
         self.open.add(snapshot)
         return snapshot
 
@@ -232,7 +240,11 @@ class Readers:
 
     @asynccontextmanager
     async def stream(
-        self, sql: LiteralString, parameters: Parameters, take: Callable[[sqlite3.Cursor], list[T]]
+        self,
+        sql: LiteralString,
+        parameters: Parameters,
+        take: Callable[[sqlite3.Cursor], list[T]],
+        first: Callable[[sqlite3.Connection], object] | None = None,
     ) -> AsyncGenerator[AsyncIterator[list[T]], None]:
         """The answer to a query, page by page, as of the moment when the context is entered.
 
@@ -244,8 +256,9 @@ class Readers:
             sql: the query.
             parameters: what its placeholders stand for.
             take: reads the next page from the cursor, in a reader's thread; nothing means the end.
+            first: reads something else as of the same moment, briefly, in a reader's thread.
         """
-        snapshot = self._snapshots.begin(self._pool, (sql, parameters), take)
+        snapshot = self._snapshots.begin(self._pool, (sql, parameters), take, first)
         try:
             async with aclosing(self._following(snapshot, await self._page(snapshot))) as pages:
                 yield pages

@@ -162,6 +162,40 @@ def folded(query: AggregateQuery, parts: Sequence[Part], rows: Iterable[Row]) ->
     return folding.result()
 
 
+def merged(query: AggregateQuery, answers: Iterable[Aggregates]) -> Aggregates:
+    """The answer to a query from its answers over parts of the records."""
+    groups: dict[_Key, Group] = {}
+    for answer in answers:
+        for group in answer.groups:
+            known = groups.get(group.key)
+            groups[group.key] = group if known is None else _joined(known, group)
+    return Aggregates(tuple([groups[key] for key in _ordered(groups)]), query.ticks_per_second)
+
+
+def _joined(one: Group, other: Group) -> Group:
+    return Group(
+        one.key,
+        one.records + other.records,
+        one.runtime + other.runtime,
+        min(one.first_stop, other.first_stop),
+        max(one.last_stop, other.last_stop),
+        tuple([_joined_usage(*both) for both in zip(one.usage, other.usage, strict=True)]),
+    )
+
+
+def _joined_usage(one: UsageSums, other: UsageSums) -> UsageSums:
+    scores = {
+        score: ScoreSums(
+            {
+                value: sums.by_value.get(value, AmountSums()) + other.scores[score].by_value.get(value, AmountSums())
+                for value in sums.by_value.keys() | other.scores[score].by_value.keys()
+            }
+        )
+        for score, sums in one.scores.items()
+    }
+    return UsageSums(one.sums + other.sums, scores)
+
+
 def _number(columns: Iterator[Any], limbs: Limbs) -> int | None:
     if limbs == WHOLE:  # as nearly always
         number = next(columns)

@@ -79,6 +79,19 @@ class Removal(msgspec.Struct, frozen=True):
     chunk: int
 
 
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The rows of the archive's table that count, as of one moment.
+
+    Args:
+        state: up to which chunk of which snapshot.
+        removals: without these.
+    """
+
+    state: ArchiveState = ArchiveState()
+    removals: Collection[Removal] = frozenset()
+
+
 class ArchiveOvertaken(StoreUnavailable):
     """Another process works on the archive at the same time."""
 
@@ -93,10 +106,10 @@ class Archive(Protocol):
         """Single rows, by record and chunk."""
         ...
 
-    async def aggregate(self, state: ArchiveState, removals: Collection[Removal], query: AggregateQuery) -> Aggregates:
+    async def aggregate(self, counted: Counted, query: AggregateQuery) -> Aggregates:
         """Sums over the rows that count."""
         ...
 
-    async def page(self, state: ArchiveState, removals: Collection[Removal], query: RecordQuery) -> Sequence[bytes]:
+    async def page(self, counted: Counted, query: RecordQuery) -> Sequence[bytes]:
         """The wire texts of the matching rows that count, in the query's order, within its limit."""
         ...

@@ -7,19 +7,19 @@ come back, are named in ``archive_removals`` and count no more.
 """
 
 from collections.abc import Collection, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
 
 from auditord.database.instants import from_micros, to_micros
-from auditord.store.archived import ArchivedRecord, ArchiveOvertaken, ArchiveState, Removal
+from auditord.store.archived import ArchivedRecord, ArchiveOvertaken, ArchiveState, Counted, Removal
 from auditord.store.changes import stored_rows
 from auditord.store.rows import PendingRecord
 from auditord.store.work import Count, Rows, Work, as_json, ask, for_each, records
 
-EARLIEST: Final = from_micros(-(2**55))
-"""Before every stop time that a record may have."""
+EARLIEST: Final = datetime(1, 1, 1, tzinfo=UTC)
+"""No record stopped before."""
 
 
 class Identified(msgspec.Struct, frozen=True, gc=False):
@@ -48,6 +48,12 @@ def read_state(statement: str = "archive_state") -> Work[ArchiveState]:
 def read_removals() -> Work[Sequence[Removal]]:
     """The rows of the archive's table that count no more."""
     return [Removal(*row) for row in (yield from ask("list_removals"))]
+
+
+def read_counted() -> Work[Counted]:
+    """The rows of the archive's table that count."""
+    state = yield from read_state()
+    return Counted(state, frozenset((yield from read_removals())) if state.archive_id else frozenset())
 
 
 def begin(archive_id: str, location: str) -> Work[ArchiveState]:

@@ -10,7 +10,8 @@ import msgspec
 from auditord.database.instants import from_micros
 from auditord.duplicates import Duplicates
 from auditord.errors import StoreUnavailable
-from auditord.store.archived import Archive, ArchivedRecord, ArchiveOvertaken, ArchiveState, Removal
+from auditord.store.aggregates import merged
+from auditord.store.archived import Archive, ArchivedRecord, ArchiveOvertaken, ArchiveState, Counted, Removal
 from auditord.store.archiving import (
     begin,
     find_archived,
@@ -21,10 +22,12 @@ from auditord.store.archiving import (
     read_state,
     restore,
 )
+from auditord.store.periods import may_be_between
 from auditord.store.protocol import Provenance
 from auditord.store.rows import PendingRecord, make_pending
 from auditord.store.sources import Sources
 from auditord.store.work import Rows, Work, atomic
+from auditord_hookspecs import AggregateQuery, Aggregates
 from auditord_hookspecs.wire import decode_record
 
 T = TypeVar("T")
@@ -109,6 +112,12 @@ class ArchivingStore(ABC):
                 "try again, and if it stays so, see `auditord archive verify`."
             )
         return found
+
+    async def _with_archive(self, query: AggregateQuery, stored: Aggregates, counted: Counted) -> Aggregates:
+        """Sums over the database, and over what of the archive counted at the same moment."""
+        if not counted.state.records or not may_be_between(query, counted.state.first_stop, counted.state.last_stop):
+            return stored
+        return merged(query, [stored, await self._opened(counted.state).aggregate(counted, query)])
 
     def _opened(self, state: ArchiveState) -> Archive:
         if self.archive is None:

@@ -20,6 +20,8 @@ from auditord.database.sql_files import load_scripts
 from auditord.errors import SchemaMismatch
 from auditord.store.aggregates import folded
 from auditord.store.aggregates_sql import compile_aggregate
+from auditord.store.archived import Counted
+from auditord.store.archiving import read_counted
 from auditord.store.conditions import compile_query
 from auditord.store.planning import Bulk, Change, Outcome
 from auditord.store.postgres import turns
@@ -126,9 +128,10 @@ class PostgresRecordStore(SqlRecordStore):
     async def aggregate(self, query: AggregateQuery) -> Aggregates:
         """See :class:`RecordStore`."""
         try:
-            return await self._sums(query, Products.LIKELY)
+            stored, counted = await self._sums(query, Products.LIKELY)
         except NumericValueOutOfRange:
-            return await self._sums(query, Products.LARGE)
+            stored, counted = await self._sums(query, Products.LARGE)
+        return await self._with_archive(query, stored, counted)
 
     def memory(
         self, task: str, waiting: Callable[[], None] | None, occasion: Occasion | None = None
@@ -152,12 +155,14 @@ class PostgresRecordStore(SqlRecordStore):
         await self._batches.close()
         await self._server.close()
 
-    async def _sums(self, query: AggregateQuery, products: Products) -> Aggregates:
+    async def _sums(self, query: AggregateQuery, products: Products) -> tuple[Aggregates, Counted]:
         compiled = compile_aggregate(query, PostgresDialect(products, windowed=query.window is not None))
-        async with self._server.reader() as connection:
+        async with self._server.reader() as connection, connection.transaction():
+            await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             await connection.execute(QUERIES["prepare_sums"])
+            counted = await run(connection, read_counted())
             rows = await (await connection.execute(compiled.statement.sql, compiled.statement.parameters)).fetchall()
-        return await asyncio.to_thread(folded, query, compiled.parts, rows)
+        return await asyncio.to_thread(folded, query, compiled.parts, rows), counted
 
     def _submit_bulk(self, bulk: Bulk) -> Awaitable[Any]:  # Any: see SqlRecordStore
         return self._batches.submit(bulk)

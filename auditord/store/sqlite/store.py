@@ -13,6 +13,8 @@ from auditord.database.memory import SqliteMemory, sqlite_memory
 from auditord.database.migrations import load_migrations, require_current
 from auditord.store.aggregates import Folding, Row
 from auditord.store.aggregates_sql import compile_aggregate
+from auditord.store.archived import Counted
+from auditord.store.archiving import read_counted
 from auditord.store.conditions import compile_query
 from auditord.store.planning import Bulk, Outcome
 from auditord.store.protocol import Difference, HeldTurn, Occasion, RecordCounts
@@ -107,9 +109,10 @@ class SqliteRecordStore(SqlRecordStore):
         """See :class:`RecordStore`."""
         try:
             with noticing_overflow():
-                return await self._sums(query, Arithmetic.LIKELY)
+                stored, counted = await self._sums(query, Arithmetic.LIKELY)
         except Overflow:
-            return await self._sums(query, Arithmetic.SPLIT)
+            stored, counted = await self._sums(query, Arithmetic.SPLIT)
+        return await self._with_archive(query, stored, counted)
 
     async def counts(self) -> RecordCounts:
         """See :class:`RecordStore`."""
@@ -154,7 +157,8 @@ class SqliteRecordStore(SqlRecordStore):
     async def _read(self, work: Work[T]) -> T:
         return await self._database.read(lambda connection: run(connection, work))
 
-    async def _sums(self, query: AggregateQuery, arithmetic: Arithmetic) -> Aggregates:
+    async def _sums(self, query: AggregateQuery, arithmetic: Arithmetic) -> tuple[Aggregates, Counted]:
+        counted: list[Counted] = []
         compiled = compile_aggregate(query, SqliteDialect(arithmetic, windowed=query.window is not None))
         folding = Folding(query, compiled.parts)
 
@@ -163,11 +167,14 @@ class SqliteRecordStore(SqlRecordStore):
             folding.add(rows)
             return rows
 
+        def look(connection: sqlite3.Connection) -> None:
+            counted.append(run(connection, read_counted()))
+
         statement = compiled.statement
-        async with self._database.stream(marked(statement), statement.parameters, fold) as pages:
+        async with self._database.stream(marked(statement), statement.parameters, fold, look) as pages:
             async for _ in pages:
                 pass
-        return await asyncio.to_thread(folding.result)
+        return await asyncio.to_thread(folding.result), counted[0]
 
 
 def _probe(connection: sqlite3.Connection) -> None:

@@ -1,0 +1,165 @@
+"""Records on their way into the archive: written, committed, read back, and only then deleted from the store.
+
+Killed at any moment, the next run goes on: what has been committed and does not count yet is read back and compared
+with the store once more; what has not been committed is written again.
+"""
+
+import asyncio
+import uuid
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+from typing import Final
+
+import msgspec
+from pyiceberg.expressions import GreaterThan
+
+from auditord.archive.table import ArchiveTable, Head
+from auditord.errors import ConfigurationError, StoreUnavailable
+from auditord.store import RecordStore
+from auditord.store.archived import ArchivedRecord, ArchiveState, Removal
+
+CHUNK_RECORDS: Final = 500
+"""Records that one transaction of the store deletes."""
+COMMIT_RECORDS: Final = 25_000
+"""Records of one commit: what is kept in memory, some 40 MB."""
+REMOVALS_AT_ONCE: Final = 1_000
+"""Rows that one commit takes out of the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """The result of a run.
+
+    Args:
+        moved: records that moved into the archive.
+        kept: records that were changed meanwhile, and stay for the next run.
+        removed: rows that counted no more and are not in the table now.
+    """
+
+    moved: int
+    kept: int
+    removed: int
+
+
+class Archiver:
+    """Moves old records into the archive; one at a time for a store.
+
+    Args:
+        store: has the records.
+        table: of the archive.
+        progressed: receives how many have moved so far.
+    """
+
+    def __init__(
+        self, store: RecordStore, table: ArchiveTable, progressed: Callable[[int], None] = lambda _: None
+    ) -> None:
+        self._store = store
+        self._table = table
+        self._progressed = progressed
+        self._moved = 0
+        self._kept = 0
+
+    async def run(self, before: datetime) -> Archived:
+        """Archive the records that stopped before an instant, and finish what an earlier run has begun.
+
+        Raises:
+            ConfigurationError: the table is another store's archive.
+            StoreUnavailable: store or table cannot be used now; all that has been done stays.
+        """
+        state = await self._begun()
+        await self._publish(await asyncio.to_thread(self._table.head), state.chunk, None)
+        last: ArchivedRecord | None = None
+        while found := await self._store.archivable(before, last, COMMIT_RECORDS):
+            last = found[-1]
+            await self._move(found)
+        return Archived(self._moved, self._kept, await self._remove())
+
+    async def _begun(self) -> ArchiveState:
+        """The state of the archive, whose table is there."""
+        state, there = await self._store.archive_state(), await asyncio.to_thread(self._table.archive_id)
+        if there is None and state.archive_id:
+            raise ConfigurationError(
+                f"archive: there is no table at {self._table.location}; the archive of this record store is at "
+                f"{state.location}: restore it, or mend archive.folder and archive.catalog."
+            )
+        if there is None:
+            there = uuid.uuid4().hex
+            await asyncio.to_thread(self._table.create, there)
+        state = await self._store.begin_archive(there, self._table.location)
+        if state.archive_id != there:
+            raise ConfigurationError(
+                f"archive: {self._table.location} is the archive of another record store; this one's is at "
+                f"{state.location}: mend archive.folder and archive.catalog."
+            )
+        return state
+
+    async def _move(self, found: Sequence[ArchivedRecord]) -> None:
+        state, head = await self._store.archive_state(), await asyncio.to_thread(self._table.head)
+        first = max(state.chunk, head.chunk) + 1
+        copies = [
+            msgspec.structs.replace(copy, chunk=first + number // CHUNK_RECORDS) for number, copy in enumerate(found)
+        ]
+        head = await asyncio.to_thread(self._table.append, copies, head)
+        await self._publish(head, state.chunk, {_digest(copy) for copy in copies})
+
+    async def _publish(self, head: Head, previous: int, written: set[int] | None) -> None:
+        """Read the chunks back that do not count yet, and let them count.
+
+        Args:
+            head: the snapshot that has them.
+            previous: the last chunk that counts.
+            written: what they must be, if this run has written them.
+        """
+        if head.chunk <= previous:
+            return
+        async for chunk in self._read_back(head, previous, written):
+            moved = await self._store.publish_chunk(chunk, previous, head.snapshot_id, head.sequence)
+            previous = chunk[0].chunk
+            self._moved += moved
+            self._kept += len(chunk) - moved
+            self._progressed(self._moved)
+
+    async def _read_back(
+        self, head: Head, after: int, written: set[int] | None
+    ) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
+        rows = await asyncio.to_thread(
+            lambda: sorted(self._table.records(head.snapshot_id, GreaterThan(term="chunk", value=after)), key=_place)
+        )
+        if written is not None and (len(rows) != len(written) or not written.issuperset(map(_digest, rows))):
+            raise StoreUnavailable(
+                f"The archive {self._table.location} does not give back what was written to it: look at its disk. "
+                "No record has been deleted; `auditord archive verify` says more."
+            )
+        for _, chunk in groupby(rows, key=_chunk):
+            yield list(chunk)
+
+    async def _remove(self) -> int:
+        """Take rows that count no more out of the table."""
+        removed, state = 0, await self._store.archive_state()
+        removals = [each for each in await self._store.archive_removals() if each.chunk <= state.chunk]
+        for first in range(0, len(removals), REMOVALS_AT_ONCE):
+            some = set(removals[first : first + REMOVALS_AT_ONCE])
+            head = await asyncio.to_thread(self._table.head)
+            if await asyncio.to_thread(self._table.find, head.snapshot_id, some):
+                head = await asyncio.to_thread(self._table.remove, some, head)
+            await self._store.forget_removals(sorted(some, key=_removal), head.snapshot_id, head.sequence)
+            removed += len(some)
+        return removed
+
+
+def _digest(copy: ArchivedRecord) -> int:
+    return hash((copy.document, copy.received_at, copy.updated_at, copy.principal, copy.agent, copy.chunk))
+
+
+def _chunk(copy: ArchivedRecord) -> int:
+    return copy.chunk
+
+
+def _place(copy: ArchivedRecord) -> tuple[int, str]:
+    return copy.chunk, copy.record.record_id
+
+
+def _removal(removal: Removal) -> tuple[int, str]:
+    return removal.chunk, removal.record_id

@@ -1,0 +1,65 @@
+"""Files of the table that are on the disk once they are closed."""
+
+import os
+from collections.abc import Sequence
+from io import BufferedWriter, FileIO
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote, urlparse
+
+from pyiceberg.io import OutputStream
+from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
+
+IMPLEMENTATION: Final = "auditord.archive.files.DurableFileIO"
+"""The name under which pyiceberg loads it."""
+
+
+class DurableFileIO(PyArrowFileIO):
+    """The file systems of pyarrow; what is written to a local one is synchronised before it is referred to."""
+
+    def new_output(self, location: str) -> PyArrowFile:
+        """A file to be written."""
+        scheme, netloc, path = self.parse_location(location, self.properties)
+        if scheme != "file":  # object stores keep a file when they have taken it
+            return super().new_output(location)
+        top = urlparse(self.properties["warehouse"]).path
+        return _LocalFile(self.fs_by_scheme(scheme, netloc), location, path, Path(unquote(top)))
+
+
+class _LocalFile(PyArrowFile):
+    def __init__(self, filesystem: Any, location: str, path: str, top: Path) -> None:  # Any: pyarrow ships no types
+        super().__init__(location=location, path=path, fs=filesystem)
+        self._top = top
+
+    def create(self, overwrite: bool = False) -> OutputStream:  # noqa: FBT001, FBT002 pyiceberg's signature
+        """Begin to write the file."""
+        path = Path(self._path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        folders = [folder for folder in path.parents if folder == self._top or self._top in folder.parents]
+        return _Synchronised(path, "w" if overwrite else "x", folders)
+
+
+class _Synchronised(BufferedWriter):
+    """A file whose bytes and name are on the disk when it is closed."""
+
+    def __init__(self, path: Path, mode: str, folders: Sequence[Path]) -> None:
+        super().__init__(FileIO(path, mode))
+        self._folders = folders
+
+    def close(self) -> None:
+        """Synchronise the file and the folders that lead to it, then close it."""
+        if self.closed:
+            return
+        self.flush()
+        os.fsync(self.fileno())
+        super().close()
+        for folder in self._folders:
+            _synchronise(folder)
+
+
+def _synchronise(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

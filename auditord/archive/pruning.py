@@ -1,0 +1,108 @@
+"""Conditions on records as conditions on rows of the table: true for all that match, and for few others.
+
+Files and their parts that cannot match are not read; which of the rows do match is decided by those who ask.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import MAXYEAR, MINYEAR, UTC, datetime
+from functools import reduce
+from typing import Final
+
+from pyiceberg.expressions import (
+    AlwaysFalse,
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+    Or,
+)
+
+from auditord.store.archived import ArchiveState
+from auditord.store.rows import META_COLUMNS
+from auditord_hookspecs import AggregateQuery
+from auditord_hookspecs.query import (
+    Comparison,
+    Condition,
+    IdEquals,
+    IsOpen,
+    Leaf,
+    MetaContains,
+    MetaContainsAny,
+    PlaceCompares,
+    RuntimeCompares,
+    TimeCompares,
+    fold,
+)
+
+_COMPARE: Final[Mapping[Comparison, Callable[..., BooleanExpression]]] = {
+    Comparison.GT: GreaterThan,
+    Comparison.GTE: GreaterThanOrEqual,
+    Comparison.LT: LessThan,
+    Comparison.LTE: LessThanOrEqual,
+    Comparison.EQUALS: EqualTo,
+}
+_BORDERS: Final = (MINYEAR, MAXYEAR)
+"""Years in which pyiceberg looks for the microsecond before an instant, or behind it, outside the calendar."""
+_MORE: Final = EqualTo(term="more", value=True)
+
+
+def rows_for(condition: Condition, state: ArchiveState) -> BooleanExpression:
+    """The rows that may match, of the chunks that count."""
+    return And(LessThanOrEqual(term="chunk", value=state.chunk), fold(condition, _leaf, _all_of, _any_of))
+
+
+def rows_for_sums(query: AggregateQuery, state: ArchiveState) -> BooleanExpression:
+    """The same for sums."""
+    rows = rows_for(query.where, state)
+    if query.window is None:
+        return rows
+    begin, end = query.window.start, query.window.stop
+    overlap = And(_compares("stop_time", Comparison.GTE, begin), _compares("start_time", Comparison.LTE, end))
+    return And(rows, overlap)
+
+
+def _leaf(condition: Leaf) -> BooleanExpression:  # noqa: PLR0911 one branch for each type of node
+    match condition:
+        case IdEquals(record_id):
+            return EqualTo(term="record_id", value=record_id)
+        case IsOpen():
+            return AlwaysFalse()
+        case TimeCompares(field, comparison, moment):
+            return _compares(field.value, comparison, moment)
+        case RuntimeCompares(comparison, seconds) if abs(seconds) < 2**62:
+            return _COMPARE[comparison](term="runtime", value=seconds)
+        case PlaceCompares(comparison, moment):
+            return _compares("start_time", comparison, moment)
+        case MetaContains(key, value):
+            return _contains(key, (value,))
+        case MetaContainsAny(key, values):
+            return _contains(key, values)
+        case _:
+            return AlwaysTrue()
+
+
+def _compares(column: str, comparison: Comparison, moment: datetime) -> BooleanExpression:
+    if moment.year in _BORDERS:
+        return AlwaysTrue()
+    return _COMPARE[comparison](term=column, value=moment.astimezone(UTC).isoformat(timespec="microseconds"))
+
+
+def _contains(key: str, values: Sequence[str]) -> BooleanExpression:
+    if key not in META_COLUMNS:
+        return AlwaysTrue()
+    return Or(In(term=META_COLUMNS[key], literals=set(values)), _MORE)
+
+
+def _all_of(parts: Sequence[BooleanExpression]) -> BooleanExpression:
+    everything: BooleanExpression = AlwaysTrue()
+    return reduce(And, parts, everything)
+
+
+def _any_of(parts: Sequence[BooleanExpression]) -> BooleanExpression:
+    nothing: BooleanExpression = AlwaysFalse()
+    return reduce(Or, parts, nothing)

@@ -1,0 +1,216 @@
+"""The table of the archive: made, appended to, read as of a snapshot, rewritten where rows no longer count."""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any, Final
+
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException, NamespaceAlreadyExistsError, NoSuchTableError
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, In
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+from sqlalchemy.exc import SQLAlchemyError
+
+from auditord.archive.files import IMPLEMENTATION
+from auditord.archive.schema import PARTITIONS, RECORD_COLUMNS, SCHEMA, records_of
+from auditord.archive.writing import Partition, partition_of_file, rewritten, written
+from auditord.errors import StoreUnavailable
+from auditord.store.archived import ArchivedRecord, ArchiveOvertaken, Removal
+
+NAMESPACE: Final = "auditord"
+TABLE: Final = "auditord.records"
+"""The name in the catalog."""
+
+CHUNK: Final = "auditord.chunk"
+"""The snapshot's property that holds the last chunk in it."""
+ARCHIVE: Final = "auditord.archive"
+"""The table's property that holds the id of the archive."""
+
+_PROPERTIES: Final = {
+    "format-version": "2",
+    "write.parquet.compression-codec": "zstd",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "100",
+    # Another process that commits meanwhile has used the numbers of these chunks: nothing may be tried again.
+    "commit.retry.num-retries": "0",
+}
+_EVERYTHING: Final = AlwaysTrue()
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The newest snapshot of the table.
+
+    Args:
+        snapshot_id: 0 while there is none.
+        sequence: its place in the order of all.
+        chunk: the last one in it.
+    """
+
+    snapshot_id: int
+    sequence: int
+    chunk: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """A file of a snapshot.
+
+    Args:
+        partition: of all its rows.
+        rows: how many.
+        size: in bytes.
+        path: its URL.
+    """
+
+    partition: Partition
+    rows: int
+    size: int
+    path: str
+
+
+class ArchiveTable:
+    """The table, through its catalog. Every method blocks, and raises StoreUnavailable if it cannot be used now.
+
+    Args:
+        catalog: SQLAlchemy's URL of the catalog.
+        warehouse: URL of the folder for the table's files.
+    """
+
+    def __init__(self, catalog: str, warehouse: str) -> None:
+        self.location: Final = f"{warehouse.rstrip('/')}/{TABLE.replace('.', '/')}"
+        self._uri = catalog
+        self._warehouse = warehouse
+        self._catalog: SqlCatalog | None = None
+        self._lock = Lock()
+
+    def archive_id(self) -> str | None:
+        """The id that the table carries; None if there is no table."""
+        try:
+            with self._loaded() as table:
+                return table.properties[ARCHIVE]
+        except NoSuchTableError:
+            return None
+
+    def create(self, archive_id: str) -> None:
+        """Make the table."""
+        with self._faults():
+            with suppress(NamespaceAlreadyExistsError):
+                self._connected().create_namespace(NAMESPACE)
+            properties = {**_PROPERTIES, ARCHIVE: archive_id}
+            self._connected().create_table(TABLE, SCHEMA, self.location, PARTITIONS, properties=properties)
+
+    def head(self) -> Head:
+        """The newest snapshot."""
+        with self._loaded() as table:
+            return _head(table)
+
+    def append(self, copies: Sequence[ArchivedRecord], head: Head) -> Head:
+        """Append records, whose chunks follow the head's, and commit; returns the new head.
+
+        Raises:
+            ArchiveOvertaken: the head is another one by now.
+        """
+        with self._loaded() as table:
+            return _commit(table, head, copies[-1].chunk, (), written(table, copies))
+
+    def remove(self, removals: Collection[Removal], head: Head) -> Head:
+        """Rewrite the files that hold rows which count no more, without them, and commit; returns the new head.
+
+        Raises:
+            ArchiveOvertaken: the head is another one by now.
+        """
+        with self._loaded() as table:
+            files = [task.file for task in table.scan(_one_of(removals)).plan_files()]
+            return _commit(table, head, head.chunk, files, rewritten(table, files, removals))
+
+    def rows(
+        self, snapshot_id: int, where: BooleanExpression = _EVERYTHING, columns: Sequence[str] = RECORD_COLUMNS
+    ) -> Iterator[Any]:  # Any: pyarrow's RecordBatch
+        """The rows of a snapshot for which a condition is true, in parts."""
+        if snapshot_id:
+            with self._loaded() as table:
+                yield from table.scan(
+                    where, selected_fields=tuple(columns), snapshot_id=snapshot_id
+                ).to_arrow_batch_reader()
+
+    def records(self, snapshot_id: int, where: BooleanExpression = _EVERYTHING) -> Iterator[ArchivedRecord]:
+        """The same as records."""
+        for batch in self.rows(snapshot_id, where):
+            yield from records_of(batch)
+
+    def find(self, snapshot_id: int, wanted: Collection[Removal]) -> Sequence[ArchivedRecord]:
+        """Single rows of a snapshot."""
+        found = self.records(snapshot_id, _one_of(wanted))
+        return [each for each in found if Removal(each.record.record_id, each.chunk) in wanted]
+
+    def files(self, snapshot_id: int, where: BooleanExpression = _EVERYTHING) -> Sequence[FileFacts]:
+        """The files of a snapshot that may hold rows for which a condition is true."""
+        if not snapshot_id:
+            return ()
+        with self._loaded() as table:
+            return [_facts(task.file) for task in table.scan(where, snapshot_id=snapshot_id).plan_files()]
+
+    def close(self) -> None:
+        """Release the catalog."""
+        with self._lock:
+            if self._catalog is not None:
+                self._catalog.close()
+                self._catalog = None
+
+    def _connected(self) -> SqlCatalog:
+        with self._lock:
+            if self._catalog is None:
+                properties = {"uri": self._uri, "warehouse": self._warehouse, "py-io-impl": IMPLEMENTATION}
+                self._catalog = SqlCatalog(NAMESPACE, **properties)
+            return self._catalog
+
+    @contextmanager
+    def _loaded(self) -> Iterator[Table]:
+        with self._faults():
+            yield self._connected().load_table(TABLE)
+
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        try:
+            yield
+        except CommitFailedException as error:
+            raise ArchiveOvertaken(f"Another process has written to the archive {self.location}: try again.") from error
+        except (OSError, SQLAlchemyError) as error:
+            text = str(error).partition("\n")[0]
+            raise StoreUnavailable(
+                f"The archive {self.location} is not available: see archive.folder and archive.catalog ({text})."
+            ) from error
+
+
+def _head(table: Table) -> Head:
+    snapshot = table.current_snapshot()
+    if snapshot is None:
+        return Head(0, 0, 0)
+    properties = {} if snapshot.summary is None else snapshot.summary.additional_properties
+    return Head(snapshot.snapshot_id, snapshot.sequence_number or 0, int(properties[CHUNK]))
+
+
+def _commit(table: Table, head: Head, chunk: int, removed: Sequence[DataFile], added: Iterable[DataFile]) -> Head:
+    if _head(table) != head:
+        raise CommitFailedException("the newest snapshot is another one")
+    with table.transaction() as transaction:
+        update = transaction.update_snapshot(snapshot_properties={CHUNK: str(chunk)})
+        with update.overwrite() if removed else update.fast_append() as files:
+            for file in removed:
+                files.delete_data_file(file)
+            for file in added:
+                files.append_data_file(file)
+    return _head(table)
+
+
+def _one_of(removals: Collection[Removal]) -> BooleanExpression:
+    """A condition for these rows and few others; the chunks tell which files."""
+    chunks, ids = {each.chunk for each in removals}, {each.record_id for each in removals}
+    return And(In(term="chunk", literals=chunks), In(term="record_id", literals=ids))
+
+
+def _facts(file: DataFile) -> FileFacts:
+    return FileFacts(partition_of_file(file), file.record_count, file.file_size_in_bytes, file.file_path)

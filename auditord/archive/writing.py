@@ -1,0 +1,72 @@
+"""The data files of the table: one for each partition, in the order of the records that it is made of."""
+
+import uuid
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from datetime import datetime
+from importlib import import_module
+from typing import Any, Final, TypeAlias
+
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import ArrowScan, write_file
+from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import PartitionFieldValue, PartitionKey
+from pyiceberg.table import FileScanTask, Table, WriteTask
+
+from auditord.archive.schema import rows_of
+from auditord.store.archived import ArchivedRecord, Removal
+
+_arrow: Any = import_module("pyarrow")  # Any: it ships no types
+
+_FIRST: Final = 1970 * 12
+
+Partition: TypeAlias = tuple[int, str | None]
+"""Months since January 1970, as Iceberg counts them, and the site."""
+
+
+def month_number(moment: datetime) -> int:
+    """The month of an instant in UTC, as partitions have it."""
+    return moment.year * 12 + moment.month - 1 - _FIRST
+
+
+def month_name(number: int) -> str:
+    """The same as ``2024-02``."""
+    year, month = divmod(number + _FIRST, 12)
+    return f"{year:04d}-{month + 1:02d}"
+
+
+def partition_of_file(file: DataFile) -> Partition:
+    """The partition of a file."""
+    return file.partition[0], file.partition[1]
+
+
+def written(table: Table, copies: Iterable[ArchivedRecord]) -> Iterator[DataFile]:
+    """Write records, and synchronise the files."""
+    partitions: defaultdict[Partition, list[ArchivedRecord]] = defaultdict(list)
+    for copy in copies:
+        partitions[month_number(copy.stop_time), copy.site].append(copy)
+    schema = table.schema().as_arrow()
+    for partition, inside in partitions.items():
+        yield from _write(table, partition, rows_of(inside, schema))
+
+
+def rewritten(table: Table, files: Sequence[DataFile], removals: Collection[Removal]) -> Iterator[DataFile]:
+    """Write what files hold once more, without some of the rows."""
+    scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
+    for file in files:
+        rows = scan.to_table([FileScanTask(file)])
+        kept = [Removal(*pair) not in removals for pair in _pairs(rows)]
+        if any(kept):
+            yield from _write(table, partition_of_file(file), rows.filter(_arrow.array(kept)))
+
+
+def _pairs(rows: Any) -> Iterator[tuple[str, int]]:  # Any: pyarrow's Table
+    return zip(rows.column("record_id").to_pylist(), rows.column("chunk").to_pylist(), strict=True)
+
+
+def _write(table: Table, partition: Partition, rows: Any) -> Iterator[DataFile]:  # Any: pyarrow's Table
+    metadata, spec = table.metadata, table.spec()
+    values = [PartitionFieldValue(field, value) for field, value in zip(spec.fields, partition, strict=True)]
+    key = PartitionKey(values, spec, metadata.schema())
+    task = WriteTask(uuid.uuid4(), 0, metadata.schema(), rows.to_batches(), partition_key=key)
+    return write_file(table.io, metadata, iter([task]))
