@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from auditord import __version__
 from auditord.actions import Actions, Section
+from auditord.archive.running import own_plugins
 from auditord.config.model import Configuration
 from auditord.contexts.instances import HostDaemon, StoreSenderContext
 from auditord.errors import HookError
@@ -54,7 +55,8 @@ class Runtime:
         self.clock: Final = Clock(lambda most: most * RANDOM.random())
         self.health: Final = Health([store.check, spool.check], spool.check, self.clock.next_run)
         self._metrics = TaskMetrics(self.registry)
-        self.instances: Final = Instances(configuration, hooks.kinds, storage, self._metrics, now)
+        own = own_plugins(storage.store, storage.archive, configuration.archive, self.registry)
+        self.instances: Final = Instances(configuration, hooks.kinds, storage, self._metrics, now, own=own)
         self._daemon = HostDaemon(__version__, StoredRecords(store))
 
     async def listeners(self, write: Callable[[RunReport], None]) -> dict[Section, Listener]:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import anyio
 
+from auditord.archive.opening import ConfiguredArchive, archive_of
 from auditord.backup.unfinished import refuse_unfinished
 from auditord.config.kinds import InstalledKinds, configured_transform
 from auditord.config.model import Configuration, SenderSource, kind_of, source_of
@@ -35,6 +36,7 @@ class Storage:
     pairing: Pairing
     transform: Transform | None
     senders: Mapping[str, tuple[SenderKind[Any], InstanceConfig]]  # Any: each kind has its own configuration model
+    archive: ConfiguredArchive
 
     def destinations(self, source: SenderSource) -> Sequence[str]:
         """The senders of what collectors make, or of what clients write."""
@@ -84,10 +86,11 @@ async def opened_storage(
             raise missing_store(path)  # to open it would make a new one
         keys = configuration.metrics.database.counted_keys
         store = await stack.enter_async_context(open_store(configuration.store, counted_keys=keys, outbox=outbox))
+        archive = stack.enter_context(archive_of(store, configuration))
         pairing = Pairing(store, spool)
         with suppress(StoreUnavailable):
             await pairing.advance_both()
-        yield Storage(spool, store, pairing, transform, senders)
+        yield Storage(spool, store, pairing, transform, senders, archive)
         with suppress(StoreUnavailable, StoreMismatch):  # the next start says so
             await pairing.advance_both()
 

@@ -13,6 +13,7 @@ import click
 from auditord.cli.frame import Commands, Registered, print_version
 
 COMMANDS = (
+    Registered("archive", "auditord.cli.archive", "Move old records into an Iceberg table, and look at it."),
     Registered("audit", "auditord.cli.audit", "Compare what a collector's source knows with the records."),
     Registered("backup", "auditord.cli.backup", "Copy record store and spool while the daemon runs."),
     Registered("collect", "auditord.cli.collect", "Run a collector once, or collect a period again."),

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from auditord.archive.opening import archive_of
 from auditord.backup.last import InstanceBackups
 from auditord.cli.acting import log_to_terminal
 from auditord.cli.collect import Terminal
@@ -151,7 +152,8 @@ async def _opened_states(
     if remote_source(config) is None:
         opened = open_store_for_reading if dry_run else open_store_beside
         async with opened(configuration.store) as store:
-            yield store, StoredRecords(store)
+            with archive_of(store, configuration):
+                yield store, StoredRecords(store)
         return
     read_only = dry_run and (configuration.state_dir / SPOOL_FILE).exists()
     open_spool = Spool.opened_read_only if read_only else Spool.opened_beside

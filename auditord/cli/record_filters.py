@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from auditord.archive.opening import archive_of
 from auditord.cli.daemon_client import DaemonClient, daemon_at
 from auditord.cli.installation import load_installation, utc_now
 from auditord.store import RecordStore
@@ -114,8 +115,10 @@ def key_and_value(text: str) -> tuple[str, str]:
 @asynccontextmanager
 async def opened_store() -> AsyncGenerator[RecordStore, None]:
     """The record store of this host, to be read beside a daemon."""
-    async with open_store_for_reading(load_installation().configuration.store) as store:
-        yield store
+    configuration = load_installation().configuration
+    async with open_store_for_reading(configuration.store) as store:
+        with archive_of(store, configuration):
+            yield store
 
 
 @asynccontextmanager

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from auditord.archive.opening import archive_of
 from auditord.cli.installation import Installation, load_installation, run_async, utc_now
 from auditord.cli.record_filters import INSTANT
 from auditord.client import AsyncClient
@@ -136,7 +137,8 @@ def answered(
 
 async def _ask_store(query: AggregateQuery, installation: Installation) -> Aggregates:
     async with open_store_for_reading(installation.configuration.store) as store:
-        return await store.aggregate(query)
+        with archive_of(store, installation.configuration):
+            return await store.aggregate(query)
 
 
 async def _ask_server(query: AggregateQuery, options: ReportOptions) -> Aggregates:

@@ -25,8 +25,11 @@ _DROPPED = {
     "application.web_workers": "one process serves every request",
     "database": "records are kept in auditord's own store (store.url); AUDITOR's database is not touched",
     "logging": "the daemon logs to standard error or the journal, which keep and rotate it",
-    "archival_config": "old records stay in the store",
+    "archival_config.archive_path": "AUDITOR's files stay there; `auditord import auditor` reads them",
+    "archival_config.archive_file_prefix": "the table's files have names of their own",
+    "archival_config.compression_type": "the table's files are compressed with zstd",
 }
+_CRON_FIELDS: Final = 5
 _METRIC_KEYS = {"site": "site_key", "group": "group_key", "user": "user_key"}
 """Our options by AUDITOR's default of its own, ``meta_key_site`` and so on."""
 
@@ -42,7 +45,7 @@ def import_server_config(document: Mapping[str, Any]) -> ImportedConfig | None:
     result = ConfigImport(document, "")
     _import_duplicates(result)
     _import_level(result)
-    for part in (addresses, metrics, import_access(document)):
+    for part in (addresses, metrics, _import_archive(document), import_access(document)):
         result.include(part)
     result.dropped |= {path: reason for path, reason in _DROPPED.items() if _given(document, path) is not None}
     return result.result()
@@ -96,6 +99,20 @@ def _import_metrics(result: ConfigImport) -> None:
         result.put(ours, database.get(theirs, default), comment)
     taken = {"frequency", "metrics", *(f"meta_key_{default}" for default in _METRIC_KEYS)}
     result.drop(database, taken, place="metrics.database.", other="AUDITOR does not know this option")
+
+
+def _import_archive(document: Mapping[str, Any]) -> ConfigImport:  # Any: AUDITOR's YAML
+    result = ConfigImport(document, "archive")
+    section = document.get("archival_config")
+    if is_section(section):
+        result.put("enabled", value=True, comment="into an Apache Iceberg table; pip install 'auditord[archive]'")
+        result.put("after_months", section.get("archive_older_than_months"))
+        seconds, *fields = str(section.get("cron_schedule") or "0").split()
+        if len(fields) == _CRON_FIELDS:
+            result.put(
+                "schedule", " ".join(fields), f"without the seconds ({seconds}); AUDITOR also ran it at its start"
+            )
+    return result
 
 
 def _import_duplicates(result: ConfigImport) -> None:

@@ -13,6 +13,7 @@ from urllib.parse import unquote
 from pydantic import Field, field_validator, model_validator
 
 from auditord.config.access import AccessSection
+from auditord.config.archive import ArchiveSection
 from auditord.config.documents import is_section
 from auditord.config.listen import DEFAULT_LISTEN, Listen, listed
 from auditord.config.pledges import PledgeSection
@@ -280,6 +281,7 @@ class Configuration(Section):
     ui: UiSection = UiSection()
     access: AccessSection = AccessSection()
     store: StoreSection
+    archive: ArchiveSection = ArchiveSection()
     metrics: MetricsSection = MetricsSection()
     pledges: tuple[PledgeSection, ...] = Field(default=(), description="Promised capacity, for reports and the page.")
     hooks: HooksSection = HooksSection()

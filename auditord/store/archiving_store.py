@@ -18,6 +18,7 @@ from auditord.store.archiving import (
     forget_removals,
     list_archivable,
     publish,
+    read_counted,
     read_removals,
     read_state,
     restore,
@@ -63,6 +64,14 @@ class ArchivingStore(ABC):
     async def archive_removals(self) -> Sequence[Removal]:
         """See :class:`RecordStore`."""
         return await self._read(read_removals())
+
+    async def archive_counted(self) -> Counted:
+        """See :class:`RecordStore`."""
+        return await self._read(read_counted())
+
+    async def archived(self, record_ids: Collection[str]) -> Sequence[Removal]:
+        """See :class:`RecordStore`."""
+        return await self._read(find_archived(record_ids))
 
     async def begin_archive(self, archive_id: str, location: str) -> ArchiveState:
         """See :class:`RecordStore`."""

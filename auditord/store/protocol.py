@@ -10,7 +10,7 @@ from typing import Protocol
 from auditord.database.memory import HeldTurn, Occasion, PluginMemory
 from auditord.duplicates import Duplicates
 from auditord.store.amendments import Amended, Amendment, Version
-from auditord.store.archived import Archive, ArchivedRecord, ArchiveState, Removal
+from auditord.store.archived import Archive, ArchivedRecord, ArchiveState, Counted, Removal
 from auditord.store.known_daemons import DaemonState, KnownDaemon
 from auditord_hookspecs import AggregateQuery, Aggregates, Entry, Provenance, Record, RecordQuery, RecordUpdate
 
@@ -251,6 +251,14 @@ class RecordStore(Protocol):
 
     async def archive_removals(self) -> Sequence[Removal]:
         """The rows of this part that do not count: their records have changed, or are in the database again."""
+        ...
+
+    async def archive_counted(self) -> Counted:
+        """Both, while nobody archives."""
+        ...
+
+    async def archived(self, record_ids: Collection[str]) -> Sequence[Removal]:
+        """Those of the records that are in the archive, with their chunks."""
         ...
 
     async def begin_archive(self, archive_id: str, location: str) -> ArchiveState:

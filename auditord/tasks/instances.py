@@ -18,7 +18,7 @@ from auditord.contexts.instances import InstanceContext, SpoolCollectorContext, 
 from auditord.contexts.plugins import opened_plugin
 from auditord.contexts.sources import remote_source
 from auditord.database.memory import Occasion
-from auditord.errors import RanElsewhere
+from auditord.errors import ConfigurationError, RanElsewhere
 from auditord.metrics import TaskMetrics
 from auditord.spool import Enqueued
 from auditord.storage import Storage
@@ -48,14 +48,18 @@ class Instances:
         storage: Storage,
         metrics: TaskMetrics,
         now: Callable[[], datetime],
+        *,
+        own: Mapping[str, tuple[PluginKind[Any], InstanceConfig]],
     ) -> None:
+        if taken := own.keys() & configuration.plugins.keys():
+            raise ConfigurationError(f"plugins.{min(taken)}: this name is taken by the section {min(taken)}: rename it")
         # Any: each kind has its own configuration model
         self.collectors: Final[Mapping[str, tuple[CollectorKind[Any], InstanceConfig]]] = {
             name: (kinds.collectors[kind_of(config)], config) for name, config in configuration.collectors.items()
         }
         self.plugins: Final[Mapping[str, tuple[PluginKind[Any], InstanceConfig]]] = {
             name: (kinds.plugins[kind_of(config)], config) for name, config in configuration.plugins.items()
-        }
+        } | dict(own)
         sections = (self.collectors, self.plugins)
         self.turns: Final = {name: Turn() for each in sections for name, (_, config) in each.items() if config.enabled}
         self.now: Final = now

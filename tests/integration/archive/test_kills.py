@@ -19,7 +19,7 @@ from tests.summed_records import aggregate_records
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
-KILLS = int(os.environ.get("AUDITORD_ARCHIVE_KILLS", "12"))
+KILLS = int(os.environ.get("ARCHIVE_KILLS", "12"))
 START = datetime(2024, 1, 15, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 BEFORE = START + 1_000 * HOUR

@@ -32,7 +32,7 @@ from tests.summed_records import aggregate_records
 
 pytestmark = pytest.mark.anyio
 
-EXAMPLES = int(os.environ.get("AUDITORD_ARCHIVE_EXAMPLES", "5"))
+EXAMPLES = int(os.environ.get("ARCHIVE_EXAMPLES", "5"))
 START = datetime(2024, 1, 15, tzinfo=UTC)
 DAY = timedelta(days=1)
 SENT = Provenance(START + 400 * DAY, "task:slurm")

@@ -19,7 +19,7 @@ from auditord.duplicates import Duplicates
 from auditord.errors import StoreDamaged, StoreMisconfigured, StoreUnavailable
 from auditord.ingest import Ingest
 from auditord.store import Amended, Amendment, Difference, OutboxEntry, Provenance, RecordCounts, Verdict, Version
-from auditord.store.archived import Archive, ArchivedRecord, ArchiveState, Removal
+from auditord.store.archived import Archive, ArchivedRecord, ArchiveState, Counted, Removal
 from auditord.store.protocol import DaemonState, HeldTurn, KnownDaemon, Occasion, PluginMemory
 from auditord.web import serve
 from auditord_hookspecs import (
@@ -112,6 +112,12 @@ class FakeStore:
 
     async def archive_removals(self) -> Sequence[Removal]:
         return ()
+
+    async def archive_counted(self) -> Counted:
+        return Counted()
+
+    async def archived(self, record_ids: Collection[str]) -> Sequence[Removal]:
+        raise NotImplementedError
 
     async def begin_archive(self, archive_id: str, location: str) -> ArchiveState:
         raise NotImplementedError

@@ -1,0 +1,46 @@
+"""The archive compared with what the record store knows of it."""
+
+import asyncio
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final
+
+from pyiceberg.expressions import LessThanOrEqual
+
+from auditord.archive.table import ArchiveTable
+from auditord.store import RecordStore
+from auditord.store.archived import Removal
+
+_AT_ONCE: Final = 1_000
+
+
+@dataclass
+class Verified:
+    """The result of a verification.
+
+    Args:
+        records: rows that were read, count, and are known to the store.
+        expected: how many the store knows.
+        findings: what is wrong, in words.
+    """
+
+    records: int = 0
+    expected: int = 0
+    findings: list[str] = field(default_factory=list[str])
+
+
+async def verify(store: RecordStore, table: ArchiveTable) -> Verified:
+    """Read every row that counts, and compare its id and chunk with the store's index."""
+    counted = await store.archive_counted()
+    state = counted.state
+    result = Verified(expected=state.records)
+    records = table.records(state.snapshot_id, LessThanOrEqual(term="chunk", value=state.chunk))
+    while some := await asyncio.to_thread(lambda: list(islice(records, _AT_ONCE))):
+        rows = {Removal(each.record.record_id, each.chunk) for each in some} - set(counted.removals)
+        known = set(await store.archived([row.record_id for row in rows]))
+        result.records += len(rows & known)
+        unknown = sorted(row.record_id for row in rows - known)
+        result.findings += [f"{each!r} is in the table, and the record store does not know it" for each in unknown]
+    if result.records != result.expected:
+        result.findings.append(f"{result.expected} records are archived, {result.records} of them are in the table")
+    return result

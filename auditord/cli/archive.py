@@ -1,0 +1,132 @@
+"""``auditord archive``: move old records into an Apache Iceberg table, look at it, take records back out of it."""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+
+from auditord.archive.opening import ConfiguredArchive, archive_of
+from auditord.archive.running import INSTANCE
+from auditord.cli.collect import trigger_command
+from auditord.cli.daemon_client import url_option
+from auditord.cli.installation import load_installation, run_async
+from auditord.cli.tables import new_table, print_table
+from auditord.config.model import Configuration
+from auditord.errors import ConfigurationError
+from auditord.spool import own
+from auditord.store import RecordStore
+from auditord.store.opening import open_store, open_store_for_reading
+from auditord_hookspecs.terminal import say
+
+_MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
+
+
+@click.group("archive")
+def archive_command() -> None:
+    """Move old records into an Apache Iceberg table, which other programs read, and look at it.
+
+    Sums are over the archive and the record store together. Archived ids stay known; a record comes back by itself when
+    it is changed. Needs the extra archive: pip install 'auditord[archive]'.
+    """
+
+
+@archive_command.command("run")
+@click.option("--dry-run", is_flag=True, help="Say which records would move, and move none.")
+@url_option
+@click.pass_context
+def run_command(context: click.Context, *, dry_run: bool, url: str | None) -> None:
+    """Move what is old enough now; needs archive.enabled. Interrupted, it goes on the next time."""
+    context.invoke(trigger_command, instance=INSTANCE, dry_run=dry_run, url=url)
+
+
+@archive_command.command("list")
+def list_command() -> None:
+    """List months and sites with the rows and bytes of their files."""
+    run_async(_list)
+
+
+@archive_command.command("verify")
+def verify_command() -> None:
+    """Read all of the archive and compare it with what the record store knows; the exit code is 1 if they differ."""
+    if not run_async(_verify):
+        raise SystemExit(1)
+
+
+@archive_command.command("export")
+@click.argument("folder", type=click.Path(path_type=Path))
+def export_command(folder: Path) -> None:
+    """Write the archive to FOLDER as plain Parquet, in folders site=…/month=… that pandas and DuckDB understand."""
+    run_async(_export, folder)
+
+
+@archive_command.command("restore")
+@click.argument("month")
+@click.option("--site", help="Of this site alone; by default of all.")
+def restore_command(month: str, *, site: str | None) -> None:
+    """Put the archived records that stopped in MONTH (2024-02) back into the record store.
+
+    The daemon must not run meanwhile. The next run of the archive moves them again, unless archive.after_months has
+    become more.
+    """
+    if not _MONTH.fullmatch(month):
+        raise click.BadParameter(f"'{month}' is no month: write it as 2024-02", param_hint="MONTH")
+    run_async(_restore, month, site)
+
+
+@asynccontextmanager
+async def _opened() -> AsyncGenerator[tuple[RecordStore, ConfiguredArchive], None]:
+    """The record store and its archive, to be read beside a daemon."""
+    configuration = load_installation().configuration
+    async with open_store_for_reading(configuration.store) as store:
+        with archive_of(store, configuration) as archive:
+            if not (await store.archive_state()).archive_id:
+                raise ConfigurationError("there is no archive yet: see archive in the configuration.")
+            yield store, archive
+
+
+async def _list() -> None:
+    writing: Any = import_module("auditord.archive.writing")
+    async with _opened() as (store, archive):
+        state = await store.archive_state()
+        files = await asyncio.to_thread(archive.table.files, state.snapshot_id)
+    table = new_table("month", "site", "rows", "bytes", "files")
+    for partition in sorted({file.partition for file in files}, key=lambda each: (each[0], each[1] or "")):
+        inside = [file for file in files if file.partition == partition]
+        rows, size = sum(file.rows for file in inside), sum(file.size for file in inside)
+        table.add_row(writing.month_name(partition[0]), partition[1] or "", str(rows), str(size), str(len(inside)))
+    print_table(table)
+    say(f"{state.records} records are archived in {state.location}, snapshot {state.snapshot_id}", err=True)
+
+
+async def _verify() -> bool:
+    async with _opened() as (store, archive):
+        result = await import_module("auditord.archive.verifying").verify(store, archive.table)
+    for finding in result.findings:
+        say(finding, err=True)
+    say(f"{result.records} of {result.expected} archived records were read back")
+    return not result.findings
+
+
+async def _export(folder: Path) -> None:
+    async with _opened() as (store, archive):
+        export = partial(import_module("auditord.archive.exporting").export, archive.table)
+        exported = await asyncio.to_thread(export, await store.archive_counted(), folder)
+    say(f"wrote {exported.records} records to {exported.files} files in {folder}")
+
+
+async def _restore(month: str, site: str | None) -> None:
+    configuration: Configuration = load_installation().configuration
+    keys = configuration.metrics.database.counted_keys
+    with own(configuration.state_dir):
+        async with open_store(configuration.store, counted_keys=keys) as store:
+            with archive_of(store, configuration) as archive:
+                exporting: Any = import_module("auditord.archive.exporting")
+                ids = partial(exporting.ids_of, archive.table, await store.archive_counted(), month, site)
+                back = await store.recall(await asyncio.to_thread(ids))
+    say(f"{back} records are back in the record store")

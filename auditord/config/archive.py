@@ -1,0 +1,41 @@
+"""The section of the configuration about the archive."""
+
+from pathlib import Path
+
+from pydantic import Field, field_validator
+
+from auditord_hookspecs import RunConfig
+
+
+class ArchiveSection(RunConfig):
+    """Old records move into an Apache Iceberg table; all sums count them as ever. Needs the extra `archive`."""
+
+    enabled: bool = Field(
+        default=False, description="Whether records move; what has moved is read from the archive in any case."
+    )
+    after_months: int = Field(
+        default=24, ge=1, description="Records move once the month in which their job ended is so many months ago."
+    )
+    folder: Path | None = Field(
+        default=None, description="Where the table's files are; null: archive in state_dir. Several daemons share it."
+    )
+    catalog: str | None = Field(
+        default=None,
+        description="Where the newest state of the table is noted: sqlite:////absolute/path or "
+        "postgresql://user@host/database; null: the record store's database in PostgreSQL, otherwise catalog.db in the "
+        "folder.",
+    )
+
+    @field_validator("folder")
+    @classmethod
+    def _absolute(cls, folder: Path | None) -> Path | None:
+        if folder is not None and not folder.is_absolute():
+            raise ValueError(f"{folder} depends on where the daemon is started: write an absolute path")
+        return folder
+
+    @field_validator("catalog")
+    @classmethod
+    def _can_be_opened(cls, catalog: str | None) -> str | None:
+        if catalog is not None and not catalog.startswith(("sqlite:////", "postgresql://")):
+            raise ValueError("write sqlite:////absolute/path or postgresql://user@host/database")
+        return catalog

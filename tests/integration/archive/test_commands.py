@@ -1,0 +1,129 @@
+"""``auditord archive`` on a host's own records, and other programs that read what it writes."""
+
+import json
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import anyio
+import duckdb
+import pandas as pd
+import pytest
+from click.testing import CliRunner, Result
+from pyiceberg.catalog.sql import SqlCatalog
+
+from auditord.cli import auditord
+from auditord.client import Client
+from auditord.store import Duplicates, Provenance
+from auditord.store.opening import open_store
+from auditord.testing.daemon import running_daemon
+from auditord_hookspecs import AggregateQuery, Component, ComponentUsage, Record
+
+START = datetime(2021, 1, 15, 12, tzinfo=UTC)
+SITES = ("KIT", "a/b c", None)
+
+
+def job(number: int) -> Record:
+    start, site = START + timedelta(days=number), SITES[number % 3]
+    meta: dict[str, tuple[str, ...]] | None = None if site is None else {"site_id": (site,), "user_id": ("u",)}
+    return Record(f"job-{number}", start, (Component("Cores", number, ()),), start + timedelta(hours=2), meta)
+
+
+RECORDS = [job(number) for number in range(90)]
+CORES = sum(range(90))
+
+
+async def fill(folder: Path, records: Sequence[Record]) -> None:
+    async with open_store(f"sqlite://{folder / 'records.db'}", counted_keys=()) as store:
+        await store.add_all(records, Provenance(START), Duplicates.SAME_RUN, atomic=True)
+
+
+class Host:
+    """A host without a running daemon."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.config = folder / "auditord.json"
+        self.config.write_text(json.dumps({"state_dir": str(folder), "archive": {"enabled": True, "after_months": 6}}))
+        anyio.run(fill, folder, RECORDS)
+
+    def run(self, *arguments: str, fails: bool = False) -> Result:
+        done = CliRunner().invoke(auditord, [*arguments, "--config", str(self.config)])
+        assert (done.exit_code != 0) is fails, done.output
+        return done
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Host:
+    made = Host(tmp_path_factory.mktemp("host"))
+    made.run("archive", "run", "--dry-run")
+    made.run("archive", "run")
+    return made
+
+
+def test_it_lists_months_and_sites_and_verifies_them(host: Host) -> None:
+    listed = host.run("archive", "list").output
+    assert all(text in listed for text in ("2021-01", "2021-04", "KIT", "a/b c", "90 records are archived"))
+    assert "90 of 90 archived records were read back" in host.run("archive", "verify").output
+
+
+def test_sums_and_single_records_are_there_as_ever(host: Host) -> None:
+    used = host.run("report", "usage", "--from", "2021-01-01", "--to", "2021-12-31", "--by", "none", "--output", "json")
+    assert f'"core-hours": {2 * CORES}' in used.stdout
+
+
+def test_duckdb_and_pandas_read_an_export_with_the_same_sums(host: Host, tmp_path: Path) -> None:
+    host.run("archive", "export", str(tmp_path / "out"))
+    assert "is not empty" in str(host.run("archive", "export", str(tmp_path / "out"), fails=True).exception)
+    files = f"{tmp_path}/out/*/*/*.parquet"
+    question = (
+        f"SELECT count(*), sum(cores), count(DISTINCT site) FROM read_parquet('{files}', hive_partitioning = true)"  # noqa: S608 a test's own folder
+    )
+    answer: Any = duckdb.sql(question)
+    assert answer.fetchall() == [(90, CORES, 2)]
+    arrow: Any = import_module("pyarrow")  # Any: it ships no types
+    columns = arrow.schema([("site", arrow.string()), ("month", arrow.string())])
+    partitioning = import_module("pyarrow.dataset").partitioning(
+        columns, flavor="hive"
+    )  # without it, pandas stumbles over no site
+    frame = pd.read_parquet(tmp_path / "out", engine="pyarrow", partitioning=partitioning)
+    assert (len(frame), frame["cores"].sum()) == (90, CORES)
+    assert frame[frame["site"] == "a/b c"]["cores"].sum() == sum(range(1, 90, 3))
+
+
+def test_pyiceberg_reads_the_table_itself_without_us(host: Host) -> None:
+    catalog = SqlCatalog("auditord", uri=f"sqlite:///{host.folder}/archive/catalog.db")
+    rows = catalog.load_table("auditord.records").scan(selected_fields=("cores", "record_id")).to_arrow()
+    assert (rows.num_rows, sum(rows.column("cores").to_pylist())) == (90, CORES)
+    catalog.close()
+
+
+def test_a_month_comes_back_and_moves_again(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    host.run("archive", "run")
+    assert "9 records are back" in host.run("archive", "restore", "2021-02", "--site", "KIT").output
+    assert "81 of 81 archived records" in host.run("archive", "verify").output
+    host.run("archive", "run")
+    assert "90 of 90 archived records" in host.run("archive", "verify").output
+
+
+def test_without_an_archive_it_says_what_to_do(tmp_path: Path) -> None:
+    assert "there is no archive yet" in str(Host(tmp_path).run("archive", "list", fails=True).exception)
+
+
+def test_a_running_daemon_moves_them_by_itself_and_on_demand(tmp_path: Path) -> None:
+    with running_daemon(tmp_path, {"archive": {"enabled": True, "after_months": 6}}) as daemon:
+        Client(daemon.url).add_all(RECORDS)
+        config = str(tmp_path / "auditord.json")
+        done = CliRunner().invoke(auditord, ["archive", "run", "--config", config])
+        assert done.exit_code == 0, done.output
+        metrics = urlopen(f"{daemon.url}/metrics").read().decode()  # noqa: S310 a test's own daemon
+        assert "auditord_archived_records 90.0" in metrics
+        assert re.search(r"auditord_archive_last_success_timestamp_seconds 1\.\d+e\+09", metrics)
+        (group,) = Client(daemon.url).aggregate(AggregateQuery(usage=(ComponentUsage("Cores"),))).groups
+        assert (group.records, group.usage[0].sums.amount) == (90, CORES)
+        assert Client(daemon.url).get("job-7") == RECORDS[7]
