@@ -141,7 +141,7 @@ class Actions(Protocol):
         """
         ...
 
-    async def audit(self, request: AuditRequest, observer: Observer) -> AuditReport:
+    async def audit(self, request: AuditRequest, observer: Observer | None) -> AuditReport:
         """Compare a source's inventory with the record store, after a run that is going on.
 
         Raises:

@@ -45,6 +45,9 @@ class CountedKey:
     key: str
 
 
+OTHER: Final = "other"
+"""The value under which those are counted that are not told apart."""
+
 _COUNT_OF_RECORDS: Final = re.compile(rb"^(num_records_database\w*(?:\{.*\})?) (\S+)$", re.MULTILINE)
 
 
@@ -59,9 +62,10 @@ def exposition(registry: CollectorRegistry) -> bytes:
 class DatabaseMetrics(Collector):
     """AUDITOR's gauges about the records, and ours, as of the last look: reading them asks no database."""
 
-    def __init__(self, *, total: bool, keys: tuple[CountedKey, ...]) -> None:
+    def __init__(self, *, total: bool, keys: tuple[CountedKey, ...], most_values: int) -> None:
         self.keys: Final = keys
         self._with_total = total
+        self._most_values = most_values
         self._total: int | None = None
         self._differences = 0
         self._per_value: Mapping[str, Mapping[str, int]] = {}
@@ -84,6 +88,15 @@ class DatabaseMetrics(Collector):
             yield GaugeMetricFamily("num_records_database", text, value=self._total)
         for key in self.keys:
             family = GaugeMetricFamily(key.metric, text, labels=(key.label,))
-            for value, count in self._per_value.get(key.key, {}).items():
+            for value, count in self._largest(self._per_value.get(key.key, {})).items():
                 family.add_metric((value,), count)
             yield family
+
+    def _largest(self, counts: Mapping[str, int]) -> Mapping[str, int]:
+        """The values with the most records; the rest together, so that no scrape grows with what clients write."""
+        if len(counts) <= self._most_values:
+            return counts
+        ordered = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
+        shown = dict(ordered[: self._most_values])
+        shown[OTHER] = shown.get(OTHER, 0) + sum(count for _, count in ordered[self._most_values :])
+        return shown

@@ -23,6 +23,7 @@ from auditord.store.reading import StoredRecords
 from auditord.tasks.audits import Audits
 from auditord.tasks.clock import Clock
 from auditord.tasks.demands import OnDemand
+from auditord.tasks.host_gauges import SECTIONS
 from auditord.tasks.instances import Instances
 from auditord.tasks.record_editor import RecordEditor
 from auditord.tasks.reports import RunReporter, SendReporter
@@ -32,8 +33,6 @@ from auditord.tasks.senders import Grace, SendLoop, sending
 from auditord_hookspecs import InstanceConfig, RecordSink, RunReport, SenderKind
 
 RANDOM: Final = SystemRandom()  # chance spreads many hosts; it must not follow from a shared seed
-
-SECTIONS: Final[tuple[Section, Section]] = ("collectors", "plugins")
 
 
 class Runtime:

@@ -4,7 +4,7 @@ import gc
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 import anyio
@@ -13,7 +13,7 @@ from anyio.abc import TaskGroup
 from auditord import __version__
 from auditord.actions import Actions
 from auditord.backup.last import BackupMetrics
-from auditord.config.kinds import remarks
+from auditord.config.kinds import audited, remarks
 from auditord.config.model import WORKING_SECTIONS, Configuration, kind_of
 from auditord.config.store_url import is_postgresql
 from auditord.errors import plain_errors
@@ -27,6 +27,9 @@ from auditord.storage import opened_storage
 from auditord.systemd import Notifier
 from auditord.tasks.gauges import count_records, look_at_spool, record_gauges
 from auditord.tasks.heartbeat import Heartbeat
+from auditord.tasks.host_gauges import HostMetrics, look_at_host, run_intervals
+from auditord.tasks.nightly_audits import TASK as NIGHTLY
+from auditord.tasks.nightly_audits import NightlyAudits
 from auditord.tasks.reports import log_run
 from auditord.watchdog import watched_process
 from auditord.web import daemon_operations, serve
@@ -120,17 +123,35 @@ async def _start_work(runtime: Runtime, working: TaskGroup) -> Actions:
         _log.warning("%s", remark)
     listeners = await runtime.listeners(log_run)
     runtime.instances.start(working, runtime.clock, listeners, RANDOM.random)
-    return runtime.actions(listeners)
+    actions = runtime.actions(listeners)
+    if runtime.configuration.audit.enabled:
+        await _audit_nightly(runtime, working, actions)
+    return actions
+
+
+async def _audit_nightly(runtime: Runtime, working: TaskGroup, actions: Actions) -> None:
+    section, tasks = runtime.configuration.audit, audited(runtime.configuration, runtime.hooks.kinds)
+    audits = NightlyAudits(section, tasks if runtime.storage.local_senders else (), actions, runtime.storage.spool)
+    await audits.restore()
+    runtime.registry.register(audits.metrics)
+    runtime.clock.add(NIGHTLY, audits.turn, section.schedule, timedelta(0), audits.left_out, at_start=False)
+    working.start_soon(audits.run, runtime.now)
 
 
 async def _observe(runtime: Runtime, working: TaskGroup, notifier: Notifier) -> None:
     spool, section = runtime.storage.spool, runtime.configuration.metrics.database
     kinds = {name: kind.name for name, (kind, _) in runtime.storage.senders.items()}
-    spool_metrics, database_metrics = SpoolMetrics(kinds, runtime.now), record_gauges(section)
+    spool_metrics, database_metrics = (
+        SpoolMetrics(kinds, runtime.now),
+        record_gauges(section, with_users=any(each.enabled for each in runtime.configuration.authenticators.values())),
+    )
     spool_metrics.update(await spool.statistics())  # so that not even the first scrape shows an empty queue
     runtime.registry.register(spool_metrics)
     runtime.registry.register(database_metrics)
     runtime.registry.register(BackupMetrics(runtime.configuration.state_dir))
+    host = HostMetrics(run_intervals(runtime.instances), runtime.now)
+    runtime.registry.register(host)
+    working.start_soon(look_at_host, runtime.configuration, runtime.storage.store, host, runtime.now)
     working.start_soon(look_at_spool, spool, spool_metrics, notifier)
     working.start_soon(count_records, runtime.storage.store, database_metrics, section.interval)
     working.start_soon(notifier.feed_watchdog, runtime.health.alive)

@@ -119,7 +119,7 @@ class DaemonClient:
                     return line.report
         raise DaemonError("the daemon ended in the middle of the run; what was collected until then is kept")
 
-    async def audit(self, request: AuditRequest, observer: Observer) -> AuditReport:
+    async def audit(self, request: AuditRequest, observer: Observer | None) -> AuditReport:
         """Have a collector audited, and watch."""
         period = {"from": format_time(request.window.start), "to": format_time(request.window.stop)}
         body = {**period, "repair": request.repair, "replace": request.replace, "by": request.by}
@@ -129,7 +129,9 @@ class DaemonClient:
                     return line.audit
         raise DaemonError("the daemon ended in the middle of the audit; what was collected until then is kept")
 
-    async def _events(self, instance: str, path: str, body: object, observer: Observer) -> AsyncGenerator[_Line, None]:
+    async def _events(
+        self, instance: str, path: str, body: object, observer: Observer | None
+    ) -> AsyncGenerator[_Line, None]:
         target = f"{self._url}/api/v1/instances/{quote(instance, safe='')}/{path}"
         with _daemon_errors():
             async with self._client.stream("POST", target, body=msgspec.json.encode(body)) as answer:
@@ -271,7 +273,9 @@ async def _lines(answer: http.HttpStream) -> AsyncGenerator[bytes, None]:
         raise DaemonError("the daemon's answer ends in the middle of a line")
 
 
-async def _observe(line: _Line, observer: Observer) -> None:
+async def _observe(line: _Line, observer: Observer | None) -> None:
+    if observer is None:
+        return
     if line.progress is not None:
         observer.progressed(line.progress)
     if line.said is not None:

@@ -40,13 +40,23 @@ class InstalledKinds:
 
 
 def remarks(configuration: Configuration, kinds: InstalledKinds) -> list[str]:
-    """One line for each remark on an enabled collector, with its place in the configuration."""
+    """One line for each remark, with its place in the configuration."""
     return [
-        f"collectors.{name}: {remark}"
-        for name, config in configuration.collectors.items()
-        if config.enabled and (say := kinds.collectors[kind_of(config)].remarks) is not None
-        for remark in say(config)
+        *_unshown_users(configuration),
+        *(
+            f"collectors.{name}: {remark}"
+            for name, config in configuration.collectors.items()
+            if config.enabled and (say := kinds.collectors[kind_of(config)].remarks) is not None
+            for remark in say(config)
+        ),
     ]
+
+
+def _unshown_users(configuration: Configuration) -> list[str]:
+    wanted = "RecordCountPerUser" in configuration.metrics.database.metrics
+    if not wanted or any(each.enabled for each in configuration.authenticators.values()):
+        return []
+    return ["metrics.database.metrics: RecordCountPerUser is left out, since anybody may see it: add an authenticator"]
 
 
 def audited(configuration: Configuration, kinds: InstalledKinds) -> list[str]:

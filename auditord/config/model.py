@@ -4,7 +4,7 @@ Each kind brings the model of its own instances (:mod:`auditord.config.instances
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
@@ -20,17 +20,9 @@ from auditord.config.pledges import PledgeSection
 from auditord.config.sizes import Size
 from auditord.config.store_url import is_postgresql, sqlite_path, sqlite_url
 from auditord.config.ui import UiSection
+from auditord.config.watching import AuditSection, MetricsSection
 from auditord.duplicates import Duplicates
 from auditord_hookspecs import Duration, InstanceConfig, Secret, Section
-
-DatabaseMetric: TypeAlias = Literal["RecordCount", "RecordCountPerSite", "RecordCountPerGroup", "RecordCountPerUser"]
-
-DATABASE_METRICS: tuple[DatabaseMetric, ...] = (
-    "RecordCount",
-    "RecordCountPerSite",
-    "RecordCountPerGroup",
-    "RecordCountPerUser",
-)
 
 SenderSource: TypeAlias = Literal["collectors", "api", "all"]
 """The source of a sender (the option ``from`` of every sender)."""
@@ -188,53 +180,6 @@ class StoreSection(Section):
         return url
 
 
-class DatabaseMetricsSection(Section):
-    """The gauges about the records, under AUDITOR's names.
-
-    The keys default to what Slurm collectors and TARDIS write (``site_id``); HTCondor records of AUDITOR sites often
-    say ``site``, ``group`` and ``user``, which is AUDITOR's own default.
-    """
-
-    interval: Duration = Field(default=timedelta(seconds=30), description="How often the gauges are refreshed.")
-    metrics: tuple[DatabaseMetric, ...] = Field(default=DATABASE_METRICS, description="Which gauges there are.")
-    site_key: str = Field(default="site_id", min_length=1, description="The meta key that names the site.")
-    group_key: str = Field(default="group_id", min_length=1, description="The meta key that names the group.")
-    user_key: str = Field(default="user_id", min_length=1, description="The meta key that names the user.")
-
-    @field_validator("interval")
-    @classmethod
-    def _positive(cls, interval: timedelta) -> timedelta:
-        if interval <= timedelta(0):
-            raise ValueError("the interval must be longer than 0s")
-        return interval
-
-    @property
-    def keys(self) -> Mapping[str, str]:
-        """The meta keys of the gauges by value that there are."""
-        keys = {
-            "RecordCountPerSite": self.site_key,
-            "RecordCountPerGroup": self.group_key,
-            "RecordCountPerUser": self.user_key,
-        }
-        return {metric: key for metric, key in keys.items() if metric in self.metrics}
-
-    @property
-    def label_keys(self) -> tuple[str, str, str]:
-        """The meta keys that name the site, the group and the user."""
-        return self.site_key, self.group_key, self.user_key
-
-    @property
-    def counted_keys(self) -> Sequence[str]:
-        """The meta keys whose values the store counts."""
-        return sorted(set(self.keys.values()))
-
-
-class MetricsSection(Section):
-    """The contents of ``/metrics`` beside the daemon's own metrics."""
-
-    database: DatabaseMetricsSection = DatabaseMetricsSection()
-
-
 class HooksSection(Section):
     """The hook modules that take part."""
 
@@ -283,6 +228,7 @@ class Configuration(Section):
     store: StoreSection
     archive: ArchiveSection = ArchiveSection()
     metrics: MetricsSection = MetricsSection()
+    audit: AuditSection = AuditSection()
     pledges: tuple[PledgeSection, ...] = Field(default=(), description="Promised capacity, for reports and the page.")
     hooks: HooksSection = HooksSection()
     logging: LoggingSection = LoggingSection()

@@ -1,15 +1,15 @@
 """The checks that kinds bring, and the certificates that any section names."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from datetime import datetime
 from typing import Any
 
+from auditord.config.certificates import tls_files
 from auditord.config.model import Configuration, kind_of
 from auditord.contexts.instances import InstanceContext, environment_of
 from auditord.hooks import Hooks
-from auditord_hookspecs import Context, InstanceConfig, Section
+from auditord_hookspecs import Context, InstanceConfig
 from auditord_hookspecs.checks import Check, Finding, check_certificate, check_readable
-from auditord_hookspecs.sources import TlsFiles
 
 
 def instance_checks(
@@ -27,7 +27,7 @@ def instance_checks(
 
 
 async def _check(check: Check | None, config: InstanceConfig, context: Context) -> AsyncGenerator[Finding, None]:
-    for tls in _tls_files(config):
+    for tls in tls_files(config):
         for file in filter(None, (tls.ca, tls.certificate)):
             yield check_certificate(file, context.now())
         if tls.key is not None:
@@ -35,12 +35,3 @@ async def _check(check: Check | None, config: InstanceConfig, context: Context) 
     if check is not None:
         async for finding in check(config, context):
             yield finding
-
-
-def _tls_files(section: Section) -> Iterator[TlsFiles]:
-    """The TLS options anywhere in a section."""
-    for _, value in section:
-        if isinstance(value, TlsFiles):
-            yield value
-        elif isinstance(value, Section):
-            yield from _tls_files(value)

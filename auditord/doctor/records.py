@@ -13,7 +13,7 @@ from auditord.database.postgres.address import address_of
 from auditord.errors import SchemaMismatch, StoreUnavailable
 from auditord.store import RecordStore
 from auditord.store.opening import open_store_for_reading
-from auditord.store.postgres.administration import database_status
+from auditord.store.postgres.administration import clock_offset, database_status
 from auditord_hookspecs import AggregateQuery
 from auditord_hookspecs.checks import Finding, Severity
 from auditord_hookspecs.query import Comparison, TimeCompares, TimeField
@@ -50,9 +50,9 @@ async def check_records(configuration: Configuration, now: Callable[[], datetime
 
 
 async def _check_server(section: StoreSection, now: Callable[[], datetime]) -> AsyncGenerator[Finding, None]:
-    before = now()
+    address = address_of(section)
     try:
-        status = await database_status(address_of(section))
+        status, offset = await database_status(address), await clock_offset(address, now)
     except SchemaMismatch as error:
         yield Finding(Severity.FAILURE, "schema", str(error), "install the newer version of auditord again")
         return
@@ -60,7 +60,6 @@ async def _check_server(section: StoreSection, now: Callable[[], datetime]) -> A
         remedy = "is the server running, and store.url right? what is posted meanwhile goes to the spool"
         yield Finding(Severity.FAILURE, "database", str(error), remedy)
         return
-    after = now()
     yield Finding(Severity.OK, "server", f"PostgreSQL {status.server_version} at {status.where}")
     if status.pending:
         text = f"{len(status.pending)} migrations are missing"
@@ -70,16 +69,11 @@ async def _check_server(section: StoreSection, now: Callable[[], datetime]) -> A
     if shutil.which("pg_dump") is None:
         text = "pg_dump is not installed: backups leave out the records"
         yield Finding(Severity.WARNING, "pg_dump", text, "install PostgreSQL's client programs")
-    yield _clock(status.clock - before, status.clock - after)
-
-
-def _clock(most: timedelta, least: timedelta) -> Finding:
-    """The database's clock against ours: it was read between two looks at ours."""
-    offset = most if most < timedelta(0) else max(least, timedelta(0))
     text = f"the database's clock differs from ours by {offset.total_seconds():+.1f} s"
     if abs(offset) > CLOCKS_DIFFER:
-        return Finding(Severity.FAILURE, "clock", text, "synchronise both hosts (chronyd, systemd-timesyncd)")
-    return Finding(Severity.OK, "clock", text)
+        yield Finding(Severity.FAILURE, "clock", text, "synchronise both hosts (chronyd, systemd-timesyncd)")
+    else:
+        yield Finding(Severity.OK, "clock", text)
 
 
 async def _check_content(store: RecordStore, now: datetime) -> AsyncGenerator[Finding, None]:

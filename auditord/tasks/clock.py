@@ -67,7 +67,14 @@ class Clock:
         self._scheduler: Any = AsyncIOScheduler(timezone=UTC, job_defaults=defaults)
 
     def add(
-        self, task: str, turn: Turn, when: timedelta | str, jitter: timedelta, on_skipped: Callable[[], None]
+        self,
+        task: str,
+        turn: Turn,
+        when: timedelta | str,
+        jitter: timedelta,
+        on_skipped: Callable[[], None],
+        *,
+        at_start: bool = True,
     ) -> None:
         """Ask for runs of an instance: at once, then by interval or by a five-field cron line in UTC.
 
@@ -78,6 +85,7 @@ class Clock:
                 cron and APScheduler number them differently).
             jitter: each tick comes later by a random part of this.
             on_skipped: called when a tick finds the run before it still going.
+            at_start: whether it asks at once as well.
         """
 
         async def tick() -> None:  # async, or APScheduler would run it in a thread, beside the loop
@@ -86,7 +94,8 @@ class Clock:
                 on_skipped()
 
         self._scheduler.add_job(tick, trigger=_trigger(when), id=task)
-        self._scheduler.add_job(tick, id=f"{task} at start")  # without a trigger: once, as soon as the clock runs
+        if at_start:
+            self._scheduler.add_job(tick, id=f"{task} at start")  # without a trigger: once, as soon as the clock runs
 
     def next_run(self, task: str) -> datetime | None:
         """The next tick, without its jitter; None while the clock stands, or for an unknown instance."""

@@ -50,7 +50,7 @@ class OnDemand:
                 return await run_once(runnable, now)
             return await run_reported(runnable, self._listeners[section], now)
 
-    async def audit(self, request: AuditRequest, observer: Observer) -> AuditReport:
+    async def audit(self, request: AuditRequest, observer: Observer | None) -> AuditReport:
         """Compare a source's inventory with the record store, after a run that is going on.
 
         Raises:

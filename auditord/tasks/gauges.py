@@ -6,7 +6,7 @@ from typing import Final, NoReturn
 
 import anyio
 
-from auditord.config.model import DatabaseMetricsSection
+from auditord.config.watching import DatabaseMetricsSection
 from auditord.errors import StoreUnavailable
 from auditord.metrics import CountedKey, DatabaseMetrics
 from auditord.spool import Spool
@@ -25,10 +25,11 @@ _COUNTED: Final = {
 _log: Final = logging.getLogger(__name__)
 
 
-def record_gauges(section: DatabaseMetricsSection) -> DatabaseMetrics:
-    """The gauges about the records that the configuration asks for."""
-    keys = tuple(CountedKey(*_COUNTED[metric], key) for metric, key in section.keys.items())
-    return DatabaseMetrics(total="RecordCount" in section.metrics, keys=keys)
+def record_gauges(section: DatabaseMetricsSection, *, with_users: bool) -> DatabaseMetrics:
+    """The gauges about the records that the configuration asks for; those that name users only where they may."""
+    shown = {metric: key for metric, key in section.keys.items() if with_users or metric != "RecordCountPerUser"}
+    keys = tuple(CountedKey(*_COUNTED[metric], key) for metric, key in shown.items())
+    return DatabaseMetrics(total="RecordCount" in section.metrics, keys=keys, most_values=section.most_values)
 
 
 async def look_at_spool(spool: Spool, metrics: SpoolMetrics, notifier: Notifier) -> NoReturn:

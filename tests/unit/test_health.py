@@ -73,7 +73,7 @@ def test_the_gauges_of_auditor_have_their_names_and_labels() -> None:
         CountedKey("num_records_database_per_site", "site", "site_id"),
         CountedKey("num_records_database_per_group", "group_id", "group_id"),
     )
-    statistics = DatabaseMetrics(total=True, keys=keys)
+    statistics = DatabaseMetrics(total=True, keys=keys, most_values=200)
     registry.register(statistics)
     assert "num_records_database" not in generate_latest(registry).decode()
     statistics.update(4, {"site_id": {"A": 3}, "group_id": {"group1": 3, 'gro"up\n2': 1}}, 2)
@@ -89,7 +89,8 @@ def test_the_gauges_of_auditor_have_their_names_and_labels() -> None:
 
 def test_large_counts_are_whole_numbers_too_and_names_stay_names() -> None:
     registry = CollectorRegistry()
-    statistics = DatabaseMetrics(total=True, keys=(CountedKey("num_records_database_per_site", "site", "site_id"),))
+    keys = (CountedKey("num_records_database_per_site", "site", "site_id"),)
+    statistics = DatabaseMetrics(total=True, keys=keys, most_values=200)
     registry.register(statistics)
     statistics.update(123_456_789, {"site_id": {"} 4.0": 10_000_000}}, 0)
     assert lines(registry) >= {
@@ -99,7 +100,7 @@ def test_large_counts_are_whole_numbers_too_and_names_stay_names() -> None:
 
 
 def test_the_total_may_be_left_out() -> None:
-    statistics = DatabaseMetrics(total=False, keys=())
+    statistics = DatabaseMetrics(total=False, keys=(), most_values=200)
     statistics.update(4, {}, 0)
     assert [family.name for family in statistics.collect()] == ["auditord_differences_records"]
 
@@ -134,3 +135,12 @@ def test_two_daemons_do_not_share_figures() -> None:
     TaskMetrics(second)
     assert 'auditord_skipped_ticks_total{kind="slurm",task="slurm"} 1.0' in lines(first)
     assert 'task="slurm"' not in generate_latest(second).decode()
+
+
+def test_values_beyond_the_most_are_counted_together() -> None:
+    statistics = DatabaseMetrics(
+        total=False, keys=(CountedKey("num_records_database_per_group", "group_id", "group_id"),), most_values=2
+    )
+    statistics.update(15, {"group_id": {"a": 1, "b": 5, "c": 2, "d": 7}}, 0)
+    [family] = [each for each in statistics.collect() if each.name == "num_records_database_per_group"]
+    assert {sample.labels["group_id"]: sample.value for sample in family.samples} == {"d": 7, "b": 5, "other": 3}

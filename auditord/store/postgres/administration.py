@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from psycopg import AsyncConnection
@@ -38,7 +38,6 @@ class DatabaseStatus:
         pending: those that this version has beside them.
         relations: tables and indexes by size.
         records: how many there are, as the maintained counts say; None before the first migration.
-        clock: the server's, when it was asked.
     """
 
     where: str
@@ -47,7 +46,6 @@ class DatabaseStatus:
     pending: Sequence[Script]
     relations: Sequence[Relation]
     records: int | None
-    clock: datetime
 
 
 async def migrate_database(
@@ -102,13 +100,26 @@ async def database_status(address: Address) -> DatabaseStatus:
     async with _connected(address) as connection:
         done = await applied(connection)
         refuse_newer(len(done), scripts, address.where)
-        (clock,) = await _only(connection, "read_clock")
         version = connection.info.parameter_status("server_version") or ""
         relations = await (await connection.execute(_QUERIES["list_relations"])).fetchall()
         records = await (await connection.execute(_QUERIES["count_records"])).fetchone() if done else None
     sizes = [Relation(*row) for row in relations]
     count = records[0] if records else None
-    return DatabaseStatus(address.where, version, done, scripts[len(done) :], sizes, count, clock)
+    return DatabaseStatus(address.where, version, done, scripts[len(done) :], sizes, count)
+
+
+async def clock_offset(address: Address, now: Callable[[], datetime]) -> timedelta:
+    """The server's clock less ours, as little of it as is certain: it was read between two looks at ours.
+
+    Raises:
+        StoreUnavailable: the server does not answer.
+    """
+    async with _connected(address) as connection:
+        before = now()
+        (clock,) = await _only(connection, "read_clock")
+        after = now()
+    offset: timedelta = clock - before if clock < before else max(clock - after, timedelta(0))
+    return offset
 
 
 async def _only(connection: AsyncConnection[TupleRow], name: str) -> TupleRow:

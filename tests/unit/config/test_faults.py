@@ -28,7 +28,7 @@ def faults(load: Load, text: str, **environ: str) -> list[str]:
     [
         (
             "apis: {}",
-            "a.yml:1: apis: there is no such option; did you mean 'api'? (allowed: access, api, archive, ",
+            "a.yml:1: apis: there is no such option; did you mean 'api'? (allowed: access, api, ",
         ),
         (
             "logging:\n  levle: info",

@@ -6,9 +6,10 @@ import pytest
 from pydantic import ValidationError
 
 from auditord.config.listen import DEFAULT_LISTEN, TcpListen, UnixListen
-from auditord.config.model import ApiSection, Configuration, DatabaseMetricsSection, default_state_dir
+from auditord.config.model import ApiSection, Configuration, default_state_dir
 from auditord.config.sizes import format_size, parse_size
 from auditord.config.store_url import sqlite_path
+from auditord.config.watching import DatabaseMetricsSection
 from auditord.duplicates import Duplicates
 
 

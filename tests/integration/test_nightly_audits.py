@@ -1,0 +1,148 @@
+"""The nightly audit and the gauges about the host, as ``/metrics`` of a daemon shows them."""
+
+import re
+from collections.abc import AsyncGenerator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+import anyio
+import pytest
+
+from auditord.actions import Observer
+from auditord.audit import AuditReport, AuditRequest, DayCounts
+from auditord.config.watching import AuditSection
+from auditord.spool import Spool
+from auditord.store import Duplicates, Provenance
+from auditord.store.opening import open_store
+from auditord.tasks.nightly_audits import NightlyAudits
+from auditord.testing import make_record
+from auditord.testing.daemon import TestDaemon, running_daemon
+from auditord_hookspecs import Batch, CollectorContext, CollectorKind, RunConfig, hookimpl
+
+NOW: Final = datetime(2026, 3, 10, 3, 23, tzinfo=UTC)
+
+
+class Auditor:
+    """Answers audits as a test says."""
+
+    def __init__(self, **counts: dict[str, int]) -> None:
+        self.days = [DayCounts(day, "A", each) for day, each in counts.items()]
+        self.asked: list[AuditRequest] = []
+        self.error: str | None = None
+
+    async def audit(self, request: AuditRequest, _: Observer | None) -> AuditReport:
+        self.asked.append(request)
+        return AuditReport(request.instance, "", "", self.days, {}, [], error=self.error)
+
+
+def sampled(audits: NightlyAudits) -> dict[tuple[str, ...], float]:
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in audits.metrics.collect()
+        for sample in family.samples
+    }
+
+
+async def one_night(audits: NightlyAudits, auditor: Auditor) -> None:
+    nights = len(auditor.asked)
+    async with anyio.create_task_group() as group:
+        group.start_soon(audits.run, lambda: NOW)
+        audits.turn.trigger()
+        with anyio.fail_after(60):
+            while len(auditor.asked) == nights or audits.turn.running:  # noqa: ASYNC110 see below
+                await anyio.sleep(0.01)  # the loop that is tested sets no event
+        group.cancel_scope.cancel()
+
+
+@pytest.mark.anyio
+async def test_a_night_is_counted_by_day_and_kept_over_a_restart(tmp_path: Path) -> None:
+    auditor: Any = Auditor(**{"2026-03-08": {"stored": 5, "missing": 2, "unclosed": 1}, "2026-03-09": {"extra": 1}})
+    expected = {
+        ("auditord_source_missing_records", "slurm", "2026-03-07"): 0,
+        ("auditord_source_missing_records", "slurm", "2026-03-08"): 3,
+        ("auditord_source_missing_records", "slurm", "2026-03-09"): 0,
+        ("auditord_audit_last_success_timestamp_seconds", "slurm"): NOW.timestamp(),
+    }
+    async with Spool.opened(tmp_path, lambda: NOW) as spool:
+        audits = NightlyAudits(AuditSection(), ["slurm"], auditor, spool)
+        assert sampled(audits) == {}
+        await one_night(audits, auditor)
+        assert sampled(audits) == expected
+        restarted = NightlyAudits(AuditSection(), ["slurm"], auditor, spool)
+        await restarted.restore()
+        assert sampled(restarted) == expected
+    [asked] = auditor.asked
+    assert (asked.window.start, asked.window.stop) == (
+        datetime(2026, 3, 7, tzinfo=UTC),
+        datetime(2026, 3, 10, tzinfo=UTC),
+    )
+    assert (asked.repair, asked.replace) == (False, None)
+
+
+@pytest.mark.anyio
+async def test_a_night_that_failed_leaves_what_was_known(tmp_path: Path) -> None:
+    auditor: Any = Auditor(**{"2026-03-08": {"missing": 2}})
+    async with Spool.opened(tmp_path, lambda: NOW) as spool:
+        audits = NightlyAudits(AuditSection(days=1), ["slurm"], auditor, spool)
+        await one_night(audits, auditor)
+        before = sampled(audits)
+        auditor.error = "sacct was killed"
+        await one_night(audits, auditor)
+        assert sampled(audits) == before != {}
+
+
+def listing() -> ModuleType:
+    async def collect(_: RunConfig, __: CollectorContext) -> AsyncGenerator[Batch, None]:
+        yield Batch()
+
+    @hookimpl
+    def auditord_collectors() -> list[CollectorKind[Any]]:
+        return [CollectorKind(name="listing", config=RunConfig, collect=collect, inventory=collect)]
+
+    module = ModuleType("listing")
+    setattr(module, "auditord_collectors", auditord_collectors)  # noqa: B010 modules have no such attribute
+    return module
+
+
+def fill(state: Path) -> None:
+    async def work() -> None:
+        records = [
+            make_record(f"r{n}", start=datetime.now(UTC) - n * timedelta(days=1), site_id="A", user_id=f"u{n}")
+            for n in range(1, 6)
+        ]
+        async with open_store(f"sqlite://{state / 'records.db'}", counted_keys=("site_id",)) as store:
+            await store.add_all(records, Provenance(NOW), Duplicates.SAME_RUN, atomic=False)
+
+    state.mkdir(mode=0o750)
+    anyio.run(work)
+
+
+def wait_for(daemon: TestDaemon, pattern: str) -> str:
+    async def work() -> str:
+        with anyio.fail_after(60):
+            while not re.search(pattern, text := daemon.get("/metrics").decode()):  # noqa: ASYNC110 another thread's
+                await anyio.sleep(0.05)
+        return text
+
+    return anyio.run(work)
+
+
+def test_the_host_is_shown_and_users_are_not(tmp_path: Path) -> None:
+    fill(tmp_path / "state")
+    wanted = ["RecordCount", "RecordCountPerSite", "RecordCountPerUser"]
+    sections = {
+        "collectors": {"jobs": {"kind": "listing", "interval": "5m"}},
+        "metrics": {"database": {"interval": "20ms", "metrics": wanted}},
+    }
+    with running_daemon(tmp_path, sections, [listing()]) as daemon:
+        text = wait_for(daemon, r'auditord_site_silence_seconds\{site="A"\}')
+        wait_for(daemon, r'num_records_database_per_site\{site="A"\} 5')
+        state = re.escape(str(daemon.state_dir))
+        assert "auditord_store_up 1.0" in text
+        assert re.search(rf'auditord_disk_free_bytes{{path="{state}"}} \S+', text)
+        assert 'auditord_run_interval_seconds{kind="listing",section="collectors",task="jobs"} 300.0' in text
+        assert 'auditord_site_usual_interval_seconds{site="A"} 86400.0' in text
+        assert "per_user" not in daemon.get("/metrics").decode()
+        assert "u1" not in daemon.get("/metrics").decode()

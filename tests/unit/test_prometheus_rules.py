@@ -1,0 +1,58 @@
+"""The alarms in etc/prometheus, by promtool; and that they speak of metrics that there are."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from auditord.hooks.metrics import exposed
+
+FOLDER: Final = Path(__file__).parents[2] / "etc/prometheus"
+RULES: Final = FOLDER / "auditord.rules.yml"
+SUITE: Final = FOLDER / "auditord.rules.test.yml"
+_METRIC: Final = re.compile(r"\bauditord_[a-z_]+\b")
+_REGULAR: Final = re.compile(r'\{__name__=~"([^"]*)"\}')
+
+needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="needs tests/services/prometheus-install")
+
+
+def rules() -> list[dict[str, Any]]:
+    [group] = yaml.safe_load(RULES.read_text())["groups"]
+    found: list[dict[str, Any]] = group["rules"]
+    return found
+
+
+def promtool(*words: str) -> str:
+    ended = subprocess.run(("promtool", *words), capture_output=True, text=True, cwd=FOLDER, check=False, timeout=120)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+@needs_promtool
+def test_the_rules_are_valid_and_each_fires_when_it_should() -> None:
+    assert f"{len(rules())} rules found" in promtool("check", "rules", RULES.name)
+    assert "SUCCESS" in promtool("test", "rules", SUITE.name)
+
+
+def test_every_alarm_is_tested_both_ways_and_says_what_to_do() -> None:
+    calm, *firing = yaml.safe_load(SUITE.read_text())["tests"]
+    names = [rule["alert"] for rule in rules()]
+    assert [each["alertname"] for each in calm["alert_rule_test"]] == names
+    assert [each["name"] for each in firing] == [f"{name} fires" for name in names]
+    for rule in rules():
+        assert rule["annotations"].keys() == {"summary", "remedy"}
+        assert rule["labels"]["severity"] in {"critical", "warning"}
+
+
+def test_the_alarms_speak_of_metrics_that_there_are() -> None:
+    known = {each.name for each in exposed()} | {f"{each.name}_total" for each in exposed() if each.type == "counter"}
+    planned = {"auditord_backup_last_success_timestamp_seconds"}
+    for rule in rules():
+        expression = _REGULAR.sub("", rule["expr"])
+        assert set(_METRIC.findall(expression)) - known - planned == set(), rule["alert"]
+        for pattern in _REGULAR.findall(rule["expr"]):
+            assert len([name for name in known if re.fullmatch(pattern, name)]) == 2
