@@ -1,6 +1,6 @@
 """The health of the daemon: its ability to keep what it is given, and the state of each instance."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -55,6 +55,8 @@ class Health:
         self._spool = spool
         self._next_run = next_run
         self._tasks: dict[tuple[str, str], TaskHealth] = {}
+        self.gaps: Mapping[str, datetime] = {}
+        """Sites that report nothing for longer than usual, with the end of their last record."""
 
     async def durable(self) -> bool:
         """Tell if a POST would be durable now, for ``/health_check``."""

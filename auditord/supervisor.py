@@ -151,7 +151,7 @@ async def _observe(runtime: Runtime, working: TaskGroup, notifier: Notifier) -> 
     runtime.registry.register(BackupMetrics(runtime.configuration.state_dir))
     host = HostMetrics(run_intervals(runtime.instances), runtime.now)
     runtime.registry.register(host)
-    working.start_soon(look_at_host, runtime.configuration, runtime.storage.store, host, runtime.now)
+    working.start_soon(look_at_host, runtime.configuration, runtime.storage.store, host, runtime.health, runtime.now)
     working.start_soon(look_at_spool, spool, spool_metrics, notifier)
     working.start_soon(count_records, runtime.storage.store, database_metrics, section.interval)
     working.start_soon(notifier.feed_watchdog, runtime.health.alive)

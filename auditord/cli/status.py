@@ -9,6 +9,7 @@ import click
 import msgspec
 from rich.table import Table
 
+from auditord.audit.silence import site_activity
 from auditord.backup.last import last_backups
 from auditord.cli.daemon_client import DaemonClient, connected, daemon_at, url_option
 from auditord.cli.installation import load_installation, run_async, utc_now
@@ -96,6 +97,7 @@ async def _live(daemon: DaemonClient) -> dict[str, Any]:  # Any: JSON
             for each in health.queues
         },
         "quarantine": {f"{each.task} ({each.stage})": each.entries for each in health.quarantine},
+        "gaps": health.gaps,
     }
 
 
@@ -131,12 +133,13 @@ def _turn(task: str, turn: HeldTurn) -> dict[str, Any]:  # Any: JSON
 
 async def _left(configuration: Configuration) -> dict[str, Any]:  # Any: JSON
     if not (configuration.state_dir / SPOOL_FILE).exists():
-        return {"records": 0, "instances": [], "turns": [], "senders": [], "queues": {}, "quarantine": {}}
+        return {"records": 0, "instances": [], "turns": [], "senders": [], "queues": {}, "quarantine": {}, "gaps": {}}
     async with Spool.opened_read_only(configuration.state_dir, utc_now) as spool:
         statistics = await spool.statistics()
         runs = await spool.last_runs()
     async with open_store_for_reading(configuration.store) as store:
         records, turns = (await store.counts()).total, await store.turns()
+        sites = await site_activity(store, utc_now())
     return {
         "records": records,
         "instances": [_last_instance(run) for run, *_ in runs.values()],
@@ -146,6 +149,7 @@ async def _left(configuration: Configuration) -> dict[str, Any]:  # Any: JSON
         "senders": [],
         "queues": {sender: _queue(queue) for sender, queue in statistics.queues.items()},
         "quarantine": {f"{task} ({stage})": count for (stage, task), count in statistics.quarantined.items()},
+        "gaps": {each.site: format_time(each.last) for each in sites if each.is_gap(utc_now())},
     }
 
 
@@ -193,6 +197,8 @@ def _print(status: Mapping[str, Any]) -> None:  # Any: JSON
         say(f"turn        {turn['task']}: process {turn['process']} on {turn['host']} since {turn['since']}{silent}")
     for task, backup in status.get("backups", {}).items():
         say(f"backup      {task}: as of {backup['made_at']}, {timedelta(seconds=backup['age_seconds'])} ago")
+    for site, last in status["gaps"].items():
+        say(f"gap         {site or 'records without site_id'}: nothing has ended there since {last}")
     for where, count in status["quarantine"].items():
         say(f"quarantine  {where}: {count}")
     print_table(_table(status))

@@ -19,6 +19,7 @@ from auditord.config.model import Configuration
 from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.database.postgres.address import address_of
 from auditord.errors import StoreUnavailable
+from auditord.health import Health
 from auditord.store import RecordStore
 from auditord.store.postgres.administration import clock_offset
 from auditord.tasks.clock import latest_tick
@@ -127,9 +128,13 @@ class HostMetrics(Collector):
 
 
 async def look_at_host(
-    configuration: Configuration, store: RecordStore, metrics: HostMetrics, now: Callable[[], datetime]
+    configuration: Configuration,
+    store: RecordStore,
+    metrics: HostMetrics,
+    health: Health,
+    now: Callable[[], datetime],
 ) -> NoReturn:
-    """Keep the metrics fresh."""
+    """Keep the metrics fresh, and what health says of sites."""
     sites_seen: datetime | None = None
     while True:
         metrics.disks = await to_thread.run_sync(_disks, configuration)
@@ -141,6 +146,7 @@ async def look_at_host(
                 metrics.clock_offset = await clock_offset(address_of(configuration.store), now)
             if sites_seen is None or now() - sites_seen >= _SITES_EVERY:
                 metrics.sites, sites_seen = await site_activity(store, now()), now()
+            health.gaps = {each.site: each.last for each in metrics.sites if each.is_gap(now())}
         except StoreUnavailable:  # the senders say so
             metrics.store_works = False
         await anyio.sleep(_INTERVAL)

@@ -6,7 +6,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -46,7 +46,7 @@ def targets(name: str) -> list[tuple[str, Any]]:  # Any: JSON
 
 
 def jobs() -> ModuleType:
-    async def collect(_: RunConfig, context: CollectorContext) -> Any:  # Any: an asynchronous generator
+    async def collect(_: RunConfig, context: CollectorContext) -> AsyncGenerator[Batch, None]:
         begin = NOW - timedelta(days=5)
         yield Batch(
             []

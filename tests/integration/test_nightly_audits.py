@@ -1,5 +1,6 @@
 """The nightly audit and the gauges about the host, as ``/metrics`` of a daemon shows them."""
 
+import json
 import re
 from collections.abc import AsyncGenerator
 from datetime import UTC, datetime, timedelta
@@ -9,9 +10,11 @@ from typing import Any, Final
 
 import anyio
 import pytest
+from click.testing import CliRunner
 
 from auditord.actions import Observer
 from auditord.audit import AuditReport, AuditRequest, DayCounts
+from auditord.cli import auditord
 from auditord.config.watching import AuditSection
 from auditord.spool import Spool
 from auditord.store import Duplicates, Provenance
@@ -106,11 +109,11 @@ def listing() -> ModuleType:
     return module
 
 
-def fill(state: Path) -> None:
+def fill(state: Path, silent: int = 0) -> None:
     async def work() -> None:
         records = [
             make_record(f"r{n}", start=datetime.now(UTC) - n * timedelta(days=1), site_id="A", user_id=f"u{n}")
-            for n in range(1, 6)
+            for n in range(1 + silent, 6 + silent)
         ]
         async with open_store(f"sqlite://{state / 'records.db'}", counted_keys=("site_id",)) as store:
             await store.add_all(records, Provenance(NOW), Duplicates.SAME_RUN, atomic=False)
@@ -146,3 +149,15 @@ def test_the_host_is_shown_and_users_are_not(tmp_path: Path) -> None:
         assert 'auditord_site_usual_interval_seconds{site="A"} 86400.0' in text
         assert "per_user" not in daemon.get("/metrics").decode()
         assert "u1" not in daemon.get("/metrics").decode()
+
+
+def test_a_gap_is_named_by_health_and_status(tmp_path: Path) -> None:
+    fill(tmp_path / "state", silent=10)
+    with running_daemon(tmp_path, {}) as daemon:
+        wait_for(daemon, r'auditord_site_silence_seconds\{site="A"\}')
+        [(site, last)] = json.loads(daemon.get("/api/v1/health"))["gaps"].items()
+        assert (site, datetime.now(UTC) - datetime.fromisoformat(last) > timedelta(days=9)) == ("A", True)
+        shown = CliRunner().invoke(auditord, ("status", "--config", str(tmp_path / "auditord.json")))
+        assert f"gap         A: nothing has ended there since {last}" in shown.stdout
+    left = CliRunner().invoke(auditord, ("status", "--config", str(tmp_path / "auditord.json")))
+    assert f"gap         A: nothing has ended there since {last}" in left.stdout

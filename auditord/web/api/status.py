@@ -88,6 +88,7 @@ class StatusHandlers:
             differences=await self._count("differences"),
             queues=[_queue(sender, statistics) for sender in statistics.queues],
             quarantine=[QuarantineCount(task, stage, count) for (stage, task), count in statistics.quarantined.items()],
+            gaps={site: format_time(last) for site, last in self.health.gaps.items()},
             failing=failing,
         )
 

@@ -95,4 +95,8 @@ class HealthReport(msgspec.Struct, frozen=True):
     differences: Annotated[int | None, doc("of them, how many came again with other content.")]
     queues: Annotated[list[Queue], doc("what waits for senders.")]
     quarantine: Annotated[list[QuarantineCount], doc("what could not be handled.")]
+    gaps: Annotated[
+        dict[str, Instant],
+        doc("sites that have reported nothing for three of their usual intervals, with the end of their last record."),
+    ]
     failing: Annotated[list[str], doc("the instances whose last run (of a sender: attempt) failed.")]
