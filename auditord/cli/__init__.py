@@ -23,6 +23,7 @@ COMMANDS = (
     Registered("doctor", "auditord.cli.doctor", "Look at all that the configuration refers to."),
     Registered("hooks", "auditord.cli.hooks", "List the hook modules and what they implement."),
     Registered("import", "auditord.cli.importing", "Take over the records of an AUDITOR."),
+    Registered("init", "auditord.cli.init", "Write a first configuration that fits this host."),
     Registered("manual", "auditord.cli.manual", "Read the manual, or search in it."),
     Registered("quarantine", "auditord.cli.quarantine", "List, show, retry or discard what could not be handled."),
     Registered("records", "auditord.cli.records", "Show, export, correct, close or delete records."),

@@ -15,6 +15,7 @@ from auditord_hookspecs.checks import Check
 from auditord_hookspecs.config import InstanceConfig
 from auditord_hookspecs.contexts import CollectorContext, JobChoice, PluginContext, SenderContext
 from auditord_hookspecs.entries import Entry
+from auditord_hookspecs.proposals import Proposal, RunProgram
 from auditord_hookspecs.records import Record
 from auditord_hookspecs.transforms import TransformKind
 
@@ -120,6 +121,8 @@ class CollectorKind(Generic[C]):
             ``pending`` are not looked at.
         reach: how far back that inventory can be compared; may look at ``context.checkpoint``.
         check: looks at what a section refers to, for ``auditord doctor``; see :mod:`auditord_hookspecs.checks`.
+        detect: looks for this kind of source on the host, for ``auditord init``; None if it is not there. Plain, and
+            called with a function that runs programs; see :mod:`auditord_hookspecs.proposals`.
         demo: options of an instance that replays recorded real output and so needs no source, for ``auditord demo``.
     """
 
@@ -139,6 +142,7 @@ class CollectorKind(Generic[C]):
     inventory: Callable[[C, CollectorContext], AsyncIterator[Batch]] | None = None
     reach: Callable[[C, CollectorContext], Awaitable[Reach]] | None = None
     check: Check | None = None
+    detect: Callable[[RunProgram], Proposal | None] | None = None
     demo: Callable[[], Mapping[str, Any]] | None = None
 
 

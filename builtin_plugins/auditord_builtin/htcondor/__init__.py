@@ -13,6 +13,7 @@ from datetime import timedelta
 from auditord_builtin.htcondor.collecting import collect
 from auditord_builtin.htcondor.config import HTCondorConfig
 from auditord_builtin.htcondor.conversion import convert
+from auditord_builtin.htcondor.detecting import detect
 from auditord_builtin.htcondor.importing import import_config
 from auditord_builtin.htcondor.inventory import check, list_jobs, reach
 from auditord_hookspecs import CollectorKind, hookimpl
@@ -34,6 +35,7 @@ HTCONDOR = CollectorKind(
     inventory=list_jobs,
     reach=reach,
     check=check,
+    detect=detect,
 )
 
 

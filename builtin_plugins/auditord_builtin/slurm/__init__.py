@@ -11,8 +11,7 @@ The way of a row of sacct to a record, file by file:
 
 ``epilog`` has the second kind, which reads notes of ended jobs; it asks slurmctld first and uses 3 to 6 for the rest.
 ``config`` has the options, ``importing`` reads AUDITOR's, ``inventory`` lists jobs for audits, ``checking`` is for
-``auditord doctor``, ``demo`` plays a
-recorded sacct.
+``auditord doctor``, ``detecting`` for ``auditord init``, ``demo`` plays a recorded sacct.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
@@ -25,12 +24,14 @@ from auditord_builtin.slurm.collecting import JOBS_AT_ONCE, collect
 from auditord_builtin.slurm.config import JobsConfig, SlurmConfig
 from auditord_builtin.slurm.conversion import convert, job_of
 from auditord_builtin.slurm.demo import replay
+from auditord_builtin.slurm.detecting import detect, detect_epilog
 from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
 from auditord_builtin.slurm.importing import import_config
 from auditord_builtin.slurm.inventory import list_jobs, reach, source_reach
 from auditord_hookspecs import Batch, CollectorContext, CollectorKind, ImportedConfig, Produced, Reach, Record, hookimpl
 from auditord_hookspecs.checks import Check
 from auditord_hookspecs.mapping import remarks_on_sites
+from auditord_hookspecs.proposals import Proposal, RunProgram
 
 __all__ = ["SLURM", "SLURM_EPILOG", "SlurmConfig", "SlurmEpilogConfig", "auditord_collectors"]
 
@@ -47,6 +48,7 @@ def _kind(
     interval: timedelta,
     reach: Callable[[C, CollectorContext], Awaitable[Reach]],
     check: Check,
+    detect: Callable[[RunProgram], Proposal | None],
     demo: Callable[[], Mapping[str, Any]] | None = None,  # Any: options as a file would give them
 ) -> CollectorKind[C]:
     return CollectorKind(
@@ -65,6 +67,7 @@ def _kind(
         inventory=list_jobs,
         reach=reach,
         check=check,
+        detect=detect,
         demo=demo,
     )
 
@@ -78,6 +81,7 @@ SLURM: Final = _kind(
     interval=timedelta(minutes=5),
     reach=reach,
     check=check,
+    detect=detect,
     demo=replay,
 )
 SLURM_EPILOG: Final = _kind(
@@ -89,6 +93,7 @@ SLURM_EPILOG: Final = _kind(
     interval=timedelta(minutes=1),
     reach=source_reach,
     check=check_epilog,
+    detect=detect_epilog,
 )
 
 
