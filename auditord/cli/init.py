@@ -66,7 +66,7 @@ def init_command(*, yes: bool, answers_file: Path | None) -> None:
 
 
 def _proposals(hooks: Hooks) -> Iterator[tuple[str, Proposal]]:
-    """What each kind of collector proposes, by the kind."""
+    """The proposals of the kinds of collectors, by the kind."""
     for name, kind in hooks.kinds.collectors.items():
         if kind.detect is not None and (proposal := kind.detect(run_program)) is not None:
             yield name, proposal

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 from urllib.parse import unquote
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from auditord.config.access import AccessSection
 from auditord.config.archive import ArchiveSection
@@ -50,7 +50,7 @@ class ApiSection(Section):
     """The REST interface."""
 
     enabled: bool = Field(default=True, description="Whether the daemon serves HTTP at all.")
-    listen: tuple[Listen, ...] = Field(
+    listen: Annotated[tuple[Listen, ...], BeforeValidator(listed)] = Field(
         default=DEFAULT_LISTEN,
         json_schema_extra={"default": [str(address) for address in DEFAULT_LISTEN]},
         description="Addresses: host:port, [IPv6 address]:port or unix:/path, or a section with address, tls and mode; "
@@ -107,11 +107,6 @@ class ApiSection(Section):
     requests_per_second: float | None = Field(
         default=None, gt=0, description="How many requests of each principal are let through, in the mean; more wait."
     )
-
-    @field_validator("listen", mode="before")
-    @classmethod
-    def _one_or_several(cls, listen: Any) -> Any:  # Any: not validated yet
-        return listed(listen)
 
     @field_validator("listen")
     @classmethod
