@@ -1,4 +1,7 @@
-"""HTCondor on this host, and a configuration that fits it, for ``auditord init``."""
+"""HTCondor on this host, and a configuration that fits it, for ``auditord init``.
+
+One ad of the history is asked for: programs that are installed on a host without a schedd find nothing to read.
+"""
 
 from collections.abc import Mapping
 from functools import partial
