@@ -26,4 +26,8 @@ def detect(run: RunProgram) -> Proposal | None:
 
 def _options(answers: Answers, *, program: str) -> Mapping[str, Any]:
     element = {} if program == "condor_history" else {"condor_history": program}
-    return {**element, "earliest_datetime": f"{answers['since']}T00:00:00Z", "sites": [{"name": answers["site"]}]}
+    return {
+        **element,
+        "earliest_datetime": f"{answers['since']}T00:00:00Z",
+        "sites": [{"name": answers["site"]}],
+    }
