@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from auditord.store import RecordStore
-from auditord.store.archived import ArchivedRecord, ArchiveState, Counted, Removal
+from auditord.store.archived import ArchivedRecord, ArchiveState, Counted, Days, Removal
 from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
 
 SNAPSHOT: Final = 4_711
@@ -26,7 +26,7 @@ class MemoryArchive:
         assert state.snapshot_id == SNAPSHOT
         return [self.rows[each] for each in wanted]
 
-    async def aggregate(self, counted: Counted, query: AggregateQuery) -> Aggregates:
+    async def aggregate(self, counted: Counted, query: AggregateQuery, days: Days | None) -> Aggregates:
         raise AssertionError("sums are tested with a table")
 
     async def page(self, counted: Counted, query: RecordQuery) -> Sequence[bytes]:

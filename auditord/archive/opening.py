@@ -13,7 +13,7 @@ from auditord.config.store_url import is_postgresql
 from auditord.database.postgres.address import address_of
 from auditord.errors import ConfigurationError
 from auditord.store import RecordStore
-from auditord.store.archived import Archive, ArchivedRecord, ArchiveState, Counted, Removal
+from auditord.store.archived import Archive, ArchivedRecord, ArchiveState, Counted, Days, Removal
 from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
 
 if TYPE_CHECKING:
@@ -48,9 +48,9 @@ class ConfiguredArchive:
         """See :class:`Archive`."""
         return await self._reader.find(state, wanted)
 
-    async def aggregate(self, counted: Counted, query: AggregateQuery) -> Aggregates:
+    async def aggregate(self, counted: Counted, query: AggregateQuery, days: Days | None) -> Aggregates:
         """See :class:`Archive`."""
-        return await self._reader.aggregate(counted, query)
+        return await self._reader.aggregate(counted, query, days)
 
     async def page(self, counted: Counted, query: RecordQuery) -> Sequence[bytes]:
         """See :class:`Archive`."""

@@ -23,6 +23,7 @@ from pyiceberg.expressions import (
 )
 
 from auditord.store.archived import ArchiveState
+from auditord.store.rollups.scope import Scope
 from auditord.store.rows import META_COLUMNS
 from auditord_hookspecs import AggregateQuery
 from auditord_hookspecs.query import (
@@ -56,9 +57,12 @@ def rows_for(condition: Condition, state: ArchiveState) -> BooleanExpression:
     return And(LessThanOrEqual(term="chunk", value=state.chunk), fold(condition, _leaf, _all_of, _any_of))
 
 
-def rows_for_sums(query: AggregateQuery, state: ArchiveState) -> BooleanExpression:
-    """The same for sums."""
+def rows_for_sums(query: AggregateQuery, state: ArchiveState, scope: Scope | None) -> BooleanExpression:
+    """The same for sums, without those that roll-ups answer for."""
     rows = rows_for(query.where, state)
+    if scope is not None:
+        beside = [_compares("stop_time", each.comparison, each.moment) for each in scope.outside()]
+        rows = And(rows, _any_of([_MORE, *beside]))
     if query.window is None:
         return rows
     begin, end = query.window.start, query.window.stop

@@ -10,7 +10,8 @@ from auditord.archive.pruning import rows_for, rows_for_sums
 from auditord.archive.sums import COLUMNS, sums_over
 from auditord.archive.table import ArchiveTable
 from auditord.client.conditions import matches
-from auditord.store.archived import ArchivedRecord, ArchiveState, Counted, Removal
+from auditord.store.archived import ArchivedRecord, ArchiveState, Counted, Days, Removal
+from auditord.store.rollups.scope import scope_within
 from auditord_hookspecs import AggregateQuery, Aggregates, Record, RecordQuery
 from auditord_hookspecs.query import Order, SortField
 
@@ -34,10 +35,11 @@ class ArchiveReader:
         """See :class:`Archive`."""
         return await asyncio.to_thread(self._table.find, state.snapshot_id, set(wanted))
 
-    async def aggregate(self, counted: Counted, query: AggregateQuery) -> Aggregates:
+    async def aggregate(self, counted: Counted, query: AggregateQuery, days: Days | None) -> Aggregates:
         """See :class:`Archive`."""
-        rows = self._table.rows(counted.state.snapshot_id, rows_for_sums(query, counted.state), COLUMNS)
-        return await asyncio.to_thread(sums_over, rows, counted.removals, query)
+        scope = None if days is None else scope_within(query, *days)
+        rows = self._table.rows(counted.state.snapshot_id, rows_for_sums(query, counted.state, scope), COLUMNS)
+        return await asyncio.to_thread(sums_over, rows, counted.removals, query, scope)
 
     async def page(self, counted: Counted, query: RecordQuery) -> Sequence[bytes]:
         """See :class:`Archive`."""

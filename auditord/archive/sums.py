@@ -14,6 +14,7 @@ from auditord.database.migrations import load_migrations, migrate
 from auditord.store.aggregates import Folding, merged
 from auditord.store.aggregates_sql import compile_aggregate
 from auditord.store.archived import Removal
+from auditord.store.rollups.scope import Scope
 from auditord.store.rows import AMOUNT_COLUMNS, META_COLUMNS
 from auditord.store.sources import scores_text
 from auditord.store.sqlite.counting import QUERIES
@@ -62,32 +63,39 @@ WHERE tbl_name = 'records' AND type IN ('index', 'trigger') AND sql IS NOT NULL 
 """
 
 
-def sums_over(batches: Iterable[Any], removals: Collection[Removal], query: AggregateQuery) -> Aggregates:
+def sums_over(
+    batches: Iterable[Any], removals: Collection[Removal], query: AggregateQuery, scope: Scope | None
+) -> Aggregates:
     """The answer over rows.
 
     Args:
         batches: pyarrow's RecordBatches, with :data:`COLUMNS`.
         removals: the rows that do not count.
         query: what is asked.
+        scope: the part of it that roll-ups answer for these rows as well.
     """
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         migrate(connection, load_migrations(MIGRATIONS), Path(":memory:"))
         for (statement,) in connection.execute(_TRIMMED).fetchall():
             connection.execute(statement)
-        return merged(query, (_sums(connection, batch, removals, query) for batch in batches))
+        return merged(query, (_sums(connection, batch, removals, query, scope) for batch in batches))
 
 
 def _sums(
-    connection: sqlite3.Connection, batch: Any, removals: Collection[Removal], query: AggregateQuery
+    connection: sqlite3.Connection,
+    batch: Any,
+    removals: Collection[Removal],
+    query: AggregateQuery,
+    scope: Scope | None,
 ) -> Aggregates:  # Any: pyarrow's RecordBatch
     connection.execute("BEGIN")
     try:
         connection.executemany(QUERIES["insert_records"], _rows(connection, batch, removals, query))
         try:
             with noticing_overflow():
-                return _asked(connection, query, Arithmetic.LIKELY)
+                return _asked(connection, query, scope, Arithmetic.LIKELY)
         except Overflow:
-            return _asked(connection, query, Arithmetic.SPLIT)
+            return _asked(connection, query, scope, Arithmetic.SPLIT)
     finally:
         connection.execute("ROLLBACK")
 
@@ -157,8 +165,10 @@ def _scores(query: AggregateQuery) -> Sequence[str]:
     return [score for usage in query.usage for score in usage.scores]
 
 
-def _asked(connection: sqlite3.Connection, query: AggregateQuery, arithmetic: Arithmetic) -> Aggregates:
-    compiled = compile_aggregate(query, SqliteDialect(arithmetic, windowed=query.window is not None))
+def _asked(
+    connection: sqlite3.Connection, query: AggregateQuery, scope: Scope | None, arithmetic: Arithmetic
+) -> Aggregates:
+    compiled = compile_aggregate(query, SqliteDialect(arithmetic, windowed=query.window is not None), scope)
     folding = Folding(query, compiled.parts)
     cursor = connection.execute(marked(compiled.statement), compiled.statement.parameters)
     while rows := take_rows(cursor):

@@ -45,6 +45,10 @@ _Key: TypeAlias = tuple[KeyValue, ...]
 _Scores: TypeAlias = Mapping[tuple[str, str], Decimal]
 
 
+class NotRolledUp(Exception):
+    """A sum needs more than the roll-ups know: stop times of cells from which records are gone, or huge amounts."""
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """The sums in the rows of one part.
@@ -52,11 +56,14 @@ class Part:
     Args:
         runtime: the limbs of the sum of runtimes, after the columns for the number of records and for the first and
             the last stop time in microseconds; None if these four are not there.
+        is_rolled: whether it reads roll-ups: behind the stop times are those of the first and the last of the records
+            that are gone, and the number of records that are left out.
         usage: then, for each of these positions in the query's ``usage``, the limbs of amount and amount times runtime.
     """
 
     runtime: Limbs | None
     usage: tuple[tuple[int, Limbs, Limbs], ...]
+    is_rolled: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -84,14 +91,20 @@ class _Group:
     records: int = 0
     runtime: int = 0
     stops: list[int] = field(default_factory=list[int])
+    gone: list[int] = field(default_factory=list[int])
 
     def result(self, key: _Key) -> Group:
-        first, last = from_micros(min(self.stops)), from_micros(max(self.stops))
-        return Group(key, self.records, self.runtime, first, last, tuple([usage.result() for usage in self.usage]))
+        first, last = min(self.stops), max(self.stops)
+        if self.gone and (min(self.gone) <= first or max(self.gone) >= last):
+            raise NotRolledUp
+        usage = tuple([usage.result() for usage in self.usage])
+        return Group(key, self.records, self.runtime, from_micros(first), from_micros(last), usage)
 
 
 class Folding:
     """The answer to a query, as its rows come in.
+
+    Where roll-ups do not know all that is asked, its methods raise :class:`NotRolledUp`.
 
     Args:
         query: what was asked.
@@ -121,6 +134,7 @@ class Folding:
         scores = self._scores(columns[dimensions])
         numbers: Iterator[Any] = iter(columns[dimensions + 2 :])  # Any: see Row
         counted = None if part.runtime is None else (next(numbers), next(numbers), next(numbers))
+        gone = _gone(numbers) if part.is_rolled else ()
         if counted is not None and not counted[0]:
             return  # sums over nothing
         group = self._group(tuple([read(value, scores) for read, value in zip(self._readers, columns, strict=False)]))
@@ -128,6 +142,7 @@ class Folding:
             records, first, last = counted
             group.records += int(records)
             group.stops += (int(first), int(last))
+            group.gone += gone
             group.runtime += _number(numbers, part.runtime) or 0
         self._add_usage(group, part, numbers, scores, columns[dimensions + 1])
 
@@ -194,6 +209,13 @@ def _joined_usage(one: UsageSums, other: UsageSums) -> UsageSums:
         for score, sums in one.scores.items()
     }
     return UsageSums(one.sums + other.sums, scores)
+
+
+def _gone(numbers: Iterator[int | None]) -> Sequence[int]:
+    first, last, left_out = next(numbers), next(numbers), next(numbers)
+    if left_out:
+        raise NotRolledUp
+    return () if first is None or last is None else (first, last)
 
 
 def _number(columns: Iterator[Any], limbs: Limbs) -> int | None:

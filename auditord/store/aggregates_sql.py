@@ -17,8 +17,10 @@ from auditord.store.aggregates import Limbs, Part
 from auditord.store.conditions import can_be_there, compile_condition
 from auditord.store.dialects import Dialect, Key, State
 from auditord.store.dimensions import amount_of_one, compile_dimension, key_of_amount
+from auditord.store.rollups.changes import LOW_BITS, RECORD
+from auditord.store.rollups.scope import Scope
 from auditord.store.rows import AMOUNT_COLUMNS
-from auditord.store.sql import Columns, Sql, encoded, join
+from auditord.store.sql import Columns, Sql, encoded, join, repeated
 from auditord_hookspecs import AggregateQuery, ComponentAmount, ComponentPresent, Dimension, ScoreValue
 
 
@@ -40,6 +42,7 @@ class _Source:
         columns: whether they are complete.
         amounts: columns, by their positions in the query's ``usage``.
         scores: of the one component that is listed from documents; None for a part that reads records.
+        is_rolled: whether it reads roll-ups; the amounts then tell the components apart.
     """
 
     rows: Sql
@@ -47,6 +50,7 @@ class _Source:
     columns: Columns
     amounts: Mapping[int, Sql]
     scores: LiteralString | None = None
+    is_rolled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +62,15 @@ class _Shown:
     width: int
 
 
+_ROLLED: Final = (
+    "component, records, amount, runtime_high, runtime_low, first_stop, last_stop, gone_first, gone_last, left_out"
+)
 _DIGITS: Final[tuple[LiteralString, ...]] = ("0", "1", "2", "3", "4", "5", "6", "7", "8", "9")
 
 
-def compile_aggregate(query: AggregateQuery, dialect: Dialect) -> CompiledAggregate:
-    """One statement for the whole query."""
-    sources = list(_sources(query, dialect))
+def compile_aggregate(query: AggregateQuery, dialect: Dialect, scope: Scope | None = None) -> CompiledAggregate:
+    """One statement for the whole query; what is in the scope is read from roll-ups."""
+    sources = list(_sources(query, dialect, scope))
     sums = [_sums(query, source, dialect) for source in sources]
     width = max(len(columns) for _, columns in sums)
     statements = [
@@ -73,8 +80,10 @@ def compile_aggregate(query: AggregateQuery, dialect: Dialect) -> CompiledAggreg
     return CompiledAggregate(join(" UNION ALL ", statements), tuple([part for part, _ in sums]))
 
 
-def _sources(query: AggregateQuery, dialect: Dialect) -> Iterator[_Source]:
-    for state in _states(query, dialect, Columns.COMPLETE):
+def _sources(query: AggregateQuery, dialect: Dialect, scope: Scope | None) -> Iterator[_Source]:
+    if scope is not None:
+        yield _rolled_source(scope, dialect)
+    for state in _complete_states(query, dialect, scope):
         rows = _rows(dialect.records, [state.condition, Sql(dialect.no_more)])
         yield _Source(rows, state, Columns.COMPLETE, dict(_amounts(query, dialect)))
     states = _states(query, dialect, Columns.INCOMPLETE)
@@ -90,6 +99,34 @@ def _sources(query: AggregateQuery, dialect: Dialect) -> Iterator[_Source]:
                 conditions = [state.condition, Sql(dialect.more), likely, named]
                 rows = _rows(f"{dialect.records}, {dialect.components}", conditions)
                 yield _Source(rows, state, Columns.INCOMPLETE, {at: Sql(dialect.amount)}, scores)
+
+
+def _complete_states(query: AggregateQuery, dialect: Dialect, scope: Scope | None) -> Iterator[State]:
+    """The records whose columns are complete, as far as roll-ups do not answer for them."""
+    finished, *opened = _states(query, dialect, Columns.COMPLETE)
+    if scope is None:
+        yield finished
+    else:
+        for edge in scope.edges():
+            yield _states(edge, dialect, Columns.COMPLETE)[0]
+    yield from opened
+
+
+def _rolled_source(scope: Scope, dialect: Dialect) -> _Source:
+    query = scope.query
+    cells = [Sql(dialect.rolled_cells, (each.level, each.begin, each.end)) for each in scope.segments()]
+    tables = join(" UNION ALL ", [*cells, Sql(dialect.rolled_changes, (scope.begin, scope.end))])
+    components = (RECORD, *[usage.component for usage in query.usage if can_be_there(usage.component)])
+    named = Sql(f"component IN ({repeated('%s', ', ', len(components))})", components)
+    where = join(" AND ", [named, compile_condition(scope.rest, dialect, Columns.COMPLETE)])
+    rows = Sql(f"({tables.sql}) AS rolled WHERE {where.sql}", (*tables.parameters, *where.parameters))
+    state = State(Sql("stop_time"), Sql("NULL"), where, costly=False)
+    is_of = {
+        at: Sql("component = %s", (usage.component,))
+        for at, usage in enumerate(query.usage)
+        if can_be_there(usage.component)
+    }
+    return _Source(rows, state, Columns.COMPLETE, is_of, is_rolled=True)
 
 
 def _states(query: AggregateQuery, dialect: Dialect, columns: Columns) -> Sequence[State]:
@@ -110,6 +147,8 @@ def _amounts(query: AggregateQuery, dialect: Dialect) -> Iterator[tuple[int, Sql
 
 
 def _sums(query: AggregateQuery, source: _Source, dialect: Dialect) -> tuple[Part, list[LiteralString]]:
+    if source.is_rolled:
+        return _rolled_sums(source, dialect)
     columns: list[LiteralString] = []
     runtime: Limbs | None = None
     if source.scores is None:
@@ -121,6 +160,29 @@ def _sums(query: AggregateQuery, source: _Source, dialect: Dialect) -> tuple[Par
         columns.extend(sums)
         usage.append((at, amount, product))
     return Part(runtime, tuple(usage)), columns
+
+
+def _rolled_sums(source: _Source, dialect: Dialect) -> tuple[Part, list[LiteralString]]:
+    of_records: LiteralString = "component = ''"
+    products, runtime = _rolled_products(of_records, dialect)
+    stops: list[LiteralString] = ["min(first_stop)", "max(last_stop)", "min(gone_first)", "max(gone_last)"]
+    records: LiteralString = f"sum(CASE WHEN {of_records} THEN records END)"
+    columns: list[LiteralString] = [records, *stops, "sum(left_out)", *products]
+    usage: list[tuple[int, Limbs, Limbs]] = []
+    for at in source.amounts:
+        is_of = _name("amount", at)
+        amounts, limbs = dialect.rolled_sum(f"CASE WHEN {is_of} THEN amount END")
+        products, product_limbs = _rolled_products(is_of, dialect)
+        is_there = f"sum(CASE WHEN {is_of} THEN records END) > 0"
+        columns.extend([f"CASE WHEN {is_there} THEN {column} END" for column in (*amounts, *products)])
+        usage.append((at, limbs, product_limbs))
+    return Part(runtime, tuple(usage), is_rolled=True), columns
+
+
+def _rolled_products(of: LiteralString, dialect: Dialect) -> tuple[Sequence[LiteralString], Limbs]:
+    highs, limbs = dialect.rolled_sum(f"CASE WHEN {of} THEN runtime_high END")
+    lows, low_limbs = dialect.rolled_sum(f"CASE WHEN {of} THEN runtime_low END")
+    return [*highs, *lows], (*[LOW_BITS + limb for limb in limbs], *low_limbs)
 
 
 def _shown(query: AggregateQuery, source: _Source, dialect: Dialect, shown: _Shown) -> Sql:
@@ -158,16 +220,17 @@ def _grouped(
 
 def _read(source: _Source, keys: Sequence[Key], dialect: Dialect, *, by_set: bool) -> Sql:
     """The columns that one part reads of each record."""
+    measured = [_named(source.state.runtime, "ran"), _named(source.state.stop, "stopped")]
     columns = [
         *[_named(key.column, _name("key", at)) for at, key in enumerate(keys) if not key.over_amounts],
         *([Sql("score_set")] if by_set else []),
         *([] if source.scores is None else [Sql(f"{source.scores} AS scores")]),
-        _named(source.state.runtime, "ran"),
-        _named(source.state.stop, "stopped"),
+        *([Sql(_ROLLED)] if source.is_rolled else measured),
         *[_named(amount, _name("amount", at)) for at, amount in source.amounts.items()],
     ]
     selected = join(" FROM ", [join(", ", columns), source.rows])
     looked_up = source.scores is not None or any(amount.parameters for amount in source.amounts.values())
+    looked_up = looked_up and not source.is_rolled
     costly = looked_up or source.state.costly or any(key.costly for key in keys)
     return Sql(f"SELECT {selected.sql}{dialect.sealed if costly else ''}", selected.parameters)
 

@@ -3,12 +3,15 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import msgspec
 
 from auditord.errors import StoreUnavailable
 from auditord_hookspecs import AggregateQuery, Aggregates, Record, RecordQuery
+
+Days: TypeAlias = tuple[int, int]
+"""The first day since 1970 in UTC, and the one behind the last."""
 
 
 class ArchivedRecord(msgspec.Struct, frozen=True, gc=False):
@@ -106,8 +109,8 @@ class Archive(Protocol):
         """Single rows, by record and chunk."""
         ...
 
-    async def aggregate(self, counted: Counted, query: AggregateQuery) -> Aggregates:
-        """Sums over the rows that count."""
+    async def aggregate(self, counted: Counted, query: AggregateQuery, days: Days | None) -> Aggregates:
+        """Sums over the rows that count, but for what the store's roll-ups answer of these days."""
         ...
 
     async def page(self, counted: Counted, query: RecordQuery) -> Sequence[bytes]:

@@ -13,8 +13,11 @@ from typing import Final
 import msgspec
 
 from auditord.database.instants import from_micros, to_micros
+from auditord.errors import StoreUnavailable
 from auditord.store.archived import ArchivedRecord, ArchiveOvertaken, ArchiveState, Counted, Removal
 from auditord.store.changes import stored_rows
+from auditord.store.rollups.cells import END
+from auditord.store.rollups.folding import filled_to
 from auditord.store.rows import PendingRecord
 from auditord.store.work import Count, Rows, Work, as_json, ask, for_each, records
 
@@ -84,7 +87,10 @@ def publish(chunk: Sequence[ArchivedRecord], previous: int, snapshot_id: int, se
 
     Raises:
         ArchiveOvertaken: another process has gone on with the archive.
+        StoreUnavailable: records must stay until the roll-ups, which keep them in sums, are complete.
     """
+    if (yield from filled_to()) < END:
+        raise StoreUnavailable("the roll-ups are still being filled from the records: archive later")
     state = yield from read_state("lock_archive")
     number = chunk[0].chunk
     if state.chunk != previous:

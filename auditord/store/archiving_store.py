@@ -11,7 +11,7 @@ from auditord.database.instants import from_micros
 from auditord.duplicates import Duplicates
 from auditord.errors import StoreUnavailable
 from auditord.store.aggregates import merged
-from auditord.store.archived import Archive, ArchivedRecord, ArchiveOvertaken, ArchiveState, Counted, Removal
+from auditord.store.archived import Archive, ArchivedRecord, ArchiveOvertaken, ArchiveState, Counted, Days, Removal
 from auditord.store.archiving import (
     begin,
     find_archived,
@@ -122,11 +122,13 @@ class ArchivingStore(ABC):
             )
         return found
 
-    async def _with_archive(self, query: AggregateQuery, stored: Aggregates, counted: Counted) -> Aggregates:
+    async def _with_archive(
+        self, query: AggregateQuery, stored: Aggregates, counted: Counted, days: Days | None
+    ) -> Aggregates:
         """Sums over the database, and over what of the archive counted at the same moment."""
         if not counted.state.records or not may_be_between(query, counted.state.first_stop, counted.state.last_stop):
             return stored
-        return merged(query, [stored, await self._opened(counted.state).aggregate(counted, query)])
+        return merged(query, [stored, await self._opened(counted.state).aggregate(counted, query, days)])
 
     def _opened(self, state: ArchiveState) -> Archive:
         if self.archive is None:

@@ -24,6 +24,7 @@ from auditord.store.planning import (
     ids_of,
 )
 from auditord.store.protocol import Verdict
+from auditord.store.rollups.changes import changes_of_plan, note
 from auditord.store.rows import PendingRecord
 from auditord.store.verdicts import Identity
 from auditord.store.work import Count, Overtaken, Refused, Work, as_json, ask, atomic, for_each, records
@@ -138,6 +139,7 @@ def _write(plan: ChangePlan) -> Work[None]:
     if new or overwritten or removed:
         changed = [(plan.before[pending.record_id], pending.record) for pending in overwritten]
         yield Count(new, changed, [plan.before[record_id] for record_id in removed])
+    yield from note(changes_of_plan(plan))
     yield from for_each("put_outbox", [outbox_row(operation, pending) for operation, pending in plan.forwarded])
 
 
@@ -161,8 +163,8 @@ def outbox_row(operation: str, pending: PendingRecord) -> OutboxRow:
 def stored_rows(rows: Iterable[Sequence[Any]]) -> Mapping[str, StoredRow]:  # Any: columns of all types
     """Rows of ``find_records`` and ``lock_records`` by id."""
     return {
-        record_id: StoredRow(Identity(start, stop, content), document, seq, *chunk)
-        for record_id, start, stop, content, document, seq, *chunk in rows
+        record_id: StoredRow(Identity(start, stop, content), document, seq, *others)
+        for record_id, start, stop, content, document, seq, *others in rows
     }
 
 

@@ -91,6 +91,10 @@ class Dialect(ABC):
     """True if what no index orders is better sorted by numbers of rows (``seq``) alone."""
     meta_is_long: ClassVar[bool]
     """True if looking into meta costs as much as looking into the document."""
+    rolled_cells: ClassVar[LiteralString]
+    """The cells of a level and of periods from one up to another, with the columns of records and with their sums."""
+    rolled_changes: ClassVar[LiteralString]
+    """The same columns of changes that have not been folded into cells, of days from one up to another."""
 
     @abstractmethod
     def time_column(self, field: TimeField, order: SortField | None) -> LiteralString:
@@ -139,3 +143,7 @@ class Dialect(ABC):
     @abstractmethod
     def usage(self, amount: LiteralString, component: str) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
         """Columns for the sum of amounts and of their products with runtimes."""
+
+    @abstractmethod
+    def rolled_sum(self, number: LiteralString) -> tuple[Sequence[LiteralString], Limbs]:
+        """Columns for the sum of a number of the cells, which may be negative."""

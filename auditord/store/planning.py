@@ -119,12 +119,14 @@ class StoredRow:
         identity: what verdicts depend on.
         document: its wire text, where the record may be changed.
         seq: the number of the row, where the database has one.
+        score_set: the number of what its components score; None for nothing.
         chunk: of the archive, if it is there.
     """
 
     identity: Identity
     document: str | None
     seq: int = 0
+    score_set: int | None = None
     chunk: int | None = None
 
     @property

@@ -6,6 +6,7 @@ from datetime import datetime
 import msgspec
 
 from auditord.store.changes import stored_rows
+from auditord.store.rollups.changes import RollupChanges, note
 from auditord.store.rows import make_row
 from auditord.store.work import Count, Work, as_json, ask, for_each
 from auditord_hookspecs import Record
@@ -37,6 +38,11 @@ def redact(record_ids: Sequence[str], keys: Collection[str]) -> Work[int]:
         yield from for_each("redact_records", [_redacted_row(after) for _, after in found])
         yield from ask("settle_differences", ids=as_json([after.record_id for _, after in found]))
         yield Count(changed=found)
+        changes = RollupChanges()
+        for row, after in found:
+            changes.remove_stored(row)
+            changes.add(make_row(after), after.components, row.score_set)
+        yield from note(changes)
     return len(found)
 
 

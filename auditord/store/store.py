@@ -3,6 +3,7 @@
 import asyncio
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
@@ -10,8 +11,9 @@ import msgspec
 
 from auditord.database.instants import from_micros
 from auditord.errors import SchemaMismatch
+from auditord.store.aggregates import NotRolledUp
 from auditord.store.amendments import Action, Amended, Amendment, Version
-from auditord.store.archived import Removal
+from auditord.store.archived import Counted, Removal
 from auditord.store.archiving_store import ArchivingStore
 from auditord.store.changes import correct
 from auditord.store.daemons import list_daemons, note_daemon
@@ -28,10 +30,22 @@ from auditord.store.protocol import (
     is_forwarded,
 )
 from auditord.store.redacting import redact, redact_leftovers
+from auditord.store.rollups.scope import Scope, scope_of
+from auditord.store.rollups.upkeep import Pages, Upkeep
 from auditord.store.rows import PendingRecord, make_pending
 from auditord.store.sources import Sources
 from auditord.store.work import Work, as_json, ask, atomic
-from auditord_hookspecs import Close, Entry, Insert, InvalidRecord, Record, RecordUpdate, Replace
+from auditord_hookspecs import (
+    AggregateQuery,
+    Aggregates,
+    Close,
+    Entry,
+    Insert,
+    InvalidRecord,
+    Record,
+    RecordUpdate,
+    Replace,
+)
 from auditord_hookspecs.entries import Encoded
 from auditord_hookspecs.wire import decode_record
 
@@ -46,17 +60,31 @@ class SqlRecordStore(ArchivingStore):
     Args:
         submit: makes a change in a transaction that it may share with others; its outcome is there after the commit.
         outbox: whether changes are kept for senders.
+        keeps_rollups: whether this process folds changes into the roll-ups, and fills them.
     """
 
-    def __init__(self, submit: Submit, *, outbox: bool) -> None:
+    def __init__(self, submit: Submit, *, outbox: bool, keeps_rollups: bool) -> None:
         super().__init__()
         self._submit = submit
         self._sources = Sources(self._write)
         self._has_outbox = outbox
+        self.rollups = Upkeep(self._write, self._read, self._rows, is_ours=keeps_rollups)
 
     @abstractmethod
     def _submit_bulk(self, bulk: Bulk) -> Awaitable[Any]:  # Any: its outcomes
         """Make many additions in a transaction."""
+
+    @abstractmethod
+    def _rows(self, name: str, parameters: Mapping[str, object]) -> AbstractAsyncContextManager[Pages]:
+        """The rows of a named statement page by page, as of the moment when the context is entered."""
+
+    @abstractmethod
+    async def sums(self, query: AggregateQuery, scope: Scope | None) -> tuple[Aggregates, Counted]:
+        """The answer of the database, from roll-ups for what is in the scope, and what of the archive counts.
+
+        Raises:
+            NotRolledUp: they do not know all of that.
+        """
 
     async def add(
         self, record: Record, provenance: Provenance, duplicates: Duplicates, text: bytes | None = None
@@ -68,6 +96,7 @@ class SqlRecordStore(ArchivingStore):
         pending = make_pending(
             record, provenance, duplicates, forwarded=forwarded, source=source, score_set=score_set, text=text
         )
+        self.rollups.noted(1)
         verdict: Verdict = await self._submit(Addition(pending))
         return verdict
 
@@ -82,6 +111,7 @@ class SqlRecordStore(ArchivingStore):
             part = records[first : first + _RECORDS_BETWEEN_PAUSES]
             additions += map(Addition, await self._pending(part, provenance, duplicates))
             await asyncio.sleep(0)  # encoding thousands of records must not hold up everybody else's requests
+        self.rollups.noted(len(additions))
         verdicts: Sequence[Verdict] = await self._submit_bulk(Bulk(additions, atomic))
         return verdicts
 
@@ -109,6 +139,7 @@ class SqlRecordStore(ArchivingStore):
         corrections = [
             Correction(each, None if each.record is None else next(pending), provenance, source) for each in amendments
         ]
+        self.rollups.noted(len(corrections))
         outcomes = await self._write(lambda: correct(corrections), is_long=True)
         return [outcome for outcome in outcomes if isinstance(outcome, Amended)]
 
@@ -133,11 +164,21 @@ class SqlRecordStore(ArchivingStore):
 
     async def redact(self, record_ids: Sequence[str], keys: Collection[str]) -> int:
         """See :class:`RecordStore`."""
+        self.rollups.noted(len(record_ids))
         return await self._write(lambda: atomic(lambda: redact(record_ids, keys)), is_long=True)
 
     async def redact_leftovers(self, before: datetime, keys: Collection[str]) -> int:
         """See :class:`RecordStore`."""
         return await self._write(lambda: atomic(lambda: redact_leftovers(before, keys)), is_long=True)
+
+    async def aggregate(self, query: AggregateQuery) -> Aggregates:
+        """See :class:`RecordStore`. Roll-ups answer as much of it as they know; they give the same numbers."""
+        whole = scope_of(query)
+        scope = None if whole is None else whole.up_to(await self.rollups.ready())
+        if scope is not None:
+            with suppress(NotRolledUp):
+                return await self._with_archive(query, *await self.sums(query, scope), (scope.begin, scope.end))
+        return await self._with_archive(query, *await self.sums(query, None), None)
 
     async def get(self, record_id: str) -> bytes | None:
         """See :class:`RecordStore`."""
@@ -181,6 +222,7 @@ class SqlRecordStore(ArchivingStore):
         return await self._write(lambda: atomic(lambda: _advance(spool_id, generation, adopt=adopt)))
 
     async def _change(self, change: Stop | Replacement) -> Any:  # Any: the change's outcome
+        self.rollups.noted(1)
         while True:
             try:
                 return await self._submit(change)

@@ -88,6 +88,23 @@ class PostgresDialect(Dialect):
     scores = "(component -> 'scores')::text"
     place = "place"
     amounts = "sum((component ->> 'amount')::numeric)"
+    rolled_cells = (
+        "SELECT to_timestamp(period::double precision * 86400) AS stop_time, site, user_group, user_name, meta,"
+        " nullif(score_set, 0) AS score_set, component, records, amount, runtime_high, runtime_low,"
+        " first_stop, last_stop, gone_first, gone_last, left_out"
+        " FROM auditord.rollups INNER JOIN auditord.rollup_labels ON number = labels"
+        " WHERE level = %s AND period >= %s AND period < %s"
+    )
+    rolled_changes = (
+        "SELECT to_timestamp(day::double precision * 86400), (labels -> 'site_id' ->> 0) COLLATE \"C\","
+        " (labels -> 'group_id' ->> 0) COLLATE \"C\", (labels -> 'user_id' ->> 0) COLLATE \"C\", labels,"
+        ' nullif((cell ->> 1)::integer, 0), (part ->> 0) COLLATE "C", (part ->> 1)::bigint, (part ->> 2)::bigint,'
+        " (part ->> 3)::bigint, (part ->> 4)::bigint, (cell ->> 2)::bigint, (cell ->> 3)::bigint, (cell ->> 4)::bigint,"
+        " (cell ->> 5)::bigint, CASE part ->> 0 WHEN '' THEN (cell ->> 6)::bigint END"
+        " FROM auditord.rollup_changes, jsonb_array_elements(changes) AS cell,"
+        " CAST(cell ->> 0 AS jsonb) AS labels, jsonb_array_elements(cell -> 7) AS part"
+        " WHERE day >= %s AND day < %s"
+    )
     sorts_numbers = False
     meta_is_long = False
 
@@ -156,6 +173,10 @@ class PostgresDialect(Dialect):
         """Number of records, first and last stop time, sum of runtimes."""
         first, last = _MICROSECONDS.format("min(stopped)"), _MICROSECONDS.format("max(stopped)")
         return ["count(*)::numeric", first, last, "sum(ran)"], WHOLE
+
+    def rolled_sum(self, number: LiteralString) -> tuple[Sequence[LiteralString], Limbs]:
+        """Columns for the sum of a number of the cells."""
+        return [f"sum({number})"], WHOLE
 
     def usage(self, amount: LiteralString, component: str) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
         """Sums of amounts and of products."""

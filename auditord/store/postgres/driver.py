@@ -20,6 +20,7 @@ from auditord.store.planning import Addition, Bulk, Change, Outcome
 from auditord.store.postgres.counting import QUERIES
 from auditord.store.postgres.counting import changes as counts_of
 from auditord.store.protocol import Provenance, Verdict
+from auditord.store.rollups.changes import changes_of_records
 from auditord.store.rows import PendingRecord
 from auditord.store.work import (
     Atomic,
@@ -183,16 +184,18 @@ async def _has_added(connection: Connection, new: Sequence[PendingRecord], count
     # In one order, so that transactions which add the same records do not wait for each other in a circle.
     ordered = sorted(new, key=_record_id)
     counts = counts_of(counted_keys, [each.record for each in ordered])
+    rollups = as_json(changes_of_records(ordered).by_day())
     forwarded = [outbox_row("insert", each) for each in new if each.forwarded]
     try:
         with _named_refusals():
             if len(new) <= _FEW and not forwarded:
-                parameters = {"counts": counts, "records": record_rows(ordered)}
+                parameters = {"counts": counts, "rollups": rollups, "records": record_rows(ordered)}
                 await connection.execute(QUERIES["add_records"], parameters)
             else:
                 async with connection.transaction():
                     await _copy(connection, ordered)
                     await connection.execute(QUERIES["note_changes"], {"changes": counts})
+                    await connection.execute(QUERIES["note_rollup_changes"], (rollups,))
                     if forwarded:
                         await connection.execute(QUERIES["put_outbox"], (as_json(forwarded),))
     except (errors.UniqueViolation, Overtaken, Refused):

@@ -1,10 +1,15 @@
 -- The statements of the record store in PostgreSQL. Many rows travel as one parameter, a JSON array.
 
 -- name: add_records
--- Add records whose ids are all free, and what they change in the counts; fails as a whole otherwise.
+-- Add records whose ids are all free, and what they change in the counts and in the roll-ups; fails as a whole otherwise.
 WITH counted AS (
     INSERT INTO auditord.count_changes (changes)
     VALUES (%(counts)s::jsonb)
+),
+rolled AS (
+    INSERT INTO auditord.rollup_changes (day, size, changes)
+    SELECT day, size, changes
+    FROM jsonb_to_recordset(%(rollups)s::jsonb) AS noted (day integer, size integer, changes jsonb)
 )
 INSERT INTO auditord.records (
     start_time, stop_time, runtime, content, received_at, cores, memory, gpu, total_cpu, source_id, score_set, more,
@@ -75,13 +80,13 @@ WHERE records.record_id = moved.record_id
 SELECT
     records.record_id, (extract(EPOCH FROM start_time) * 1000000)::bigint,
     (extract(EPOCH FROM stop_time) * 1000000)::bigint, content,
-    CASE WHEN whole OR stop_time IS NULL THEN document END, 0, NULL::bigint
+    CASE WHEN whole OR stop_time IS NULL THEN document END, 0, score_set, NULL::bigint
 FROM jsonb_to_recordset(%(wanted)s::jsonb) AS wanted (record_id text, whole boolean)
 INNER JOIN auditord.records ON records.record_id = wanted.record_id
 UNION ALL
 SELECT
     archived_records.record_id, (extract(EPOCH FROM start_time) * 1000000)::bigint,
-    (extract(EPOCH FROM stop_time) * 1000000)::bigint, content, NULL, 0, chunk
+    (extract(EPOCH FROM stop_time) * 1000000)::bigint, content, NULL, 0, NULL, chunk
 FROM jsonb_to_recordset(%(wanted)s::jsonb) AS wanted (record_id text, whole boolean)
 INNER JOIN auditord.archived_records ON archived_records.record_id = wanted.record_id
 
@@ -90,7 +95,7 @@ INNER JOIN auditord.archived_records ON archived_records.record_id = wanted.reco
 -- circle.
 SELECT
     record_id, (extract(EPOCH FROM start_time) * 1000000)::bigint, (extract(EPOCH FROM stop_time) * 1000000)::bigint,
-    content, document, 0
+    content, document, 0, score_set
 FROM auditord.records
 WHERE record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%(ids)s::jsonb)))
 ORDER BY record_id

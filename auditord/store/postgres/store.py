@@ -1,7 +1,7 @@
 """The record store in a PostgreSQL database."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from typing import Any, Final, TypeVar
 
@@ -31,6 +31,8 @@ from auditord.store.postgres.dialect import PostgresDialect, Products, follows_a
 from auditord.store.postgres.driver import make_changes, run
 from auditord.store.postgres.memory import PostgresMemory, memory
 from auditord.store.protocol import Difference, HeldTurn, Occasion, RecordCounts
+from auditord.store.rollups.scope import Scope
+from auditord.store.rollups.upkeep import Pages
 from auditord.store.store import SqlRecordStore, difference, refuse_unfinished_copy
 from auditord.store.work import Count, Work
 from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
@@ -71,7 +73,8 @@ class PostgresRecordStore(SqlRecordStore):
         read_only: bool = False,
     ) -> None:
         self._batches = Batches(lambda: self._server.connection(None), self._make, _AT_ONCE)
-        super().__init__(self._batches.submit, outbox=outbox)
+        keeps_rollups = not read_only and counted_keys is not None
+        super().__init__(self._batches.submit, outbox=outbox, keeps_rollups=keeps_rollups)
         self._shown = counted_keys
         self._counted: Sequence[str] = ()
         self._server = Server(address, load_scripts(MIGRATIONS), self._prepare, self._probe, read_only=read_only)
@@ -86,6 +89,7 @@ class PostgresRecordStore(SqlRecordStore):
             StoreUnavailable: the server does not answer now; the store may be used, and works once it does.
         """
         await self._server.open()
+        self.rollups.wake()
 
     async def refused(self) -> SchemaMismatch:
         """Wait until a connection finds that the schema is not this version's, be it after hours."""
@@ -125,14 +129,6 @@ class PostgresRecordStore(SqlRecordStore):
             await cursor.execute(QUERIES["list_differences"])
             yield differences
 
-    async def aggregate(self, query: AggregateQuery) -> Aggregates:
-        """See :class:`RecordStore`."""
-        try:
-            stored, counted = await self._sums(query, Products.LIKELY)
-        except NumericValueOutOfRange:
-            stored, counted = await self._sums(query, Products.LARGE)
-        return await self._with_archive(query, stored, counted)
-
     def memory(
         self, task: str, waiting: Callable[[], None] | None, occasion: Occasion | None = None
     ) -> AbstractAsyncContextManager[PostgresMemory]:
@@ -151,12 +147,33 @@ class PostgresRecordStore(SqlRecordStore):
 
     async def close(self) -> None:
         """See :class:`RecordStore`."""
+        await self.rollups.close()
         await self._sources.settled()
         await self._batches.close()
         await self._server.close()
 
-    async def _sums(self, query: AggregateQuery, products: Products) -> tuple[Aggregates, Counted]:
-        compiled = compile_aggregate(query, PostgresDialect(products, windowed=query.window is not None))
+    @asynccontextmanager
+    async def _rows(self, name: str, parameters: Mapping[str, object]) -> AsyncGenerator[Pages, None]:
+        async with (
+            self._server.reader() as connection,
+            connection.transaction(),
+            AsyncServerCursor(connection, name) as cursor,
+            aclosing(_pages(cursor)) as pages,
+        ):
+            await cursor.execute(QUERIES[name], parameters)
+            yield pages
+
+    async def sums(self, query: AggregateQuery, scope: Scope | None) -> tuple[Aggregates, Counted]:
+        """See :class:`SqlRecordStore`."""
+        try:
+            return await self._summed(query, scope, Products.LIKELY)
+        except NumericValueOutOfRange:
+            return await self._summed(query, scope, Products.LARGE)
+
+    async def _summed(
+        self, query: AggregateQuery, scope: Scope | None, products: Products
+    ) -> tuple[Aggregates, Counted]:
+        compiled = compile_aggregate(query, PostgresDialect(products, windowed=query.window is not None), scope)
         async with self._server.reader() as connection, connection.transaction():
             await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             await connection.execute(QUERIES["prepare_sums"])
@@ -200,6 +217,11 @@ class PostgresRecordStore(SqlRecordStore):
 async def _differences(cursor: AsyncServerCursor[TupleRow]) -> AsyncGenerator[Difference, None]:
     async for row in cursor:
         yield difference(row)
+
+
+async def _pages(cursor: AsyncServerCursor[TupleRow]) -> AsyncGenerator[Sequence[TupleRow], None]:
+    while rows := await cursor.fetchmany(_ROWS_AT_ONCE):
+        yield rows
 
 
 def _count_nothing() -> Work[None]:

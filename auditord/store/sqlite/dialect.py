@@ -70,6 +70,23 @@ class SqliteDialect(Dialect):
     scores = "json_extract(component.value, '$.scores')"
     place = "component.key"
     amounts = "group_concat(json_extract(component.value, '$.amount'))"  # a sum might not fit 64 bits
+    rolled_cells = (
+        "SELECT period * 86400000000 AS stop_time, site, user_group, user_name, document,"
+        " nullif(score_set, 0) AS score_set, component, records, amount, runtime_high, runtime_low,"
+        " first_stop, last_stop, gone_first, gone_last, left_out"
+        " FROM rollups INNER JOIN rollup_labels ON number = labels WHERE level = %s AND period >= %s AND period < %s"
+    )
+    rolled_changes = (
+        "SELECT day * 86400000000, json_extract(labels, '$.site_id[0]'), json_extract(labels, '$.group_id[0]'),"
+        " json_extract(labels, '$.user_id[0]'), '{\"meta\":' || labels || '}', nullif(json_extract(cell, '$[1]'), 0),"
+        " json_extract(part.value, '$[0]'), json_extract(part.value, '$[1]'), json_extract(part.value, '$[2]'),"
+        " json_extract(part.value, '$[3]'), json_extract(part.value, '$[4]'), json_extract(cell, '$[2]'),"
+        " json_extract(cell, '$[3]'), json_extract(cell, '$[4]'), json_extract(cell, '$[5]'),"
+        " CASE json_extract(part.value, '$[0]') WHEN '' THEN json_extract(cell, '$[6]') END"
+        " FROM (SELECT day, each.value AS cell, json_extract(each.value, '$[0]') AS labels"
+        " FROM rollup_changes, json_each(changes) AS each WHERE day >= %s AND day < %s),"
+        " json_each(cell, '$[7]') AS part"
+    )
     sorts_numbers = True
     meta_is_long = True
 
@@ -147,6 +164,10 @@ class SqliteDialect(Dialect):
         """Number of records, first and last stop time, sum of runtimes."""
         columns, limbs = sum_of("ran", self.arithmetic)
         return ["count(*)", "min(stopped)", "max(stopped)", *columns], limbs
+
+    def rolled_sum(self, number: LiteralString) -> tuple[Sequence[LiteralString], Limbs]:
+        """Columns for the sum of a number of the cells."""
+        return sum_of(number, self.arithmetic)
 
     def usage(self, amount: LiteralString, component: str) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
         """Sums of amounts and of products."""

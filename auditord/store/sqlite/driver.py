@@ -1,9 +1,10 @@
 """Work on a record store in SQLite: its steps as statements, in the thread that has the connection."""
 
 import sqlite3
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -12,6 +13,7 @@ from auditord.database.instants import EPOCH, MICROSECOND, to_micros
 from auditord.store.changes import add_bulk, change_each, outbox_row
 from auditord.store.planning import Addition, Bulk, Change, Outcome
 from auditord.store.protocol import Verdict
+from auditord.store.rollups.changes import changes_of_records, note
 from auditord.store.rows import PendingRecord
 from auditord.store.sqlite.counting import BETWEEN_NOTES, QUERIES, count_arrivals, count_changes
 from auditord.store.work import Atomic, Count, ForEach, Overtaken, Records, Refused, Statement, Step, Work
@@ -52,7 +54,9 @@ def _do(connection: sqlite3.Connection, step: Step) -> Any:  # Any: the answer i
                 bound = {key: _bound(value) for key, value in parameters.items()}
                 return connection.execute(QUERIES[name], bound).fetchall()
             case ForEach(name, rows):
-                values = [tuple(map(_bound, msgspec.structs.astuple(row))) for row in rows]
+                values: Iterable[tuple[object, ...]] = map(msgspec.structs.astuple, rows)
+                if not _is_plain(type(rows[0])):
+                    values = (tuple(map(_bound, row)) for row in values)
                 return connection.executemany(QUERIES[name], values).rowcount
             case Records(name, pending):
                 return connection.executemany(QUERIES[name], record_values(pending)).rowcount
@@ -100,6 +104,7 @@ def has_added(connection: sqlite3.Connection, new: Sequence[PendingRecord]) -> b
     try:
         with _savepoint(connection):
             _insert(connection, new)
+            run(connection, note(changes_of_records(new)))
             if forwarded := [outbox_row("insert", each) for each in new if each.forwarded]:
                 _do(connection, ForEach("put_outbox", forwarded))
     except (Overtaken, Refused, *_REFUSALS):
@@ -124,10 +129,16 @@ def record_values(pending: Sequence[PendingRecord]) -> list[tuple[object, ...]]:
     ]
 
 
+@lru_cache
+def _is_plain(row: type[msgspec.Struct]) -> bool:
+    """Return whether the database takes all fields of rows as they are."""
+    return all(field.type in {int, str, int | None, str | None} for field in msgspec.structs.fields(row))
+
+
 def _bound(value: object) -> object:
     if isinstance(value, datetime):
         return to_micros(value)
-    return msgspec.json.encode(value).decode() if isinstance(value, dict) else value
+    return msgspec.json.encode(value).decode() if isinstance(value, dict | list) else value
 
 
 @contextmanager

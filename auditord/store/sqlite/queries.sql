@@ -32,17 +32,17 @@ WHERE record_id = ?1
 
 -- name: find_records
 -- Records by id, as far as plans need them; those of the archive with their chunks, and without a document.
-SELECT records.record_id, start_time, stop_time, content, document, seq, NULL
+SELECT records.record_id, start_time, stop_time, content, document, seq, score_set, NULL
 FROM json_each(:wanted) AS wanted
 INNER JOIN records ON records.record_id = json_extract(wanted.value, '$.record_id')
 UNION ALL
-SELECT archived_records.record_id, start_time, stop_time, content, NULL, 0, chunk
+SELECT archived_records.record_id, start_time, stop_time, content, NULL, 0, NULL, chunk
 FROM json_each(:wanted) AS wanted
 INNER JOIN archived_records ON archived_records.record_id = json_extract(wanted.value, '$.record_id')
 
 -- name: lock_records
 -- The same; nobody else writes.
-SELECT records.record_id, start_time, stop_time, content, document, seq
+SELECT records.record_id, start_time, stop_time, content, document, seq, score_set
 FROM json_each(:ids) AS wanted
 INNER JOIN records ON records.record_id = wanted.value
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, closing
 from pathlib import Path
 from typing import Final, TypeVar
@@ -18,6 +18,8 @@ from auditord.store.archiving import read_counted
 from auditord.store.conditions import compile_query
 from auditord.store.planning import Bulk, Outcome
 from auditord.store.protocol import Difference, HeldTurn, Occasion, RecordCounts
+from auditord.store.rollups.scope import Scope
+from auditord.store.rollups.upkeep import Pages
 from auditord.store.sqlite.counting import QUERIES, read_counts, set_counted_keys
 from auditord.store.sqlite.dialect import SqliteDialect, marked, take_rows
 from auditord.store.sqlite.driver import Changes, change_in_bulk, run
@@ -39,9 +41,9 @@ _ROWS_AT_ONCE: Final = 64
 class SqliteRecordStore(SqlRecordStore):
     """Implements :class:`auditord.store.protocol.RecordStore` on one file. Make one with :meth:`open`."""
 
-    def __init__(self, database: Database, *, outbox: bool = False) -> None:
+    def __init__(self, database: Database, *, outbox: bool = False, keeps_rollups: bool = False) -> None:
         """Use :meth:`open`."""
-        super().__init__(database.gathering(Changes()), outbox=outbox)
+        super().__init__(database.gathering(Changes()), outbox=outbox, keeps_rollups=keeps_rollups)
         self._database = database
 
     @classmethod
@@ -65,10 +67,12 @@ class SqliteRecordStore(SqlRecordStore):
             SchemaMismatch: the file is another program's, or newer than this version.
             StoreUnavailable: it cannot be opened, or not be written.
         """
-        store = cls(Database.open(path, MIGRATIONS, max_page_count=max_page_count), outbox=outbox)
+        database = Database.open(path, MIGRATIONS, max_page_count=max_page_count)
+        store = cls(database, outbox=outbox, keeps_rollups=True)
         try:
             await store._read(refuse_unfinished_copy(path))
             await store._database.write(lambda connection: set_counted_keys(connection, counted_keys))
+            store.rollups.wake()
         except BaseException:
             await store.close()
             raise
@@ -105,15 +109,6 @@ class SqliteRecordStore(SqlRecordStore):
         async with self._database.stream(marked(compiled), compiled.parameters, _take_documents) as pages:
             yield pages
 
-    async def aggregate(self, query: AggregateQuery) -> Aggregates:
-        """See :class:`RecordStore`."""
-        try:
-            with noticing_overflow():
-                stored, counted = await self._sums(query, Arithmetic.LIKELY)
-        except Overflow:
-            stored, counted = await self._sums(query, Arithmetic.SPLIT)
-        return await self._with_archive(query, stored, counted)
-
     async def counts(self) -> RecordCounts:
         """See :class:`RecordStore`."""
         return await self._database.read(read_counts)
@@ -144,6 +139,7 @@ class SqliteRecordStore(SqlRecordStore):
 
     async def close(self) -> None:
         """See :class:`RecordStore`."""
+        await self.rollups.close()
         await self._sources.settled()
         await self._database.close()
 
@@ -157,9 +153,22 @@ class SqliteRecordStore(SqlRecordStore):
     async def _read(self, work: Work[T]) -> T:
         return await self._database.read(lambda connection: run(connection, work))
 
-    async def _sums(self, query: AggregateQuery, arithmetic: Arithmetic) -> tuple[Aggregates, Counted]:
+    def _rows(self, name: str, parameters: Mapping[str, object]) -> AbstractAsyncContextManager[Pages]:
+        return self._database.stream(QUERIES[name], parameters, lambda cursor: cursor.fetchmany(_ROWS_AT_ONCE))
+
+    async def sums(self, query: AggregateQuery, scope: Scope | None) -> tuple[Aggregates, Counted]:
+        """See :class:`SqlRecordStore`."""
+        try:
+            with noticing_overflow():
+                return await self._summed(query, scope, Arithmetic.LIKELY)
+        except Overflow:
+            return await self._summed(query, scope, Arithmetic.SPLIT)
+
+    async def _summed(
+        self, query: AggregateQuery, scope: Scope | None, arithmetic: Arithmetic
+    ) -> tuple[Aggregates, Counted]:
         counted: list[Counted] = []
-        compiled = compile_aggregate(query, SqliteDialect(arithmetic, windowed=query.window is not None))
+        compiled = compile_aggregate(query, SqliteDialect(arithmetic, windowed=query.window is not None), scope)
         folding = Folding(query, compiled.parts)
 
         def fold(cursor: sqlite3.Cursor) -> list[Row]:  # in a reader's thread: thousands of groups take their time

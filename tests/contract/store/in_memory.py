@@ -13,9 +13,13 @@ import msgspec
 from auditord.client.conditions import matches
 from auditord.database.instants import to_micros
 from auditord.database.memory import PluginMemory
+from auditord.store.archived import Counted
 from auditord.store.changes import KeptVersion, Move, OutboxRow, add_bulk, change_each
 from auditord.store.planning import Bulk, Change
 from auditord.store.protocol import Difference, HeldTurn, Occasion, RecordCounts
+from auditord.store.rollups.changes import DayChange
+from auditord.store.rollups.scope import Scope
+from auditord.store.rollups.upkeep import Pages
 from auditord.store.rows import PendingRecord, RecordRow
 from auditord.store.store import SqlRecordStore, difference
 from auditord.store.work import Atomic, Count, ForEach, Records, Rows, Statement, Step, Work, as_json
@@ -112,16 +116,16 @@ class MemoryDatabase:
     def find_records(self, wanted: str) -> Rows:
         whole = {each["record_id"]: each["whole"] for each in msgspec.json.decode(wanted)}
         return [
-            (*identity, document if whole[identity[0]] or identity[2] is None else None, 0)
-            for *identity, document, _ in self.lock_records(as_json(list(whole)))
+            (*identity, document if whole[identity[0]] or identity[2] is None else None, 0, None)
+            for *identity, document, _, _ in self.lock_records(as_json(list(whole)))
         ]
 
     def lock_records(self, ids: str) -> Rows:
         found = [self.records[record_id][0] for record_id in msgspec.json.decode(ids) if record_id in self.records]
-        return [(row.record_id, row.start_time, row.stop_time, row.content, row.document, 0) for row in found]
+        return [(row.record_id, row.start_time, row.stop_time, row.content, row.document, 0, None) for row in found]
 
     def get_documents(self, ids: str) -> Rows:
-        return [(record_id, document, None) for record_id, *_, document, _ in self.lock_records(ids)]
+        return [(record_id, document, None) for record_id, *_, document, _, _ in self.lock_records(ids)]
 
     def find_archived(self, ids: str) -> Rows:
         return []
@@ -158,6 +162,9 @@ class MemoryDatabase:
             if of == record_id
         ]
 
+    def note_rollup_changes(self, change: DayChange) -> None:
+        """Nothing: roll-ups are tested with the databases."""
+
     def put_outbox(self, row: OutboxRow) -> None:
         self.entries += 1
         self.outbox[self.entries] = row
@@ -184,7 +191,7 @@ class MemoryRecordStore(SqlRecordStore):
     """A record store as far as plans go: it adds, closes, replaces, corrects and forwards."""
 
     def __init__(self, database: MemoryDatabase, counted_keys: Sequence[str], *, outbox: bool) -> None:
-        super().__init__(self._change, outbox=outbox)
+        super().__init__(self._change, outbox=outbox, keeps_rollups=False)
         self._database = database
         self._counted_keys = counted_keys
 
@@ -214,7 +221,10 @@ class MemoryRecordStore(SqlRecordStore):
 
         yield pages()
 
-    async def aggregate(self, query: AggregateQuery) -> Aggregates:
+    def _rows(self, name: str, parameters: Mapping[str, object]) -> AbstractAsyncContextManager[Pages]:
+        raise AssertionError("roll-ups are tested with the databases")
+
+    async def sums(self, query: AggregateQuery, scope: Scope | None) -> tuple[Aggregates, Counted]:
         raise AssertionError("sums are tested with the databases")
 
     async def counts(self) -> RecordCounts:

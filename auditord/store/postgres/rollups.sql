@@ -1,0 +1,129 @@
+-- The statements that maintain the roll-ups.
+
+-- name: note_rollup_changes
+-- Append what a transaction changed in the cells of days.
+INSERT INTO auditord.rollup_changes (day, size, changes)
+SELECT day, size, changes
+FROM jsonb_to_recordset(%s::jsonb) AS noted (day integer, size integer, changes jsonb)
+
+-- name: rollup_state
+-- The first day that is not in the cells yet.
+SELECT filled_to
+FROM auditord.rollup_state
+
+-- name: lock_rollups
+-- The same; others who change cells wait until the transaction ends.
+SELECT filled_to
+FROM auditord.rollup_state
+FOR UPDATE
+
+-- name: set_rollup_state
+-- The cells are complete up to a day.
+UPDATE auditord.rollup_state
+SET filled_to = %(filled_to)s
+
+-- name: list_rollup_changes
+-- The oldest changes of days that are in the cells, about so many cells of them.
+SELECT number, day, changes::text
+FROM (
+    SELECT number, day, size, changes, sum(size) OVER (ORDER BY number) AS so_far
+    FROM auditord.rollup_changes
+    WHERE day < %(filled_to)s
+) AS waiting
+WHERE so_far - size < %(most)s
+ORDER BY number
+
+-- name: forget_rollup_changes
+-- Drop changes that are in the cells.
+DELETE FROM auditord.rollup_changes
+WHERE number = ANY (ARRAY(SELECT jsonb_array_elements_text(%(numbers)s::jsonb)::bigint))
+
+-- name: add_rollup_labels
+-- Give labels a number, unless they have one.
+INSERT INTO auditord.rollup_labels (digest, site, user_group, user_name, meta)
+SELECT digest, site, user_group, user_name, meta::jsonb
+FROM jsonb_to_recordset(%s::jsonb) AS found (digest text, site text, user_group text, user_name text, meta text)
+ON CONFLICT (digest) DO NOTHING
+
+-- name: find_rollup_labels
+-- The numbers of labels.
+SELECT digest, number
+FROM auditord.rollup_labels
+WHERE digest = ANY (ARRAY(SELECT jsonb_array_elements_text(%(digests)s::jsonb)))
+
+-- name: add_to_rollups
+-- Change cells.
+INSERT INTO auditord.rollups (
+    level, period, labels, score_set, component, records, amount, runtime_high, runtime_low, first_stop, last_stop,
+    gone_first, gone_last, left_out
+)
+SELECT
+    level, period, labels, score_set, component, records, amount, runtime_high, runtime_low, first_stop, last_stop,
+    gone_first, gone_last, left_out
+FROM jsonb_to_recordset(%s::jsonb) AS more (
+    level smallint, period integer, labels integer, score_set integer, component text, records bigint, amount bigint,
+    runtime_high bigint, runtime_low bigint, first_stop bigint, last_stop bigint, gone_first bigint, gone_last bigint,
+    left_out bigint
+)
+ON CONFLICT (level, period, labels, score_set, component) DO UPDATE
+SET
+    records = rollups.records + EXCLUDED.records,
+    amount = rollups.amount + EXCLUDED.amount,
+    runtime_high = rollups.runtime_high + EXCLUDED.runtime_high,
+    runtime_low = rollups.runtime_low + EXCLUDED.runtime_low,
+    first_stop = least(rollups.first_stop, EXCLUDED.first_stop),
+    last_stop = greatest(rollups.last_stop, EXCLUDED.last_stop),
+    gone_first = least(rollups.gone_first, EXCLUDED.gone_first),
+    gone_last = greatest(rollups.gone_last, EXCLUDED.gone_last),
+    left_out = rollups.left_out + EXCLUDED.left_out
+
+-- name: drop_empty_rollups
+-- Delete those of the cells that no record is in any more.
+DELETE FROM auditord.rollups
+USING jsonb_to_recordset(%s::jsonb) AS maybe (
+    level smallint, period integer, labels integer, score_set integer, component text
+)
+WHERE
+    rollups.level = maybe.level AND rollups.period = maybe.period AND rollups.labels = maybe.labels
+    AND rollups.score_set = maybe.score_set AND rollups.component = maybe.component
+    AND rollups.records = 0 AND rollups.left_out = 0
+
+-- name: count_archived
+-- How many records are in the archive, where nothing can be filled from.
+SELECT records
+FROM auditord.archive
+
+-- name: next_rollup_stop
+-- The first stop time of a day or later.
+SELECT (extract(EPOCH FROM min(stop_time)) * 1000000)::bigint
+FROM auditord.records
+WHERE stop_time >= to_timestamp(%(day)s::double precision * 86400)
+
+-- name: read_rollup_days
+-- All records of some days with complete columns, and the numbers of the changes of these days, from one state.
+SELECT
+    number, NULL::bigint, NULL::bigint, NULL::text, NULL::text, NULL::text, NULL::integer, NULL::text
+FROM auditord.rollup_changes
+WHERE day >= %(begin)s AND day < %(end)s
+UNION ALL
+SELECT
+    NULL::bigint, (extract(EPOCH FROM start_time) * 1000000)::bigint, (extract(EPOCH FROM stop_time) * 1000000)::bigint,
+    site, user_group, user_name, score_set, document
+FROM auditord.records
+WHERE
+    stop_time >= to_timestamp(%(begin)s::double precision * 86400)
+    AND stop_time < to_timestamp(%(end)s::double precision * 86400)
+    AND more IS NOT TRUE AND stop_time >= start_time
+
+-- name: forget_rollups
+-- The roll-ups are filled anew.
+DELETE FROM auditord.rollups
+
+-- name: forget_all_rollup_changes
+-- The same.
+DELETE FROM auditord.rollup_changes
+
+-- name: forget_rollup_state
+-- The same.
+UPDATE auditord.rollup_state
+SET filled_to = -719162

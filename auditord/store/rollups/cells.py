@@ -1,0 +1,192 @@
+"""Cells of the roll-ups on all levels, made of the changes of days."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import date
+from enum import IntEnum
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Final, TypeAlias
+
+import msgspec
+
+from auditord.store.rollups.changes import LOW_BITS, RECORD, CellChange, split
+
+FIRST_DAY: Final = -719_162
+"""The year 1."""
+
+END: Final = 2_932_897
+"""The year 10000, behind all days."""
+
+_ORDINAL_OF_1970: Final = date(1970, 1, 1).toordinal()
+
+_USER_KEY: Final = "user_id"
+
+
+class Level(IntEnum):
+    """Cells of one size, as the column says it."""
+
+    DAY_AND_USER = 0
+    DAY = 1
+    MONTH_AND_USER = 2
+    MONTH = 3
+
+
+class LabelRow(msgspec.Struct, frozen=True, gc=False):
+    """Labels under the names of their columns."""
+
+    digest: str
+    site: str | None
+    user_group: str | None
+    user_name: str | None
+    meta: str
+
+
+class CellRow(msgspec.Struct, frozen=True, gc=False):
+    """A change of a cell under the names of its columns."""
+
+    level: int
+    period: int
+    labels: int
+    score_set: int
+    component: str
+    records: int
+    amount: int
+    runtime_high: int
+    runtime_low: int
+    first_stop: int | None
+    last_stop: int | None
+    gone_first: int | None
+    gone_last: int | None
+    left_out: int
+
+
+class CellKey(msgspec.Struct, frozen=True, gc=False):
+    """The cell that a row is about."""
+
+    level: int
+    period: int
+    labels: int
+    score_set: int
+    component: str
+
+
+Place: TypeAlias = tuple[int, str, int]
+"""The period, the labels and the score set of a cell of one level."""
+
+
+@dataclass(slots=True, eq=False)
+class Cell:
+    """The change of one cell; see :class:`CellChange`. Of each component: records, amount, amount times runtime.
+
+    Stop times in ``gone_of_user`` are gone from cells of one user alone.
+    """
+
+    stops: list[int] = field(default_factory=list[int])
+    gone: list[int] = field(default_factory=list[int])
+    gone_of_user: list[int] = field(default_factory=list[int])
+    left_out: int = 0
+    sums: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
+
+    def add(self, component: str, records: int, amount: int, product: int) -> None:
+        """Add to the sums of a component."""
+        found = self.sums.setdefault(component, [0, 0, 0])
+        found[0] += records
+        found[1] += amount
+        found[2] += product
+
+    def merge(self, other: "Cell", *, same_user: bool) -> None:
+        """Add all of another one."""
+        self.stops += other.stops
+        self.gone += other.gone
+        self.gone_of_user += other.gone_of_user if same_user else ()
+        self.left_out += other.left_out
+        for component, sums in other.sums.items():
+            self.add(component, *sums)
+
+    def rows(self, level: Level, place: Place, labels: int) -> Iterator[CellRow]:
+        """Its rows; none for a component of which nothing changes."""
+        period, _, score_set = place
+        for component, (records, amount, product) in self.sums.items():
+            known = self._stops() if component == RECORD else (None, None, None, None)
+            left_out = self.left_out if component == RECORD else 0
+            if records or amount or product or left_out or any(stop is not None for stop in known):
+                sums = (records, amount, *split(product))
+                yield CellRow(level, period, labels, score_set, component, *sums, *known, left_out)
+
+    def _stops(self) -> tuple[int | None, int | None, int | None, int | None]:
+        gone = self.gone + self.gone_of_user
+        first, last = min(self.stops, default=None), max(self.stops, default=None)
+        return first, last, min(gone, default=None), max(gone, default=None)
+
+
+class Cells:
+    """Changes gathered by cell."""
+
+    def __init__(self) -> None:
+        self._days: dict[Place, Cell] = {}
+
+    def add(self, day: int, changes: Iterable[CellChange]) -> None:
+        """Take changes of a day up."""
+        for change in changes:
+            cell = self._days.setdefault((day, change.labels, change.score_set), Cell())
+            cell.stops += [stop for stop in (change.first_stop, change.last_stop) if stop is not None]
+            gone = [stop for stop in (change.gone_first, change.gone_last) if stop is not None]
+            if change.gone_of_user:
+                cell.gone_of_user += gone
+            else:
+                cell.gone += gone
+            cell.left_out += change.left_out
+            for each in change.amounts:
+                product = (each.runtime_high << LOW_BITS) + each.runtime_low
+                cell.add(each.component, each.records, each.amount, product)
+
+    def by_level(self) -> dict[Level, dict[Place, Cell]]:
+        """The cells of all levels."""
+        months: dict[Place, Cell] = {}
+        for (day, labels, score_set), cell in self._days.items():
+            months.setdefault((first_of_month(day), labels, score_set), Cell()).merge(cell, same_user=True)
+        return {
+            Level.DAY_AND_USER: self._days,
+            Level.DAY: _without_users(self._days),
+            Level.MONTH_AND_USER: months,
+            Level.MONTH: _without_users(months),
+        }
+
+
+def day_of(number: int) -> date:
+    """The day with a number since 1970."""
+    return date.fromordinal(number + _ORDINAL_OF_1970)
+
+
+def number_of(day: date) -> int:
+    """The number of a day since 1970."""
+    return day.toordinal() - _ORDINAL_OF_1970
+
+
+@lru_cache(10_000)
+def first_of_month(day: int) -> int:
+    """The number of the first day of a day's month."""
+    return number_of(day_of(day).replace(day=1))
+
+
+@lru_cache(50_000)
+def label_row(labels: str) -> LabelRow:
+    """The row of labels that are written as JSON."""
+    meta = msgspec.json.decode(labels, type=dict[str, tuple[str, ...]])
+    site, group, user = (meta.get(key, (None,))[0] for key in ("site_id", "group_id", _USER_KEY))
+    return LabelRow(blake2b(labels.encode(), digest_size=16).hexdigest(), site, group, user, labels)
+
+
+@lru_cache(50_000)
+def _without_user(labels: str) -> str:
+    meta = msgspec.json.decode(labels, type=dict[str, tuple[str, ...]])
+    meta.pop(_USER_KEY, None)
+    return msgspec.json.encode(meta).decode()
+
+
+def _without_users(cells: dict[Place, Cell]) -> dict[Place, Cell]:
+    merged: dict[Place, Cell] = {}
+    for (period, labels, score_set), cell in cells.items():
+        merged.setdefault((period, _without_user(labels), score_set), Cell()).merge(cell, same_user=False)
+    return merged

@@ -1,0 +1,148 @@
+"""Changes folded into the cells of the roll-ups, and the cells filled from what was stored before there were any.
+
+Cells are complete up to a day (``rollup_state.filled_to``). Changes of later days wait: the records that they are about
+are read when it is their day's turn. The records that are read and the changes that this settles are of one state, so
+that a record which comes meanwhile is counted exactly once.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from auditord.store.rollups.cells import END, CellKey, Cells, label_row
+from auditord.store.rollups.changes import MICROS_PER_DAY, CellChange, RollupChanges
+from auditord.store.work import Work, as_json, ask, for_each
+from auditord_hookspecs import Component
+
+AT_ONCE: Final = 16_000
+"""Changes of cells that are folded in one transaction."""
+
+FORGET_ALL: Final = ("forget_rollups", "forget_all_rollup_changes", "forget_rollup_state")
+"""Statements after which the cells are filled anew from the records."""
+
+_ROWS_AT_ONCE: Final = 5_000
+
+_changes: Final = msgspec.json.Decoder(list[CellChange])
+
+
+class _Columns(msgspec.Struct, gc=False):
+    """A finished record with complete columns, as far as the cells need it."""
+
+    start_time: int
+    stop_time: int
+    site: str | None
+    user_group: str | None
+    user_name: str | None
+    more: None = None
+
+
+class _Amounts(msgspec.Struct, gc=False):
+    """Of a document, what the cells need."""
+
+    components: tuple[Component, ...]
+
+
+_amounts: Final = msgspec.json.Decoder(_Amounts)
+
+
+@dataclass(slots=True, eq=False)
+class Days:
+    """Some days whose records are read for the cells.
+
+    Args:
+        begin: the first one, up to which the cells are complete.
+        end: the day behind the last one.
+    """
+
+    begin: int
+    end: int
+    settled: list[int] = field(default_factory=list[int])
+    """Numbers of changes that what has been read includes."""
+    changes: RollupChanges = field(default_factory=RollupChanges)
+
+    async def read(self, pages: AsyncIterator[Sequence[Sequence[Any]]]) -> None:  # Any: columns of all types
+        """Take up the rows of ``read_rollup_days``."""
+        async for page in pages:
+            for number, start, stop, site, group, user, score_set, document in page:
+                if number is not None:
+                    self.settled.append(number)
+                else:
+                    columns = _Columns(start, stop, site, group, user)
+                    self.changes.add(columns, _amounts.decode(document).components, score_set)
+
+
+def filled_to() -> Work[int]:
+    """The first day that is not in the cells yet."""
+    ((day,),) = yield from ask("rollup_state")
+    return int(day)
+
+
+def next_days() -> Work[Days | None]:
+    """The days to be read next, at most one of which has records; None if the cells are complete, or cannot be filled.
+
+    Records in the archive are in the cells from the time before they moved there. Where the cells were dropped later,
+    as in a copy of the store, all sums are made from the records and from the archive.
+    """
+    begin = yield from filled_to()
+    ((archived,),) = yield from ask("count_archived")
+    if begin >= END or archived:
+        return None
+    ((stop,),) = yield from ask("next_rollup_stop", day=begin)
+    return Days(begin, END if stop is None else int(stop) // MICROS_PER_DAY + 1)
+
+
+def fold() -> Work[int]:
+    """Fold the oldest changes, in one transaction; returns how many rows of them."""
+    ((complete,),) = yield from ask("lock_rollups")
+    rows = yield from ask("list_rollup_changes", filled_to=complete, most=AT_ONCE)
+    cells = Cells()
+    for _, day, changes in rows:
+        cells.add(day, _changes.decode(changes))
+    if rows:
+        yield from _write(cells)
+        yield from ask("forget_rollup_changes", numbers=as_json([number for number, _, _ in rows]))
+    return len(rows)
+
+
+def fill(days: Days) -> Work[None]:
+    """Put days that have been read into the cells, in one transaction, unless another process was faster."""
+    ((complete,),) = yield from ask("lock_rollups")
+    if complete != days.begin:
+        return
+    cells = Cells()
+    for change in days.changes.by_day():
+        cells.add(change.day, change.changes)
+    yield from _write(cells)
+    yield from ask("forget_rollup_changes", numbers=as_json(days.settled))
+    yield from ask("set_rollup_state", filled_to=days.end)
+
+
+def forget() -> Work[None]:
+    """Drop all cells and changes."""
+    for name in FORGET_ALL:
+        yield from ask(name)
+
+
+def _write(cells: Cells) -> Work[None]:
+    levels = cells.by_level()
+    labels = {text: label_row(text) for places in levels.values() for _, text, _ in places}
+    ordered = sorted(labels.values(), key=lambda row: row.digest)
+    yield from for_each("add_rollup_labels", ordered)
+    found = yield from ask("find_rollup_labels", digests=as_json([row.digest for row in ordered]))
+    numbers: dict[str, int] = dict(found)
+    rows = [
+        row
+        for level, places in levels.items()
+        for place, cell in places.items()
+        for row in cell.rows(level, place, numbers[labels[place[1]].digest])
+    ]
+    for first in range(0, len(rows), _ROWS_AT_ONCE):
+        yield from for_each("add_to_rollups", rows[first : first + _ROWS_AT_ONCE])
+    gone = [
+        CellKey(row.level, row.period, row.labels, row.score_set, row.component)
+        for row in rows
+        if row.records < 0 or row.left_out < 0 or row.gone_first is not None
+    ]
+    yield from for_each("drop_empty_rollups", gone)

@@ -1,0 +1,109 @@
+-- The statements that maintain the roll-ups.
+
+-- name: note_rollup_changes
+-- Append what a transaction changed in the cells of a day.
+INSERT INTO rollup_changes (day, size, changes)
+VALUES (?1, ?2, ?3)
+
+-- name: rollup_state
+-- The first day that is not in the cells yet.
+SELECT filled_to
+FROM rollup_state
+
+-- name: lock_rollups
+-- The same; nobody else writes.
+SELECT filled_to
+FROM rollup_state
+
+-- name: set_rollup_state
+-- The cells are complete up to a day.
+UPDATE rollup_state
+SET filled_to = :filled_to
+
+-- name: list_rollup_changes
+-- The oldest changes of days that are in the cells, about so many cells of them.
+SELECT number, day, changes
+FROM (
+    SELECT number, day, size, changes, sum(size) OVER (ORDER BY number) AS so_far
+    FROM rollup_changes
+    WHERE day < :filled_to
+)
+WHERE so_far - size < :most
+ORDER BY number
+
+-- name: forget_rollup_changes
+-- Drop changes that are in the cells.
+DELETE FROM rollup_changes
+WHERE number IN (SELECT value FROM json_each(:numbers))
+
+-- name: add_rollup_labels
+-- Give labels a number, unless they have one.
+INSERT INTO rollup_labels (digest, site, user_group, user_name, document)
+VALUES (?1, ?2, ?3, ?4, '{"meta":' || ?5 || '}')
+ON CONFLICT (digest) DO NOTHING
+
+-- name: find_rollup_labels
+-- The numbers of labels.
+SELECT digest, number
+FROM rollup_labels
+WHERE digest IN (SELECT value FROM json_each(:digests))
+
+-- name: add_to_rollups
+-- Change cells.
+INSERT INTO rollups (
+    level, period, labels, score_set, component, records, amount, runtime_high, runtime_low, first_stop, last_stop,
+    gone_first, gone_last, left_out
+)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
+ON CONFLICT (level, period, labels, score_set, component) DO UPDATE
+SET
+    records = records + excluded.records,
+    amount = amount + excluded.amount,
+    runtime_high = runtime_high + excluded.runtime_high,
+    runtime_low = runtime_low + excluded.runtime_low,
+    first_stop = coalesce(min(first_stop, excluded.first_stop), first_stop, excluded.first_stop),
+    last_stop = coalesce(max(last_stop, excluded.last_stop), last_stop, excluded.last_stop),
+    gone_first = coalesce(min(gone_first, excluded.gone_first), gone_first, excluded.gone_first),
+    gone_last = coalesce(max(gone_last, excluded.gone_last), gone_last, excluded.gone_last),
+    left_out = left_out + excluded.left_out
+
+-- name: drop_empty_rollups
+-- Delete a cell that no record is in any more.
+DELETE FROM rollups
+WHERE
+    level = ?1 AND period = ?2 AND labels = ?3 AND score_set = ?4 AND component = ?5 AND records = 0 AND left_out = 0
+
+-- name: count_archived
+-- How many records are in the archive, where nothing can be filled from.
+SELECT records
+FROM archive
+
+-- name: next_rollup_stop
+-- The first stop time of a day or later.
+SELECT min(stop_time)
+FROM records
+WHERE stop_time >= :day * 86400000000
+
+-- name: read_rollup_days
+-- All records of some days with complete columns, and the numbers of the changes of these days, from one state.
+SELECT number, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+FROM rollup_changes
+WHERE day >= :begin AND day < :end
+UNION ALL
+SELECT NULL, start_time, stop_time, site, user_group, user_name, score_set, document
+FROM records
+WHERE
+    stop_time >= :begin * 86400000000 AND stop_time < :end * 86400000000 AND more IS NULL AND stop_time >= start_time
+
+-- name: forget_rollups
+-- The roll-ups are filled anew.
+DELETE FROM rollups
+
+-- name: forget_all_rollup_changes
+-- The same.
+DELETE FROM rollup_changes
+
+-- name: forget_rollup_state
+-- The same.
+UPDATE rollup_state
+SET filled_to = -719162

@@ -1,0 +1,337 @@
+"""Roll-ups give the sums of the records, whatever has happened to these, on both stores."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final, Protocol, cast
+
+import anyio
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from auditord.store import Action, Amendment, Duplicates, Provenance, RecordStore
+from auditord.store.aggregates import NotRolledUp
+from auditord.store.rollups.cells import END
+from auditord.store.rollups.scope import scope_of
+from auditord.store.store import SqlRecordStore
+from auditord_hookspecs import (
+    AggregateQuery,
+    Aggregates,
+    CalendarPeriod,
+    CalendarUnit,
+    Component,
+    ComponentUsage,
+    MetaValue,
+    Record,
+    RecordQuery,
+    RecordUpdate,
+    Score,
+    ScoreValue,
+)
+from auditord_hookspecs.query import (
+    AllOf,
+    AnyOf,
+    Comparison,
+    IsOpen,
+    MetaAbsent,
+    MetaContains,
+    MetaLacks,
+    TimeCompares,
+    TimeField,
+)
+from auditord_hookspecs.records import MAX_AMOUNT
+from auditord_hookspecs.wire import decode_record
+from tests.summed_records import aggregate_records
+
+pytestmark = pytest.mark.anyio
+
+BEGIN: Final = datetime(2024, 1, 29, tzinfo=UTC)
+HOUR: Final = timedelta(hours=1)
+BY_COLLECTOR: Final = Provenance(BEGIN, "task:slurm")
+SITE, GROUP, USER = MetaValue("site_id", "site"), MetaValue("group_id", "group"), MetaValue("user_id", "user")
+USAGE: Final = (ComponentUsage("Cores", ("HS23", "none")), ComponentUsage("Memory"), ComponentUsage("Other", ("HS23",)))
+
+
+class StoreFactory(Protocol):
+    def __call__(self, *, outbox: bool = False) -> AbstractAsyncContextManager[RecordStore]: ...
+
+
+def stopped(begin: datetime | None, end: datetime | None) -> tuple[TimeCompares, ...]:
+    after = () if begin is None else (TimeCompares(TimeField.STOP, Comparison.GTE, begin),)
+    return after if end is None else (*after, TimeCompares(TimeField.STOP, Comparison.LT, end))
+
+
+def day(number: int) -> datetime:
+    return BEGIN + timedelta(days=number)
+
+
+QUERIES: Final = (
+    AggregateQuery(usage=USAGE),
+    AggregateQuery(by=(SITE, GROUP, CalendarPeriod(CalendarUnit.MONTH)), usage=USAGE),
+    AggregateQuery(by=(USER, CalendarPeriod(CalendarUnit.YEAR)), usage=USAGE),
+    AggregateQuery(by=(CalendarPeriod(CalendarUnit.DAY),), usage=USAGE[:1]),
+    AggregateQuery(by=(CalendarPeriod(CalendarUnit.WEEK), ScoreValue("Cores", "HS23"))),
+    AggregateQuery(AllOf(stopped(day(1), day(4))), (GROUP,), USAGE),
+    AggregateQuery(AllOf(stopped(day(1) + HOUR, day(4) - HOUR)), (CalendarPeriod(CalendarUnit.QUARTER),), USAGE),
+    AggregateQuery(AllOf((MetaContains("user_id", "u"), *stopped(day(2), None))), (SITE,), USAGE),
+    AggregateQuery(AnyOf((MetaLacks("group_id", "g"), MetaAbsent("site_id"))), (CalendarPeriod(CalendarUnit.MONTH),)),
+    AggregateQuery(AnyOf((MetaContains("site_id", "a"), IsOpen())), (USER,), USAGE[1:], None, day(3) + HOUR),
+    AggregateQuery(AllOf((MetaContains("group", "g"),)), (MetaValue("group_id"), MetaValue("site"))),
+)
+
+# Few values, so that records share cells, leave and come back to them; hours around the ends of days and of a month.
+META: Final = st.fixed_dictionaries(
+    {},
+    optional={
+        "site_id": st.sampled_from([("a",), ("b",), ("a", "b")]),
+        "group_id": st.sampled_from([("g",), ("h",)]),
+        "user_id": st.sampled_from([("u",), ("v",), ()]),
+        "group": st.just(("g",)),
+        "VO": st.just(("x",)),
+    },
+)
+AMOUNTS: Final = st.sampled_from([0, 1, 8, 8, 10**12, 2**53 - 1])
+SCORES: Final = st.sampled_from([(), (Score("HS23", 9.2),), (Score("HS23", 18.5), Score("HS06", 1 / 3))])
+COMPONENTS: Final = st.lists(
+    st.builds(Component, st.sampled_from(["Cores", "Cores", "Memory", "Other"]), AMOUNTS, SCORES), max_size=3
+).map(tuple)
+HUGE: Final = st.just((Component("Memory", MAX_AMOUNT, ()), Component("Memory", MAX_AMOUNT, ())))
+SOME_COMPONENTS: Final = st.one_of(COMPONENTS, COMPONENTS, COMPONENTS, HUGE, HUGE.map(lambda pair: pair[:1]))
+HOURS: Final = st.integers(0, 30).map(lambda number: BEGIN + number * 4 * HOUR)
+IDS: Final = st.sampled_from(["r0", "r1", "r2", "r3", "r4"])
+
+
+@st.composite
+def records(draw: st.DrawFn) -> Record:
+    start = draw(HOURS)
+    stop = draw(st.one_of(st.none(), HOURS, HOURS.map(lambda moment: moment + timedelta(microseconds=1))))
+    return Record(draw(IDS), start, draw(SOME_COMPONENTS), stop, draw(META) or None)
+
+
+@dataclass(frozen=True)
+class Add:
+    record: Record
+
+
+@dataclass(frozen=True)
+class AddAll:
+    records: tuple[Record, ...]
+
+
+@dataclass(frozen=True)
+class Stop:
+    record_id: str
+    at: datetime
+
+
+@dataclass(frozen=True)
+class Replace:
+    record: Record
+
+
+@dataclass(frozen=True)
+class Correct:
+    record_id: str
+    record: Record | None
+
+
+@dataclass(frozen=True)
+class Redact:
+    record_id: str
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Changes are folded, as the daemon does now and then."""
+
+
+Event = Add | AddAll | Stop | Replace | Correct | Redact | Fold
+
+EVENTS: Final = st.one_of(
+    st.builds(Add, records()),
+    st.builds(AddAll, st.lists(records(), max_size=4, unique_by=lambda each: each.record_id).map(tuple)),
+    st.builds(Stop, IDS, HOURS),
+    st.builds(Replace, records()),
+    st.builds(Correct, IDS, records() | st.none()),
+    st.builds(Redact, IDS),
+    st.builds(Fold),
+)
+
+
+async def stored(store: RecordStore) -> list[Record]:
+    async with store.stream(RecordQuery()) as pages:
+        return [decode_record(document) async for page in pages for document in page]
+
+
+async def happen(store: SqlRecordStore, event: Event) -> None:
+    match event:
+        case Add(record):
+            await store.add(record, BY_COLLECTOR, Duplicates.IGNORE)
+        case AddAll(several):
+            await store.add_all(several, BY_COLLECTOR, Duplicates.IGNORE, atomic=False)
+        case Stop(record_id, at):
+            await store.stop(RecordUpdate(record_id, (), at), BY_COLLECTOR)
+        case Replace(record):
+            await store.replace(record, BY_COLLECTOR)
+        case Correct(record_id, record):
+            await correct(store, record_id, record)
+        case Redact(record_id):
+            await store.redact([record_id], ["user_id"])
+        case Fold():
+            await store.rollups.fold()
+
+
+async def correct(store: SqlRecordStore, record_id: str, wanted: Record | None) -> None:
+    if (document := await store.get(record_id)) is not None:
+        after = None
+        if wanted is not None:
+            after = Record(record_id, wanted.start_time, wanted.components, wanted.stop_time, wanted.meta)
+        action = Action.DELETE if after is None else Action.CORRECT
+        await store.amend([Amendment(action, document, after, "a test")], BY_COLLECTOR)
+
+
+async def from_rollups(store: SqlRecordStore, query: AggregateQuery) -> Aggregates | None:
+    """The answer of the roll-ups; None if they do not know all of it."""
+    whole = scope_of(query)
+    assert whole is not None
+    scope = whole.up_to(await store.rollups.ready())
+    if scope is None:
+        return None
+    try:
+        return (await store.sums(query, scope))[0]
+    except NotRolledUp:
+        return None
+
+
+async def check(store: SqlRecordStore) -> int:
+    """That all sums are those of the records; returns how many of them the roll-ups knew."""
+    now, known = await stored(cast("RecordStore", store)), 0
+    for query in QUERIES:
+        expected = aggregate_records(now, query)
+        found = await from_rollups(store, query)
+        assert found is None or found == expected
+        assert await store.aggregate(query) == expected
+        known += found is not None
+    return known
+
+
+async def settled(store: SqlRecordStore) -> None:
+    """Wait until the cells are complete and nothing is left to be folded."""
+    while await store.rollups.ready() < END:
+        store.rollups.wake()
+        await asyncio.sleep(0.01)
+    await store.rollups.fold()
+
+
+def job(number: int, **meta: str) -> Record:
+    start, cores = BEGIN + number * HOUR, Component("Cores", number % 7, (Score("HS23", 9.2 + number % 3),))
+    labels = {"site_id": f"site{number % 2}", "group_id": f"group{number % 3}", "user_id": f"user{number % 5}", **meta}
+    components = (cores, Component("Memory", 10**10 + number, ()), Component(f"Other{number % 2}", 1, ()))
+    return Record(f"job-{number}", start, components, start + HOUR, {key: (text,) for key, text in labels.items()})
+
+
+async def test_roll_ups_know_the_answers(stores: StoreFactory) -> None:
+    async with stores() as store:
+        assert isinstance(store, SqlRecordStore)
+        await store.add_all(list(map(job, range(300))), BY_COLLECTOR, Duplicates.SAME_RUN, atomic=True)
+        assert await check(store) == len(QUERIES)  # from what has not been folded
+        await settled(store)
+        assert await check(store) == len(QUERIES)
+        await store.add(job(300), BY_COLLECTOR, Duplicates.SAME_RUN)
+        await correct(store, "job-150", None)
+        assert await check(store) == len(QUERIES)  # from both
+
+
+async def test_the_first_record_of_a_cell_is_deleted(stores: StoreFactory) -> None:
+    async with stores() as store:
+        assert isinstance(store, SqlRecordStore)
+        await store.add_all(list(map(job, range(20))), BY_COLLECTOR, Duplicates.SAME_RUN, atomic=True)
+        await correct(store, "job-0", None)
+        assert await check(store) < len(QUERIES)
+        await settled(store)
+        assert await check(store) < len(QUERIES)
+
+
+async def test_the_last_record_of_a_cell_is_deleted_and_another_comes(stores: StoreFactory) -> None:
+    async with stores() as store:
+        assert isinstance(store, SqlRecordStore)
+        await store.add(job(1), BY_COLLECTOR, Duplicates.SAME_RUN)
+        await settled(store)
+        await correct(store, "job-1", None)
+        await settled(store)
+        assert (await store.aggregate(QUERIES[1])).groups == ()
+        await store.add(job(31), BY_COLLECTOR, Duplicates.SAME_RUN)
+        assert await check(store) == len(QUERIES)
+
+
+async def test_cells_are_filled_from_what_is_stored(stores: StoreFactory) -> None:
+    async with stores() as store:
+        assert isinstance(store, SqlRecordStore)
+        await store.add_all(list(map(job, range(100))), BY_COLLECTOR, Duplicates.SAME_RUN, atomic=True)
+        await settled(store)
+        await store.rollups.start_over()  # as after a migration
+        await correct(store, "job-7", None)  # of a day that is not filled yet
+        await store.add(job(101), BY_COLLECTOR, Duplicates.SAME_RUN)
+    async with stores() as store:
+        assert isinstance(store, SqlRecordStore)
+        await store.add(job(102), BY_COLLECTOR, Duplicates.SAME_RUN)
+        await correct(store, "job-50", None)
+        assert await check(store)
+        await settled(store)
+        assert await check(store) == len(QUERIES)
+
+
+async def test_cells_are_kept_up_while_records_come_change_and_go(stores: StoreFactory) -> None:
+    async with stores() as store:
+        assert isinstance(store, SqlRecordStore)
+        await store.add_all(list(map(job, range(200))), BY_COLLECTOR, Duplicates.SAME_RUN, atomic=True)
+        await store.rollups.start_over()
+
+    async def come(store: SqlRecordStore, first: int) -> None:
+        for number in range(first, first + 60, 2):
+            await store.add(job(number), BY_COLLECTOR, Duplicates.SAME_RUN)
+            await store.replace(job(number - 200, user_id="another"), BY_COLLECTOR)
+            await correct(store, f"job-{number - 140}", None)
+
+    async def kept_up(store: SqlRecordStore) -> None:
+        for _ in range(20):
+            store.rollups.wake()
+            await store.rollups.fold()
+            await store.aggregate(QUERIES[1])
+
+    async with (
+        stores() as store,
+        stores() as other,
+    ):  # as two daemons on one PostgreSQL
+        assert isinstance(store, SqlRecordStore)
+        assert isinstance(other, SqlRecordStore)
+        async with anyio.create_task_group() as group:
+            group.start_soon(come, store, 200)
+            group.start_soon(come, other, 201)
+            group.start_soon(kept_up, store)
+            group.start_soon(kept_up, other)
+        await settled(store)
+        now = await stored(cast("RecordStore", store))
+        assert len(now) == 200
+        await check(store)
+
+
+@pytest.mark.slow
+@given(events=st.lists(EVENTS, min_size=1, max_size=16))
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+async def test_sums_are_those_of_the_records_after_any_history(
+    store_factory: Callable[[Path], StoreFactory], events: Sequence[Event]
+) -> None:
+    with TemporaryDirectory() as folder:
+        async with store_factory(Path(folder))() as store:
+            assert isinstance(store, SqlRecordStore)
+            for event in events:
+                await happen(store, event)
+            await check(store)
+            await store.rollups.fold()
+            await check(store)
