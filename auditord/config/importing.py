@@ -60,7 +60,9 @@ def _import_file(file: Path, kinds: InstalledKinds) -> ImportedConfig:
         if imported is not None:
             return imported if importer is import_server_config else _without_level(imported)
     if unknown := _unknown_option(document, kinds):
-        raise ConfigurationError(f"{file} cannot be imported: no program that auditord replaces has an option '{unknown}'")
+        raise ConfigurationError(
+            f"{file} cannot be imported: no program that auditord replaces has an option '{unknown}'"
+        )
     known = ", ".join(
         [
             "AUDITOR's server",

@@ -134,7 +134,10 @@ def test_every_log_level_has_a_counterpart(import_texts: Import, level: str) -> 
     [
         (["colour: red\n"], r"0\.yml is not a configuration file of AUDITOR's server, .*its slurm collector"),
         (["application: {port: eight}\n"], r"0\.yml cannot be imported, AUDITOR would refuse it: .*eight"),
-        (["application: {port: 1}\napplications: 2\n"], r"0\.yml cannot be imported: no program that .* has an option .applications"),
+        (
+            ["application: {port: 1}\napplications: 2\n"],
+            "no program that .* has an option 'applications'",
+        ),
         ([SLURM, SLURM.replace("hpc", "grid")], r"collectors\.slurm\.record_prefix: .*0\.yml and .*1\.yml differ"),
         (["a: 1\na: 2\n"], r"0\.yml:2: the key 'a' stands twice"),
         (["metrics: {database: {metrics: [RecordCuont]}}\n"], r"the imported configuration:\d+: .*metrics\[0\]"),

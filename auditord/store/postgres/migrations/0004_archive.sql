@@ -42,6 +42,21 @@ $$;
 CREATE TRIGGER records_not_archived AFTER INSERT ON auditord.records
 REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION auditord.refuse_archived();
 
+-- Without an archive nothing is looked for: the trigger makes an insertion about a quarter dearer.
+ALTER TABLE auditord.records DISABLE TRIGGER records_not_archived;
+CREATE FUNCTION auditord.begin_archive() RETURNS trigger LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog AS $$ -- the daemon's role need not own the table
+BEGIN
+    IF EXISTS (SELECT 1 FROM pg_trigger WHERE tgname = 'records_not_archived' AND tgenabled = 'D'
+               AND tgrelid = 'auditord.records'::regclass) THEN
+        ALTER TABLE auditord.records ENABLE TRIGGER records_not_archived;
+    END IF;
+    RETURN NULL;
+END;
+$$;
+CREATE TRIGGER archive_begun AFTER INSERT OR UPDATE ON auditord.archive
+FOR EACH ROW WHEN (NEW.archive_id <> '') EXECUTE FUNCTION auditord.begin_archive();
+
 -- Differences are kept when their record moves into the archive.
 ALTER TABLE auditord.differences DROP CONSTRAINT differences_record_id_fkey;
 
