@@ -36,11 +36,13 @@ class Archived:
         moved: records that moved into the archive.
         kept: records that were changed meanwhile, and stay for the next run.
         removed: rows that counted no more and are not in the table now.
+        deleted: files that held such rows, or were never committed.
     """
 
     moved: int
     kept: int
     removed: int
+    deleted: int
 
 
 class Archiver:
@@ -74,7 +76,7 @@ class Archiver:
         while found := await self._store.archivable(before, last, COMMIT_RECORDS):
             last = found[-1]
             await self._move(found)
-        return Archived(self._moved, self._kept, await self._remove())
+        return Archived(self._moved, self._kept, await self._remove(), await self._clean())
 
     async def _begun(self) -> ArchiveState:
         """The state of the archive, whose table is there."""
@@ -93,6 +95,7 @@ class Archiver:
                 f"archive: {self._table.location} is the archive of another record store; this one's is at "
                 f"{state.location}: mend archive.folder and archive.catalog."
             )
+        await asyncio.to_thread(self._table.require, state.snapshot_id)
         return state
 
     async def _move(self, found: Sequence[ArchivedRecord]) -> None:
@@ -147,6 +150,16 @@ class Archiver:
             await self._store.forget_removals(sorted(some, key=_removal), head.snapshot_id, head.sequence)
             removed += len(some)
         return removed
+
+    async def _clean(self) -> int:
+        """Delete files that no snapshot needs, once the store reads none but the newest; returns how many."""
+        left = await asyncio.to_thread(self._table.leftovers)
+        if not left.is_any:
+            return 0
+        head = await asyncio.to_thread(self._table.head)
+        sealed = await asyncio.to_thread(self._table.seal, head)
+        await self._store.forget_removals((), sealed.snapshot_id, sealed.sequence)
+        return await asyncio.to_thread(self._table.clean, left.files)
 
 
 def _digest(copy: ArchivedRecord) -> int:

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Lock
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from sqlalchemy.exc import SQLAlchemyError
 
+from auditord.archive.cleaning import Leftovers, delete_unused, forget_snapshots, leftovers_of
 from auditord.archive.files import IMPLEMENTATION
 from auditord.archive.schema import PARTITIONS, RECORD_COLUMNS, SCHEMA, records_of
 from auditord.archive.writing import Partition, partition_of_file, rewritten, written
@@ -107,6 +109,15 @@ class ArchiveTable:
         with self._loaded() as table:
             return _head(table)
 
+    def require(self, snapshot_id: int) -> None:
+        """Return if there is a snapshot.
+
+        Raises:
+            ArchiveOvertaken: it is not there any more.
+        """
+        with self._loaded(snapshot_id):
+            pass
+
     def append(self, copies: Sequence[ArchivedRecord], head: Head) -> Head:
         """Append records, whose chunks follow the head's, and commit; returns the new head.
 
@@ -126,12 +137,38 @@ class ArchiveTable:
             files = [task.file for task in table.scan(_one_of(removals)).plan_files()]
             return _commit(table, head, head.chunk, files, rewritten(table, files, removals))
 
+    def leftovers(self) -> Leftovers:
+        """The files that hold what is not in the table any more, or never was."""
+        with self._loaded() as table:
+            return leftovers_of(table)
+
+    def seal(self, head: Head) -> Head:
+        """Commit a snapshot that changes nothing, and names no removed file; returns the new head.
+
+        A process that still writes to the table cannot commit behind it.
+
+        Raises:
+            ArchiveOvertaken: the head is another one by now.
+        """
+        with self._loaded() as table:
+            return _commit(table, head, head.chunk, (), ())
+
+    def clean(self, files: Collection[Path]) -> int:
+        """Forget all snapshots but the newest, and delete those of the files that it does not need; returns how many.
+
+        Args:
+            files: that were there before the newest snapshot was made.
+        """
+        with self._loaded() as table:
+            forget_snapshots(table)
+            return delete_unused(table, files)
+
     def rows(
         self, snapshot_id: int, where: BooleanExpression = _EVERYTHING, columns: Sequence[str] = RECORD_COLUMNS
     ) -> Iterator[Any]:  # Any: pyarrow's RecordBatch
         """The rows of a snapshot for which a condition is true, in parts."""
         if snapshot_id:
-            with self._loaded() as table:
+            with self._loaded(snapshot_id) as table:
                 yield from table.scan(
                     where, selected_fields=tuple(columns), snapshot_id=snapshot_id
                 ).to_arrow_batch_reader()
@@ -150,7 +187,7 @@ class ArchiveTable:
         """The files of a snapshot that may hold rows for which a condition is true."""
         if not snapshot_id:
             return ()
-        with self._loaded() as table:
+        with self._loaded(snapshot_id) as table:
             return [_facts(task.file) for task in table.scan(where, snapshot_id=snapshot_id).plan_files()]
 
     def close(self) -> None:
@@ -168,9 +205,15 @@ class ArchiveTable:
             return self._catalog
 
     @contextmanager
-    def _loaded(self) -> Iterator[Table]:
+    def _loaded(self, snapshot_id: int = 0) -> Iterator[Table]:
         with self._faults():
-            yield self._connected().load_table(TABLE)
+            table = self._connected().load_table(TABLE)
+            if snapshot_id and table.snapshot_by_id(snapshot_id) is None:
+                raise ArchiveOvertaken(
+                    f"The snapshot {snapshot_id} is not in the archive {self.location} any more: try again. If it "
+                    "stays so, the record store was restored without its archive: restore archive.folder as well."
+                )
+            yield table
 
     @contextmanager
     def _faults(self) -> Iterator[None]:

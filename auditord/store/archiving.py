@@ -8,7 +8,7 @@ come back, are named in ``archive_removals`` and count no more.
 
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -20,6 +20,9 @@ from auditord.store.rollups.cells import END
 from auditord.store.rollups.folding import filled_to
 from auditord.store.rows import PendingRecord
 from auditord.store.work import Count, Rows, Work, as_json, ask, for_each, records
+
+Pair: TypeAlias = tuple[ArchivedRecord, PendingRecord]
+"""An archived record, and what is stored when it comes back."""
 
 EARLIEST: Final = datetime(1, 1, 1, tzinfo=UTC)
 """No record stopped before."""
@@ -123,7 +126,7 @@ def find_archived(record_ids: Collection[str], statement: str = "find_archived")
     return [Removal(*row) for row in rows]
 
 
-def restore(copies: Sequence[tuple[ArchivedRecord, PendingRecord]]) -> Work[int]:
+def restore(copies: Sequence[Pair]) -> Work[int]:
     """Put records back that are still in the archive as they were read there; returns how many."""
     yield from read_state("lock_archive")
     there = set((yield from find_archived([copy.record.record_id for copy, _ in copies], "lock_archived")))

@@ -13,6 +13,7 @@ from auditord.errors import StoreUnavailable
 from auditord.store.aggregates import merged
 from auditord.store.archived import Archive, ArchivedRecord, ArchiveOvertaken, ArchiveState, Counted, Days, Removal
 from auditord.store.archiving import (
+    Pair,
     begin,
     find_archived,
     forget_removals,
@@ -25,7 +26,8 @@ from auditord.store.archiving import (
 )
 from auditord.store.periods import may_be_between
 from auditord.store.protocol import Provenance
-from auditord.store.rows import PendingRecord, make_pending
+from auditord.store.redacting import has_any, redact
+from auditord.store.rows import make_pending
 from auditord.store.sources import Sources
 from auditord.store.work import Rows, Work, atomic
 from auditord_hookspecs import AggregateQuery, Aggregates
@@ -100,9 +102,19 @@ class ArchivingStore(ABC):
         return back
 
     async def _recall(self, wanted: Sequence[Removal]) -> int:
-        copies = await self._archived(wanted)
-        pairs = [(copy, await self._pending_copy(copy)) for copy in copies]
+        pairs = [await self._pending_copy(copy) for copy in await self._archived(wanted)]
         return await self._write(lambda: atomic(lambda: restore(pairs)), is_long=True)
+
+    async def _redact(self, record_ids: Sequence[str], keys: Collection[str]) -> int:
+        """Redact records, those of the archive as well.
+
+        Raises:
+            InArchive: a record has moved there meanwhile.
+        """
+        seen = await self._read(find_archived(record_ids))
+        copies = [copy for copy in await self._archived(seen) if has_any(copy.record, keys)]
+        pairs = [await self._pending_copy(copy) for copy in copies]
+        return await self._write(lambda: atomic(lambda: redact(record_ids, keys, pairs, seen)), is_long=True)
 
     async def _archived(self, wanted: Sequence[Removal]) -> Sequence[ArchivedRecord]:
         """Records of the archive.
@@ -138,12 +150,13 @@ class ArchivingStore(ABC):
             )
         return self.archive
 
-    async def _pending_copy(self, copy: ArchivedRecord) -> PendingRecord:
+    async def _pending_copy(self, copy: ArchivedRecord) -> Pair:
         """The record as a row; its wire text stays as it is, byte for byte."""
         provenance = Provenance(copy.received_at, copy.principal or None, copy.agent or None)
         source, (score_set,) = await self._sources.numbers(provenance, [copy.record])
         pending = make_pending(copy.record, provenance, Duplicates.SAME_RUN, source=source, score_set=score_set)
-        return msgspec.structs.replace(pending, row=msgspec.structs.replace(pending.row, document=copy.document))
+        row = msgspec.structs.replace(pending.row, document=copy.document)
+        return copy, msgspec.structs.replace(pending, row=row)
 
 
 def _copies(rows: Rows) -> Sequence[ArchivedRecord]:

@@ -157,7 +157,7 @@ class RecordStore(Protocol):
 
         Nothing is kept of what was there, neither in the history of these records nor among the differences, and
         nothing is forwarded by senders. Times, amounts and ``updated_at`` stay, and so do all sums but those by one of
-        the keys.
+        the keys. Records of the archive come back; the next run of the archive rewrites the files that had them.
         """
         ...
 

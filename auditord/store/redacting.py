@@ -5,7 +5,10 @@ from datetime import datetime
 
 import msgspec
 
+from auditord.store.archived import Removal
+from auditord.store.archiving import Pair, find_archived, restore
 from auditord.store.changes import stored_rows
+from auditord.store.planning import InArchive
 from auditord.store.rollups.changes import RollupChanges, note
 from auditord.store.rows import make_row
 from auditord.store.work import Count, Work, as_json, ask, for_each
@@ -27,12 +30,29 @@ class RedactedRow(msgspec.Struct, frozen=True, gc=False):
     document: str
 
 
-def redact(record_ids: Sequence[str], keys: Collection[str]) -> Work[int]:
-    """Redact the records, what differed from them and what they were before; returns how many records were changed."""
+def redact(
+    record_ids: Sequence[str], keys: Collection[str], back: Sequence[Pair] = (), seen: Collection[Removal] = ()
+) -> Work[int]:
+    """Redact the records, what differed from them and what they were before; returns how many records were changed.
+
+    Args:
+        record_ids: of all of them.
+        keys: of the meta that goes.
+        back: those of the archive that have any of the keys; they come back, and their rows there count no more.
+        seen: all of them that were in the archive when it was looked into.
+
+    Raises:
+        InArchive: another one is there now.
+    """
+    if back:
+        yield from restore(back)
     ids = as_json(sorted(record_ids))
     for number, document in (yield from ask("versions_of_records", ids=ids)):
         yield from _redact_version(number, _without(document, keys))
     rows = stored_rows((yield from ask("lock_records", ids=ids))).values()
+    for archived in (yield from find_archived(record_ids)):
+        if archived not in seen:
+            raise InArchive(archived.record_id)
     found = [(row, after) for row in rows if (after := _without(row.text, keys)) is not None]
     if found:
         yield from for_each("redact_records", [_redacted_row(after) for _, after in found])
@@ -70,10 +90,15 @@ def _redact_version(number: int, after: Record | None) -> Work[bool]:
 def _without(document: str, keys: Collection[str]) -> Record | None:
     """The record without the keys; None if it has none of them."""
     before = decode_record(document.encode())
-    if before.meta is None or set(keys).isdisjoint(before.meta):
+    if before.meta is None or not has_any(before, keys):
         return None
     meta = {key: values for key, values in before.meta.items() if key not in keys}
     return msgspec.structs.replace(before, meta=meta)
+
+
+def has_any(record: Record, keys: Collection[str]) -> bool:
+    """Return whether a record has any of the meta keys."""
+    return record.meta is not None and not set(keys).isdisjoint(record.meta)
 
 
 def _without_if_old(document: str, keys: Collection[str], before: datetime) -> Record | None:

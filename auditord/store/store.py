@@ -29,7 +29,7 @@ from auditord.store.protocol import (
     follows,
     is_forwarded,
 )
-from auditord.store.redacting import redact, redact_leftovers
+from auditord.store.redacting import redact_leftovers
 from auditord.store.rollups.scope import Scope, scope_of
 from auditord.store.rollups.upkeep import Pages, Upkeep
 from auditord.store.rows import PendingRecord, make_pending
@@ -165,7 +165,9 @@ class SqlRecordStore(ArchivingStore):
     async def redact(self, record_ids: Sequence[str], keys: Collection[str]) -> int:
         """See :class:`RecordStore`."""
         self.rollups.noted(len(record_ids))
-        return await self._write(lambda: atomic(lambda: redact(record_ids, keys)), is_long=True)
+        while True:
+            with suppress(InArchive):
+                return await self._redact(record_ids, keys)
 
     async def redact_leftovers(self, before: datetime, keys: Collection[str]) -> int:
         """See :class:`RecordStore`."""

@@ -2,7 +2,7 @@
 
     python killed.py FOLDER STORE BEFORE STEP
 
-Steps are what leaves a trace: each synchronisation of a file or folder, each commit of a catalog, each transaction of
+Steps are what leaves a trace: each synchronisation or deletion of a file, each commit of a catalog, each transaction of
 the record store, before and after it.
 """
 
@@ -75,6 +75,8 @@ def main() -> None:
     os.fsync = steps.around(os.fsync)
     patched: Any = Session
     patched.commit = steps.around(Session.commit)
+    path: Any = Path
+    path.unlink = steps.around(Path.unlink)
     store: Any = ArchivingStore
     for name in ("begin_archive", "publish_chunk", "forget_removals"):
         setattr(store, name, steps.around_async(getattr(store, name)))

@@ -30,8 +30,12 @@ QUERY = AggregateQuery(by=(MetaValue("site_id", "site"),), usage=(ComponentUsage
 
 def job(number: int, stop: datetime | None = None) -> Record:
     start = START + number * HOUR / 2
-    meta: dict[str, tuple[str, ...]] = {"site_id": (f"S{number % 3}",)}
+    meta: dict[str, tuple[str, ...]] = {"site_id": (f"S{number % 3}",), "user_id": (f"user-{number}",)}
     return Record(f"job-{number:05}", start, (Component("Cores", number, ()),), stop or start + HOUR, meta)
+
+
+def without_user(record: Record) -> dict[str, tuple[str, ...]]:
+    return {key: values for key, values in (record.meta or {}).items() if key != "user_id"}
 
 
 def archive_until_killed(folder: Path, url: str, step: int) -> bool:
@@ -62,6 +66,9 @@ async def test_killed_anywhere_it_goes_on(stores: Stores, tmp_path: Path) -> Non
             changed = random.randrange(late)
             records[changed] = msgspec.structs.replace(records[changed], stop_time=START + 3_000 * HOUR)
             assert await store.stop(RecordUpdate(f"job-{changed:05}", (), START + 3_000 * HOUR), SENT)
+            redacted = random.randrange(late)
+            records[redacted] = msgspec.structs.replace(records[redacted], meta=without_user(records[redacted]))
+            await store.redact([f"job-{redacted:05}"], ["user_id"])
             again = random.randrange(late)
             await store.add(records[again], SENT, SAME_RUN)
     async with stores(tmp_path) as (store, table):
@@ -75,3 +82,4 @@ async def test_killed_anywhere_it_goes_on(stores: Stores, tmp_path: Path) -> Non
             (each for each in records.values() if each.stop_time is not None and each.stop_time < BEFORE),
             key=lambda each: each.record_id,
         )
+        assert not table.leftovers().is_any
