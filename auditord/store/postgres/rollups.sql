@@ -33,6 +33,12 @@ FROM (
 WHERE so_far - size < %(most)s
 ORDER BY number
 
+-- name: count_rollup_changes
+-- How many of some changes nobody has folded yet.
+SELECT count(*)
+FROM auditord.rollup_changes
+WHERE number = ANY (ARRAY(SELECT jsonb_array_elements_text(%(numbers)s::jsonb)::bigint))
+
 -- name: forget_rollup_changes
 -- Drop changes that are in the cells.
 DELETE FROM auditord.rollup_changes

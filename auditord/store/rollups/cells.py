@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from auditord.store.rollups.changes import LOW_BITS, RECORD, CellChange, split
+from auditord.store.rollups.changes import LOW_BITS, RECORD, AmountChange, CellChange, Ends, split, widened
 
 FIRST_DAY: Final = -719_162
 """The year 1."""
@@ -77,47 +77,69 @@ Place: TypeAlias = tuple[int, str, int]
 
 @dataclass(slots=True, eq=False)
 class Cell:
-    """The change of one cell; see :class:`CellChange`. Of each component: records, amount, amount times runtime.
+    """The change of one cell; see :data:`CellChange`.
 
-    Stop times in ``gone_of_user`` are gone from cells of one user alone.
+    Of each component: records, amount, and both parts of amount times runtime. Stop times in ``gone_of_user`` are gone
+    from cells of one user alone.
     """
 
-    stops: list[int] = field(default_factory=list[int])
-    gone: list[int] = field(default_factory=list[int])
-    gone_of_user: list[int] = field(default_factory=list[int])
+    stops: Ends | None = None
+    gone: Ends | None = None
+    gone_of_user: Ends | None = None
     left_out: int = 0
     sums: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
 
-    def add(self, component: str, records: int, amount: int, product: int) -> None:
-        """Add to the sums of a component."""
-        found = self.sums.setdefault(component, [0, 0, 0])
-        found[0] += records
-        found[1] += amount
-        found[2] += product
+    def add(self, change: CellChange) -> None:
+        """Add a change."""
+        _, _, first, last, gone_first, gone_last, left_out, amounts, is_of_user = change
+        if first is not None and last is not None:
+            self.stops = widened(self.stops, first, last)
+        if gone_first is not None and gone_last is not None:
+            if is_of_user:
+                self.gone_of_user = widened(self.gone_of_user, gone_first, gone_last)
+            else:
+                self.gone = widened(self.gone, gone_first, gone_last)
+        self.left_out += left_out
+        self._count(amounts)
 
     def merge(self, other: "Cell", *, same_user: bool) -> None:
         """Add all of another one."""
-        self.stops += other.stops
-        self.gone += other.gone
-        self.gone_of_user += other.gone_of_user if same_user else ()
+        self.stops = _united(self.stops, other.stops)
+        self.gone = _united(self.gone, other.gone)
+        if same_user:
+            self.gone_of_user = _united(self.gone_of_user, other.gone_of_user)
         self.left_out += other.left_out
-        for component, sums in other.sums.items():
-            self.add(component, *sums)
+        self._count(
+            (component, records, amount, high, low) for component, (records, amount, high, low) in other.sums.items()
+        )
 
     def rows(self, level: Level, place: Place, labels: int) -> Iterator[CellRow]:
         """Its rows; none for a component of which nothing changes."""
         period, _, score_set = place
-        for component, (records, amount, product) in self.sums.items():
-            known = self._stops() if component == RECORD else (None, None, None, None)
-            left_out = self.left_out if component == RECORD else 0
-            if records or amount or product or left_out or any(stop is not None for stop in known):
-                sums = (records, amount, *split(product))
+        for component, (records, amount, high, low) in self.sums.items():
+            stops, gone, left_out = None, None, 0
+            if component == RECORD:
+                stops, gone, left_out = self.stops, _united(self.gone, self.gone_of_user), self.left_out
+            product = split((high << LOW_BITS) + low)
+            if records or amount or any(product) or stops or gone or left_out:
+                (first, last), (gone_first, gone_last) = stops or (None, None), gone or (None, None)
+                sums = (records, amount, *product)
+                known = (first, last, gone_first, gone_last)
                 yield CellRow(level, period, labels, score_set, component, *sums, *known, left_out)
 
-    def _stops(self) -> tuple[int | None, int | None, int | None, int | None]:
-        gone = self.gone + self.gone_of_user
-        first, last = min(self.stops, default=None), max(self.stops, default=None)
-        return first, last, min(gone, default=None), max(gone, default=None)
+    def _count(self, amounts: Iterable[AmountChange]) -> None:
+        sums = self.sums
+        for component, records, amount, high, low in amounts:
+            if (found := sums.get(component)) is None:
+                sums[component] = [records, amount, high, low]
+            else:
+                found[0] += records
+                found[1] += amount
+                found[2] += high
+                found[3] += low
+
+
+CellsOfLevels: TypeAlias = dict[Level, dict[Place, Cell]]
 
 
 class Cells:
@@ -129,19 +151,12 @@ class Cells:
     def add(self, day: int, changes: Iterable[CellChange]) -> None:
         """Take changes of a day up."""
         for change in changes:
-            cell = self._days.setdefault((day, change.labels, change.score_set), Cell())
-            cell.stops += [stop for stop in (change.first_stop, change.last_stop) if stop is not None]
-            gone = [stop for stop in (change.gone_first, change.gone_last) if stop is not None]
-            if change.gone_of_user:
-                cell.gone_of_user += gone
-            else:
-                cell.gone += gone
-            cell.left_out += change.left_out
-            for each in change.amounts:
-                product = (each.runtime_high << LOW_BITS) + each.runtime_low
-                cell.add(each.component, each.records, each.amount, product)
+            place = (day, change[0], change[1])
+            if (cell := self._days.get(place)) is None:
+                cell = self._days[place] = Cell()
+            cell.add(change)
 
-    def by_level(self) -> dict[Level, dict[Place, Cell]]:
+    def by_level(self) -> CellsOfLevels:
         """The cells of all levels."""
         months: dict[Place, Cell] = {}
         for (day, labels, score_set), cell in self._days.items():
@@ -190,3 +205,7 @@ def _without_users(cells: dict[Place, Cell]) -> dict[Place, Cell]:
     for (period, labels, score_set), cell in cells.items():
         merged.setdefault((period, _without_user(labels), score_set), Cell()).merge(cell, same_user=False)
     return merged
+
+
+def _united(ends: Ends | None, more: Ends | None) -> Ends | None:
+    return ends if more is None else widened(ends, *more)

@@ -17,8 +17,8 @@ The number of a score set is that of :class:`auditord.store.sources.Sources`, No
 with an archive: :mod:`auditord.store.rollups.scope`.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Final, Protocol, TypeAlias
 
 import msgspec
@@ -36,12 +36,49 @@ RECORD: Final = ""
 LOW_BITS: Final = 40
 """Bits of a sum of products that are kept apart, so that both parts of it fit 64 bits in every database."""
 
+_LOW: Final = (1 << LOW_BITS) - 1
+
 _LARGEST_AMOUNT: Final = 1 << 53
 _LONGEST_RUNTIME: Final = 1 << 33
 """Amount and seconds from which on a record is only counted as left out: a few of them might not fit 64 bits."""
 
-_Key: TypeAlias = tuple[int, str | None, str | None, str | None, int | None]
+AmountChange: TypeAlias = tuple[str, int, int, int, int]
+"""The change of the sums over components of one name.
+
+That is the name or :data:`RECORD`; how many more records have it; how much more of it; and how much more of it times
+seconds of runtime, shifted by :data:`LOW_BITS`, and the rest of that.
+"""
+
+CellChange: TypeAlias = tuple[
+    str, int, int | None, int | None, int | None, int | None, int, Sequence[AmountChange], bool
+]
+"""A change of one cell, as the statements for sums and for folding read it; a cell may change several times.
+
+- JSON of meta, as far as it tells cells apart;
+- the number of what components score, 0 for nothing;
+- the earliest and the latest stop time of added records, in microseconds since 1970;
+- the same of removed records;
+- how many more records are in no sum;
+- the sums;
+- whether what is gone concerns the cells of one user alone: the same transaction adds records to the cells of all users
+  together whose stop times are at both ends of those that are gone.
+"""
+
+_Place: TypeAlias = tuple[int, str | None, str | None, str | None, int]
 """Day since 1970, site, group, user, score set."""
+
+_Key: TypeAlias = tuple[int, str | None, str | None, str | None, int, tuple[str, ...]]
+"""The same, and the names of the components: records that have the same ones are counted together."""
+
+_Cells: TypeAlias = dict[_Key, list[int]]
+"""Of each key the first and the last stop time, how many records are left out, how many are counted and their runtime;
+and of each component the amount, and the amount times runtime.
+
+One flat list, since this is made for nearly every record that comes.
+"""
+
+Ends: TypeAlias = tuple[int, int]
+"""The first and the last stop time."""
 
 
 class Finished(Protocol):
@@ -78,51 +115,6 @@ class Finished(Protocol):
         ...
 
 
-class AmountChange(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The change of the sums over components of one name.
-
-    Args:
-        component: its name, or :data:`RECORD`.
-        records: how many more records have it.
-        amount: how much more of it.
-        runtime_high: amount times seconds of runtime, shifted by :data:`LOW_BITS`.
-        runtime_low: the rest of it.
-    """
-
-    component: str
-    records: int
-    amount: int
-    runtime_high: int
-    runtime_low: int
-
-
-class CellChange(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The change of one cell; stop times are microseconds since 1970.
-
-    Args:
-        labels: JSON of meta, as far as it tells cells apart.
-        score_set: the number of what components score; 0 for nothing.
-        first_stop: the earliest among added records; so is the next the latest.
-        last_stop: see above.
-        gone_first: the earliest among removed records; so is the next the latest.
-        gone_last: see above.
-        left_out: how many more records are in no sum.
-        amounts: the sums.
-        gone_of_user: whether what is gone concerns the cells of one user alone: the same transaction adds records to
-            the cells of all users together whose stop times are at both ends of those that are gone.
-    """
-
-    labels: str
-    score_set: int
-    first_stop: int | None
-    last_stop: int | None
-    gone_first: int | None
-    gone_last: int | None
-    left_out: int
-    amounts: list[AmountChange]
-    gone_of_user: bool
-
-
 class DayChange(msgspec.Struct, frozen=True, gc=False):
     """The changes by a transaction of so many cells of one day since 1970."""
 
@@ -131,35 +123,25 @@ class DayChange(msgspec.Struct, frozen=True, gc=False):
     changes: list[CellChange]
 
 
-@dataclass(slots=True, eq=False)
-class _Cell:
-    """A cell's change as it grows; of each component how many records, the amount, amount times runtime."""
-
-    stops: list[int] = field(default_factory=list[int])
-    gone: list[int] = field(default_factory=list[int])
-    left_out: int = 0
-    records: int = 0
-    runtime: int = 0
-    sums: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
-
-
 class RollupChanges:
     """The changes of the roll-ups by one transaction."""
 
     def __init__(self) -> None:
-        self._cells: dict[_Key, _Cell] = {}
+        self._added: _Cells = {}
+        self._removed: _Cells = {}
 
     def add(self, row: Finished, components: Sequence[Component], score_set: int | None) -> None:
         """A record is there."""
-        if (cell := self._cell(row, score_set)) is not None and row.stop_time is not None:
-            cell.stops.append(row.stop_time)
-            _count(cell, 1, (row.stop_time - row.start_time) // 1_000_000, components)
+        _count(self._added, row, components, score_set)
+
+    def add_new(self, pending: Iterable[PendingRecord]) -> None:
+        """Records are there."""
+        for each in pending:
+            _count(self._added, each.row, each.record.components, each.score_set)
 
     def remove(self, row: Finished, components: Sequence[Component], score_set: int | None) -> None:
         """A record is there no more."""
-        if (cell := self._cell(row, score_set)) is not None and row.stop_time is not None:
-            cell.gone.append(row.stop_time)
-            _count(cell, -1, (row.stop_time - row.start_time) // 1_000_000, components)
+        _count(self._removed, row, components, score_set)
 
     def remove_stored(self, before: StoredRow) -> None:
         """A stored record is there no more."""
@@ -170,36 +152,37 @@ class RollupChanges:
     def by_day(self) -> list[DayChange]:
         """The rows to be appended."""
         days: dict[int, list[CellChange]] = {}
-        together = self._together()
-        for key, cell in self._cells.items():
-            days.setdefault(key[0], []).append(_change(key, cell, together.get(_without_user(key))))
+        for key, cell in self._added.items():
+            change: CellChange = (
+                _labels(key),
+                key[4],
+                cell[0],
+                cell[1],
+                None,
+                None,
+                cell[2],
+                _amounts(1, key, cell),
+                False,
+            )
+            days.setdefault(key[0], []).append(change)
+        for day, removal in self._removals():
+            days.setdefault(day, []).append(removal)
         return [DayChange(day, len(days[day]), days[day]) for day in sorted(days)]
 
-    def _together(self) -> dict[_Key, _Cell]:
-        """The stop times of those cells of all users together from which any is gone."""
-        together = {_without_user(key): _Cell() for key, cell in self._cells.items() if cell.gone}
-        for key, cell in self._cells.items() if together else ():
-            if (all_users := together.get(_without_user(key))) is not None:
-                all_users.stops += cell.stops
-                all_users.gone += cell.gone
-        return together
-
-    def _cell(self, row: Finished, score_set: int | None) -> _Cell | None:
-        stop = row.stop_time
-        if stop is None or row.more or stop < row.start_time:
-            return None
-        key = (stop // MICROS_PER_DAY, row.site, row.user_group, row.user_name, score_set)
-        cell = self._cells.get(key)
-        if cell is None:
-            cell = self._cells[key] = _Cell()
-        return cell
+    def _removals(self) -> Iterator[tuple[int, CellChange]]:
+        if not self._removed:
+            return
+        of_user, of_all = _covered(self._added, self._removed, _place), _covered(self._added, self._removed, _together)
+        for key, cell in self._removed.items():
+            first, last = (None, None) if _place(key) in of_user else (cell[0], cell[1])
+            amounts, is_of_user = _amounts(-1, key, cell), _together(key) in of_all
+            yield key[0], (_labels(key), key[4], None, None, first, last, -cell[2], amounts, is_of_user)
 
 
 def changes_of_records(pending: Iterable[PendingRecord]) -> RollupChanges:
     """The changes by new records."""
     changes = RollupChanges()
-    for each in pending:
-        changes.add(each.row, each.record.components, each.score_set)
+    changes.add_new(pending)
     return changes
 
 
@@ -225,56 +208,89 @@ def note(changes: RollupChanges) -> Work[None]:
 
 def split(number: int) -> tuple[int, int]:
     """Both parts of a sum of products."""
-    return number >> LOW_BITS, number & ((1 << LOW_BITS) - 1)
+    return number >> LOW_BITS, number & _LOW
 
 
+def widened(ends: Ends | None, first: int, last: int) -> Ends:
+    """The ends with two more stop times."""
+    if ends is None:
+        return first, last
+    return min(first, ends[0]), max(last, ends[1])
+
+
+@lru_cache(50_000)
 def label_text(site: str | None, group: str | None, user: str | None) -> str:
     """The labels of a cell as JSON: the meta that all of its records have."""
     values = {"site_id": site, "group_id": group, "user_id": user}
     return msgspec.json.encode({key: (value,) for key, value in values.items() if value is not None}).decode()
 
 
-def _count(cell: _Cell, sign: int, runtime: int, components: Sequence[Component]) -> None:
-    # In one pass and without calls: this is done for every record that comes.
-    sums, largest = cell.sums, 0
-    for component in components:
-        largest = max(largest, component.amount)
-    if runtime >= _LONGEST_RUNTIME or largest >= _LARGEST_AMOUNT:
-        cell.left_out += sign
+def _count(cells: _Cells, row: Finished, components: Sequence[Component], score_set: int | None) -> None:
+    # In one pass and with few objects: this is done for every record that comes.
+    start, stop = row.start_time, row.stop_time
+    if stop is None or row.more or stop < start:
         return
-    cell.records += sign
-    cell.runtime += sign * runtime
-    for component in components:
-        amount = sign * component.amount
-        if (found := sums.get(component.name)) is None:
-            sums[component.name] = [sign, amount, amount * runtime]
-        else:
-            found[0] += sign
-            found[1] += amount
-            found[2] += amount * runtime
+    runtime, records, left_out = (stop - start) // 1_000_000, 1, 0
+    names, amounts = tuple([each.name for each in components]), [each.amount for each in components]
+    if runtime >= _LONGEST_RUNTIME or (amounts and max(amounts) >= _LARGEST_AMOUNT):
+        runtime, records, left_out, names, amounts = 0, 0, 1, (), []
+    key = (stop // MICROS_PER_DAY, row.site, row.user_group, row.user_name, score_set or 0, names)
+    if (cell := cells.get(key)) is None:
+        cells[key] = cell = [stop, stop, left_out, records, runtime]
+        for amount in amounts:
+            cell += (amount, amount * runtime)
+        return
+    if stop < cell[0]:
+        cell[0] = stop
+    elif stop > cell[1]:
+        cell[1] = stop
+    cell[2] += left_out
+    cell[3] += records
+    cell[4] += runtime
+    at = 5
+    for amount in amounts:
+        cell[at] += amount
+        cell[at + 1] += amount * runtime
+        at += 2
 
 
-def _without_user(key: _Key) -> _Key:
-    day, site, group, _, score_set = key
+def _labels(key: _Key) -> str:
+    return label_text(key[1], key[2], key[3])
+
+
+def _amounts(sign: int, key: _Key, cell: list[int]) -> list[AmountChange]:
+    records = sign * cell[3]
+    amounts = [(RECORD, records, records, *split(sign * cell[4]))]
+    at = 5
+    for name in key[5]:
+        product = sign * cell[at + 1]
+        amounts.append((name, records, sign * cell[at], product >> LOW_BITS, product & _LOW))
+        at += 2
+    return amounts
+
+
+def _place(key: _Key) -> _Place:
+    return key[:5]
+
+
+def _together(key: _Key) -> _Place:
+    day, site, group, _, score_set, _ = key
     return day, site, group, None, score_set
 
 
-def _change(key: _Key, cell: _Cell, together: _Cell | None) -> CellChange:
-    _, site, group, user, score_set = key
-    first, last = min(cell.stops, default=None), max(cell.stops, default=None)
-    gone = [] if _is_covered(cell) else cell.gone
-    sums = ((RECORD, (cell.records, cell.records, cell.runtime)), *cell.sums.items())
-    amounts = [AmountChange(name, records, amount, *split(product)) for name, (records, amount, product) in sums]
-    return CellChange(
-        label_text(site, group, user), score_set or 0,
-        first, last, min(gone, default=None), max(gone, default=None), cell.left_out,
-        amounts, together is not None and _is_covered(together),
-    )  # fmt: skip
-
-
-def _is_covered(cell: _Cell) -> bool:
-    """Return whether the ends of all stop times are known although some are gone: these are those of what is added.
+def _covered(added: _Cells, removed: _Cells, place_of: Callable[[_Key], _Place]) -> set[_Place]:
+    """The places where the ends of all stop times are known although some are gone: these are those of what is added.
 
     Records that are gone were there before the transaction, so none of them is among those that it adds.
     """
-    return bool(cell.gone and cell.stops) and min(cell.stops) <= min(cell.gone) and max(cell.gone) <= max(cell.stops)
+    gone = _ends(removed, place_of)
+    stops = _ends({key: cell for key, cell in added.items() if place_of(key) in gone}, place_of)
+    return {place for place, (first, last) in stops.items() if first <= gone[place][0] and gone[place][1] <= last}
+
+
+def _ends(cells: _Cells, place_of: Callable[[_Key], _Place]) -> dict[_Place, Ends]:
+    ends: dict[_Place, Ends] = {}
+    for key, (first, last, *_) in cells.items():
+        place = place_of(key)
+        ends[place] = widened(ends.get(place), first, last)
+    return ends

@@ -5,19 +5,19 @@ are read when it is their day's turn. The records that are read and the changes 
 that a record which comes meanwhile is counted exactly once.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
 
-from auditord.store.rollups.cells import END, CellKey, Cells, label_row
+from auditord.store.rollups.cells import END, CellKey, CellRow, Cells, CellsOfLevels, label_row
 from auditord.store.rollups.changes import MICROS_PER_DAY, CellChange, RollupChanges
-from auditord.store.work import Work, as_json, ask, for_each
+from auditord.store.work import Rows, Work, as_json, ask, for_each
 from auditord_hookspecs import Component
 
 AT_ONCE: Final = 16_000
-"""Changes of cells that are folded in one transaction."""
+"""Changes of cells that are folded in one transaction: nearly as many cells are written for far fewer of them."""
 
 FORGET_ALL: Final = ("forget_rollups", "forget_all_rollup_changes", "forget_rollup_state")
 """Statements after which the cells are filled anew from the records."""
@@ -93,17 +93,67 @@ def next_days() -> Work[Days | None]:
     return Days(begin, END if stop is None else int(stop) // MICROS_PER_DAY + 1)
 
 
-def fold() -> Work[int]:
-    """Fold the oldest changes, in one transaction; returns how many rows of them."""
-    ((complete,),) = yield from ask("lock_rollups")
+@dataclass(frozen=True, slots=True, eq=False)
+class Waiting:
+    """Changes that wait to be folded.
+
+    Args:
+        rows: of each transaction and day the number, the day and the changes as JSON.
+    """
+
+    rows: Rows
+
+    def numbers(self) -> str:
+        """The numbers as JSON."""
+        return as_json([number for number, _, _ in self.rows])
+
+    def cells(self) -> CellsOfLevels:
+        """The cells that they change."""
+        cells = Cells()
+        for _, day, changes in self.rows:
+            cells.add(day, _changes.decode(changes))
+        return cells.by_level()
+
+
+def next_changes() -> Work[Waiting | None]:
+    """The oldest changes, to be folded next; None if there are none."""
+    complete = yield from filled_to()
     rows = yield from ask("list_rollup_changes", filled_to=complete, most=AT_ONCE)
-    cells = Cells()
-    for _, day, changes in rows:
-        cells.add(day, _changes.decode(changes))
-    if rows:
-        yield from _write(cells)
-        yield from ask("forget_rollup_changes", numbers=as_json([number for number, _, _ in rows]))
-    return len(rows)
+    return Waiting(rows) if rows else None
+
+
+def fold(waiting: Waiting, rows: Sequence[CellRow]) -> Work[None]:
+    """Fold changes that have been read, in one transaction, unless another process was faster with any of them.
+
+    Args:
+        waiting: the changes.
+        rows: what they change, see :func:`rows_of`.
+    """
+    yield from ask("lock_rollups")
+    ((found,),) = yield from ask("count_rollup_changes", numbers=waiting.numbers())
+    if found == len(waiting.rows):
+        yield from _write(rows)
+        yield from ask("forget_rollup_changes", numbers=waiting.numbers())
+
+
+def number_labels(levels: CellsOfLevels) -> Work[Mapping[str, int]]:
+    """The numbers of the labels of cells, which they keep for ever; new ones get theirs."""
+    labels = {text: label_row(text) for places in levels.values() for _, text, _ in places}
+    ordered = sorted(labels.values(), key=lambda row: row.digest)
+    yield from for_each("add_rollup_labels", ordered)
+    found = yield from ask("find_rollup_labels", digests=as_json([row.digest for row in ordered]))
+    numbers: dict[str, int] = dict(found)
+    return {text: numbers[row.digest] for text, row in labels.items()}
+
+
+def rows_of(levels: CellsOfLevels, numbers: Mapping[str, int]) -> list[CellRow]:
+    """The changes of cells as rows."""
+    return [
+        row
+        for level, places in levels.items()
+        for place, cell in places.items()
+        for row in cell.rows(level, place, numbers[place[1]])
+    ]
 
 
 def fill(days: Days) -> Work[None]:
@@ -114,30 +164,20 @@ def fill(days: Days) -> Work[None]:
     cells = Cells()
     for change in days.changes.by_day():
         cells.add(change.day, change.changes)
-    yield from _write(cells)
+    levels = cells.by_level()
+    yield from _write(rows_of(levels, (yield from number_labels(levels))))
     yield from ask("forget_rollup_changes", numbers=as_json(days.settled))
     yield from ask("set_rollup_state", filled_to=days.end)
 
 
 def forget() -> Work[None]:
     """Drop all cells and changes."""
+    yield from ask("lock_rollups")
     for name in FORGET_ALL:
         yield from ask(name)
 
 
-def _write(cells: Cells) -> Work[None]:
-    levels = cells.by_level()
-    labels = {text: label_row(text) for places in levels.values() for _, text, _ in places}
-    ordered = sorted(labels.values(), key=lambda row: row.digest)
-    yield from for_each("add_rollup_labels", ordered)
-    found = yield from ask("find_rollup_labels", digests=as_json([row.digest for row in ordered]))
-    numbers: dict[str, int] = dict(found)
-    rows = [
-        row
-        for level, places in levels.items()
-        for place, cell in places.items()
-        for row in cell.rows(level, place, numbers[labels[place[1]].digest])
-    ]
+def _write(rows: Sequence[CellRow]) -> Work[None]:
     for first in range(0, len(rows), _ROWS_AT_ONCE):
         yield from for_each("add_to_rollups", rows[first : first + _ROWS_AT_ONCE])
     gone = [

@@ -9,7 +9,17 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from auditord.errors import StoreUnavailable
 from auditord.store.rollups.cells import END, FIRST_DAY
-from auditord.store.rollups.folding import AT_ONCE, fill, filled_to, fold, forget, next_days
+from auditord.store.rollups.folding import (
+    AT_ONCE,
+    fill,
+    filled_to,
+    fold,
+    forget,
+    next_changes,
+    next_days,
+    number_labels,
+    rows_of,
+)
 from auditord.store.work import Work, atomic
 
 T = TypeVar("T")
@@ -115,8 +125,12 @@ class Upkeep:
     async def fold(self) -> None:
         """Fold all changes that there are."""
         async with self._folding:
-            while await self._write(partial(atomic, fold)):
-                pass
+            while (waiting := await self._read(next_changes())) is not None:
+                # Put together in threads: meanwhile neither the loop nor SQLite's only writer is held up.
+                levels = await asyncio.to_thread(waiting.cells)
+                numbers = await self._write(partial(atomic, partial(number_labels, levels)))
+                rows = await asyncio.to_thread(rows_of, levels, numbers)
+                await self._write(partial(atomic, partial(fold, waiting, rows)))
             self._waiting = 0
 
     async def _filled_to(self) -> int:

@@ -23,13 +23,25 @@ SET filled_to = :filled_to
 -- name: list_rollup_changes
 -- The oldest changes of days that are in the cells, about so many cells of them.
 SELECT number, day, changes
-FROM (
-    SELECT number, day, size, changes, sum(size) OVER (ORDER BY number) AS so_far
-    FROM rollup_changes
-    WHERE day < :filled_to
-)
-WHERE so_far - size < :most
+FROM rollup_changes
+WHERE
+    day < :filled_to
+    AND number <= (
+        SELECT max(number)
+        FROM (
+            SELECT number, size, sum(size) OVER (ORDER BY number) AS so_far
+            FROM rollup_changes
+            WHERE day < :filled_to
+        )
+        WHERE so_far - size < :most
+    )
 ORDER BY number
+
+-- name: count_rollup_changes
+-- How many of some changes nobody has folded yet.
+SELECT count(*)
+FROM rollup_changes
+WHERE number IN (SELECT value FROM json_each(:numbers))
 
 -- name: forget_rollup_changes
 -- Drop changes that are in the cells.

@@ -321,6 +321,17 @@ async def test_cells_are_kept_up_while_records_come_change_and_go(stores: StoreF
         await check(store)
 
 
+async def test_changes_are_folded_once_where_two_processes_fold(stores: StoreFactory) -> None:
+    async with stores() as store, stores() as other:
+        assert isinstance(store, SqlRecordStore)
+        assert isinstance(other, SqlRecordStore)
+        await store.add_all(list(map(job, range(100))), BY_COLLECTOR, Duplicates.SAME_RUN, atomic=True)
+        async with anyio.create_task_group() as group:
+            group.start_soon(store.rollups.fold)
+            group.start_soon(other.rollups.fold)
+        assert await check(store) == len(QUERIES)
+
+
 @pytest.mark.slow
 @given(events=st.lists(EVENTS, min_size=1, max_size=16))
 @settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
