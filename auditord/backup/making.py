@@ -34,7 +34,7 @@ class BackupFailed(AuditordError):
 
 @dataclass(frozen=True, slots=True)
 class BackupOptions:
-    """The wishes of an operator.
+    """Options of a backup.
 
     Args:
         place: the folder that gets a folder for each backup.
