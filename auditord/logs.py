@@ -33,6 +33,7 @@ _QUIET: Final = {
     "apscheduler": logging.WARNING,
     "asyncio": logging.WARNING,
     "aiohttp.access": logging.WARNING,
+    "pyiceberg": logging.WARNING,
     "stamina": logging.ERROR,
 }
 """Loggers of libraries that log their everyday work. Code that retries logs itself what it gives up on."""

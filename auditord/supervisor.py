@@ -75,10 +75,10 @@ async def run(
             runtime = Runtime(configuration, hooks, storage, now)
             stack.enter_context(watched_process(hooks.modules, runtime.health.running))
             runtime.register_hook_metrics()
+            heartbeat = Heartbeat(storage.store, storage.spool, now, now())
             async with runtime.sending() as grace, anyio.create_task_group() as working:
                 actions = await _start_work(runtime, working)
                 await _observe(runtime, working, notifier)
-                heartbeat = Heartbeat(storage.store, storage.spool, now, now())
                 working.start_soon(heartbeat.beat)
                 async with (
                     open_authorisation(configuration, hooks, now) as authorisation,

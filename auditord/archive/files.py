@@ -1,5 +1,10 @@
 """Files of the table that are on the disk once they are closed."""
 
+# pyiceberg's classes get their signatures while they are made, and pyarrow ships no types; mypy checks the rest.
+# pyright: reportArgumentType=false, reportCallIssue=false, reportReturnType=false
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
+
 import os
 from collections.abc import Sequence
 from io import BufferedWriter, FileIO

@@ -1,6 +1,11 @@
 """The table of the archive: made, appended to, read as of a snapshot, rewritten where rows no longer count."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+# pyiceberg's classes get their signatures while they are made, and pyarrow ships no types; mypy checks the rest.
+# pyright: reportArgumentType=false, reportCallIssue=false, reportReturnType=false
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
+
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -205,7 +210,7 @@ class ArchiveTable:
             return self._catalog
 
     @contextmanager
-    def _loaded(self, snapshot_id: int = 0) -> Iterator[Table]:
+    def _loaded(self, snapshot_id: int = 0) -> Generator[Table, None, None]:
         with self._faults():
             table = self._connected().load_table(TABLE)
             if snapshot_id and table.snapshot_by_id(snapshot_id) is None:
@@ -216,7 +221,7 @@ class ArchiveTable:
             yield table
 
     @contextmanager
-    def _faults(self) -> Iterator[None]:
+    def _faults(self) -> Generator[None, None, None]:
         try:
             yield
         except CommitFailedException as error:

@@ -1,5 +1,10 @@
 """The data files of the table: one for each partition, in the order of the records that it is made of."""
 
+# pyiceberg's classes get their signatures while they are made, and pyarrow ships no types; mypy checks the rest.
+# pyright: reportArgumentType=false, reportCallIssue=false, reportReturnType=false
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
+
 import uuid
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence

@@ -22,7 +22,7 @@ from auditord.cli.record_filters import INSTANT, SPAN, condition, opened_source,
 from auditord.web.api.amending import former
 from auditord.web.api.changes import FormerVersion
 from auditord_hookspecs import AuditordError, Record, RecordQuery
-from auditord_hookspecs.query import AllOf, Condition, IdEquals, IsOpen, Order, SortField
+from auditord_hookspecs.query import AllOf, Condition, IsOpen, Order, SortField
 from auditord_hookspecs.terminal import say, write
 from auditord_hookspecs.wire import decode_record, encode_record
 
@@ -64,7 +64,7 @@ def correct_command(  # Any: click's values
     edits = Edits(**chosen)
     if bool(edits) == (from_file is not None):
         raise click.UsageError("say what is to be different, or give the whole record with --from-file")
-    before = _one(record_id, url)
+    before = run_async(_named, record_id, url)
     after = edits.apply(before) if from_file is None else decode_record(from_file.read().encode())
     if after.record_id != record_id:
         raise AuditordError(f"the file holds the record '{after.record_id}': an id cannot be corrected")
@@ -89,7 +89,7 @@ def delete_command(
     there. A collector that is made to read the period again brings the record again.
     """
     for record_id in ids:
-        say(f"- {encode_record(_one(record_id, url)).decode()}")
+        say(f"- {encode_record(run_async(_named, record_id, url)).decode()}")
     if dry_run:
         return
     _confirm(f"Delete {len(ids)} records?", yes=yes)
@@ -192,11 +192,22 @@ _WORDS = {
 }
 
 
-def _one(record_id: str, url: str | None) -> Record:
-    found = run_async(_read, IdEquals(record_id), url)
-    if not found:
+async def _named(record_id: str, url: str | None) -> Record:
+    """The record of an id, in the archive as well.
+
+    Raises:
+        AuditordError: there is none.
+    """
+    if url is not None:
+        async with daemon_at(url) as daemon:
+            found = await daemon.get(record_id)
+    else:
+        async with opened_store() as store:
+            text = await store.get(record_id)
+        found = None if text is None else decode_record(text)
+    if found is None:
         raise AuditordError(f"no record has the id '{record_id}'")
-    return found[0]
+    return found
 
 
 async def _read(where: Condition, url: str | None) -> Sequence[Record]:
@@ -209,10 +220,7 @@ async def _open_records(where: Condition, ids: Sequence[str], url: str | None) -
     """Those that are meant; what was named by its id may have stopped, which is reported later."""
     if not ids:
         return await _read(AllOf((IsOpen(), where)), url)
-    found = [await _read(IdEquals(record_id), url) for record_id in ids]
-    if missing := [record_id for record_id, records in zip(ids, found, strict=True) if not records]:
-        raise AuditordError(f"no record has the id '{missing[0]}'")
-    return [record for records in found for record in records]
+    return [await _named(record_id, url) for record_id in ids]
 
 
 async def _show(records: Sequence[Record]) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from datetime import timedelta
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode
@@ -99,6 +100,12 @@ class DaemonClient:
             target = f"{self._url}/api/v1/records?format=ndjson&{encode_for_api(query)}"
             async with self._client.stream("GET", target) as answer, aclosing(_records(_lines(answer))) as records:
                 yield records
+
+    async def get(self, record_id: str) -> Record | None:
+        """One record, or None if there is none."""
+        with _daemon_errors():
+            answer = await self._client.request("GET", f"{self._url}/api/v1/records/{quote(record_id, safe='')}")
+            return None if answer.status == HTTPStatus.NOT_FOUND else decode_record(_checked(answer).body)
 
     async def history(self, record_id: str) -> Sequence[changes.FormerVersion]:
         """The former versions of a record."""

@@ -189,7 +189,7 @@ class SqlRecordStore(ArchivingStore):
     async def documents(self, record_ids: Sequence[str]) -> Mapping[str, bytes]:
         """See :class:`RecordStore`."""
         rows = await self._read(ask("get_documents", ids=as_json(record_ids)))
-        archived = await self._archived([Removal(record_id, chunk) for record_id, document, chunk in rows if chunk])
+        archived = await self._archived([Removal(record_id, chunk) for record_id, _, chunk in rows if chunk])
         found = {record_id: document for record_id, document, chunk in rows if not chunk}
         found |= {each.record.record_id: each.document for each in archived}
         return {record_id: document.encode() for record_id, document in found.items()}

@@ -13,7 +13,7 @@ import pytest
 from auditord.contexts.command import INHERITED, CommandRunner, child_environment, command_line
 from auditord.contexts.instances import InstanceContext
 from auditord_hookspecs import CommandFailed
-from tests.event_loops import anyio_backend  # noqa: F401 a fixture
+from tests.event_loops import anyio_backend as anyio_backend  # noqa: PLC0414 a fixture
 
 MINUTE = timedelta(minutes=1)
 run_command = CommandRunner().run_command

@@ -81,7 +81,8 @@ class Failing:
         self._faults = faults
 
     def __getattr__(self, name: str) -> Any:
-        if not callable(found := getattr(self._real, name)):
+        found: Any = getattr(self._real, name)
+        if not callable(found):
             return found
 
         async def call(*args: Any) -> Any:
@@ -89,7 +90,7 @@ class Failing:
             fault = faults.pop(0) if faults else "none"
             if fault == "before":
                 raise AWAY
-            result = await found(*args)
+            result: Any = await getattr(self._real, name)(*args)
             if fault == "after":
                 raise AWAY
             return result

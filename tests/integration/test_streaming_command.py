@@ -11,7 +11,7 @@ import pytest
 
 from auditord.contexts.command import CommandRunner
 from auditord_hookspecs import CommandFailed
-from tests.event_loops import anyio_backend  # noqa: F401 a fixture
+from tests.event_loops import anyio_backend as anyio_backend  # noqa: PLC0414 a fixture
 from tests.integration.test_command import alive, pid_in, wait_until
 
 pytestmark = pytest.mark.anyio

@@ -15,10 +15,11 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_what_is_noted_is_listed_by_host(store: RecordStore) -> None:
-    assert await store.daemons(NOW) == []
+    now = datetime.now(UTC)
+    assert await store.daemons(now) == []
     other = DaemonState("b", "head0", 7, "0.1.0", "/state", NOW, 0, None, 0, ended=False)
     for state in (STATE, other):
-        await store.note_daemon(state, NOW)
+        await store.note_daemon(state, now)
     found = await store.daemons(datetime.now(UTC))
     assert [each.state for each in found] == [other, STATE]
     assert all(each.is_running and each.age < SILENT_AFTER for each in found)

@@ -1,5 +1,7 @@
 """``auditord archive`` on a host's own records, and other programs that read what it writes."""
 
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
 import json
 import re
 from collections.abc import Sequence

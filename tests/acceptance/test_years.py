@@ -1,0 +1,145 @@
+"""Years of accounting in a day: filled, backed up, archived, corrected, lost, restored, healed and audited.
+
+Two clusters are the source: one whose jobs ended evenly over three years, and one whose jobs end all the time.
+``AUDITORD_TEST_YEARS_JOBS`` is the number of jobs of the first one; 1,000,000 is the size of a site.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+import pytest
+
+from tests.acceptance.daemon_process import wait_until
+from tests.acceptance.slurm.daemon import Site
+
+JOBS: Final = int(os.environ.get("AUDITORD_TEST_YEARS_JOBS", "3000"))
+YEARS: Final = timedelta(days=3 * 365)
+HOURS: Final = timedelta(hours=2)
+
+pytestmark = [pytest.mark.timeout(7_200)]
+
+
+class YearsSite(Site):
+    """Both clusters, and an archive of what ended more than a year ago.
+
+    Args:
+        path: an empty folder.
+        store: the record store's URL; None for the embedded one.
+    """
+
+    def __init__(self, path: Path, store: str | None) -> None:
+        now = datetime.now(UTC).replace(microsecond=0)
+        self.first, self.today = now - YEARS, now - timedelta(minutes=10)
+        self._store = store
+        super().__init__(path)
+
+    def configure(self, **_: Any) -> None:  # Any: YAML
+        """Write the configuration."""
+        document = {
+            "state_dir": str(self.state),
+            "api": {"listen": ["127.0.0.1:0"]},
+            "collectors": {
+                "history": self._collector(JOBS, self.first, YEARS - HOURS, "1h"),
+                "slurm": self._collector(20_000, self.today, HOURS, "1s"),
+            },
+            "archive": {"enabled": True, "after_months": 12, "interval": "1000d"},
+        }
+        if self._store is not None:
+            document["store"] = {"url": self._store}
+        self.file.write_text(json.dumps(document))
+
+    def _collector(self, jobs: int, first: datetime, span: timedelta, interval: str) -> Any:  # Any: YAML
+        program = str(Path(__file__).parents[1] / "many_jobs_sacct.py")
+        sacct = [sys.executable, "-S", program, str(jobs), f"{first.timestamp():.0f}", f"{span.total_seconds():.0f}"]
+        return {
+            "kind": "slurm",
+            "sacct": sacct,
+            "record_prefix": "history" if first == self.first else "slurm",
+            "earliest_datetime": (first - timedelta(minutes=1)).isoformat(),
+            "sites": [{"name": "old" if first == self.first else "new"}],
+            "interval": interval,
+            "lag": "0s",
+            "components": [{"name": "Cores", "key": "NCPUS"}],
+        }
+
+    def done(self, *words: str, code: int = 0) -> str:
+        """The output of a command that has to end so."""
+        ended = self.command(*words)
+        assert ended.returncode == code, ended.stdout + ended.stderr + self.last_words()
+        return ended.stdout
+
+    def months(self) -> Any:  # Any: JSON
+        """Jobs and core hours of the three years by month."""
+        measures = ("--measure", "jobs", "--measure", "core-hours", "--by", "none", "--filter", "site=old")
+        period = ("--from", self.first.isoformat(), "--to", self.today.isoformat())
+        return json.loads(self.done("report", "usage", *measures, *period, "--output", "json"))
+
+    def archived(self) -> int:
+        """The number of records in the archive."""
+        return int(self.metric("auditord_archived_records") or 0)
+
+    def collected(self, task: str) -> int:
+        """The number of jobs that a collector has read."""
+        [(number,)] = self.rows(f"SELECT count(*) FROM seen WHERE task = '{task}'") or [(0,)]  # noqa: S608 ours
+        return int(number)
+
+    def lose_the_store(self) -> None:
+        """Delete all records, and all that is kept beside them."""
+        if self._store is None:
+            for path in self.state.glob("records.db*"):
+                path.unlink()
+        else:
+            with psycopg.connect(self._store, autocommit=True) as connection:
+                connection.execute("DROP SCHEMA auditord CASCADE")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> YearsSite:
+    if request.param == "sqlite":
+        return YearsSite(tmp_path, None)
+    new_url: Callable[[], str] = request.getfixturevalue("new_postgres_url")
+    return YearsSite(tmp_path, new_url())
+
+
+def test_years_in_a_day(site: YearsSite) -> None:
+    backups = str(site.path / "backups")
+    dump = ("--dump",) if "store" in json.loads(site.file.read_text()) else ()
+    with site.daemon() as daemon:
+        wait_until(lambda: f"history: {JOBS} records" in site.text(), site.last_words, 6_000)
+        wait_until(site.delivered, site.last_words, 6_000)
+        first_day = site.months()
+        assert first_day["total"] == {"jobs": JOBS, "core-hours": pytest.approx(JOBS * 4 / 60)}
+        site.done("backup", backups, *dump)
+        collected = site.collected("slurm")
+        site.done("archive", "run")
+        site.done("archive", "verify")
+        assert site.archived() > JOBS / 2
+        assert site.months() == first_day
+        wait_until(lambda: site.collected("slurm") > collected + 10, site.last_words)
+        correct = ("records", "correct", "history-7", "--component", "Cores=400", "--reason", "counted wrong", "--yes")
+        site.done(*correct)
+        assert site.months() != first_day
+        daemon.kill()
+    site.lose_the_store()
+    site.done("restore", backups, "--continue")
+    with site.daemon():
+        wait_until(lambda: site.collected("slurm") > collected + 20, site.last_words)
+        wait_until(site.delivered, site.last_words)
+        assert site.months() == first_day  # the correction has to be made again, as the restore says
+        site.done("archive", "run")
+        site.done("archive", "verify")
+        assert site.months() == first_day
+        until, read = datetime.now(UTC), site.collected("slurm")
+        wait_until(lambda: site.collected("slurm") > read + 10, site.last_words)  # of jobs that ended later
+        wait_until(site.delivered, site.last_words)
+        period = ("--from", site.first.isoformat(), "--to", until.isoformat())
+        for task, least in (("history", JOBS), ("slurm", collected + 20)):
+            [report] = json.loads(site.done("audit", task, *period, "--output", "json"))
+            assert report["discrepancies"] == []
+            assert sum(day["counts"].get("stored", 0) for day in report["days"]) >= least
