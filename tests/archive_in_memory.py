@@ -11,7 +11,7 @@ import msgspec
 
 from auditord.store import RecordStore
 from auditord.store.archived import ArchivedRecord, ArchiveState, Counted, Days, Removal
-from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
+from auditord_hookspecs import AggregateQuery, Aggregates, Record, RecordQuery
 
 SNAPSHOT: Final = 4_711
 
@@ -29,7 +29,7 @@ class MemoryArchive:
     async def aggregate(self, counted: Counted, query: AggregateQuery, days: Days | None) -> Aggregates:
         raise AssertionError("sums are tested with a table")
 
-    async def page(self, counted: Counted, query: RecordQuery) -> Sequence[bytes]:
+    async def page(self, counted: Counted, query: RecordQuery, after: Record | None) -> Sequence[bytes]:
         raise AssertionError("answers are tested with a table")
 
     def taken(self, copies: Sequence[ArchivedRecord], chunk: int) -> Sequence[ArchivedRecord]:

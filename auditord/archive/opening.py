@@ -14,7 +14,7 @@ from auditord.database.postgres.address import address_of
 from auditord.errors import ConfigurationError
 from auditord.store import RecordStore
 from auditord.store.archived import Archive, ArchivedRecord, ArchiveState, Counted, Days, Removal
-from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
+from auditord_hookspecs import AggregateQuery, Aggregates, Record, RecordQuery
 
 if TYPE_CHECKING:
     from auditord.archive.table import ArchiveTable
@@ -52,9 +52,9 @@ class ConfiguredArchive:
         """See :class:`Archive`."""
         return await self._reader.aggregate(counted, query, days)
 
-    async def page(self, counted: Counted, query: RecordQuery) -> Sequence[bytes]:
+    async def page(self, counted: Counted, query: RecordQuery, after: Record | None) -> Sequence[bytes]:
         """See :class:`Archive`."""
-        return await self._reader.page(counted, query)
+        return await self._reader.page(counted, query, after)
 
     def close(self) -> None:
         """Release the catalog, if it was used."""

@@ -30,7 +30,7 @@ from pyiceberg.expressions import (
 from auditord.store.archived import ArchiveState
 from auditord.store.rollups.scope import Scope
 from auditord.store.rows import META_COLUMNS
-from auditord_hookspecs import AggregateQuery
+from auditord_hookspecs import AggregateQuery, Record
 from auditord_hookspecs.query import (
     Comparison,
     Condition,
@@ -39,8 +39,10 @@ from auditord_hookspecs.query import (
     Leaf,
     MetaContains,
     MetaContainsAny,
+    Order,
     PlaceCompares,
     RuntimeCompares,
+    SortField,
     TimeCompares,
     fold,
 )
@@ -52,6 +54,13 @@ _COMPARE: Final[Mapping[Comparison, Callable[..., BooleanExpression]]] = {
     Comparison.LTE: LessThanOrEqual,
     Comparison.EQUALS: EqualTo,
 }
+_OR_EQUAL: Final = {
+    Comparison.GT: Comparison.GTE,
+    Comparison.GTE: Comparison.GTE,
+    Comparison.LT: Comparison.LTE,
+    Comparison.LTE: Comparison.LTE,
+    Comparison.EQUALS: Comparison.EQUALS,
+}
 _BORDERS: Final = (MINYEAR, MAXYEAR)
 """Years in which pyiceberg looks for the microsecond before an instant, or behind it, outside the calendar."""
 _MORE: Final = EqualTo(term="more", value=True)
@@ -60,6 +69,20 @@ _MORE: Final = EqualTo(term="more", value=True)
 def rows_for(condition: Condition, state: ArchiveState) -> BooleanExpression:
     """The rows that may match, of the chunks that count."""
     return And(LessThanOrEqual(term="chunk", value=state.chunk), fold(condition, _leaf, _all_of, _any_of))
+
+
+def rows_from(order: Order, record: Record) -> BooleanExpression:
+    """The rows that are not before a record in an order."""
+    comparison = Comparison.LTE if order.descending else Comparison.GTE
+    match order.field:
+        case SortField.START:
+            return _compares("start_time", comparison, record.start_time)
+        case SortField.STOP if record.stop_time is not None:
+            return _compares("stop_time", comparison, record.stop_time)
+        case SortField.RUNTIME:
+            return _COMPARE[comparison](term="runtime", value=record.runtime)
+        case _:
+            return _COMPARE[comparison](term="record_id", value=record.record_id)
 
 
 def rows_for_sums(query: AggregateQuery, state: ArchiveState, scope: Scope | None) -> BooleanExpression:
@@ -85,8 +108,8 @@ def _leaf(condition: Leaf) -> BooleanExpression:  # noqa: PLR0911 one branch for
             return _compares(field.value, comparison, moment)
         case RuntimeCompares(comparison, seconds) if abs(seconds) < 2**62:
             return _COMPARE[comparison](term="runtime", value=seconds)
-        case PlaceCompares(comparison, moment):
-            return _compares("start_time", comparison, moment)
+        case PlaceCompares(comparison, moment):  # at the same start, ids decide
+            return _compares("start_time", _OR_EQUAL[comparison], moment)
         case MetaContains(key, value):
             return _contains(key, (value,))
         case MetaContainsAny(key, values):

@@ -1,28 +1,26 @@
 """The archive as a record store asks it, in threads of its own."""
 
 import asyncio
-from collections.abc import Collection, Iterator, Sequence
-from datetime import UTC, datetime
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from heapq import nlargest, nsmallest
-from typing import Final, TypeAlias
+from itertools import chain
+from typing import Final
 
-from auditord.archive.pruning import rows_for, rows_for_sums
+from pyiceberg.expressions import And
+
+from auditord.archive.ordering import is_behind
+from auditord.archive.pruning import rows_for, rows_for_sums, rows_from
 from auditord.archive.sums import COLUMNS, sums_over
 from auditord.archive.table import ArchiveTable
 from auditord.client.conditions import matches
 from auditord.store.archived import ArchivedRecord, ArchiveState, Counted, Days, Removal
+from auditord.store.merging import place_of, precedes
 from auditord.store.rollups.scope import scope_within
 from auditord_hookspecs import AggregateQuery, Aggregates, Record, RecordQuery
-from auditord_hookspecs.query import Order, SortField
 
 MOST: Final = 10_000
 """Records of a page, whatever its limit."""
-
-
-_Place: TypeAlias = tuple[bool, datetime, int, bytes]
-"""Sorts as the records do, in ascending order; descending is the exact reverse."""
-
-_NEVER: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class ArchiveReader:
@@ -41,34 +39,29 @@ class ArchiveReader:
         rows = self._table.rows(counted.state.snapshot_id, rows_for_sums(query, counted.state, scope), COLUMNS)
         return await asyncio.to_thread(sums_over, rows, counted.removals, query, scope)
 
-    async def page(self, counted: Counted, query: RecordQuery) -> Sequence[bytes]:
+    async def page(self, counted: Counted, query: RecordQuery, after: Record | None) -> Sequence[bytes]:
         """See :class:`Archive`."""
-        return await asyncio.to_thread(self._page, counted, query)
-
-    def _page(self, counted: Counted, query: RecordQuery) -> Sequence[bytes]:
-        found = self._matching(counted, query)
         limit = MOST if query.limit is None else min(query.limit, MOST)
-        if not query.order.descending:
-            chosen = nsmallest(limit, found, key=lambda copy: _place(query.order, copy.record))
-        else:
-            chosen = nlargest(limit, found, key=lambda copy: _place(query.order, copy.record))
+        return await asyncio.to_thread(self._page, counted, replace(query, limit=limit), after)
+
+    def _page(self, counted: Counted, query: RecordQuery, after: Record | None) -> Sequence[bytes]:
+        """Files are read in the order of the least that they hold, until none can hold what belongs on the page."""
+        order, limit, chosen = query.order, query.limit or 0, list[ArchivedRecord]()
+        choose = nlargest if order.descending else nsmallest
+        rows = rows_for(query.where, counted.state)
+        rows = rows if after is None else And(rows, rows_from(order, after))
+        files = self._table.records_by(counted.state.snapshot_id, rows, order)
+        for bound, copies in files if limit else ():
+            if len(chosen) == limit and is_behind(bound, chosen[-1].record, order):
+                break
+            found = (copy for copy in copies if _belongs(copy, counted, query, after))
+            chosen = choose(limit, chain(chosen, found), key=lambda copy: place_of(copy.record, order))
         return [copy.document.encode() for copy in chosen]
 
-    def _matching(self, counted: Counted, query: RecordQuery) -> Iterator[ArchivedRecord]:
-        for copy in self._table.records(counted.state.snapshot_id, rows_for(query.where, counted.state)):
-            if Removal(copy.record.record_id, copy.chunk) not in counted.removals and matches(copy.record, query.where):
-                yield copy
 
-
-def _place(order: Order, record: Record) -> _Place:
-    """The place of a record; ids compare by their bytes in UTF-8, and break ties."""
-    record_id = record.record_id.encode()
-    match order.field:
-        case SortField.START:
-            return False, record.start_time, 0, record_id
-        case SortField.STOP:
-            return record.stop_time is None, record.stop_time or _NEVER, 0, record_id
-        case SortField.RUNTIME:
-            return record.runtime is None, _NEVER, record.runtime or 0, record_id
-        case SortField.ID:
-            return False, _NEVER, 0, record_id
+def _belongs(copy: ArchivedRecord, counted: Counted, query: RecordQuery, after: Record | None) -> bool:
+    return (
+        Removal(copy.record.record_id, copy.chunk) not in counted.removals
+        and (after is None or precedes(after, copy.record, query.order))
+        and matches(copy.record, query.where)
+    )

@@ -15,16 +15,19 @@ from typing import Any, Final
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, NamespaceAlreadyExistsError, NoSuchTableError
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, In
+from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from sqlalchemy.exc import SQLAlchemyError
 
 from auditord.archive.cleaning import Leftovers, delete_unused, forget_snapshots, leftovers_of
 from auditord.archive.files import IMPLEMENTATION
+from auditord.archive.ordering import by_bounds
 from auditord.archive.schema import PARTITIONS, RECORD_COLUMNS, SCHEMA, records_of
 from auditord.archive.writing import Partition, partition_of_file, rewritten, written
 from auditord.errors import StoreUnavailable
 from auditord.store.archived import ArchivedRecord, ArchiveOvertaken, Removal
+from auditord_hookspecs.query import Order
 
 NAMESPACE: Final = "auditord"
 TABLE: Final = "auditord.records"
@@ -182,6 +185,16 @@ class ArchiveTable:
         """The same as records."""
         for batch in self.rows(snapshot_id, where):
             yield from records_of(batch)
+
+    def records_by(
+        self, snapshot_id: int, where: BooleanExpression, order: Order
+    ) -> Iterator[tuple[Any, Iterator[ArchivedRecord]]]:  # Any: values of a column
+        """The same file by file, each with a value that none of its rows precedes in an order (None: not known)."""
+        with self._loaded(snapshot_id) as table:
+            scan = table.scan(where, selected_fields=RECORD_COLUMNS, snapshot_id=snapshot_id)
+            reader = ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter)
+            for bound, task in by_bounds(table, scan.plan_files(), order):
+                yield bound, (copy for batch in reader.to_record_batches([task]) for copy in records_of(batch))
 
     def find(self, snapshot_id: int, wanted: Collection[Removal]) -> Sequence[ArchivedRecord]:
         """Single rows of a snapshot."""

@@ -31,6 +31,8 @@ def encode_query(query: RecordQuery) -> str:
         UnsupportedQuery: the grammar has no words for a condition.
     """
     conditions = list(flattened(query.where))
+    if query.archived:
+        raise UnsupportedQuery("the wire contract knows no archive: leave 'archived' out")
     _refuse_unsupported(conditions)
     pairs = [*_ids(conditions), *_times(conditions), *_runtimes(conditions), *_metas(conditions)]
     pairs += [*_components(conditions), *_order(query.order)]
@@ -49,9 +51,10 @@ def encode_for_api(query: RecordQuery) -> str:
     others = tuple(each for each in conditions if not isinstance(each, queries.IsOpen))
     direction = "desc" if query.order.descending else "asc"
     pieces = [
-        encode_query(replace(query, where=queries.AllOf(others), order=queries.Order())),
+        encode_query(replace(query, where=queries.AllOf(others), order=queries.Order(), archived=False)),
         f"sort_by[{direction}]={query.order.field.value}",
         *(["open=true"] if len(others) < len(conditions) else []),
+        *(["include=archive"] if query.archived else []),
     ]
     return "&".join(filter(None, pieces))
 

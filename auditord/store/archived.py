@@ -113,6 +113,9 @@ class Archive(Protocol):
         """Sums over the rows that count, but for what the store's roll-ups answer of these days."""
         ...
 
-    async def page(self, counted: Counted, query: RecordQuery) -> Sequence[bytes]:
-        """The wire texts of the matching rows that count, in the query's order, within its limit."""
+    async def page(self, counted: Counted, query: RecordQuery, after: Record | None) -> Sequence[bytes]:
+        """The wire texts of the matching rows that count, behind a record in the query's order, within its limit.
+
+        There may be fewer than the limit; none means that there are no more.
+        """
         ...

@@ -1,7 +1,8 @@
 """The part of a record store that moves records into the archive and back."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from datetime import datetime
 from typing import Final, TypeVar
 
@@ -24,13 +25,14 @@ from auditord.store.archiving import (
     read_state,
     restore,
 )
+from auditord.store.merging import archived_pages, merged_pages
 from auditord.store.periods import may_be_between
 from auditord.store.protocol import Provenance
 from auditord.store.redacting import has_any, redact
 from auditord.store.rows import make_pending
 from auditord.store.sources import Sources
 from auditord.store.work import Rows, Work, atomic
-from auditord_hookspecs import AggregateQuery, Aggregates
+from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
 from auditord_hookspecs.wire import decode_record
 
 T = TypeVar("T")
@@ -58,6 +60,24 @@ class ArchivingStore(ABC):
     @abstractmethod
     async def _read(self, work: Work[T]) -> T:
         """Do short work that only reads."""
+
+    @abstractmethod
+    def _stream(
+        self, query: RecordQuery
+    ) -> AbstractAsyncContextManager[tuple[AsyncIterator[Sequence[bytes]], Counted]]:
+        """The answer of the database; of a query for archived records also what counted of them at that moment."""
+
+    @asynccontextmanager
+    async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Sequence[bytes]], None]:
+        """See :class:`RecordStore`. The answer is as of the moment when the context is entered."""
+        async with self._stream(query) as (pages, counted):
+            if not counted.state.records:
+                yield pages
+                return
+            archived = archived_pages(self._opened(counted.state), counted, query)
+            async with aclosing(archived), aclosing(merged_pages([pages, archived], query)) as merged:
+                await anext(merged)
+                yield merged
 
     async def archive_state(self) -> ArchiveState:
         """See :class:`RecordStore`."""

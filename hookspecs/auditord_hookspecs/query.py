@@ -194,8 +194,16 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class RecordQuery:
-    """A choice of records, their order, and a limit (0 gives none)."""
+    """A choice of records, their order, and a limit (0 gives none).
+
+    Args:
+        where: what is true of them.
+        order: of the answer.
+        limit: how many at most.
+        archived: whether those of the archive are chosen, too.
+    """
 
     where: Condition = field(default_factory=AllOf)
     order: Order = field(default_factory=Order)
     limit: int | None = None
+    archived: bool = False

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from typing import Any, Final, TypeVar
 
 from psycopg import AsyncServerCursor
@@ -99,14 +99,17 @@ class PostgresRecordStore(SqlRecordStore):
         return self._server.refused
 
     @asynccontextmanager
-    async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Sequence[bytes]], None]:
-        """See :class:`RecordStore`. The answer is as of the moment when the context is entered."""
-        compiled = compile_query(query, PostgresDialect())
+    async def _stream(self, query: RecordQuery) -> AsyncGenerator[tuple[AsyncIterator[Sequence[bytes]], Counted], None]:
+        compiled, counted = compile_query(query, PostgresDialect()), Counted()
         sort = "off" if follows_an_index(query) else "on"
-        async with self._server.reader() as connection:
+        async with self._server.reader() as connection, AsyncExitStack() as stack:
             await connection.execute("SELECT set_config('enable_sort', %s, false)", (sort,))
+            if query.archived:
+                await stack.enter_async_context(connection.transaction())
+                await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+                counted = await run(connection, read_counted())
             async with copied(connection, compiled.sql, compiled.parameters) as pages:
-                yield pages
+                yield pages, counted
 
     async def counts(self) -> RecordCounts:
         """See :class:`RecordStore`."""

@@ -103,11 +103,16 @@ class SqliteRecordStore(SqlRecordStore):
         return cls(Database.open(path, MIGRATIONS))
 
     @asynccontextmanager
-    async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Sequence[bytes]], None]:
-        """See :class:`RecordStore`. The answer is as of the moment when the context is entered."""
+    async def _stream(self, query: RecordQuery) -> AsyncGenerator[tuple[AsyncIterator[Sequence[bytes]], Counted], None]:
+        counted = [Counted()]
+
+        def look(connection: sqlite3.Connection) -> None:
+            counted[0] = run(connection, read_counted())
+
         compiled = compile_query(query, SqliteDialect())
-        async with self._database.stream(marked(compiled), compiled.parameters, _take_documents) as pages:
-            yield pages
+        first = look if query.archived else None
+        async with self._database.stream(marked(compiled), compiled.parameters, _take_documents, first) as pages:
+            yield pages, counted[0]
 
     async def counts(self) -> RecordCounts:
         """See :class:`RecordStore`."""

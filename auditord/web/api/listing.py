@@ -1,8 +1,8 @@
 """The query string of ``GET /api/v1/records``: AUDITOR's filters, some more, and a cursor.
 
 The query string has the grammar of ``GET /records`` (:mod:`auditord.web.record_query`). Beyond it there are
-``open=true|false``, ``meta[key][any][]=value`` (at least one of the values), ``meta[key][absent]=true``, ``cursor`` and
-``format``; an operator of ``meta`` that is not known is refused here, where AUDITOR ignores it.
+``open=true|false``, ``meta[key][any][]=value`` (at least one of the values), ``meta[key][absent]=true``, ``cursor``,
+``format`` and ``include``; an operator of ``meta`` that is not known is refused here, where AUDITOR ignores it.
 
 Pages follow the order of start times, since a stop time may change between two pages. A cursor is the start time and
 the id of the last record of a page, ``2026-01-31T12:00:00Z,slurm-17``, and may be written by hand.
@@ -58,6 +58,7 @@ NDJSON: Final = "application/x-ndjson"
 
 LIMIT: Final = Whole(least=1)
 FORMAT: Final = Choice(("json", "ndjson"))
+INCLUDE: Final = Choice(("archive",))
 
 # A time as it is written in answers, of the Gregorian calendar from the year 1 on; then a name.
 _YEAR: Final = "(?:000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})"
@@ -107,6 +108,11 @@ PAGING: Final = (
         "Accept chooses, too.",
         FORMAT.schema,
     ),
+    Parameter(
+        "include",
+        "archive: the records of the archive, too; by default only those of the record store.",
+        INCLUDE.schema,
+    ),
 )
 
 
@@ -149,17 +155,19 @@ def read_listing(raw: str, accept: str) -> Listing:
     Raises:
         InvalidQuery: the string breaks the grammar, names an unknown parameter or holds a value out of range.
     """
-    given = read_given(raw, [*FILTERS, "sort_by", "limit", "cursor", "format"])
+    given = read_given(raw, [*FILTERS, "sort_by", "limit", "cursor", "format", "include"])
     with about("sort_by"):
         order = _order(given.get("sort_by", ()))
     with about("format"):
         form = _format(FORMAT.read("format", given.get("format", ())), accept, order)
     with about("limit"):
         limit = LIMIT.read("limit", given.get("limit", ()))
+    with about("include"):
+        archived = INCLUDE.read("include", given.get("include", ())) is not None
     conditions = [*read_conditions(given, FILTERS), *_behind(given.get("cursor", ()), order)]
     page = min(limit or DEFAULT_PAGE, LARGEST_PAGE)
     most = limit if form == "ndjson" else page + 1
-    return Listing(RecordQuery(AllOf(tuple(conditions)), order, most), form, page, raw)
+    return Listing(RecordQuery(AllOf(tuple(conditions)), order, most, archived), form, page, raw)
 
 
 def _format(word: str | None, accept: str, order: Order) -> Format:

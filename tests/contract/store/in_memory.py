@@ -211,7 +211,7 @@ class MemoryRecordStore(SqlRecordStore):
         return self._database.run(work)
 
     @asynccontextmanager
-    async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Sequence[bytes]], None]:
+    async def _stream(self, query: RecordQuery) -> AsyncGenerator[tuple[AsyncIterator[Sequence[bytes]], Counted], None]:
         rows = sorted((row for row, *_ in self._database.records.values()), key=_place)
         documents = [row.document.encode() for row in rows]
         page = [document for document in documents if matches(decode_record(document), query.where)]
@@ -219,7 +219,7 @@ class MemoryRecordStore(SqlRecordStore):
         async def pages() -> AsyncIterator[Sequence[bytes]]:
             yield page
 
-        yield pages()
+        yield pages(), Counted()
 
     def _rows(self, name: str, parameters: Mapping[str, object]) -> AbstractAsyncContextManager[Pages]:
         raise AssertionError("roll-ups are tested with the databases")

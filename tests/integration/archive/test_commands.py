@@ -129,3 +129,15 @@ def test_a_running_daemon_moves_them_by_itself_and_on_demand(tmp_path: Path) -> 
         (group,) = Client(daemon.url).aggregate(AggregateQuery(usage=(ComponentUsage("Cores"),))).groups
         assert (group.records, group.usage[0].sums.amount) == (90, CORES)
         assert Client(daemon.url).get("job-7") == RECORDS[7]
+        assert listed(daemon.url, "?limit=40") == []
+        assert listed(daemon.url, "?limit=40&include=archive") == [each.record_id for each in RECORDS]
+
+
+def listed(url: str, query: str) -> Sequence[str]:
+    """The ids on all pages, of 40 records each."""
+    place, found = f"/api/v1/records{query}", list[str]()
+    while place:
+        page = json.loads(urlopen(f"{url}{place}").read())  # noqa: S310 a test's own daemon
+        found += [record["record_id"] for record in page["records"]]
+        place = page["next"]
+    return found

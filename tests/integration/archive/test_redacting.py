@@ -17,8 +17,11 @@ from auditord.archive.writing import written
 from auditord.errors import StoreUnavailable
 from auditord.store import Action, Amendment, Duplicates, Provenance, RecordStore
 from auditord.store.archived import ArchiveOvertaken, Removal
+from auditord_builtin.privacy import retention
+from auditord_builtin.privacy.retention import RetentionConfig
 from auditord_hookspecs import AggregateQuery, Component, ComponentUsage, MetaValue, Record
 from auditord_hookspecs.wire import decode_record, encode_record
+from tests.contract.store.test_redacting import NOW, context
 from tests.integration.archive.conftest import Stores, table_in
 from tests.summed_records import aggregate_records
 
@@ -194,3 +197,20 @@ async def test_files_that_were_never_committed_are_deleted(
         assert orphans.isdisjoint((tmp_path / "archive").rglob("*.parquet"))
         assert not table.leftovers().is_any
         assert await store.aggregate(QUERY) == aggregate_records(RECORDS, QUERY)
+
+
+async def test_retention_finds_archived_records(
+    stores: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "AT_ONCE", 7)
+    recent = msgspec.structs.replace(job(1, NAME), record_id="recent", stop_time=NOW)
+    async with stores(tmp_path) as (store, table):
+        await put(store, [*RECORDS, recent])
+        await Archiver(store, table).run(START + 30 * DAY)
+        await retention.forget(RetentionConfig(months=3), context(store))
+        await Archiver(store, table).run(BEFORE)
+        assert files_with(tmp_path / "archive", NAME) == set()
+        assert await store.aggregate(QUERY) == aggregate_records([*RECORDS, recent], QUERY)
+        document = await store.get("recent")
+        assert document is not None
+        assert NAME in document.decode()

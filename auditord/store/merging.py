@@ -1,0 +1,88 @@
+"""Answers of the database and of the archive as one, in the order of the query, with bounded memory."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from datetime import UTC, datetime
+from typing import Final, TypeAlias
+
+from auditord.store.archived import Archive, Counted
+from auditord_hookspecs import Record, RecordQuery
+from auditord_hookspecs.query import Order, SortField
+from auditord_hookspecs.wire import decode_record
+
+Pages: TypeAlias = AsyncIterator[Sequence[bytes]]
+Place: TypeAlias = tuple[bool, datetime, int, bytes]
+"""Sorts as the records do, in ascending order; descending is the exact reverse."""
+
+_Placed: TypeAlias = tuple[Place, bytes]
+
+_NEVER: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def place_of(record: Record, order: Order) -> Place:
+    """The place of a record; ids compare by their bytes in UTF-8, and break ties."""
+    record_id = record.record_id.encode()
+    match order.field:
+        case SortField.START:
+            return False, record.start_time, 0, record_id
+        case SortField.STOP:
+            return record.stop_time is None, record.stop_time or _NEVER, 0, record_id
+        case SortField.RUNTIME:
+            return record.runtime is None, _NEVER, record.runtime or 0, record_id
+        case SortField.ID:
+            return False, _NEVER, 0, record_id
+
+
+def precedes(first: Record, second: Record, order: Order) -> bool:
+    """Return whether a record comes before another one in an order."""
+    places = place_of(first, order), place_of(second, order)
+    return places[0] > places[1] if order.descending else places[0] < places[1]
+
+
+async def archived_pages(
+    archive: Archive, counted: Counted, query: RecordQuery
+) -> AsyncGenerator[Sequence[bytes], None]:
+    """The pages of the archive."""
+    after: Record | None = None
+    while page := await archive.page(counted, query, after):
+        yield page
+        after = decode_record(page[-1])
+
+
+async def merged_pages(answers: Sequence[Pages], query: RecordQuery) -> AsyncGenerator[Sequence[bytes], None]:
+    """Pages of several answers to a query as those of one; the first one is empty: all answers have begun."""
+    heads, left = [_Head(pages, query.order) for pages in answers], query.limit
+    for head in heads:
+        await head.refill()
+    yield ()
+    while left != 0 and any(head.records for head in heads):
+        page = _take(heads, query.order)[:left]
+        left = None if left is None else left - len(page)
+        yield page
+        for head in heads:
+            await head.refill()
+
+
+class _Head:
+    """The part of an answer that has been read and not taken yet; nothing once the answer has ended."""
+
+    def __init__(self, pages: Pages, order: Order) -> None:
+        self._pages = pages
+        self._order = order
+        self.records: Sequence[_Placed] = ()
+
+    async def refill(self) -> None:
+        """Read the next page, if all of the last one has been taken."""
+        while not self.records and (page := await anext(self._pages, None)) is not None:
+            self.records = [(place_of(decode_record(each), self._order), each) for each in page]
+
+
+def _take(heads: Sequence[_Head], order: Order) -> Sequence[bytes]:
+    """Take what no later page can precede: all up to the end of the page that ends first."""
+    ends = [head.records[-1][0] for head in heads if head.records]
+    end = max(ends) if order.descending else min(ends)
+    taken: list[_Placed] = []
+    for head in heads:
+        number = sum(place >= end if order.descending else place <= end for place, _ in head.records)
+        taken += head.records[:number]
+        head.records = head.records[number:]
+    return [document for _, document in sorted(taken, reverse=order.descending)]
