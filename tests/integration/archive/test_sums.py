@@ -10,8 +10,10 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from pyiceberg.io.pyarrow import PyArrowFile
 
 from auditord.archive.archiver import Archiver
+from auditord.archive.files import DurableFileIO
 from auditord.errors import StoreUnavailable
 from auditord.store import Duplicates, Provenance
 from auditord_hookspecs import (
@@ -25,7 +27,7 @@ from auditord_hookspecs import (
     RecordUpdate,
     Score,
 )
-from auditord_hookspecs.query import Comparison, MetaContains, TimeCompares, TimeField
+from auditord_hookspecs.query import Comparison, IdEquals, MetaContains, TimeCompares, TimeField
 from tests.contract.store.test_aggregates import QUERIES, RECORDS
 from tests.integration.archive.conftest import Stores
 from tests.summed_records import aggregate_records
@@ -101,3 +103,29 @@ async def test_sums_over_other_times_open_no_file_and_others_are_never_too_small
         assert group.records == 10
         with pytest.raises(StoreUnavailable, match="29 records are in the archive"):
             await store.aggregate(AggregateQuery(MetaContains("site_id", "S1")))
+
+
+async def test_sums_that_roll_ups_answer_open_no_data_file(
+    stores: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+
+    def counting(self: DurableFileIO, location: str) -> PyArrowFile:
+        opened.append(location)
+        return new_input(self, location)
+
+    new_input = DurableFileIO.new_input
+    monkeypatch.setattr(DurableFileIO, "new_input", counting)
+    records = [job(number, meta={"site_id": (f"S{number % 3}",)}) for number in range(1, 40)]
+    by_month = AggregateQuery(
+        by=(CalendarPeriod(CalendarUnit.MONTH), MetaValue("site_id", "site")), usage=(ComponentUsage("Cores"),)
+    )
+    async with stores(tmp_path) as (store, table):
+        await store.add_all(records, SENT, Duplicates.SAME_RUN, atomic=True)
+        assert (await Archiver(store, table).run(START + 100 * DAY)).moved == len(records)
+        opened.clear()
+        assert await store.aggregate(by_month) == aggregate_records(records, by_month)
+        assert [each for each in opened if each.endswith(".parquet")] == []
+        one = AggregateQuery(IdEquals("job-7"), usage=(ComponentUsage("Cores"),))
+        assert await store.aggregate(one) == aggregate_records(records, one)
+        assert [each for each in opened if each.endswith(".parquet")] != []
