@@ -135,7 +135,7 @@ def test_years_in_a_day(site: YearsSite) -> None:
         site.done("archive", "run")
         site.done("archive", "verify")
         assert site.months() == first_day
-        until, read = datetime.now(UTC), site.collected("slurm")
+        until, read = datetime.now(UTC).replace(microsecond=0), site.collected("slurm")
         wait_until(lambda: site.collected("slurm") > read + 10, site.last_words)  # of jobs that ended later
         wait_until(site.delivered, site.last_words)
         period = ("--from", site.first.isoformat(), "--to", until.isoformat())
