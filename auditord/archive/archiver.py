@@ -75,8 +75,9 @@ class Archiver:
             ConfigurationError: the table is another store's archive.
             StoreUnavailable: store or table cannot be used now; all that has been done stays.
         """
-        state = await self._begun()
-        await self._publish(await asyncio.to_thread(self._table.head), state.chunk, None)
+        state, head = await self._begun(), await asyncio.to_thread(self._table.head)
+        await self._take_back(state, head)
+        await self._publish(head, state.chunk, None)
         last: ArchivedRecord | None = None
         while found := await self._store.archivable(before, last, COMMIT_RECORDS):
             last = found[-1]
@@ -102,6 +103,19 @@ class Archiver:
             )
         await asyncio.to_thread(self._table.require, state.snapshot_id)
         return state
+
+    async def _take_back(self, state: ArchiveState, head: Head) -> None:
+        """Take records back that count, and that the newest snapshot does not have.
+
+        The store was restored from a backup then, and the archive's rows were changed after that: the newest snapshot,
+        from which the next chunks are to count, has the records as they were later, or not at all.
+        """
+        if head.snapshot_id != state.snapshot_id:
+            gone = await asyncio.to_thread(self._table.gone, state.snapshot_id, head.snapshot_id)
+            counted = {each for each in gone if each.chunk <= state.chunk}.difference(
+                await self._store.archive_removals()
+            )
+            await self._store.recall([each.record_id for each in counted])
 
     async def _move(self, found: Sequence[ArchivedRecord]) -> None:
         state, head = await self._store.archive_state(), await asyncio.to_thread(self._table.head)

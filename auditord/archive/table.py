@@ -24,7 +24,7 @@ from auditord.archive.cleaning import Leftovers, delete_unused, forget_snapshots
 from auditord.archive.files import IMPLEMENTATION
 from auditord.archive.ordering import by_bounds
 from auditord.archive.schema import PARTITIONS, RECORD_COLUMNS, SCHEMA, records_of
-from auditord.archive.writing import Partition, partition_of_file, rewritten, written
+from auditord.archive.writing import Partition, partition_of_file, rewritten, rows_in, written
 from auditord.errors import StoreUnavailable
 from auditord.store.archived import ArchivedRecord, ArchiveOvertaken, Removal
 from auditord_hookspecs.query import Order
@@ -200,6 +200,18 @@ class ArchiveTable:
         """Single rows of a snapshot."""
         found = self.records(snapshot_id, _one_of(wanted))
         return [each for each in found if Removal(each.record.record_id, each.chunk) in wanted]
+
+    def gone(self, before: int, after: int) -> set[Removal]:
+        """The rows of one snapshot that another one does not have."""
+        if not before:
+            return set()
+        with self._loaded(before) as table:
+            old, new = (
+                {task.file.file_path: task.file for task in table.scan(snapshot_id=each).plan_files()}
+                for each in (before, after)
+            )
+            taken = set(rows_in(table, (old[path] for path in old.keys() - new.keys())))
+            return taken and taken.difference(rows_in(table, (new[path] for path in new.keys() - old.keys())))
 
     def files(self, snapshot_id: int, where: BooleanExpression = _EVERYTHING) -> Sequence[FileFacts]:
         """The files of a snapshot that may hold rows for which a condition is true."""

@@ -65,6 +65,14 @@ def rewritten(table: Table, files: Sequence[DataFile], removals: Collection[Remo
             yield from _write(table, partition_of_file(file), rows.filter(_arrow.array(kept)))
 
 
+def rows_in(table: Table, files: Iterable[DataFile]) -> Iterator[Removal]:
+    """The rows that files hold, by id and chunk."""
+    scan = ArrowScan(table.metadata, table.io, table.schema().select("record_id", "chunk"), AlwaysTrue())
+    for file in files:
+        for record_id, chunk in _pairs(scan.to_table([FileScanTask(file)])):
+            yield Removal(record_id, chunk)
+
+
 def _pairs(rows: Any) -> Iterator[tuple[str, int]]:  # Any: pyarrow's Table
     return zip(rows.column("record_id").to_pylist(), rows.column("chunk").to_pylist(), strict=True)
 
