@@ -164,10 +164,11 @@ class SqlRecordStore(ArchivingStore):
 
     async def redact(self, record_ids: Sequence[str], keys: Collection[str]) -> int:
         """See :class:`RecordStore`."""
-        self.rollups.noted(len(record_ids))
         while True:
             with suppress(InArchive):
-                return await self._redact(record_ids, keys)
+                redacted = await self._redact(record_ids, keys)
+                self.rollups.redacted()
+                return redacted
 
     async def redact_leftovers(self, before: datetime, keys: Collection[str]) -> int:
         """See :class:`RecordStore`."""

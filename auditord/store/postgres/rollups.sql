@@ -57,6 +57,17 @@ SELECT digest, number
 FROM auditord.rollup_labels
 WHERE digest = ANY (ARRAY(SELECT jsonb_array_elements_text(%(digests)s::jsonb)))
 
+-- name: count_rollup_labels
+-- How many of some labels there are.
+SELECT count(*)
+FROM auditord.rollup_labels
+WHERE number = ANY (ARRAY(SELECT jsonb_array_elements_text(%(numbers)s::jsonb)::integer))
+
+-- name: drop_unused_rollup_labels
+-- Delete labels that no cell has.
+DELETE FROM auditord.rollup_labels
+WHERE NOT EXISTS (SELECT FROM auditord.rollups WHERE rollups.labels = rollup_labels.number)
+
 -- name: add_to_rollups
 -- Change cells.
 INSERT INTO auditord.rollups (

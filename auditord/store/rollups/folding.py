@@ -125,19 +125,23 @@ def next_changes() -> Work[Waiting | None]:
 def fold(waiting: Waiting, rows: Sequence[CellRow]) -> Work[None]:
     """Fold changes that have been read, in one transaction, unless another process was faster with any of them.
 
+    Labels that another process has dropped meanwhile, since no cell had them yet, count as such a change.
+
     Args:
         waiting: the changes.
         rows: what they change, see :func:`rows_of`.
     """
     yield from ask("lock_rollups")
     ((found,),) = yield from ask("count_rollup_changes", numbers=waiting.numbers())
-    if found == len(waiting.rows):
+    labels = {row.labels for row in rows}
+    ((known,),) = yield from ask("count_rollup_labels", numbers=as_json(sorted(labels)))
+    if found == len(waiting.rows) and known == len(labels):
         yield from _write(rows)
         yield from ask("forget_rollup_changes", numbers=waiting.numbers())
 
 
 def number_labels(levels: CellsOfLevels) -> Work[Mapping[str, int]]:
-    """The numbers of the labels of cells, which they keep for ever; new ones get theirs."""
+    """The numbers of the labels of cells; new ones get theirs."""
     labels = {text: label_row(text) for places in levels.values() for _, text, _ in places}
     ordered = sorted(labels.values(), key=lambda row: row.digest)
     yield from for_each("add_rollup_labels", ordered)
@@ -168,6 +172,12 @@ def fill(days: Days) -> Work[None]:
     yield from _write(rows_of(levels, (yield from number_labels(levels))))
     yield from ask("forget_rollup_changes", numbers=as_json(days.settled))
     yield from ask("set_rollup_state", filled_to=days.end)
+
+
+def drop_unused_labels() -> Work[None]:
+    """Drop labels that no cell has: names of users that were taken out of all records are not kept."""
+    yield from ask("lock_rollups")
+    yield from ask("drop_unused_rollup_labels")
 
 
 def forget() -> Work[None]:

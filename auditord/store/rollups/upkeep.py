@@ -11,6 +11,7 @@ from auditord.errors import StoreUnavailable
 from auditord.store.rollups.cells import END, FIRST_DAY
 from auditord.store.rollups.folding import (
     AT_ONCE,
+    drop_unused_labels,
     fill,
     filled_to,
     fold,
@@ -73,6 +74,7 @@ class Upkeep:
         self._is_ours = is_ours
         self._is_complete = False
         self._waiting = AT_ONCE  # since nobody has counted yet what an earlier process left
+        self._has_redacted = True  # perhaps an earlier process, which ended before it had dropped labels
         self._folding = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
 
@@ -81,6 +83,11 @@ class Upkeep:
         self._waiting += records
         if self._waiting >= AT_ONCE:
             self.wake()
+
+    def redacted(self) -> None:
+        """Meta was taken out of records: see to it that no change and no label keeps it."""
+        self._has_redacted = True
+        self.wake()
 
     def wake(self) -> None:
         """See to it that what there is to do is done soon."""
@@ -111,6 +118,8 @@ class Upkeep:
             if await self._filled_to() < END:
                 await self._fill()
             await self.fold()
+            while self._has_redacted:  # while changes were folded
+                await self.fold()
 
     async def _fill(self) -> None:
         while (days := await self._read(next_days())) is not None:
@@ -132,6 +141,9 @@ class Upkeep:
                 rows = await asyncio.to_thread(rows_of, levels, numbers)
                 await self._write(partial(atomic, partial(fold, waiting, rows)))
             self._waiting = 0
+            if self._has_redacted:
+                self._has_redacted = False
+                await self._write(partial(atomic, drop_unused_labels), is_long=True)
 
     async def _filled_to(self) -> int:
         if self._is_complete:

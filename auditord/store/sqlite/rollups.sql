@@ -60,6 +60,17 @@ SELECT digest, number
 FROM rollup_labels
 WHERE digest IN (SELECT value FROM json_each(:digests))
 
+-- name: count_rollup_labels
+-- How many of some labels there are.
+SELECT count(*)
+FROM rollup_labels
+WHERE number IN (SELECT value FROM json_each(:numbers))
+
+-- name: drop_unused_rollup_labels
+-- Delete labels that no cell has.
+DELETE FROM rollup_labels
+WHERE number NOT IN (SELECT labels FROM rollups)
+
 -- name: add_to_rollups
 -- Change cells.
 INSERT INTO rollups (

@@ -1,5 +1,7 @@
 """Roll-ups give the sums of the records, whatever has happened to these, on both stores."""
 
+# pyright: reportPrivateUsage=false
+
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -16,9 +18,11 @@ from hypothesis import strategies as st
 
 from auditord.store import Action, Amendment, Duplicates, Provenance, RecordStore
 from auditord.store.aggregates import NotRolledUp
-from auditord.store.rollups.cells import END
+from auditord.store.rollups.cells import END, label_row
+from auditord.store.rollups.changes import label_text
 from auditord.store.rollups.scope import scope_of
 from auditord.store.store import SqlRecordStore
+from auditord.store.work import as_json, ask
 from auditord_hookspecs import (
     AggregateQuery,
     Aggregates,
@@ -255,6 +259,30 @@ async def test_the_first_record_of_a_cell_is_deleted(stores: StoreFactory) -> No
         assert await check(store) < len(QUERIES)
         await settled(store)
         assert await check(store) < len(QUERIES)
+
+
+async def test_no_label_keeps_a_name_that_is_in_no_record(stores: StoreFactory) -> None:
+    async with stores() as store:
+        assert isinstance(store, SqlRecordStore)
+        meta: dict[str, tuple[str, ...]] = {"site_id": ("a",), "user_id": ("alice",)}
+        both = [Record(each, BEGIN, (), BEGIN + HOUR, meta) for each in ("one", "two")]
+        await store.add_all(both, BY_COLLECTOR, Duplicates.SAME_RUN, atomic=True)
+        await settled(store)
+        assert len(await labels(store)) == 2  # with the name, and of all users together
+        await store.redact(["one"], ["user_id"])
+        await store.rollups.fold()
+        assert len(await labels(store)) == 2
+        await store.redact(["two"], ["user_id"])
+        await store.rollups.fold()
+        assert await labels(store) == [label_row(label_text("a", None, None)).digest]
+        assert await check(store) > 0
+
+
+async def labels(store: SqlRecordStore) -> list[str]:
+    """The labels of the records of that test, as far as there are any."""
+    digests = [label_row(label_text("a", None, user)).digest for user in ("alice", None)]
+    rows = await store._read(ask("find_rollup_labels", digests=as_json(digests)))
+    return [digest for digest, _ in rows]
 
 
 async def test_the_last_record_of_a_cell_is_deleted_and_another_comes(stores: StoreFactory) -> None:
