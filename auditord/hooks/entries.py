@@ -9,7 +9,9 @@ from importlib.metadata import entry_points
 from threading import Thread
 from typing import Final
 
+import auditord_hookspecs
 from auditord.errors import HookError
+from auditord_hookspecs.contract import CONTRACT
 
 GROUP = "auditord.hooks"
 
@@ -56,8 +58,17 @@ class HookEntry:
             raise
         except KeyboardInterrupt:
             raise
+        except ImportError as error:
+            raise HookError(f"{self.described} cannot be imported: {blame(error)}{_needs_more(error)}") from error
         except BaseException as error:  # a module may raise anything, and must not end the host without its name
             raise HookError(f"{self.described} cannot be imported: {blame(error)}") from error
+
+
+def _needs_more(error: ImportError) -> str:
+    """The remedy for an import of what later versions of the contract have."""
+    if (error.name or "").partition(".")[0] != auditord_hookspecs.__name__:
+        return ""
+    return f"; this auditord has contract {CONTRACT} of hook modules: a module for a later one needs a newer auditord"
 
 
 def _in_time(described: HookModule, load: Callable[[], object]) -> object:

@@ -10,8 +10,9 @@ from auditord.config.kinds import InstalledKinds
 from auditord.errors import HookError
 from auditord.hooks.entries import HookEntry, HookModule, blame, installed_entries
 from auditord.hooks.hooks import Hooks, declared_by, implementations
-from auditord.hooks.rules import KIND_HOOKS, KindCollection, implemented_hooks, violations
+from auditord.hooks.rules import KIND_HOOKS, KindCollection, contract_fault, implemented_hooks, violations
 from auditord_hookspecs import hookspec
+from auditord_hookspecs.contract import DECLARED_AS
 from auditord_hookspecs.hookspec import PROJECT
 
 WAY_OUT = "repair or uninstall it, or name it in hooks.disabled"
@@ -110,5 +111,7 @@ class _Loader:
         for other in self._modules:
             if other.module == described.module:
                 raise HookError(f"{described} is loaded already, as {other}")
+        if reason := contract_fault(getattr(module, DECLARED_AS, None), described.distribution):
+            raise HookError(f"{described}: {reason}")
         if reasons := "; ".join(violations(module)):
             raise HookError(f"{described}: {reasons}")

@@ -18,6 +18,7 @@ from auditord_hookspecs import (
     TransformKind,
     hookspec,
 )
+from auditord_hookspecs.contract import CONTRACT, DECLARED_AS, Contract
 from auditord_hookspecs.hookspec import PROJECT
 from auditord_hookspecs.kinds import AnyKind
 
@@ -95,6 +96,25 @@ def implemented_hooks(module: object) -> Mapping[str, Function]:
         if (options := getattr(function, f"{PROJECT}_impl", None)) is not None:
             marked[options.get("specname") or name] = function
     return marked
+
+
+def contract_fault(declared: object, distribution: str) -> str | None:
+    """Why a module for this version of the contract cannot take part, and the remedy; None if it can.
+
+    Args:
+        declared: what it says; nothing: the first version.
+        distribution: the module's, of which another release may be the remedy.
+    """
+    try:
+        wanted = Contract(1, 0) if declared is None else Contract.parsed(declared)
+    except ValueError as error:
+        return f"{DECLARED_AS}: {error}"
+    said = f"it was written for contract {wanted} of hook modules, and this auditord has {CONTRACT}"
+    if wanted.major < CONTRACT.major:
+        return f"{said}: update {distribution} to a release for contract {CONTRACT.major}, or keep an older auditord"
+    if wanted > CONTRACT:
+        return f"{said}: update auditord, or install a release of {distribution} for contract {CONTRACT}"
+    return None
 
 
 def violations(module: object) -> Iterator[str]:

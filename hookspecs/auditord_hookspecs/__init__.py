@@ -49,6 +49,7 @@ from auditord_hookspecs.contexts import (
     Redactor,
     SenderContext,
 )
+from auditord_hookspecs.contract import CONTRACT, Contract
 from auditord_hookspecs.entries import Close, Entry, Insert, Provenance, Replace
 from auditord_hookspecs.errors import AuditordError, CommandFailed, InvalidRecord, RecordsRejected
 from auditord_hookspecs.hookspec import hookimpl
@@ -82,6 +83,7 @@ from auditord_hookspecs.sources import PluginConfig
 from auditord_hookspecs.transforms import Transform, TransformKind
 
 __all__ = [
+    "CONTRACT",
     "AccessRefused",
     "AggregateQuery",
     "Aggregates",
@@ -108,6 +110,7 @@ __all__ = [
     "ComponentPresent",
     "ComponentUsage",
     "Context",
+    "Contract",
     "Credentials",
     "Daemon",
     "Dimension",

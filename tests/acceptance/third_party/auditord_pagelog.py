@@ -15,6 +15,8 @@ from auditord_hookspecs import (
     hookimpl,
 )
 
+AUDITORD_CONTRACT = "1.0"
+
 
 class PageLogConfig(RunConfig):
     path: Path

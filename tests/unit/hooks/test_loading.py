@@ -22,6 +22,8 @@ from auditord_hookspecs import (
     SenderKind,
     hookimpl,
 )
+from auditord_hookspecs.contract import DECLARED_AS
+from tests.unit.hooks.conftest import install as make_entry
 
 Install = Callable[..., HookEntry]
 Broken = Callable[[str, BaseException], HookEntry]
@@ -106,6 +108,42 @@ def test_a_module_that_cannot_be_imported_is_named(install: Install, broken: Bro
     assert "acme_bad (entry point bad of acme 1.2) cannot be imported" in text
     assert f"{type(error).__name__}: {error}" in text
     assert "hooks.disabled" in text
+
+
+def module_for(contract: object) -> HookEntry:
+    entry = make_entry("x", collectors("pages"))
+    setattr(entry.load(), DECLARED_AS, contract)
+    return entry
+
+
+@pytest.mark.parametrize(
+    ("contract", "remedy"),
+    [
+        ("2.0", "update auditord, or install a release of acme for contract 1.0"),
+        ("1.1", "update auditord, or install a release of acme for contract 1.0"),
+        ("0.9", "update acme to a release for contract 1, or keep an older auditord"),
+    ],
+)
+def test_a_module_for_another_contract_is_refused_with_both_and_the_remedy(contract: str, remedy: str) -> None:
+    said = f"it was written for contract {contract} of hook modules, and this auditord has 1.0: {remedy}"
+    assert f"acme_x (entry point x of acme 1.2): {said}" in refusal(module_for(contract))
+
+
+@pytest.mark.parametrize("contract", ["1", "one", "1.0.0", "1.-1", "", 1.0, ("1", "0"), "²1.0"])
+def test_a_contract_that_is_no_version_is_refused(contract: object) -> None:
+    said = f"AUDITORD_CONTRACT: {contract!r} is no version of the contract: write it like '1.0'"
+    assert said in refusal(module_for(contract))
+
+
+@pytest.mark.parametrize("contract", ["1.0", None])
+def test_a_module_for_this_contract_or_without_one_takes_part(contract: str | None) -> None:
+    assert load_hooks([], [module_for(contract)]).modules
+
+
+def test_an_import_of_what_a_later_contract_has_says_so(broken: Broken) -> None:
+    error = ImportError("cannot import name 'Teleporter'", name="auditord_hookspecs.kinds")
+    assert "this auditord has contract 1.0 of hook modules: a module for a later one" in refusal(broken("bad", error))
+    assert "has contract" not in refusal(broken("bad", ImportError("no cups", name="cups")))
 
 
 def test_an_interrupt_at_import_is_no_fault_of_the_module(broken: Broken) -> None:
