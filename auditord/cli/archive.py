@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -15,13 +15,18 @@ from auditord.archive.opening import ConfiguredArchive, archive_of
 from auditord.archive.running import INSTANCE
 from auditord.cli.collect import trigger_command
 from auditord.cli.daemon_client import url_option
+from auditord.cli.exports import Export
 from auditord.cli.installation import load_installation, run_async
+from auditord.cli.record_listing import export_of, listing_options, query_of, write_records
 from auditord.cli.tables import new_table, print_table
 from auditord.config.model import Configuration
 from auditord.errors import ConfigurationError
 from auditord.spool import own
 from auditord.store import RecordStore
+from auditord.store.merging import archived_pages, merged_pages
 from auditord.store.opening import open_store, open_store_for_reading
+from auditord.store.reading import decoded
+from auditord_hookspecs import RecordQuery
 from auditord_hookspecs.terminal import say
 
 _MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
@@ -56,6 +61,16 @@ def verify_command() -> None:
     """Read all of the archive and compare it with what the record store knows; the exit code is 1 if they differ."""
     if not run_async(_verify):
         raise SystemExit(1)
+
+
+@archive_command.command("query")
+@listing_options
+def query_command(**chosen: Any) -> None:  # Any: click's values
+    """Show the records of the archive, or write them as JSON, NDJSON or CSV, as `auditord records` does.
+
+    Those of the record store are not among them: `auditord records --include archive` has both.
+    """
+    run_async(_query, query_of(**chosen), export_of(**chosen))
 
 
 @archive_command.command("export")
@@ -111,6 +126,17 @@ async def _verify() -> bool:
         say(finding, err=True)
     say(f"{result.records} of {result.expected} archived records were read back")
     return not result.findings
+
+
+async def _query(query: RecordQuery, export: Export) -> None:
+    async with _opened() as (store, archive):
+        found = archived_pages(archive, await store.archive_counted(), query)
+        async with (
+            aclosing(found),
+            aclosing(merged_pages([found], query)) as pages,
+            aclosing(decoded(pages)) as records,
+        ):
+            await write_records(records, query, export)
 
 
 async def _export(folder: Path) -> None:

@@ -18,7 +18,7 @@ class StoredRecords:
     @asynccontextmanager
     async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Record], None]:
         """The matching records in the query's order, with bounded memory; a fault raises, it never ends early."""
-        async with self._store.stream(query) as pages, aclosing(_decoded(pages)) as records:
+        async with self._store.stream(query) as pages, aclosing(decoded(pages)) as records:
             yield records
 
     async def aggregate(self, query: AggregateQuery) -> Aggregates:
@@ -34,7 +34,8 @@ class StoredRecords:
         return await self._store.redact_leftovers(before, keys)
 
 
-async def _decoded(pages: AsyncIterator[Sequence[bytes]]) -> AsyncGenerator[Record, None]:
+async def decoded(pages: AsyncIterator[Sequence[bytes]]) -> AsyncGenerator[Record, None]:
+    """The records of pages of wire texts."""
     async for page in pages:
         for document in page:
             yield decode_record(document)

@@ -31,6 +31,9 @@ PATH: Final = "/jobs"
 _PAGE: Final = 50
 _CURSOR: Final = "cursor"
 _OPEN: Final = "open"
+_INCLUDE: Final = "include"
+_ARCHIVE: Final = "archive"
+_OWN: Final = frozenset({_CURSOR, _OPEN, _INCLUDE})
 _ID: Final = "id"
 _HOUR: Final = 3_600
 
@@ -56,22 +59,25 @@ class JobsPages:
     async def browse(self, request: web.BaseRequest) -> web.StreamResponse:
         """A page of the list."""
         query = read_target(request.raw_path).query
-        own = {name: value for name, value in parse_qsl(query) if name in {_CURSOR, _OPEN}}
-        rest = urlencode([pair for pair in parse_qsl(query) if pair[0] not in {_CURSOR, _OPEN}])
+        own = {name: value for name, value in parse_qsl(query) if name in _OWN}
+        rest = urlencode([pair for pair in parse_qsl(query) if pair[0] not in _OWN])
         view = read_view(rest)
         only_open = own.get(_OPEN) == "true"
-        found = await self._page(self.records(request), self._where(view, own, only_open=only_open))
+        where, archived = self._where(view, own, only_open=only_open), own.get(_INCLUDE) == _ARCHIVE
+        found = await self._page(self.records(request), where, archived=archived)
         following = None
         if len(found) > _PAGE:
             last = found[_PAGE - 1]
             place = f"{format_time(last.start_time)},{last.record_id}"
-            following = f"{PATH}?{rest}{'&' if rest else ''}{urlencode({**own, _CURSOR: place})}"
+            following = _url(rest, {**own, _CURSOR: place})
         values = {
             "view": view,
             "rows": [_row(record, self.figures.keys) for record in found[:_PAGE]],
             "next": following,
-            "first": None if _CURSOR not in own else view.url(PATH),
+            "first": _url(rest, {**own, _CURSOR: None}) if _CURSOR in own else None,
             "open": only_open,
+            "has_archive": (await self.store.archive_state()).records > 0,
+            "archived": archived,
             "periods": PERIODS,
             "usage": view.url("/usage"),
         }
@@ -115,11 +121,16 @@ class JobsPages:
                 raise InvalidQuery(str(error), _CURSOR) from error
         return AllOf(tuple(conditions))
 
-    async def _page(self, records: VisibleRecords, where: Condition) -> Sequence[Record]:
+    async def _page(self, records: VisibleRecords, where: Condition, *, archived: bool) -> Sequence[Record]:
         """One record more than a page has shows that there is a next one."""
-        query = RecordQuery(where, Order(SortField.START, descending=True), _PAGE + 1)
+        query = RecordQuery(where, Order(SortField.START, descending=True), _PAGE + 1, archived)
         async with records.stream(query) as pages:
             return [decode_record(document) async for page in pages for document in page]
+
+
+def _url(rest: str, own: Mapping[str, str | None]) -> str:
+    given = urlencode({name: value for name, value in own.items() if value is not None})
+    return f"{PATH}?{'&'.join(filter(None, [rest, given]))}"
 
 
 def _row(record: Record, keys: LabelKeys) -> dict[str, Any]:  # Any: shown by the template

@@ -9,10 +9,11 @@ from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import anyio
 import duckdb
+import msgspec
 import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
@@ -24,6 +25,7 @@ from auditord.store import Duplicates, Provenance
 from auditord.store.opening import open_store
 from auditord.testing.daemon import running_daemon
 from auditord_hookspecs import AggregateQuery, Component, ComponentUsage, Record
+from auditord_hookspecs.wire import encode_record
 
 START = datetime(2021, 1, 15, 12, tzinfo=UTC)
 SITES = ("KIT", "a/b c", None)
@@ -76,6 +78,27 @@ def test_it_lists_months_and_sites_and_verifies_them(host: Host) -> None:
 def test_sums_and_single_records_are_there_as_ever(host: Host) -> None:
     used = host.run("report", "usage", "--from", "2021-01-01", "--to", "2021-12-31", "--by", "none", "--output", "json")
     assert f'"core-hours": {2 * CORES}' in used.stdout
+
+
+def ids(lines: str) -> Sequence[str]:
+    return [json.loads(line)["record_id"] for line in lines.splitlines()]
+
+
+def test_records_of_the_archive_are_listed_alone_or_with_the_others(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    host.run("archive", "run")
+    late = msgspec.structs.replace(job(90), stop_time=datetime.now(UTC))
+    anyio.run(fill, tmp_path, [late])
+    listing = ("--output", "ndjson", "--meta", "site_id=KIT", "--started-since", "2021-04-01")
+    archived = [each.record_id for each in RECORDS[78::3]]
+    assert ids(host.run("archive", "query", *listing).stdout) == archived
+    assert ids(host.run("archive", "query", *listing, "--limit", "2", "--descending").stdout) == archived[:-3:-1]
+    assert ids(host.run("records", *listing).stdout) == ["job-90"]
+    assert ids(host.run("records", *listing, "--include", "archive").stdout) == [*archived, "job-90"]
+    assert "0 records" in host.run("archive", "query", "--open").output
+    assert json.loads(host.run("archive", "query", "--id", "job-7", "--output", "json").stdout) == [
+        json.loads(encode_record(RECORDS[7]))
+    ]
 
 
 def test_duckdb_and_pandas_read_an_export_with_the_same_sums(host: Host, tmp_path: Path) -> None:
@@ -131,6 +154,30 @@ def test_a_running_daemon_moves_them_by_itself_and_on_demand(tmp_path: Path) -> 
         assert Client(daemon.url).get("job-7") == RECORDS[7]
         assert listed(daemon.url, "?limit=40") == []
         assert listed(daemon.url, "?limit=40&include=archive") == [each.record_id for each in RECORDS]
+        shown = ("records", "--output", "ndjson", "--include", "archive", "--url", daemon.url, "--config", config)
+        assert ids(CliRunner().invoke(auditord, shown).stdout) == [each.record_id for each in RECORDS]
+        pages_of_the_archive(daemon.url)
+
+
+def pages_of_the_archive(url: str) -> None:
+    """The page offers the archive, shows it on request, keeps that while one leafs, and shows a single record."""
+    first = page(url, "/jobs")
+    assert 'name="include" value="archive">' in first
+    assert "job-89" not in first
+    second = page(url, "/jobs?site=KIT&include=archive")
+    assert 'value="archive" checked>' in second
+    assert re.findall(r'href="/jobs/(job-\d+)"', second) == [each.record_id for each in RECORDS[87::-3]]
+    following = re.search(r'href="(/jobs\?[^"]*cursor=[^"]*)"', page(url, "/jobs?include=archive"))
+    assert following
+    third = page(url, following[1].replace("&amp;", "&"))
+    assert re.findall(r'href="/jobs/(job-\d+)"', third) == [each.record_id for each in RECORDS[39::-1]]
+    assert 'href="/jobs?include=archive"' in third
+    assert "site_id" in page(url, "/jobs/job-6")
+
+
+def page(url: str, path: str) -> str:
+    text: str = urlopen(Request(f"{url}{path}", headers={"Accept": "text/html"})).read().decode()  # noqa: S310 a test's own daemon
+    return text
 
 
 def listed(url: str, query: str) -> Sequence[str]:
