@@ -32,6 +32,7 @@ ROLES: Final = {
     "prefix_a": {"permissions": ["write", "update"], "sites": ["A"], "prefixes": ["a-"]},
     "shared_a": {"permissions": ["write", "update"], "sites": ["A"], "prefixes": ["shared-", "b-"]},
     "seen_a": {"permissions": ["update"], "rows": {"site_id": ["A"]}},
+    "own": {"permissions": ["read"], "rows": {"user_id": ["self"]}},
     **{f"only_{each.value}": {"permissions": [each.value]} for each in Permission},
 }
 
@@ -45,6 +46,8 @@ PRINCIPALS: Final[Mapping[str, Sequence[str]]] = {
     "prefix_a": ["prefix_a"],
     "shared_a": ["shared_a"],
     "seen_a": ["seen_a"],
+    "alice": ["own"],
+    "self": ["own"],
     "monitor": ["monitor"],
     "operator": ["operator"],
     "administrator": ["administrator"],
@@ -57,7 +60,7 @@ PRINCIPALS: Final[Mapping[str, Sequence[str]]] = {
 STORED: Final = [
     record("a-1", meta={"site_id": ["A"], "group_id": ["g"]}),
     record("b-1", meta={"site_id": ["B"], "group_id": ["g"]}),
-    record("b-2", meta={"site_id": ["B"], "group_id": ["h"]}),
+    record("b-2", meta={"site_id": ["B"], "group_id": ["h"], "user_id": ["alice"]}),
     record("ab-1", meta={"site_id": ["B", "A"]}),
     record("none-1", meta=None),
     record("a-open", stop_time=None, meta={"site_id": ["A"]}),

@@ -29,7 +29,8 @@ class RoleSection(Section):
     rows: Mapping[Value, tuple[Value, ...]] | None = Field(
         default=None,
         min_length=1,
-        description="The records that are seen: meta keys, each with values of which a record must have one.",
+        description="The records that are seen: meta keys, each with values of which a record must have one; self is "
+        "the caller's own user name.",
     )
     sites: tuple[Value, ...] | None = Field(
         default=None, min_length=1, description="The sites (site_id, site) whose records are written and updated."

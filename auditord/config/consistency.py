@@ -39,10 +39,16 @@ def _fed_from_themselves(configuration: Configuration, document: Document) -> It
 def _unknown_roles(configuration: Configuration, kinds: InstalledKinds, document: Document) -> Iterator[str]:
     known = configuration.access.known_roles()
     for name, config in configuration.authenticators.items():
-        for role in dict.fromkeys(kinds.authenticators[kind_of(config)].roles(config)):
+        kind = kinds.authenticators[kind_of(config)]
+        for role in dict.fromkeys(kind.roles(config)):
             if role not in known:
                 text = f"there is no role '{role}' in access.roles{suggestion(role, known)}"
                 yield fault(document, ("authenticators", name), text)
+            elif known[role].is_personal and not kind.names_users(config):
+                text = f"the role '{role}' shows the records of one's own (self), but no user names are known here"
+                yield fault(
+                    document, ("authenticators", name), f"{text}: see 'Rows of one's own' in the manual on access"
+                )
 
 
 def _shared_sources(configuration: Configuration, kinds: InstalledKinds, document: Document) -> list[str]:

@@ -17,11 +17,11 @@ DEFAULT_SCORE: Final = "HEPscore23"
 CORES: Final = "Cores"
 CPU_TIME: Final = "TotalCPU"
 _GPU: Final = "GPU"
-_MEMORY: Final = "Memory"
+MEMORY: Final = "Memory"
 _ENERGY: Final = "Energy"
 
 _HOUR: Final = 3_600
-_MIB_PER_GIB: Final = 1_024
+MIB_PER_GIB: Final = 1_024
 _JOULES_PER_KWH: Final = 3_600_000
 
 
@@ -144,7 +144,7 @@ def _idle_core_hours(sums: Sums) -> Figure:
 
 
 def _memory_hours(sums: Sums) -> Figure:
-    return Figure(sums.hours(_MEMORY) / _MIB_PER_GIB)
+    return Figure(sums.hours(MEMORY) / MIB_PER_GIB)
 
 
 def _energy(sums: Sums) -> Figure:
@@ -160,7 +160,7 @@ _ALL: Final = (
     Measure("cpu-hours", "CPU hours", "CPU h", _cpu_hours, (CPU_TIME,)),
     Measure("cpu-efficiency", "CPU efficiency", "%", _efficiency, (CORES, CPU_TIME), needs_cpu_time=True, ratio=True),
     Measure("idle-core-hours", "Idle core hours", "core h", _idle_core_hours, (CORES, CPU_TIME), needs_cpu_time=True),
-    Measure("memory-hours", "Memory hours", "GiB h", _memory_hours, (_MEMORY,)),
+    Measure("memory-hours", "Memory hours", "GiB h", _memory_hours, (MEMORY,)),
     Measure("energy", "Energy", "kWh", _energy, (_ENERGY,)),
 )
 

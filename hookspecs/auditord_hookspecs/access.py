@@ -76,10 +76,13 @@ class Identity:
     Args:
         name: unique within the authenticator, and the same tomorrow.
         roles: names from ``access.roles``.
+        user: the name that the caller's jobs have in the records, for roles with ``rows: {user_id: [self]}``. None if
+            it is not known, or if the caller could choose it.
     """
 
     name: str
     roles: tuple[str, ...]
+    user: str | None = None
 
 
 class AccessRefused(AuditordError):
@@ -114,9 +117,11 @@ class AuthenticatorKind(Generic[A]):
         config: the model of an instance's section.
         open: opens an instance; left when the daemon ends.
         roles: every role that an instance's section names, so that one that does not exist stops the start.
+        names_users: whether an instance says the user names of callers; a role with ``self`` shows nothing without.
     """
 
     name: str
     config: type[A]
     open: Callable[[A, AuthenticatorContext], AbstractAsyncContextManager[Authenticate]]
     roles: Callable[[A], Iterable[str]]
+    names_users: Callable[[A], bool] = lambda _config: False

@@ -1,7 +1,7 @@
 """Permissions, and the roles that give them, for all records or for some."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
@@ -10,6 +10,9 @@ from auditord_hookspecs.records import Record
 
 SITE_KEYS: Final = ("site_id", "site")
 """The meta keys that name a record's site; what may be written is classified by all of them that a record has."""
+
+SELF: Final = "self"
+"""Among the values of a role's rows, the user name of whoever has the role."""
 
 
 class Permission(Enum):
@@ -39,7 +42,8 @@ class Role:
 
     Args:
         permissions: what for.
-        rows: the records that are seen: under each key, one of the values at least. None for every record.
+        rows: the records that are seen: under each key, one of the values at least. None for every record. The value
+            ``self`` stands for the caller's user name; see :meth:`of_user`.
         sites: the only sites whose records are written and updated. None for every site.
         prefixes: what the ids of those records begin with. None for every id.
 
@@ -63,6 +67,25 @@ class Role:
     def is_limited(self) -> bool:
         """True if it is for some records only."""
         return not (self.rows is None and self.sites is None and self.prefixes is None)
+
+    @property
+    def is_personal(self) -> bool:
+        """True if it shows each caller other records."""
+        return any(SELF in values for values in (self.rows or {}).values())
+
+    def of_user(self, user: str | None) -> "Role":
+        """The role of one caller; ``self`` stands for no record where there is no user name."""
+        if not self.is_personal:
+            return self
+        own = () if user is None else (user,)
+        named = (self.rows or {}).items()
+        return replace(
+            self,
+            rows={
+                key: tuple(each for value in values for each in (own if value == SELF else (value,)))
+                for key, values in named
+            },
+        )
 
     def visible(self) -> Condition:
         """The condition on the records that it shows."""
@@ -95,10 +118,12 @@ class Principal:
     Args:
         name: ``<authenticator>:<name>``; what provenance and the audit log say.
         roles: what they may do.
+        user: their name in the records (meta ``user_id``), where the authenticator knows it.
     """
 
     name: str
     roles: tuple[Role, ...]
+    user: str | None = None
 
     def having(self, permission: Permission) -> tuple[Role, ...]:
         """The roles that have a permission."""

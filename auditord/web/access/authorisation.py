@@ -102,8 +102,8 @@ class Authorisation:
             if identity is not None:
                 shown = "".join(char if char.isprintable() else "?" for char in identity.name)[:LONGEST_NAME]
                 # Roles that the configuration does not have (a token may be older than it) allow nothing.
-                roles = tuple(self.roles[role] for role in identity.roles if role in self.roles)
-                return Principal(f"{name}:{shown}", roles)
+                roles = tuple(self.roles[role].of_user(identity.user) for role in identity.roles if role in self.roles)
+                return Principal(f"{name}:{shown}", roles, identity.user)
         has_any = credentials != Credentials(credentials.address)
         raise AccessRefused("nobody knows these credentials" if has_any else "there are no credentials")
 

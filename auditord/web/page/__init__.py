@@ -1,7 +1,7 @@
 """The page that the daemon serves to browsers, made on the server from the same questions and sums as the API's.
 
 * :mod:`routes` puts the parts together; :mod:`visitors`: who sees what.
-* :mod:`overview`, :mod:`usage`, :mod:`jobs`, :mod:`operations`: one module for each page.
+* :mod:`overview`, :mod:`usage`, :mod:`my`, :mod:`jobs`, :mod:`operations`: one module for each page.
 * :mod:`asking`: the query string of a view; :mod:`figures`: reports over the records that a visitor may see.
 * :mod:`charts`: SVG; :mod:`numbers`: numbers and times for people; :mod:`rendering`: templates, texts, headers.
 * :mod:`assets` and ``static``: style sheet and script, which the page also works without.

@@ -72,7 +72,7 @@ class JobsPages:
             following = _url(rest, {**own, _CURSOR: place})
         values = {
             "view": view,
-            "rows": [_row(record, self.figures.keys) for record in found[:_PAGE]],
+            "rows": [job_row(record, self.figures.keys) for record in found[:_PAGE]],
             "next": following,
             "first": _url(rest, {**own, _CURSOR: None}) if _CURSOR in own else None,
             "open": only_open,
@@ -98,7 +98,7 @@ class JobsPages:
         history = await self.store.history(record_id) if known and may(request, Permission.ADMINISTER) else ()
         values = {
             "record": record,
-            "row": _row(record, self.figures.keys),
+            "row": job_row(record, self.figures.keys),
             "meta": [(key, ", ".join(values)) for key, values in sorted((record.meta or {}).items())],
             "components": [_component(record, at) for at in range(len(record.components))],
             "history": history,
@@ -133,8 +133,9 @@ def _url(rest: str, own: Mapping[str, str | None]) -> str:
     return f"{PATH}?{'&'.join(filter(None, [rest, given]))}"
 
 
-def _row(record: Record, keys: LabelKeys) -> dict[str, Any]:  # Any: shown by the template
-    cores, cpu = _amount(record, CORES), _amount(record, CPU_TIME)
+def job_row(record: Record, keys: LabelKeys) -> dict[str, Any]:  # Any: shown by the template
+    """A record as a row of a table."""
+    cores, cpu = amount(record, CORES), amount(record, CPU_TIME)
     core_seconds = None if cores is None or record.runtime is None else cores * record.runtime
     hours = None if core_seconds is None else Figure(Fraction(core_seconds, _HOUR))
     known = cpu is not None and bool(core_seconds)
@@ -146,13 +147,14 @@ def _row(record: Record, keys: LabelKeys) -> dict[str, Any]:  # Any: shown by th
         "stop": record.stop_time,
         "runtime": record.runtime,
         "cores": cores,
-        "gpus": _amount(record, "GPU"),
+        "gpus": amount(record, "GPU"),
         "core_hours": NOTHING if hours is None else shown(hours, "core h"),
         "efficiency": shown(Figure(Fraction(100 * (cpu or 0)), Fraction(core_seconds or 0)), "%") if known else NOTHING,
     }
 
 
-def _amount(record: Record, name: str) -> int | None:
+def amount(record: Record, name: str) -> int | None:
+    """The sum of the components of a name; None without any."""
     amounts = [component.amount for component in record.components if component.name == name]
     return sum(amounts) if amounts else None
 

@@ -22,6 +22,8 @@ from auditord.web.page.assets import FOLDER, Assets
 from auditord.web.page.figures import Figures
 from auditord.web.page.jobs import PATH as JOBS
 from auditord.web.page.jobs import JobsPages
+from auditord.web.page.my import PATH as MY
+from auditord.web.page.my import MyPage
 from auditord.web.page.operations import PATH as OPERATIONS
 from auditord.web.page.operations import OperationsPage
 from auditord.web.page.overview import PATH as OVERVIEW
@@ -83,6 +85,7 @@ def page_routes(
         *(Route("GET", f"{USAGE}.{form}", guard.around(usage.export), Permission.READ) for form in FORMS),
         Route("GET", JOBS, guard.around(jobs.browse), Permission.READ),
         Route("GET", f"{JOBS}/{{record_id}}", guard.around(jobs.show), Permission.READ),
+        Route("GET", MY, guard.around(MyPage(figures, renderer, visitors).show), Permission.READ),
         Route("GET", OPERATIONS, guard.around(operations.show), Permission.OPERATE),
         Route("GET", f"{FOLDER}{{file}}", assets.serve, None),
     )

@@ -56,7 +56,7 @@ class UsagePage:
         now = self.figures.now()
         question = view.question(now, self.figures.keys)
         report = await self.figures.report(request, question)
-        former = await self.figures.report(request, _former(question))
+        former = await self.figures.report(request, former_question(question))
         window = view.window(now)
         pledge = self.figures.pledge(question, window)
         return self.renderer.answer(
@@ -188,7 +188,8 @@ def command(view: View, now: datetime) -> str:
     return " ".join(map(quote, words))
 
 
-def _former(question: Question) -> Question:
+def former_question(question: Question) -> Question:
+    """The question about the period before, without groups and bins."""
     window = question.window
     return question if window is None else replace(question, by=None, bin=None, window=before(window))
 

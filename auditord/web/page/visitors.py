@@ -10,8 +10,10 @@ from auditord.web.page.rendering import Navigation
 from auditord.web.requests import principal_of
 from auditord_hookspecs import Permission
 
+_OVERVIEW: Final = ("/", "nav.overview", Permission.READ)
+_OWN: Final = ("/my", "nav.my", Permission.READ)
 _PAGES: Final = (
-    ("/", "nav.overview", Permission.READ),
+    _OVERVIEW,
     ("/usage", "nav.usage", Permission.READ),
     ("/jobs", "nav.jobs", Permission.READ),
     ("/operations", "nav.operations", Permission.OPERATE),
@@ -31,8 +33,9 @@ class Visitors:
     def navigation(self, request: web.BaseRequest, here: str) -> Navigation:
         """The pages that the sender of a request may see."""
         principal = principal_of(request)
+        pages = _PAGES if principal is None or principal.user is None else (_OVERVIEW, _OWN, *_PAGES[1:])
         entries = [
-            (path, self.text(key)) for path, key, permission in _PAGES if principal is None or principal.may(permission)
+            (path, self.text(key)) for path, key, permission in pages if principal is None or principal.may(permission)
         ]
         return Navigation(here, entries, None if principal is None else principal.name.partition(":")[2])
 

@@ -32,7 +32,13 @@ async def open_jwt(config: JwtConfig, context: AuthenticatorContext) -> AsyncGen
 def auditord_authenticators() -> Iterable[AuthenticatorKind[Any]]:  # Any: each kind has its own configuration model
     """Declare the authenticators."""
     yield certificates.KIND
-    yield AuthenticatorKind("jwt", JwtConfig, open_jwt, roles=lambda config: named_roles(config.rules))
+    yield AuthenticatorKind(
+        "jwt",
+        JwtConfig,
+        open_jwt,
+        roles=lambda config: named_roles(config.rules),
+        names_users=lambda config: config.user_claim is not None,
+    )
     yield networks.KIND
     yield tokens.KIND
     yield unix_users.KIND

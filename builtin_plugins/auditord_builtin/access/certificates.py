@@ -1,6 +1,7 @@
 """Authenticator ``certificates``: the certificate with which a client opened its TLS connection."""
 
 from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -38,6 +39,23 @@ class CertificatesConfig(InstanceConfig):
     """Client certificates, which a listener with TLS must ask for."""
 
     rules: tuple[CertificateRule, ...] = Field(min_length=1, description="Whose certificate gets which roles.")
+    user: Literal["common_name", "subject", "grid_subject"] | None = Field(
+        default=None,
+        description="What the records have as the name of the certificate's user, for roles with rows of self: the "
+        "only common_name, the subject as in RFC 4514, or the grid_subject.",
+    )
+
+    def user_of(self, certificate: access.Certificate) -> str | None:
+        """The user's name in the records; of several common names, none can be told from the others."""
+        match self.user:
+            case None:
+                return None
+            case "common_name":
+                return certificate.common_names[0] if len(certificate.common_names) == 1 else None
+            case "subject":
+                return certificate.subject
+            case "grid_subject":
+                return certificate.grid_subject
 
 
 def open_certificates(
@@ -50,7 +68,8 @@ def open_certificates(
         certificate = credentials.certificate
         if certificate is None:
             return None
-        return identified(certificate.subject, [rule for rule in config.rules if rule.fits(certificate)])
+        fitting = [rule for rule in config.rules if rule.fits(certificate)]
+        return identified(certificate.subject, fitting, config.user_of(certificate))
 
     return nullcontext(authenticate)
 
@@ -60,4 +79,5 @@ KIND = access.AuthenticatorKind(
     config=CertificatesConfig,
     open=open_certificates,
     roles=lambda config: named_roles(config.rules),
+    names_users=lambda config: config.user is not None,
 )

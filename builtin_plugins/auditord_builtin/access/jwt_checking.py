@@ -79,7 +79,8 @@ async def _checked(config: JwtConfig, keys: KeyRing, token: str) -> Claims:
 def _identity(config: JwtConfig, claims: Claims) -> Identity | None:
     subject, groups = str(claims["sub"]), _groups(config, claims)
     fitting = [rule for rule in config.rules if fits(rule.subject, subject) and fits(rule.group, *groups)]
-    return identified(subject, fitting)
+    user = claims.get(config.user_claim) if config.user_claim is not None else None
+    return identified(subject, fitting, user if isinstance(user, str) else None)
 
 
 def _groups(config: JwtConfig, claims: Claims) -> Sequence[str]:

@@ -52,6 +52,12 @@ class JwtConfig(InstanceConfig):
         default=("RS256", "ES256"), min_length=1, description="Signatures that are accepted."
     )
     group_claims: tuple[str, ...] = Field(default=GROUP_CLAIMS, description="The claims that list groups.")
+    user_claim: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The claim with the user's name in the records, such as preferred_username, for roles with rows of "
+        "self. Take one that users cannot change.",
+    )
     leeway: NonNegativeDuration = Field(
         default=timedelta(seconds=30), description="How far the issuer's clock may differ."
     )

@@ -25,9 +25,9 @@ def named_roles(rules: Iterable[Rule]) -> Iterable[str]:
     return [role for rule in rules for role in rule.roles]
 
 
-def identified(name: str, fitting: Sequence[Rule]) -> Identity | None:
+def identified(name: str, fitting: Sequence[Rule], user: str | None = None) -> Identity | None:
     """The identity with the roles of all rules that fit; None if none does."""
-    return Identity(name, tuple(dict.fromkeys(named_roles(fitting)))) if fitting else None
+    return Identity(name, tuple(dict.fromkeys(named_roles(fitting))), user) if fitting else None
 
 
 def fits(pattern: str | None, *texts: str) -> bool:

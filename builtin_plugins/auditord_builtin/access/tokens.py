@@ -27,9 +27,11 @@ def open_tokens(
             raise access.AccessRefused("a token that is none of ours, or was revoked")
         if stored.expires is not None and stored.expires <= context.now():
             raise access.AccessRefused(f"token {token_id} of {stored.name} has expired")
-        return access.Identity(stored.name, stored.roles)
+        return access.Identity(stored.name, stored.roles, stored.name)
 
     return nullcontext(authenticate)
 
 
-KIND = access.AuthenticatorKind(name="tokens", config=TokensConfig, open=open_tokens, roles=lambda _: ())
+KIND = access.AuthenticatorKind(
+    name="tokens", config=TokensConfig, open=open_tokens, roles=lambda _: (), names_users=lambda _: True
+)

@@ -5,6 +5,7 @@ import pwd
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 
+from anyio import to_thread
 from pydantic import Field, model_validator
 
 from auditord_builtin.access.rules import Pattern, Rule, identified, named_roles
@@ -74,11 +75,27 @@ def open_unix_users(
         if peer is None:
             return None
         fitting = [rule for rule in config.rules if _is_meant(rule, peer, users, groups)]
-        return identified(names.get(peer.uid, str(peer.uid)), fitting)
+        if not fitting:
+            return None
+        known = names.get(peer.uid, str(peer.uid))
+        user = await to_thread.run_sync(_user_name, peer.uid) if known.isdecimal() else known
+        return identified(known, fitting, user)
 
     return nullcontext(authenticate)
 
 
+def _user_name(uid: int) -> str | None:
+    """The name that the system has for a user, now: numbers are given to others, who must not see what was before."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return None
+
+
 KIND = access.AuthenticatorKind(
-    name="unix_users", config=UnixUsersConfig, open=open_unix_users, roles=lambda config: named_roles(config.rules)
+    name="unix_users",
+    config=UnixUsersConfig,
+    open=open_unix_users,
+    roles=lambda config: named_roles(config.rules),
+    names_users=lambda _: True,
 )

@@ -128,6 +128,10 @@ async def test_good_tokens_are_let_in_with_the_roles_of_their_groups(tmp_path: P
         assert await ask(signed(claims(url, aud=["x", AUDIENCE]))) == Identity("alice", ("reader",))
         iam = claims(url, eduperson_entitlement=None, **{"wlcg.groups": ["/cms", "/cms/production"]}, sub="bob")
         assert await ask(signed(iam)) == Identity("bob", ("writer",))
+        named = claims(url, preferred_username="alice_a")
+        async with asking(url, tmp_path, user_claim="preferred_username") as ask_with_name:
+            assert await ask_with_name(signed(named)) == Identity("alice", ("reader",), "alice_a")
+            assert await ask_with_name(signed(claims(url, preferred_username=["b"]))) == Identity("alice", ("reader",))
         both = claims(url, sub="collector-1")
         assert await ask(signed(both, CURVE, "ES256", kid="curve")) == Identity("collector-1", ("reader", "writer"))
         assert await ask(signed(claims(url, exp=now() - timedelta(seconds=10)))) is not None  # within the leeway

@@ -4,6 +4,7 @@ import grp
 import os
 import pwd
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,10 @@ CE = Certificate(
 )
 
 
-def opened(kind: AuthenticatorKind[Any], *rules: dict[str, Any]) -> AbstractAsyncContextManager[Authenticate]:
-    config = kind.config.model_validate({"rules": [{"roles": ["reader"], **rule} for rule in rules]})
+def opened(
+    kind: AuthenticatorKind[Any], *rules: dict[str, Any], **options: object
+) -> AbstractAsyncContextManager[Authenticate]:
+    config = kind.config.model_validate({"rules": [{"roles": ["reader"], **rule} for rule in rules], **options})
     context = HostAuthenticatorContext("who", kind.name, _never, Path("/nonexistent"))
     return kind.open(config, context)
 
@@ -77,6 +80,18 @@ async def test_a_certificate_fits_all_that_a_rule_says(rule: dict[str, str], exp
     assert found == (Identity(CE.subject, ("reader",)) if expected else None)
 
 
+@pytest.mark.parametrize(
+    ("option", "user"),
+    [("common_name", "ce.example.org"), ("subject", CE.subject), ("grid_subject", CE.grid_subject), (None, None)],
+)
+async def test_a_certificate_names_its_user_as_configured(option: str | None, user: str | None) -> None:
+    async with opened(certificates.KIND, {"subject": "*"}, user=option) as authenticate:
+        assert await authenticate(Credentials(certificate=CE)) == Identity(CE.subject, ("reader",), user)
+        found = await authenticate(Credentials(certificate=replace(CE, common_names=("alice", "proxy"))))
+        assert found is not None
+        assert found.user == (None if option == "common_name" else user)
+
+
 async def test_without_a_certificate_nobody_is_known() -> None:
     async with opened(certificates.KIND, {"subject": "*"}) as authenticate:
         assert await authenticate(Credentials("127.0.0.1", peer=UnixPeer(0, 0))) is None
@@ -108,10 +123,10 @@ async def test_local_users_and_groups() -> None:
     root, group = pwd.getpwuid(0).pw_name, grp.getgrgid(os.getgid()).gr_name
     rules = ({"user": root}, {"group": group, "roles": ["writer"]}, {"user": "4711", "roles": ["monitor"]})
     async with opened(unix_users.KIND, *rules) as authenticate:
-        assert await authenticate(Credentials(peer=UnixPeer(0, 9_999))) == Identity(root, ("reader",))
+        assert await authenticate(Credentials(peer=UnixPeer(0, 9_999))) == Identity(root, ("reader",), root)
         assert await authenticate(Credentials(peer=UnixPeer(4711, 9_999))) == Identity("4711", ("monitor",))
         for peer in (UnixPeer(5, os.getgid()), UnixPeer(5, 9_999, frozenset({os.getgid(), 7}))):
-            assert await authenticate(Credentials(peer=peer)) == Identity("5", ("writer",))
+            assert await authenticate(Credentials(peer=peer)) == Identity("5", ("writer",), pwd.getpwuid(5).pw_name)
         assert await authenticate(Credentials(peer=UnixPeer(5, 9_999, frozenset({7})))) is None
         assert await authenticate(Credentials("127.0.0.1")) is None
 

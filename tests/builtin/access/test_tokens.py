@@ -58,7 +58,7 @@ def asked(host: FakeCommandContext, *tokens: str, later: timedelta = timedelta(0
 
 def test_a_token_is_let_in_with_its_roles(host: FakeCommandContext) -> None:
     token = made(host, "kit", "--role", "writer", "--role", "reader")
-    assert asked(host, token) == [Identity("kit", ("writer", "reader"))]
+    assert asked(host, token) == [Identity("kit", ("writer", "reader"), "kit")]
 
 
 def test_only_a_hash_is_kept_and_nobody_else_may_read_it(host: FakeCommandContext) -> None:
@@ -85,11 +85,11 @@ def test_tokens_of_others_are_left_to_others(host: FakeCommandContext) -> None:
 def test_a_token_ends(host: FakeCommandContext) -> None:
     short = made(host, "a", "--role", "reader", "--valid", "1d")
     long = made(host, "b", "--role", "reader", "--valid", "never")
-    assert asked(host, short, later=timedelta(hours=23)) == [Identity("a", ("reader",))]
+    assert asked(host, short, later=timedelta(hours=23)) == [Identity("a", ("reader",), "a")]
     expired, kept = asked(host, short, long, later=timedelta(days=1))
     assert isinstance(expired, str)
     assert "expired" in expired
-    assert kept == Identity("b", ("reader",))
+    assert kept == Identity("b", ("reader",), "b")
 
 
 def test_a_revoked_token_is_refused_by_an_authenticator_that_is_open(host: FakeCommandContext) -> None:
@@ -149,7 +149,7 @@ def test_the_first_token_may_be_made_before_the_first_start(host: FakeCommandCon
     host.state_dir = tmp_path / "not/yet"
     assert listed(host) == []
     token = made(host, "kit", "--role", "writer")
-    assert asked(host, token) == [Identity("kit", ("writer",))]
+    assert asked(host, token) == [Identity("kit", ("writer",), "kit")]
     assert stat.S_IMODE(host.state_dir.stat().st_mode) & 0o027 == 0
 
 

@@ -88,7 +88,11 @@ def kinds() -> InstalledKinds:
         collectors,
         {"mail": mail},
         senders,
-        {"badges": AuthenticatorKind("badges", InstanceConfig, badges, lambda _: ())},
+        {
+            "badges": AuthenticatorKind("badges", InstanceConfig, badges, lambda _: ()),
+            "gates": AuthenticatorKind("gates", InstanceConfig, badges, lambda _: ("own",)),
+            "names": AuthenticatorKind("names", InstanceConfig, badges, lambda _: ("own",), lambda _: True),
+        },
     )
 
 

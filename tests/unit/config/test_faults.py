@@ -23,6 +23,13 @@ def faults(load: Load, text: str, **environ: str) -> list[str]:
     return [line.strip() for line in others] or [first.removeprefix("the configuration cannot be used: ")]
 
 
+def test_rows_of_ones_own_need_an_authenticator_that_knows_user_names(load: Load) -> None:
+    own = "access: {roles: {own: {permissions: [read], rows: {user_id: [self]}}}}\n"
+    (fault,) = faults(load, own + "authenticators:\n  g: {kind: gates}\n")
+    assert fault.startswith("a.yml:3: authenticators.g: the role 'own' shows the records of one's own (self)")
+    assert load(own + "authenticators:\n  g: {kind: names}\n").configuration.authenticators.keys() == {"g"}
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

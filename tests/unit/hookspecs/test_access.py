@@ -65,5 +65,23 @@ def test_what_is_about_the_whole_daemon_cannot_be_limited(
         Role(frozenset({permission}), **limits)  # type: ignore[arg-type] # rows is a mapping, in one of the rows
 
 
+def test_self_is_the_callers_user_name_and_nobody_without_one() -> None:
+    own = role(READ, user_id=("self", "shared"), site_id=("A",))
+    assert own.is_personal
+    alice = own.of_user("alice")
+    assert (alice.rows, alice.is_personal) == ({"user_id": ("alice", "shared"), "site_id": ("A",)}, False)
+    assert alice.shows(record(user_id=("alice",), site_id=("A",)))
+    assert not alice.shows(record(user_id=("self",), site_id=("A",)))
+    nobody = role(READ, user_id=("self",)).of_user(None)
+    assert nobody.visible() == AllOf((MetaContainsAny("user_id", ()),))
+    assert not nobody.shows(record(user_id=("self",)))
+    assert not nobody.shows(record())
+
+
+def test_a_role_without_self_is_the_same_for_everybody() -> None:
+    some = role(READ, site_id=("A",))
+    assert some.of_user("self") is some
+
+
 def test_a_token_is_not_shown() -> None:
     assert "hidden" not in repr(Credentials(token="hidden"))  # noqa: S106 a token of the test

@@ -10,7 +10,16 @@ from tests.api_server import record
 
 SEEN: Final = {
     principal: RIGHTS[principal].sees
-    for principal in ("reader", "operator", "administrator", "reader_a", "reader_a_or_h", "reader_none")
+    for principal in (
+        "reader",
+        "operator",
+        "administrator",
+        "reader_a",
+        "reader_a_or_h",
+        "reader_none",
+        "alice",
+        "self",
+    )
 }
 
 readers = pytest.mark.parametrize("principal", SEEN)

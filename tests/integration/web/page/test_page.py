@@ -75,6 +75,7 @@ class Visitor:
 ROLES = {
     "own_group": {"permissions": ["read"], "rows": {"group_id": ["belle"]}},
     "seer": {"permissions": ["read"]},
+    "alice": {"permissions": ["read"], "rows": {"user_id": ["self"]}},
     "manager": {"permissions": ["read", "metrics", "operate"]},
 }
 
@@ -227,6 +228,35 @@ def test_rows_are_restricted_in_every_figure_list_and_file(guarded_site: Mapping
         assert (got.status, "atlas" in got.text, "bob" in got.text) == (200, False, False), path
     assert restricted.get("/jobs/job%2F100").status == 404
     assert restricted.get("/jobs/job%2F1").status == 200
+
+
+def test_people_see_their_own_records_and_nothing_of_others(guarded_site: Mapping[str, Visitor]) -> None:
+    alice, everything = guarded_site["alice"], guarded_site["administrator"]
+    expected = everything.json("/api/v1/aggregates?by=meta:user_id&usage=Cores")["groups"]
+    own = [group for group in expected if group["key"] == {"meta:user_id": "alice"}]
+    assert alice.json("/api/v1/aggregates?by=meta:user_id&usage=Cores")["groups"] == own
+    for path in ("/", "/usage?period=90-days", "/usage?by=user", "/usage.csv?by=user", "/usage.svg", "/jobs", "/my"):
+        got = alice.get(path)
+        assert (got.status, "bob" in got.text, "atlas" in got.text) == (200, False, False), path
+    document = alice.json("/usage.json?period=90-days&by=user")
+    assert [row["label"] for row in document["rows"]] == ["alice"]
+    listed = alice.json("/api/v1/records?limit=1000")["records"]
+    assert {record["record_id"] for record in listed} == {f"job/{number}" for number in range(60)}
+
+
+def test_my_usage_is_that_of_the_visitor_whatever_else_they_may_see(guarded_site: Mapping[str, Visitor]) -> None:
+    alice = guarded_site["alice"].get("/my?user=bob&period=90-days").text
+    assert ("Usage of alice" in alice, 'href="/my" aria-current' in alice) == (True, True)
+    assert re.search(r"Core hours</h2>\s*<p class=.figure.>480.0 ", alice)
+    assert re.search(r"Idle core hours</h2>\s*<p class=.figure.>240.0 ", alice)
+    manager = guarded_site["manager"].get("/my").text  # sees every record, of which none is of this name
+    assert ("Usage of manager" in manager, "alice" in manager) == (True, False)
+
+
+def test_without_a_user_name_my_usage_says_why(open_site: Visitor) -> None:
+    got = open_site.get("/my")
+    assert (got.status, "asks nobody who they are" in got.text) == (200, True)
+    assert "/my" not in open_site.get("/").text
 
 
 def test_pages_are_for_those_who_may(guarded_site: Mapping[str, Visitor]) -> None:

@@ -1,0 +1,133 @@
+"""The page ``/my``: the visitor's own jobs, how well they used what they had, and what stayed unused."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, Final
+
+from aiohttp import web
+
+from auditord.reporting import MEASURES, Figure, Report
+from auditord.reporting.measures import CORES, CPU_TIME, MEMORY, MIB_PER_GIB
+from auditord.reporting.periods import PERIODS
+from auditord.web.page.asking import View, read_view
+from auditord.web.page.charts import bars
+from auditord.web.page.figures import Figures, axis, change
+from auditord.web.page.jobs import amount, job_row
+from auditord.web.page.numbers import NOTHING, begin_of_bin, shown, signed
+from auditord.web.page.rendering import Renderer
+from auditord.web.page.usage import coloured, former_question, stacked
+from auditord.web.page.visitors import Visitors
+from auditord.web.requests import principal_of, read_target
+from auditord_hookspecs import Record
+from auditord_hookspecs.query import Condition, Order, RecordQuery, SortField
+from auditord_hookspecs.wire import decode_record
+
+PATH: Final = "/my"
+
+LOOKED_AT: Final = 500
+"""The latest jobs among which those are looked for that left most unused."""
+
+_SHOWN: Final = ("core-hours", "jobs", "cpu-efficiency", "idle-core-hours")
+_WORST: Final = 10
+_PEAK: Final = "MaxRSS"
+_HOUR: Final = 3_600
+
+
+@dataclass(frozen=True, slots=True)
+class MyPage:
+    """The page of the visitor's own jobs.
+
+    Args:
+        figures: answers questions.
+        renderer: makes pages.
+        visitors: knows who sees what.
+    """
+
+    figures: Figures
+    renderer: Renderer
+    visitors: Visitors
+
+    async def show(self, request: web.BaseRequest) -> web.StreamResponse:
+        """The page; without a user name, the reason why there is nothing on it."""
+        principal, navigation = principal_of(request), self.visitors.navigation(request, PATH)
+        asked = read_view(read_target(request.raw_path).query)
+        if principal is None or principal.user is None:
+            return self.renderer.answer("my.html", {"user": None, "known": principal is not None}, navigation)
+        view = View({**asked.given, "user": principal.user}, asked.labels)
+        question = replace(
+            view.question(self.figures.now(), self.figures.keys),
+            by=None,
+            measures=tuple(MEASURES[name] for name in _SHOWN),
+        )
+        report = await self.figures.report(request, question)
+        former = await self.figures.report(request, former_question(question))
+        records = await self._latest(request, question.where())
+        values = {
+            "user": principal.user,
+            "view": view,
+            "periods": PERIODS,
+            "cards": _cards(report, former),
+            "chart": self._chart(report, view),
+            "worst": self._worst(records),
+            "looked_at": LOOKED_AT,
+            "many": len(records) == LOOKED_AT,
+        }
+        return self.renderer.answer("my.html", values, navigation)
+
+    async def _latest(self, request: web.BaseRequest, where: Condition) -> Sequence[Record]:
+        query = RecordQuery(where, Order(SortField.STOP, descending=True), LOOKED_AT)
+        async with self.figures.records(request).stream(query) as pages:
+            return [decode_record(document) async for page in pages for document in page]
+
+    def _chart(self, report: Report, view: View) -> str:
+        unit = report.question.bin
+        if unit is None:
+            return ""
+        bins = axis(report, self.figures.now())
+        labels = [begin_of_bin(begin, unit) for begin in bins]
+        return bars(
+            self.renderer.text("my.chart"), labels, stacked(coloured(report, self.renderer.text), bins, report, view)
+        )
+
+    def _worst(self, records: Sequence[Record]) -> list[dict[str, Any]]:  # Any: shown by the template
+        """The jobs that left most core hours unused."""
+        found = [(idle, record) for record in records if (idle := _idle(record)) is not None and idle > 0]
+        found.sort(key=lambda each: each[0], reverse=True)
+        return [
+            {**job_row(record, self.figures.keys), "idle": shown(Figure(idle), "core h"), "memory": _memory(record)}
+            for idle, record in found[:_WORST]
+        ]
+
+
+def _cards(report: Report, former: Report) -> list[dict[str, Any]]:  # Any: shown by the template
+    cards: list[dict[str, Any]] = []  # Any: see above
+    for at, measure in enumerate(report.question.measures):
+        present, before = report.total[at], former.total[at]
+        cards.append(
+            {
+                "title": measure.title,
+                "unit": measure.unit,
+                "value": shown(present, measure.unit),
+                "former": shown(before, measure.unit),
+                "change": None if measure.ratio else signed(change(present, before)),
+            }
+        )
+    return cards
+
+
+def _idle(record: Record) -> Fraction | None:
+    """Core hours that a job had and did not use; None where its CPU time is not known."""
+    cores, used = amount(record, CORES), amount(record, CPU_TIME)
+    if cores is None or used is None or record.runtime is None:
+        return None
+    return Fraction(cores * record.runtime - used, _HOUR)
+
+
+def _memory(record: Record) -> str:
+    """The peak of a job's memory, and what it had asked for, in GiB."""
+    asked, peak = amount(record, MEMORY), amount(record, _PEAK)
+    if asked is None or peak is None:
+        return NOTHING
+    used = Figure(Fraction(peak, 1 << 30))
+    return f"{shown(used, 'GiB')} / {shown(Figure(Fraction(asked, MIB_PER_GIB)), 'GiB')}"
