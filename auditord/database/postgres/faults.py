@@ -23,7 +23,9 @@ _ADVICE: Final = {
     "57014": "the statement took too long; look at the server's load and its locks",
     "57P": "the server is being stopped or started",
     "58": "the server's disk reports an error; look at the server's log",
-    "XX": "the server reports damage; look at the server's log",
+    "XX001": "the server reports damage; look at the server's log",
+    "XX002": "the server reports a damaged index; look at the server's log",
+    "XX": "the server reports an error of its own; look at the server's log, and whether it is a plain PostgreSQL",
     "URL": "it cannot be reached as the configuration says; check store.url and its options for TLS",
 }
 

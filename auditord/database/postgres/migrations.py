@@ -8,12 +8,12 @@ from typing import Final
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
+from auditord.database.postgres.engines import refuse_unsupported
 from auditord.database.postgres.sessions import end_others, refuse_others
 from auditord.database.sql_files import Script
 from auditord.errors import SchemaMismatch
 
 _LOCK: Final = 0x61756472  # "audr"; one migration at a time
-_OLDEST_SERVER: Final = 140_000
 
 _APPLIED: Final = "SELECT version, name, applied_at FROM auditord.migrations ORDER BY version"
 
@@ -57,10 +57,10 @@ async def migrate(
         begins: is notified of each script.
 
     Raises:
-        SchemaMismatch: the schema is newer than these scripts, or the server too old.
+        SchemaMismatch: the schema is newer than these scripts, or the server is not supported.
         DaemonsConnected: other daemons use tables that would change.
     """
-    refuse_old_server(connection, where)
+    await refuse_unsupported(connection, where)
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
         await connection.execute("SET LOCAL statement_timeout = 0")  # a large table takes its time
@@ -92,9 +92,9 @@ async def require_current(connection: AsyncConnection[TupleRow], scripts: Sequen
     """Return if the schema is exactly the one that these scripts make.
 
     Raises:
-        SchemaMismatch: it is missing, older or newer, or the server is too old.
+        SchemaMismatch: it is missing, older or newer, or the server is not supported.
     """
-    refuse_old_server(connection, where)
+    await refuse_unsupported(connection, where)
     version = len(await applied(connection))
     refuse_newer(version, scripts, where)
     if version < len(scripts):
@@ -113,14 +113,3 @@ def refuse_newer(version: int, scripts: Sequence[Script], where: str) -> None:
             f"The database {where} has schema {version}, this version of auditord knows up to {len(scripts)}: "
             "install the newer version again, or restore the backup from before it."
         )
-
-
-def refuse_old_server(connection: AsyncConnection[TupleRow], where: str) -> None:
-    """Return if the server is new enough.
-
-    Raises:
-        SchemaMismatch: it is not.
-    """
-    if connection.info.server_version < _OLDEST_SERVER:
-        version = connection.info.server_version // 10_000
-        raise SchemaMismatch(f"The server of {where} is PostgreSQL {version}: auditord needs 14 or later.")

@@ -13,6 +13,7 @@ from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from auditord.database.postgres.address import Address
+from auditord.database.postgres.engines import refuse_shared_sessions
 from auditord.database.postgres.faults import as_unavailable, translated
 from auditord.database.postgres.migrations import require_current
 from auditord.database.postgres.silence import WRITE_WITHIN, Silence
@@ -213,6 +214,7 @@ class Server:
         async with self._preparing:
             if not self._prepared:
                 with limited(connection, PREPARE_WITHIN), self._noting_refusal():
+                    await refuse_shared_sessions(connection, self._address)
                     await self._prepare(connection)
                 self._prepared = True
 

@@ -10,6 +10,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from auditord.database.postgres.address import Address
+from auditord.database.postgres.engines import refuse_shared_sessions
 from auditord.database.postgres.faults import translated
 from auditord.database.postgres.migrations import Applied, applied, as_script, migrate, refuse_newer
 from auditord.database.postgres.sessions import refuse_others
@@ -58,12 +59,13 @@ async def migrate_database(
     """Bring the schema up to date; returns what has been run.
 
     Raises:
-        SchemaMismatch: it is newer than this version, or the server is too old.
+        SchemaMismatch: it is newer than this version, or the server is not supported.
         DaemonsConnected: other daemons use it; not with ``end_sessions``.
         StoreUnavailable: the server does not answer, or does not allow it.
     """
     scripts = load_scripts(MIGRATIONS)
     async with _connected(address) as connection:
+        await refuse_shared_sessions(connection, address)
         return await migrate(connection, scripts, address.where, now, end_sessions=end_sessions, begins=begins)
 
 
