@@ -38,16 +38,26 @@ def examined(installation: Installation) -> Sequence[Examined]:
 
 def exit_with(found: Sequence[Examined], output: str, *, show_all: bool) -> None:
     """Print findings, the worst first, and exit with their code."""
-    order = [severity.value for severity in reversed(Severity)]
-    found = sorted(found, key=lambda each: order.index(each.severity))
+    found = _worst_first(found)
     if output == "json":
         write(msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n")
     else:
-        _print([each for each in found if show_all or each.severity != "ok"])
-        worst = found[0].severity if found else "ok"
-        counts = Counter(each.severity for each in found)
-        say(f"{_WORDS[worst]}: {counts['failure']} failures, {counts['warning']} warnings, {counts['ok']} are well")
+        print_findings(found, show_all=show_all)
     raise SystemExit(max((EXIT_CODES[Severity(each.severity)] for each in found), default=0))
+
+
+def _worst_first(found: Sequence[Examined]) -> Sequence[Examined]:
+    order = [severity.value for severity in reversed(Severity)]
+    return sorted(found, key=lambda each: order.index(each.severity))
+
+
+def print_findings(found: Sequence[Examined], *, show_all: bool) -> None:
+    """Print a table of findings, the worst first, and a line that counts them."""
+    found = _worst_first(found)
+    _print([each for each in found if show_all or each.severity != "ok"])
+    worst = found[0].severity if found else "ok"
+    counts = Counter(each.severity for each in found)
+    say(f"{_WORDS[worst]}: {counts['failure']} failures, {counts['warning']} warnings, {counts['ok']} are well")
 
 
 def _print(found: Sequence[Examined]) -> None:

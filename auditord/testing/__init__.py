@@ -6,6 +6,7 @@ be used without them.
 
 from auditord.testing.commands import FakeCommandContext
 from auditord.testing.contexts import FakeCollectorContext, FakePluginContext, FakeSenderContext
+from auditord.testing.hosts import FakeHost
 from auditord.testing.http import HttpRequest
 from auditord.testing.records import EPOCH, make_record
 
@@ -13,6 +14,7 @@ __all__ = [
     "EPOCH",
     "FakeCollectorContext",
     "FakeCommandContext",
+    "FakeHost",
     "FakePluginContext",
     "FakeSenderContext",
     "HttpRequest",

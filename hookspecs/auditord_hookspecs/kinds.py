@@ -15,7 +15,7 @@ from auditord_hookspecs.checks import Check
 from auditord_hookspecs.config import InstanceConfig
 from auditord_hookspecs.contexts import CollectorContext, JobChoice, PluginContext, SenderContext
 from auditord_hookspecs.entries import Entry
-from auditord_hookspecs.proposals import Proposal, RunProgram
+from auditord_hookspecs.proposals import Detect
 from auditord_hookspecs.records import Record
 from auditord_hookspecs.transforms import TransformKind
 
@@ -121,8 +121,8 @@ class CollectorKind(Generic[C]):
             ``pending`` are not looked at.
         reach: how far back that inventory can be compared; may look at ``context.checkpoint``.
         check: looks at what a section refers to, for ``auditord doctor``; see :mod:`auditord_hookspecs.checks`.
-        detect: looks for this kind of source on the host, for ``auditord init``; None if it is not there. Plain, and
-            called with a function that runs programs; see :mod:`auditord_hookspecs.proposals`.
+        detect: looks for this kind of source on the host, for ``auditord init``; see
+            :mod:`auditord_hookspecs.proposals`.
         demo: options of an instance that replays recorded real output and so needs no source, for ``auditord demo``.
     """
 
@@ -142,7 +142,7 @@ class CollectorKind(Generic[C]):
     inventory: Callable[[C, CollectorContext], AsyncIterator[Batch]] | None = None
     reach: Callable[[C, CollectorContext], Awaitable[Reach]] | None = None
     check: Check | None = None
-    detect: Callable[[RunProgram], Proposal | None] | None = None
+    detect: Detect | None = None
     demo: Callable[[], Mapping[str, Any]] | None = None
 
 
@@ -176,6 +176,8 @@ class PluginKind(Generic[C]):
         timeout: how long a run may take where the instance does not say.
         import_config: turns one of AUDITOR's configuration files for this kind into ours, or None if it is not one.
         check: looks at what a section refers to, for ``auditord doctor``; see :mod:`auditord_hookspecs.checks`.
+        detect: looks for the program that this kind replaces, for ``auditord init``; see
+            :mod:`auditord_hookspecs.proposals`.
     """
 
     name: str
@@ -185,6 +187,7 @@ class PluginKind(Generic[C]):
     timeout: timedelta = timedelta(hours=1)
     import_config: Callable[[Mapping[str, Any]], "ImportedConfig | None"] | None = None
     check: Check | None = None
+    detect: Detect | None = None
 
 
 class Sender(Protocol):

@@ -1,22 +1,37 @@
 """Sections of a configuration that fit a host, for ``auditord init``.
 
-A kind's ``detect`` gets a function that runs programs, so that a test plays them::
+A kind's ``detect`` looks at the host through an object, so that a test plays one::
 
-    def detect(run: RunProgram) -> Proposal | None:
-        if run(["lpstat", "-v"]) is None:
+    def detect(host: Host) -> Proposal | None:
+        if host.run(["lpstat", "-v"]) is None:
             return None
         return Proposal("a print server", lambda answers: {"sites": [{"name": answers["site"]}]})
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
-
-RunProgram: TypeAlias = Callable[[Sequence[str]], str | None]
-"""Standard output of a program; None if it is not there, fails, or takes too long."""
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
 
 Answers: TypeAlias = Mapping[str, str]
 """Answers by the names of questions; ``site`` (its name) and ``since`` (a day) are always there."""
+
+
+class Host(Protocol):
+    """The machine that is set up."""
+
+    @property
+    def environ(self) -> Mapping[str, str]:
+        """The environment variables."""
+        ...
+
+    def run(self, argv: Sequence[str]) -> str | None:
+        """Standard output of a program; None if it is not there, fails, or takes too long."""
+        ...
+
+    def find(self, *patterns: str) -> Sequence[Path]:
+        """The files that are there, by absolute patterns such as ``/etc/apel/*.cfg``, in the order of the patterns."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +51,26 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """An instance that fits this host.
+    """A discovery on a host, and the section of a configuration that fits it.
 
     Args:
         found: what was found, for the user: ``Slurm cluster hpc, with slurmdbd``.
         options: the instance's options for the answers, without ``kind``; raises ValueError for an answer that makes no
-            sense.
+            sense. None where no section can be made yet: ``imports`` says of what it can.
         questions: of this kind, after those for every kind.
         comments: lines above options of the instance, by the option.
+        gateway: its jobs run in a batch system behind it: beside that one they would count twice, so it is left out
+            where another source was found, unless the user chooses it.
+        imports: configuration files of a program that this kind replaces, for ``auditord config import``.
     """
 
     found: str
-    options: Callable[[Answers], Mapping[str, Any]]
+    options: Callable[[Answers], Mapping[str, Any]] | None = None
     questions: Sequence[Question] = ()
     comments: Mapping[str, str] = field(default_factory=dict[str, str])
+    gateway: bool = False
+    imports: Sequence[Path] = ()
+
+
+Detect: TypeAlias = Callable[[Host], Proposal | None]
+"""Look for a source, or for a program that a kind replaces; None if it is not there."""

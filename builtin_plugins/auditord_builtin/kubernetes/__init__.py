@@ -4,7 +4,7 @@
 its answers), ``tracking`` is the state between runs, ``prometheus`` asks for the metrics of pods that are over.
 ``pods`` has a pod's JSON, ``runs`` the times of its containers, ``resources`` its amounts; ``classifying`` makes
 batches, ``conversion`` records. ``config`` has the options, ``importing`` reads AUDITOR's, ``inventory`` is for
-audits and ``auditord doctor``.
+audits and ``auditord doctor``, ``detecting`` for ``auditord init``.
 """
 
 from collections.abc import Iterable
@@ -14,6 +14,7 @@ from typing import Final
 from auditord_builtin.kubernetes.collecting import collect
 from auditord_builtin.kubernetes.config import KubernetesConfig
 from auditord_builtin.kubernetes.conversion import convert
+from auditord_builtin.kubernetes.detecting import detect
 from auditord_builtin.kubernetes.importing import import_config
 from auditord_builtin.kubernetes.inventory import check, reach
 from auditord_hookspecs import CollectorKind, hookimpl
@@ -34,6 +35,7 @@ KUBERNETES: Final = CollectorKind(
     inventory=collect,
     reach=reach,
     check=check,
+    detect=detect,
 )
 
 

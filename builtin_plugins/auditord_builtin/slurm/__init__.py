@@ -31,7 +31,7 @@ from auditord_builtin.slurm.inventory import list_jobs, reach, source_reach
 from auditord_hookspecs import Batch, CollectorContext, CollectorKind, ImportedConfig, Produced, Reach, Record, hookimpl
 from auditord_hookspecs.checks import Check
 from auditord_hookspecs.mapping import remarks_on_sites
-from auditord_hookspecs.proposals import Proposal, RunProgram
+from auditord_hookspecs.proposals import Detect
 
 __all__ = ["SLURM", "SLURM_EPILOG", "SlurmConfig", "SlurmEpilogConfig", "auditord_collectors"]
 
@@ -48,7 +48,7 @@ def _kind(
     interval: timedelta,
     reach: Callable[[C, CollectorContext], Awaitable[Reach]],
     check: Check,
-    detect: Callable[[RunProgram], Proposal | None],
+    detect: Detect,
     demo: Callable[[], Mapping[str, Any]] | None = None,  # Any: options as a file would give them
 ) -> CollectorKind[C]:
     return CollectorKind(

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
-from auditord_hookspecs.proposals import Answers, Proposal, Question, RunProgram
+from auditord_hookspecs.proposals import Answers, Host, Proposal, Question
 
 _SCORE: Final = "HEPscore23"
 _SETTING: Final = re.compile(r"^(\w+)\s*= (.*?)\s*$", re.MULTILINE)
@@ -18,34 +18,34 @@ _COMMENTS: Final = {
 }
 
 
-def detect(run: RunProgram) -> Proposal | None:
+def detect(host: Host) -> Proposal | None:
     """A cluster with an accounting database, which sacct reads."""
-    settings = _settings(run)
-    if "slurmdbd" not in settings.get("AccountingStorageType", "") or run(["sacct", "--version"]) is None:
+    settings = _settings(host)
+    if "slurmdbd" not in settings.get("AccountingStorageType", "") or host.run(["sacct", "--version"]) is None:
         return None
     questions = (
         Question("score", f"{_SCORE} of a core; by partition: genoa=12.4,rome=9.8 (nothing: none)"),
         Question("memory_peaks", "Peaks of memory (MaxRSS)? Reading them takes sacct several times as long", "no"),
     )
     found = f"Slurm cluster {settings.get('ClusterName', '?')}, with slurmdbd"
-    return Proposal(found, partial(_options, has_gpus=_has_gpus(run)), questions, _COMMENTS)
+    return Proposal(found, partial(_options, has_gpus=_has_gpus(host)), questions, _COMMENTS)
 
 
-def detect_epilog(run: RunProgram) -> Proposal | None:
+def detect_epilog(host: Host) -> Proposal | None:
     """A cluster without an accounting database: its jobs are noted at their ends."""
-    settings = _settings(run)
+    settings = _settings(host)
     if not settings or "slurmdbd" in settings.get("AccountingStorageType", ""):
         return None
     found = f"Slurm cluster {settings.get('ClusterName', '?')}, without slurmdbd: set EpilogSlurmctld=auditord-epilog"
     return Proposal(found, lambda answers: {"sites": [{"name": answers["site"]}], "sacct": []}, (), _COMMENTS)
 
 
-def _settings(run: RunProgram) -> Mapping[str, str]:
-    return dict(_SETTING.findall(run(["scontrol", "show", "config"]) or ""))
+def _settings(host: Host) -> Mapping[str, str]:
+    return dict(_SETTING.findall(host.run(["scontrol", "show", "config"]) or ""))
 
 
-def _has_gpus(run: RunProgram) -> bool:
-    return "gpu" in (run(["sinfo", "--noheader", "--format=%G"]) or "")
+def _has_gpus(host: Host) -> bool:
+    return "gpu" in (host.run(["sinfo", "--noheader", "--format=%G"]) or "")
 
 
 def _options(answers: Answers, *, has_gpus: bool) -> Mapping[str, Any]:

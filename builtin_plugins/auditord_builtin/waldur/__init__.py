@@ -13,10 +13,25 @@ from auditord_builtin.waldur.importing import import_config
 from auditord_builtin.waldur.metrics import INSTRUMENTS
 from auditord_builtin.waldur.reporting import report_usage
 from auditord_hookspecs import Daemon, PluginKind, hookimpl
+from auditord_hookspecs.proposals import Host, Proposal
 
 __all__ = ["WALDUR", "WaldurConfig", "auditord_commands", "auditord_metrics", "auditord_plugins"]
 
-WALDUR = PluginKind(name=KIND, config=WaldurConfig, run=report_usage, interval=INTERVAL, import_config=import_config)
+
+def detect(host: Host) -> Proposal | None:
+    """The configuration of a site agent of Waldur's."""
+    files = host.find("/etc/waldur/*.yaml", "/etc/waldur/*.yml")
+    return Proposal(f"Waldur site agent, configured in {files[0].parent}", imports=files) if files else None
+
+
+WALDUR = PluginKind(
+    name=KIND,
+    config=WaldurConfig,
+    run=report_usage,
+    interval=INTERVAL,
+    import_config=import_config,
+    detect=detect,
+)
 
 
 @hookimpl

@@ -1,16 +1,19 @@
 """``auditord init`` on hosts with and without Slurm; the programs are played, the configuration is the real one."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from auditord.cli import auditord, init
+from auditord.cli.init_host import ThisHost
 from auditord.config.loading import load_with_sources
 from auditord.config.model import Configuration
 from auditord.hooks import load_hooks
+from auditord.testing import FakeHost
 from auditord_builtin.htcondor.config import HTCondorConfig
+from auditord_builtin.kubernetes.config import KubernetesConfig
 from auditord_builtin.slurm.config import SlurmConfig
 
 CONFIG = "ClusterName             = hpc\nAccountingStorageType   = accounting_storage/{storage}\n"
@@ -21,14 +24,15 @@ Play = Callable[..., None]
 
 @pytest.fixture
 def play(monkeypatch: pytest.MonkeyPatch) -> Play:
-    """Play a host: the output of its programs by their names."""
+    """Play a host: the output of its programs by their names, its files and variables; what is written is not tried."""
 
-    def played(**programs: str) -> None:
-        def run(argv: Sequence[str]) -> str | None:
-            return programs.get(argv[0])
+    def played(files: Sequence[str] = (), environ: Mapping[str, str] | None = None, **programs: str) -> None:
+        monkeypatch.setattr(init, "ThisHost", lambda: FakeHost(programs, files, environ or {}))
 
-        monkeypatch.setattr(init, "run_program", run)
+    def look_at_result(since: str) -> None:
+        assert since
 
+    monkeypatch.setattr(init, "look_at_result", look_at_result)
     return played
 
 
@@ -135,7 +139,116 @@ def test_without_a_terminal_it_does_not_wait_for_answers(play: Play, tmp_path: P
     assert "say --yes, or give all answers" in str(call(tmp_path / "a.yml").exception)
 
 
-def test_a_program_that_is_missing_or_fails_is_not_there() -> None:
-    assert init.run_program(["/nowhere/sacct"]) is None
-    assert init.run_program(["false"]) is None
-    assert init.run_program(["echo", "hello"]) == "hello\n"
+def test_a_file_of_comments_alone_is_put_aside(play: Play, tmp_path: Path) -> None:
+    slurm_host(play)
+    file = tmp_path / "a.yml"
+    file.write_text("# collectors:\n#   slurm:\napi:\n")
+    file.chmod(0o640)
+    done = call(file, "--yes")
+    assert done.exit_code == 0, done.output
+    assert f"{file} held nothing but comments: it is {file}.orig now" in done.output
+    assert Path(f"{file}.orig").read_text() == "# collectors:\n#   slurm:\napi:\n"
+    assert file.stat().st_mode & 0o777 == 0o640
+    assert list(loaded(file).collectors) == ["slurm"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["a.yml", "a.yml.orig"]
+
+
+def test_what_was_put_aside_before_is_kept(play: Play, tmp_path: Path) -> None:
+    play()
+    file = tmp_path / "a.yml"
+    file.write_text("# nothing\n")
+    Path(f"{file}.orig").write_text("older")
+    assert f"{file}.orig is there already: move it away" in str(call(file, "--yes").exception)
+    assert (file.read_text(), Path(f"{file}.orig").read_text()) == ("# nothing\n", "older")
+
+
+@pytest.mark.parametrize("comments", ["# nothing\n", None])
+def test_collectors_in_files_beside_it_are_not_joined_by_others(
+    play: Play, tmp_path: Path, comments: str | None
+) -> None:
+    slurm_host(play)
+    (tmp_path / "conf.d").mkdir()
+    (tmp_path / "conf.d/site.yml").write_text("collectors: {files: {kind: files, folder: /srv/drop}}\n")
+    if comments is not None:
+        (tmp_path / "a.yml").write_text(comments)
+    assert "conf.d/site.yml:1 has collectors already" in str(call(tmp_path / "a.yml", "--yes").exception)
+
+
+@pytest.mark.parametrize(
+    ("environ", "kubeconfig"),
+    [
+        ({"HOME": "/home/me"}, "/home/me/.kube/config"),
+        ({"HOME": "/home/me", "KUBECONFIG": "/nowhere:/srv/kubeconfig"}, "/srv/kubeconfig"),
+        ({}, "/etc/kubernetes/admin.conf"),
+        ({"HOME": "/home/me", "KUBERNETES_SERVICE_HOST": "10.0.0.1"}, None),
+    ],
+)
+def test_kubernetes_is_found_by_its_files_or_the_pod(
+    play: Play, tmp_path: Path, environ: dict[str, str], kubeconfig: str | None
+) -> None:
+    play(["/home/me/.kube/config", "/srv/kubeconfig", "/etc/kubernetes/admin.conf"], environ)
+    (tmp_path / "answers.yml").write_text("namespaces: atlas, cms\nprometheus: https://p.example.org\n")
+    done = call(tmp_path / "a.yml", "--yes", "--answers", str(tmp_path / "answers.yml"))
+    assert done.exit_code == 0, done.output
+    config = loaded(tmp_path / "a.yml").collectors["kubernetes"]
+    assert isinstance(config, KubernetesConfig)
+    assert config.kubeconfig == (None if kubeconfig is None else Path(kubeconfig))
+    assert config.scopes == ("atlas", "cms")
+    assert config.prometheus is not None
+
+
+def test_jobs_of_a_gateway_are_not_counted_beside_their_batch_system(play: Play, tmp_path: Path) -> None:
+    play(scontrol=CONFIG.format(storage="slurmdbd"), sacct="slurm 22.05.8", condor_ce_history="ce#1.0#1")
+    assert call(tmp_path / "a.yml", "--yes").exit_code == 0
+    assert list(loaded(tmp_path / "a.yml").collectors) == ["slurm"]
+    (tmp_path / "answers.yml").write_text("collectors: htcondor\n")
+    assert call(tmp_path / "b.yml", "--yes", "--answers", str(tmp_path / "answers.yml")).exit_code == 0
+    assert list(loaded(tmp_path / "b.yml").collectors) == ["htcondor"]
+
+
+def test_programs_that_it_replaces_are_pointed_to(play: Play, tmp_path: Path) -> None:
+    play(["/etc/auditor/auditor.yml", "/etc/auditor/slurm.yml", "/etc/waldur/agent.yaml"])
+    (tmp_path / "answers.yml").write_text("auditor: http://auditor.example.org:8000\n")
+    file = tmp_path / "a.yml"
+    done = call(file, "--yes", "--answers", str(tmp_path / "answers.yml"))
+    folder = tmp_path / "conf.d"
+    for line in (
+        f"auditord config import /etc/auditor/auditor.yml /etc/auditor/slurm.yml > {folder}/auditor.yml",
+        f"auditord config import /etc/waldur/agent.yaml > {folder}/waldur.yml",
+        f"auditord import auditor http://auditor.example.org:8000 --config {file}",
+    ):
+        assert line in done.output
+
+
+def test_postgresql_that_is_not_prepared_is_offered_and_not_taken(play: Play, tmp_path: Path) -> None:
+    play(pg_isready="/var/run/postgresql:5433 - accepting connections\n", id="root\n")
+    file = tmp_path / "a.yml"
+    assert call(file, "--yes").exit_code == 0
+    url = "postgresql://auditord@/auditord?host=/var/run/postgresql&port=5433"
+    assert f"# store:\n#   url: {url}" in file.read_text()
+    assert "CREATE DATABASE auditord OWNER" in file.read_text()
+    assert loaded(file).store.url.startswith("sqlite:")
+    (tmp_path / "answers.yml").write_text(f"store: {url}\n")
+    done = call(tmp_path / "b.yml", "--yes", "--answers", str(tmp_path / "answers.yml"))
+    assert loaded(tmp_path / "b.yml").store.url == url
+    assert "CREATE ROLE" in done.output
+    assert "auditord database migrate" in done.output
+
+
+@pytest.mark.parametrize("address", ["mysql://here/there", "records.db"])
+def test_a_store_that_is_none_is_refused(play: Play, tmp_path: Path, address: str) -> None:
+    play(pg_isready="/var/run/postgresql:5432 - accepting connections\n")
+    (tmp_path / "answers.yml").write_text(f"store: {address}\n")
+    done = call(tmp_path / "a.yml", "--yes", "--answers", str(tmp_path / "answers.yml"))
+    assert "neither sqlite:///" in str(done.exception)
+
+
+def test_a_program_that_is_missing_or_fails_is_not_there(tmp_path: Path) -> None:
+    host = ThisHost()
+    assert host.run(["/nowhere/sacct"]) is None
+    assert host.run(["false"]) is None
+    assert host.run(["echo", "hello"]) == "hello\n"
+    (tmp_path / "b.cfg").touch()
+    (tmp_path / "a.cfg").touch()
+    (tmp_path / "c.cfg").mkdir()
+    assert [each.name for each in host.find(f"{tmp_path}/nothing", f"{tmp_path}/*.cfg")] == ["a.cfg", "b.cfg"]
