@@ -11,7 +11,7 @@ with the store once more; what has not been committed is written again.
 
 import asyncio
 import uuid
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
@@ -68,8 +68,12 @@ class Archiver:
         self._moved = 0
         self._kept = 0
 
-    async def run(self, before: datetime) -> Archived:
+    async def run(self, before: datetime, sites: Mapping[str, datetime] | None = None) -> Archived:
         """Archive the records that stopped before an instant, and finish what an earlier run has begun.
+
+        Args:
+            before: the instant.
+            sites: other instants, for records whose first site is one of these.
 
         Raises:
             ConfigurationError: the table is another store's archive.
@@ -79,7 +83,7 @@ class Archiver:
         await self._take_back(state, head)
         await self._publish(head, state.chunk, None)
         last: ArchivedRecord | None = None
-        while found := await self._store.archivable(before, last, COMMIT_RECORDS):
+        while found := await self._store.archivable(before, last, COMMIT_RECORDS, sites or {}):
             last = found[-1]
             await self._move(found)
         return Archived(self._moved, self._kept, await self._remove(), await self._clean())

@@ -29,13 +29,16 @@ def archive_kind(
 
     async def run(section: ArchiveSection, context: PluginContext) -> None:
         before = first_kept(context.now(), section.after_months)
+        sites = {site: first_kept(context.now(), age.months) for site, age in section.sites.items()}
         if context.dry_run:
             context.show(f"would archive the records that stopped before {before:%Y-%m-%d}, in {archive.folder}")
+            for site, its_own in sites.items():
+                context.show(f"those of site {site}: before {its_own:%Y-%m-%d}")
             return
         archive.folder.mkdir(parents=True, exist_ok=True)
         table = archive.table
         archiver: Any = import_module("auditord.archive.archiver").Archiver(store, table)
-        result = await archiver.run(before)
+        result = await archiver.run(before, sites)
         context.log.info("archived %d records, %d were changed meanwhile", result.moved, result.kept)
         archived.set((await store.archive_state()).records)
         succeeded.set(context.now().timestamp())

@@ -1,10 +1,18 @@
 """The section of the configuration about the archive."""
 
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import Field, field_validator
 
 from auditord_hookspecs import RunConfig
+from auditord_hookspecs.config import Section
+
+
+class SiteAge(Section):
+    """The age of a site's records, in the place of `after_months`."""
+
+    months: int = Field(ge=1, description="The site's records move once their month is so many months ago.")
 
 
 class ArchiveSection(RunConfig):
@@ -15,6 +23,10 @@ class ArchiveSection(RunConfig):
     )
     after_months: int = Field(
         default=24, ge=1, description="Records move once the month in which their job ended is so many months ago."
+    )
+    sites: dict[Annotated[str, Field(min_length=1)], SiteAge] = Field(
+        default_factory=dict[str, SiteAge],
+        description="Other ages by site (the first value of site_id, or else of site): {KIT: {months: 60}}.",
     )
     folder: Path | None = Field(
         default=None, description="Where the table's files are; null: archive in state_dir. Several daemons share it."

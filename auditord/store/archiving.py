@@ -6,7 +6,7 @@ transaction deletes the records of a chunk and makes the chunk count. Rows whose
 come back, are named in ``archive_removals`` and count no more.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
@@ -71,10 +71,14 @@ def begin(archive_id: str, location: str) -> Work[ArchiveState]:
     return state
 
 
-def list_archivable(before: datetime, after: tuple[datetime, str] | None, limit: int) -> Work[Rows]:
-    """Rows of finished records that stopped before an instant, behind one of them, in the order of their stops."""
+def list_archivable(
+    before: datetime, sites: Mapping[str, datetime], after: tuple[datetime, str] | None, limit: int
+) -> Work[Rows]:
+    """Rows of finished records that stopped before their instant, behind one of them, in the order of their stops."""
     stop, record_id = after or (EARLIEST, "")
-    return (yield from ask("list_archivable", before=before, after_stop=stop, after_id=record_id, limit=limit))
+    latest, micros = max([before, *sites.values()]), as_json({site: to_micros(each) for site, each in sites.items()})
+    borders = {"before": before, "latest": latest, "sites": micros, "after_stop": stop, "after_id": record_id}
+    return (yield from ask("list_archivable", **borders, limit=limit))
 
 
 def publish(chunk: Sequence[ArchivedRecord], previous: int, snapshot_id: int, sequence: int) -> Work[int]:

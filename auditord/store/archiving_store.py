@@ -1,7 +1,7 @@
 """The part of a record store that moves records into the archive and back."""
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from datetime import datetime
 from typing import Final, TypeVar
@@ -39,6 +39,7 @@ T = TypeVar("T")
 
 _AT_ONCE: Final = 1_000
 """Records that one transaction takes back."""
+_ALL_ALIKE: Final[Mapping[str, datetime]] = {}
 
 
 class ArchivingStore(ABC):
@@ -99,10 +100,12 @@ class ArchivingStore(ABC):
         """See :class:`RecordStore`."""
         return await self._write(lambda: atomic(lambda: begin(archive_id, location)))
 
-    async def archivable(self, before: datetime, after: ArchivedRecord | None, limit: int) -> Sequence[ArchivedRecord]:
+    async def archivable(
+        self, before: datetime, after: ArchivedRecord | None, limit: int, sites: Mapping[str, datetime] = _ALL_ALIKE
+    ) -> Sequence[ArchivedRecord]:
         """See :class:`RecordStore`."""
         place = None if after is None else (after.stop_time, after.record.record_id)
-        return _copies(await self._write(lambda: list_archivable(before, place, limit), is_long=True))
+        return _copies(await self._write(lambda: list_archivable(before, sites, place, limit), is_long=True))
 
     async def publish_chunk(
         self, chunk: Sequence[ArchivedRecord], previous: int, snapshot_id: int, sequence: int

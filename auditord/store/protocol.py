@@ -265,8 +265,17 @@ class RecordStore(Protocol):
         """Note which table is the archive, unless one is known already; returns the state."""
         ...
 
-    async def archivable(self, before: datetime, after: ArchivedRecord | None, limit: int) -> Sequence[ArchivedRecord]:
-        """Finished records that stopped before an instant, behind one of them, in the order of their stops."""
+    async def archivable(
+        self, before: datetime, after: ArchivedRecord | None, limit: int, sites: Mapping[str, datetime] = ...
+    ) -> Sequence[ArchivedRecord]:
+        """Finished records that stopped before an instant, in the order of their stops.
+
+        Args:
+            before: the instant.
+            after: only those behind this one.
+            limit: at most so many.
+            sites: other instants, for records whose first site is one of these.
+        """
         ...
 
     async def publish_chunk(

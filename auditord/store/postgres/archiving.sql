@@ -39,14 +39,18 @@ UPDATE auditord.archive
 SET records = records - %(records)s
 
 -- name: list_archivable
--- Finished records behind one that stopped before an instant, in the order of their stops.
+-- Finished records behind one that stopped before an instant, which some sites have of their own, in the order of their
+-- stops.
 SELECT
     records.document, (extract(EPOCH FROM records.received_at) * 1000000)::bigint,
     (extract(EPOCH FROM records.updated_at) * 1000000)::bigint, sources.principal, sources.agent
 FROM auditord.records
 INNER JOIN auditord.sources ON sources.source_id = records.source_id
 WHERE
-    stop_time < %(before)s AND stop_time >= %(after_stop)s
+    stop_time < %(latest)s AND stop_time >= %(after_stop)s
+    AND stop_time < coalesce(
+        'epoch'::timestamptz + (%(sites)s::jsonb ->> site)::bigint * INTERVAL '1 microsecond', %(before)s
+    )
     AND (stop_time, record_id) > (%(after_stop)s, %(after_id)s)
 ORDER BY stop_time, record_id
 LIMIT %(limit)s

@@ -35,12 +35,15 @@ UPDATE archive
 SET records = records - :records
 
 -- name: list_archivable
--- Finished records behind one that stopped before an instant, in the order of their stops.
+-- Finished records behind one that stopped before an instant, which some sites have of their own, in the order of their
+-- stops.
 SELECT
     records.document, records.received_at, records.updated_at, sources.principal, sources.agent
 FROM records
 INNER JOIN sources ON sources.source_id = records.source_id
-WHERE stop_time < :before AND (stop_time, record_id) > (:after_stop, :after_id)
+WHERE
+    stop_time < :latest AND (stop_time, record_id) > (:after_stop, :after_id)
+    AND stop_time < coalesce((SELECT value FROM json_each(:sites) WHERE key = records.site), :before)
 ORDER BY stop_time, record_id
 LIMIT :limit
 

@@ -213,6 +213,20 @@ async def test_a_late_record_is_archived_into_a_later_chunk(store: RecordStore, 
     assert (state.records, state.chunk, state.first_stop) == (3, 2, START + HOUR / 2)
 
 
+async def test_a_site_may_have_an_age_of_its_own(store: RecordStore) -> None:
+    sites = {"early": ("S",), "late": ("S",), "other": ('T"',), "latest": ('T"',), "third": ("U",), "none": ()}
+    stops = [START + HOUR * number for number in range(6)]
+    for (name, values), stop in zip(sites.items(), stops, strict=True):
+        await put(store, finished(name, stop_time=stop, meta={"site_id": values} if values else None))
+    borders = {"S": stops[1], 'T"': stops[3] + HOUR, "unknown": START + MONTH}
+    found = await store.archivable(stops[2], None, 10, borders)
+    assert [copy.record.record_id for copy in found] == ["early", "other", "latest"]
+    found = await store.archivable(stops[5], found[0], 2, borders)
+    assert [copy.record.record_id for copy in found] == ["other", "latest"]
+    found = await store.archivable(START + MONTH, found[-1], 10, borders)
+    assert [copy.record.record_id for copy in found] == ["third", "none"]
+
+
 async def test_archivable_records_come_in_pages_in_the_order_of_their_stops(store: RecordStore) -> None:
     records = [finished(f"job-{number}", stop_time=START + HOUR * (number % 3)) for number in range(7)]
     await put(store, *records, finished("open", stop_time=None))

@@ -49,10 +49,11 @@ async def fill(folder: Path, records: Sequence[Record]) -> None:
 class Host:
     """A host without a running daemon."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **section: object) -> None:
         self.folder = folder
         self.config = folder / "auditord.json"
-        self.config.write_text(json.dumps({"state_dir": str(folder), "archive": {"enabled": True, "after_months": 6}}))
+        archive = {"enabled": True, "after_months": 6, **section}
+        self.config.write_text(json.dumps({"state_dir": str(folder), "archive": archive}))
         anyio.run(fill, folder, RECORDS)
 
     def run(self, *arguments: str, fails: bool = False) -> Result:
@@ -134,6 +135,13 @@ def test_a_month_comes_back_and_moves_again(tmp_path: Path) -> None:
     assert "81 of 81 archived records" in host.run("archive", "verify").output
     host.run("archive", "run")
     assert "90 of 90 archived records" in host.run("archive", "verify").output
+
+
+def test_a_site_s_records_move_at_an_age_of_their_own(tmp_path: Path) -> None:
+    host = Host(tmp_path, after_months=1_200, sites={"KIT": {"months": 6}, "a/b c": {"months": 1_100}})
+    assert re.search("those of site KIT: before 20", host.run("archive", "run", "--dry-run").output)
+    host.run("archive", "run")
+    assert ids(host.run("archive", "query", "--output", "ndjson").stdout) == [each.record_id for each in RECORDS[::3]]
 
 
 def test_without_an_archive_it_says_what_to_do(tmp_path: Path) -> None:

@@ -122,7 +122,9 @@ class FakeStore:
     async def begin_archive(self, archive_id: str, location: str) -> ArchiveState:
         raise NotImplementedError
 
-    async def archivable(self, before: datetime, after: ArchivedRecord | None, limit: int) -> Sequence[ArchivedRecord]:
+    async def archivable(
+        self, before: datetime, after: ArchivedRecord | None, limit: int, sites: Mapping[str, datetime] | None = None
+    ) -> Sequence[ArchivedRecord]:
         raise NotImplementedError
 
     async def publish_chunk(
