@@ -29,6 +29,7 @@ from auditord.store.reading import decoded
 from auditord_hookspecs import RecordQuery
 from auditord_hookspecs.terminal import say
 
+_LAYOUTS = ("hive", "auditor")
 _MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
 
 
@@ -75,9 +76,16 @@ def query_command(**chosen: Any) -> None:  # Any: click's values
 
 @archive_command.command("export")
 @click.argument("folder", type=click.Path(path_type=Path))
-def export_command(folder: Path) -> None:
-    """Write the archive to FOLDER as plain Parquet, in folders site=…/month=… that pandas and DuckDB understand."""
-    run_async(_export, folder)
+@click.option(
+    "--layout",
+    type=click.Choice(_LAYOUTS),
+    default=_LAYOUTS[0],
+    show_default=True,
+    help="Folders site=…/month=… that pandas and DuckDB understand, or AUDITOR's own files auditor_2024_02.parquet.",
+)
+def export_command(folder: Path, *, layout: str) -> None:
+    """Write the archive to FOLDER as plain Parquet."""
+    run_async(_export, folder, layout)
 
 
 @archive_command.command("restore")
@@ -139,10 +147,11 @@ async def _query(query: RecordQuery, export: Export) -> None:
             await write_records(records, query, export)
 
 
-async def _export(folder: Path) -> None:
+async def _export(folder: Path, layout: str) -> None:
     async with _opened() as (store, archive):
-        export = partial(import_module("auditord.archive.exporting").export, archive.table)
-        exported = await asyncio.to_thread(export, await store.archive_counted(), folder)
+        exporting: Any = import_module("auditord.archive.exporting")
+        export = partial(exporting.export, archive.table, await store.archive_counted(), folder)
+        exported = await asyncio.to_thread(export, exporting.LAYOUTS[layout])
     say(f"wrote {exported.records} records to {exported.files} files in {folder}")
 
 

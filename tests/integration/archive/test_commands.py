@@ -49,12 +49,12 @@ async def fill(folder: Path, records: Sequence[Record]) -> None:
 class Host:
     """A host without a running daemon."""
 
-    def __init__(self, folder: Path, **section: object) -> None:
+    def __init__(self, folder: Path, records: Sequence[Record] = RECORDS, **section: object) -> None:
         self.folder = folder
         self.config = folder / "auditord.json"
         archive = {"enabled": True, "after_months": 6, **section}
         self.config.write_text(json.dumps({"state_dir": str(folder), "archive": archive}))
-        anyio.run(fill, folder, RECORDS)
+        anyio.run(fill, folder, records)
 
     def run(self, *arguments: str, fails: bool = False) -> Result:
         done = CliRunner().invoke(auditord, [*arguments, "--config", str(self.config)])
@@ -119,6 +119,23 @@ def test_duckdb_and_pandas_read_an_export_with_the_same_sums(host: Host, tmp_pat
     frame = pd.read_parquet(tmp_path / "out", engine="pyarrow", partitioning=partitioning)
     assert (len(frame), frame["cores"].sum()) == (90, CORES)
     assert frame[frame["site"] == "a/b c"]["cores"].sum() == sum(range(1, 90, 3))
+
+
+def test_an_export_in_auditors_layout_is_an_archive_of_auditor(host: Host, tmp_path: Path) -> None:
+    host.run("archive", "export", "--layout", "auditor", str(tmp_path / "out"))
+    files = sorted((tmp_path / "out").iterdir())
+    assert [file.name for file in files] == [f"auditor_2021_{month:02}.parquet" for month in (1, 2, 3, 4)]
+    parquet = import_module("pyarrow.parquet")
+    assert [(field.name, str(field.type), field.nullable) for field in parquet.read_schema(files[0])] == [
+        *((name, "string", False) for name in ("record_id", "meta", "components")),
+        *((name, "timestamp[ms, tz=UTC]", False) for name in ("start_time", "stop_time")),
+        ("runtime", "int64", False),
+    ]
+    assert parquet.read_metadata(files[0]).row_group(0).column(0).compression == "GZIP"
+    target = Host(tmp_path, [])
+    target.run("import", "auditor", str(tmp_path / "out"))
+    stored = target.run("records", "--output", "ndjson").stdout.splitlines()
+    assert stored == [encode_record(each).decode() for each in RECORDS]
 
 
 def test_pyiceberg_reads_the_table_itself_without_us(host: Host) -> None:
