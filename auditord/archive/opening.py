@@ -42,7 +42,7 @@ class ConfiguredArchive:
     @property
     def folder(self) -> Path:
         """The folder of the table's files."""
-        return self._configuration.archive.folder or self._configuration.state_dir / "archive"
+        return _folder(self._configuration)
 
     async def find(self, state: ArchiveState, wanted: Collection[Removal]) -> Sequence[ArchivedRecord]:
         """See :class:`Archive`."""
@@ -83,12 +83,16 @@ def catalog_url(configuration: Configuration) -> str:
     section, store = configuration.archive, configuration.store
     if section.catalog is not None:
         return str(section.catalog).replace("postgresql://", "postgresql+psycopg://", 1)
-    if not is_postgresql(store.url):
-        folder = section.folder or configuration.state_dir / "archive"
-        return f"sqlite:///{folder / 'catalog.db'}"
+    file = _folder(configuration) / "catalog.db"
+    if file.exists() or not is_postgresql(store.url):  # it is there where the store was in SQLite once
+        return f"sqlite:///{file}"
     parameters = {name: str(value) for name, value in address_of(store).parameters.items()}
     parameters["options"] = f"{parameters.get('options', '')} {_SCHEMA}".strip()
     return f"postgresql+psycopg://?{urlencode(parameters)}"
+
+
+def _folder(configuration: Configuration) -> Path:
+    return configuration.archive.folder or configuration.state_dir / "archive"
 
 
 def _module(name: str) -> Any:  # Any: a module

@@ -81,6 +81,10 @@ class FileFacts:
     path: str
 
 
+class NoTable(StoreUnavailable):
+    """The catalog does not know the table."""
+
+
 class ArchiveTable:
     """The table, through its catalog. Every method blocks, and raises StoreUnavailable if it cannot be used now.
 
@@ -101,7 +105,7 @@ class ArchiveTable:
         try:
             with self._loaded() as table:
                 return table.properties[ARCHIVE]
-        except NoSuchTableError:
+        except NoTable:
             return None
 
     def create(self, archive_id: str) -> None:
@@ -251,6 +255,10 @@ class ArchiveTable:
             yield
         except CommitFailedException as error:
             raise ArchiveOvertaken(f"Another process has written to the archive {self.location}: try again.") from error
+        except NoSuchTableError as error:
+            raise NoTable(
+                f"There is no table at {self.location}: restore it, or mend archive.folder and archive.catalog."
+            ) from error
         except (OSError, SQLAlchemyError) as error:
             text = str(error).partition("\n")[0]
             raise StoreUnavailable(

@@ -34,8 +34,8 @@ class ArchiveSection(RunConfig):
     catalog: str | None = Field(
         default=None,
         description="Where the newest state of the table is noted: sqlite:////absolute/path or "
-        "postgresql://user@host/database; null: the record store's database in PostgreSQL, otherwise catalog.db in the "
-        "folder.",
+        "postgresql://user@host/database; null: catalog.db in the folder where that is there or the record store is in "
+        "SQLite, otherwise the record store's database.",
     )
 
     @field_validator("folder")

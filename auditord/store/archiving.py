@@ -16,7 +16,7 @@ from auditord.database.instants import from_micros, to_micros
 from auditord.errors import StoreUnavailable
 from auditord.store.archived import ArchivedRecord, ArchiveOvertaken, ArchiveState, Counted, Removal
 from auditord.store.changes import stored_rows
-from auditord.store.rollups.cells import END
+from auditord.store.rollups.cells import END, FIRST_DAY
 from auditord.store.rollups.folding import filled_to
 from auditord.store.rows import PendingRecord
 from auditord.store.work import Count, Rows, Work, as_json, ask, for_each, records
@@ -94,11 +94,13 @@ def publish(chunk: Sequence[ArchivedRecord], previous: int, snapshot_id: int, se
 
     Raises:
         ArchiveOvertaken: another process has gone on with the archive.
-        StoreUnavailable: records must stay until the roll-ups, which keep them in sums, are complete.
+        StoreUnavailable: records must stay until the roll-ups, which keep them in sums, are complete. A copy of a store
+            that has an archive has none, and all its sums are made from the records and from the archive.
     """
-    if (yield from filled_to()) < END:
-        raise StoreUnavailable("the roll-ups are still being filled from the records: archive later")
     state = yield from read_state("lock_archive")
+    filled = yield from filled_to()
+    if filled < END and not (filled == FIRST_DAY and state.records):
+        raise StoreUnavailable("the roll-ups are still being filled from the records: archive later")
     number = chunk[0].chunk
     if state.chunk != previous:
         raise ArchiveOvertaken(f"chunk {number} of the archive does not follow chunk {state.chunk}: try again")

@@ -5,61 +5,25 @@
 import json
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
-import anyio
 import duckdb
 import msgspec
 import pandas as pd
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from pyiceberg.catalog.sql import SqlCatalog
 
 from auditord.cli import auditord
 from auditord.client import Client
-from auditord.store import Duplicates, Provenance
-from auditord.store.opening import open_store
 from auditord.testing.daemon import running_daemon
-from auditord_hookspecs import AggregateQuery, Component, ComponentUsage, Record
+from auditord_hookspecs import AggregateQuery, ComponentUsage
 from auditord_hookspecs.wire import encode_record
-
-START = datetime(2021, 1, 15, 12, tzinfo=UTC)
-SITES = ("KIT", "a/b c", None)
-
-
-def job(number: int) -> Record:
-    start, site = START + timedelta(days=number), SITES[number % 3]
-    meta: dict[str, tuple[str, ...]] | None = None if site is None else {"site_id": (site,), "user_id": ("u",)}
-    return Record(f"job-{number}", start, (Component("Cores", number, ()),), start + timedelta(hours=2), meta)
-
-
-RECORDS = [job(number) for number in range(90)]
-CORES = sum(range(90))
-
-
-async def fill(folder: Path, records: Sequence[Record]) -> None:
-    async with open_store(f"sqlite://{folder / 'records.db'}", counted_keys=()) as store:
-        await store.add_all(records, Provenance(START), Duplicates.SAME_RUN, atomic=True)
-
-
-class Host:
-    """A host without a running daemon."""
-
-    def __init__(self, folder: Path, records: Sequence[Record] = RECORDS, **section: object) -> None:
-        self.folder = folder
-        self.config = folder / "auditord.json"
-        archive = {"enabled": True, "after_months": 6, **section}
-        self.config.write_text(json.dumps({"state_dir": str(folder), "archive": archive}))
-        anyio.run(fill, folder, records)
-
-    def run(self, *arguments: str, fails: bool = False) -> Result:
-        done = CliRunner().invoke(auditord, [*arguments, "--config", str(self.config)])
-        assert (done.exit_code != 0) is fails, done.output
-        return done
+from tests.integration.archive.host import CORES, RECORDS, Host, ids, job
 
 
 @pytest.fixture(scope="module")
@@ -81,15 +45,11 @@ def test_sums_and_single_records_are_there_as_ever(host: Host) -> None:
     assert f'"core-hours": {2 * CORES}' in used.stdout
 
 
-def ids(lines: str) -> Sequence[str]:
-    return [json.loads(line)["record_id"] for line in lines.splitlines()]
-
-
 def test_records_of_the_archive_are_listed_alone_or_with_the_others(tmp_path: Path) -> None:
     host = Host(tmp_path)
     host.run("archive", "run")
     late = msgspec.structs.replace(job(90), stop_time=datetime.now(UTC))
-    anyio.run(fill, tmp_path, [late])
+    host.add(late)
     listing = ("--output", "ndjson", "--meta", "site_id=KIT", "--started-since", "2021-04-01")
     archived = [each.record_id for each in RECORDS[78::3]]
     assert ids(host.run("archive", "query", *listing).stdout) == archived
