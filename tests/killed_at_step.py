@@ -13,8 +13,9 @@ from typing import Any, Final
 STEPS: Final = {
     *("open", "close", "write", "fsync", "rename", "replace", "unlink", "mkdir", "rmdir", "copyfile", "connect"),
     *("execute", "executemany", "backup", "sendfile", "ftruncate", "pwrite", "fetchone", "fetchall", "fetchmany"),
+    *("send_query", "send_query_params", "send_query_prepared", "get_result", "fork_exec", "waitpid"),
 }
-"""Names of functions in C that open, read or change files."""
+"""Names of functions in C that open, read or change files, speak to PostgreSQL, or run other programs."""
 
 
 def run_killed(step: int, *arguments: str) -> int | None:

@@ -4,6 +4,7 @@ The source is a cluster whose jobs end all the time; at the end the store has ea
 """
 
 import json
+import re
 import shutil
 import sys
 import urllib.request
@@ -18,8 +19,9 @@ from typing import Any, Final, Self
 
 import pytest
 
+import auditord
 from tests.acceptance.daemon_process import wait_until
-from tests.acceptance.slurm.daemon import Site
+from tests.acceptance.slurm.daemon import PROGRAM, Site
 
 SACCT: Final = Path(__file__).parents[1] / "many_jobs_sacct.py"
 JOBS: Final = 40_000
@@ -34,12 +36,17 @@ RECORD: Final[dict[str, Any]] = {  # Any: JSON
 }
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Site:
+def sites(tmp_path: Path, store: str | None) -> Site:
+    """A cluster whose jobs end all the time, and its daemon."""
     first = datetime.now(UTC).replace(microsecond=0) - BEFORE
     sacct = [sys.executable, "-S", str(SACCT), str(JOBS), f"{first.timestamp():.0f}", f"{SPAN.total_seconds():.0f}"]
     earliest = (first - timedelta(minutes=1)).isoformat()
-    return Site(tmp_path, sacct=sacct, earliest_datetime=earliest, meta=[], interval="1s")
+    return Site(tmp_path, store=store, sacct=sacct, earliest_datetime=earliest, meta=[], interval="1s")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
+    return sites(tmp_path, request.getfixturevalue("postgres_url") if request.param == "postgresql" else None)
 
 
 class Client:
@@ -91,8 +98,7 @@ def test_a_store_that_is_lost_heals_from_a_backup_under_load(site: Site) -> None
             collected = collected_jobs(site)
             wait_until(lambda: collected_jobs(site) > collected, site.last_words)
             daemon.kill()
-    for path in site.state.glob("records.db*"):
-        path.unlink()
+    site.lose_the_store()
     refused = site.command("run")
     assert "auditord restore FOLDER --continue" in refused.stderr
     done = site.command("restore", str(place), "--continue")
@@ -113,7 +119,8 @@ def test_a_store_that_is_lost_heals_from_a_backup_under_load(site: Site) -> None
 def backup_under_load(site: Site, client: Client, place: Path) -> Any:  # Any: JSON
     """The manifest of a backup that was made while records were posted and collected."""
     wait_until(partial(client.has_posted, len(client.answered) + 20), site.last_words)
-    made = site.command("backup", str(place), "--output", "json")
+    dump = () if site.store is None else ("--dump",)
+    made = site.command("backup", str(place), *dump, "--output", "json")
     assert made.returncode == 0, made.stderr
     return json.loads(made.stdout)
 
@@ -124,12 +131,41 @@ def collected_jobs(site: Site) -> int:
     return int(number)
 
 
-def test_both_lost_is_as_the_backup_and_then_as_the_source(site: Site) -> None:
+def test_both_lost_is_as_the_backup_and_then_as_the_source(tmp_path: Path) -> None:
+    site = sites(tmp_path, None)
     with site.daemon():
         site.wait_for_run()
         assert site.command("backup", str(site.path / "backups")).returncode == 0
     shutil.rmtree(site.state)
     assert site.command("restore", str(site.path / "backups")).returncode == 0
+    assert_as_the_source(site)
+
+
+def test_both_come_back_by_the_recipe_of_the_manual(tmp_path: Path, postgres_url: str) -> None:
+    site = sites(tmp_path, postgres_url)
+    with site.daemon():
+        site.wait_for_run()
+        follow_the_manual("pg_dump", site)
+        dumped = collected_jobs(site)
+        wait_until(lambda: collected_jobs(site) > dumped, site.last_words)
+    shutil.rmtree(site.state)
+    site.lose_the_store()
+    follow_the_manual("pg_restore", site)
+    assert_as_the_source(site)
+
+
+def follow_the_manual(program: str, site: Site) -> None:
+    """Type what the chapter says that has to be typed, with this program among it."""
+    manual = (Path(auditord.__file__).parent / "manual/backup.md").read_text()
+    [session] = re.findall(rf"```console\n([^`]*# {program} [^`]*)```", manual)
+    typed = re.sub("^# ", "", session, flags=re.MULTILINE).replace("/backup/auditord", str(site.path / "backups"))
+    typed = re.sub("^auditord", f"{PROGRAM} --config {site.file}", typed, flags=re.MULTILINE)
+    done = site.run(("env", f"STORE_URL={site.store}", "bash", "-euxc", typed))
+    assert done.returncode == 0, done.stderr
+
+
+def assert_as_the_source(site: Site) -> None:
+    """Let the collector and a daemon go on: each job of the source is there once."""
     assert site.command("collect", "slurm").returncode == 0
     with site.daemon():
         site.wait_for_run()

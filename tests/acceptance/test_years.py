@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-import psycopg
 import pytest
 
 from tests.acceptance.daemon_process import wait_until
@@ -30,18 +29,17 @@ class YearsSite(Site):
 
     Args:
         path: an empty folder.
-        store: the record store's URL; None for the embedded one.
+        store: the record store's URL in PostgreSQL; None for the embedded one.
     """
 
     def __init__(self, path: Path, store: str | None) -> None:
         now = datetime.now(UTC).replace(microsecond=0)
         self.first, self.today = now - YEARS, now - timedelta(minutes=10)
-        self._store = store
-        super().__init__(path)
+        super().__init__(path, store=store)
 
     def configure(self, **_: Any) -> None:  # Any: YAML
         """Write the configuration."""
-        document = {
+        document: dict[str, Any] = {  # Any: YAML
             "state_dir": str(self.state),
             "api": {"listen": ["127.0.0.1:0"]},
             "collectors": {
@@ -50,9 +48,7 @@ class YearsSite(Site):
             },
             "archive": {"enabled": True, "after_months": 12, "interval": "1000d"},
         }
-        if self._store is not None:
-            document["store"] = {"url": self._store}
-        self.file.write_text(json.dumps(document))
+        self.write(document)
 
     def _collector(self, jobs: int, first: datetime, span: timedelta, interval: str) -> Any:  # Any: YAML
         program = str(Path(__file__).parents[1] / "many_jobs_sacct.py")
@@ -89,15 +85,6 @@ class YearsSite(Site):
         [(number,)] = self.rows(f"SELECT count(*) FROM seen WHERE task = '{task}'") or [(0,)]  # noqa: S608 ours
         return int(number)
 
-    def lose_the_store(self) -> None:
-        """Delete all records, and all that is kept beside them."""
-        if self._store is None:
-            for path in self.state.glob("records.db*"):
-                path.unlink()
-        else:
-            with psycopg.connect(self._store, autocommit=True) as connection:
-                connection.execute("DROP SCHEMA auditord CASCADE")
-
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> YearsSite:
@@ -109,7 +96,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> YearsSite:
 
 def test_years_in_a_day(site: YearsSite) -> None:
     backups = str(site.path / "backups")
-    dump = ("--dump",) if "store" in json.loads(site.file.read_text()) else ()
+    dump = () if site.store is None else ("--dump",)
     with site.daemon() as daemon:
         wait_until(lambda: f"history: {JOBS} records" in site.text(), site.last_words, 6_000)
         wait_until(site.delivered, site.last_words, 6_000)

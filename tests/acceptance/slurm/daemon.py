@@ -11,6 +11,8 @@ from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any, Final
 
+import psycopg
+
 from tests.acceptance.daemon_process import PATIENCE, DaemonProcess, wait_until
 from tests.json_objects import objects
 from tests.slurm_accounting import META
@@ -23,11 +25,13 @@ class Site(DaemonProcess):
 
     Args:
         path: an empty folder.
+        store: the URL of the record store in PostgreSQL; None for the embedded one.
         options: those of the collector, which is named ``slurm``.
     """
 
-    def __init__(self, path: Path, **options: Any) -> None:  # Any: YAML
+    def __init__(self, path: Path, *, store: str | None = None, **options: Any) -> None:  # Any: YAML
         self.path = path
+        self.store = store
         self.state = path / "state"
         self.file = path / "auditord.yml"
         # Far from UTC, and with summer time: nothing may depend on the zone of the host.
@@ -44,7 +48,20 @@ class Site(DaemonProcess):
             "metrics": {"database": {"interval": "200ms"}},
             "collectors": {"slurm": collector},
         }
-        self.file.write_text(json.dumps(document))
+        self.write(document)
+
+    def write(self, document: dict[str, Any]) -> None:  # Any: YAML
+        """Let this be the configuration, with the record store."""
+        store = {} if self.store is None else {"store": {"url": self.store}}
+        self.file.write_text(json.dumps({**document, **store}))
+
+    def lose_the_store(self) -> None:
+        """Delete all records, and all that is kept beside them."""
+        for path in self.state.glob("records.db*"):
+            path.unlink()
+        if self.store is not None:
+            with psycopg.connect(self.store, autocommit=True) as connection:
+                connection.execute("DROP SCHEMA auditord CASCADE")
 
     def daemon(self) -> AbstractContextManager["subprocess.Popen[bytes]"]:
         """``auditord run``; killed at the end if it is still there."""
