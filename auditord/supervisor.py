@@ -149,7 +149,7 @@ async def _observe(runtime: Runtime, working: TaskGroup, notifier: Notifier) -> 
     runtime.registry.register(spool_metrics)
     runtime.registry.register(database_metrics)
     runtime.registry.register(BackupMetrics(runtime.configuration.state_dir))
-    host = HostMetrics(run_intervals(runtime.instances), runtime.now)
+    host = HostMetrics(run_intervals(runtime.instances), runtime.health, runtime.now)
     runtime.registry.register(host)
     working.start_soon(look_at_host, runtime.configuration, runtime.storage.store, host, runtime.health, runtime.now)
     working.start_soon(look_at_spool, spool, spool_metrics, notifier)

@@ -60,11 +60,15 @@ class HostMetrics(Collector):
 
     Args:
         intervals: how often instances are to run, by section, name and kind.
+        health: knows when instances have last run well, also before a restart.
         now: the present instant; silences grow between two looks.
     """
 
-    def __init__(self, intervals: Mapping[tuple[str, str, str], timedelta], now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, intervals: Mapping[tuple[str, str, str], timedelta], health: Health, now: Callable[[], datetime]
+    ) -> None:
         self._intervals = intervals
+        self._health = health
         self._now = now
         self.store_works: bool | None = None
         self.disks: Mapping[str, tuple[int, int]] = {}
@@ -75,6 +79,7 @@ class HostMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """The families."""
         yield self._run_intervals()
+        yield self._last_successes()
         yield from self._disks()
         ends = GaugeMetricFamily(
             "auditord_certificate_expiry_timestamp_seconds",
@@ -99,6 +104,15 @@ class HostMetrics(Collector):
         family = GaugeMetricFamily("auditord_run_interval_seconds", "How often an instance is to run.", labels=labels)
         for key, interval in self._intervals.items():
             family.add_metric(key, interval.total_seconds())
+        return family
+
+    def _last_successes(self) -> Metric:
+        family = GaugeMetricFamily(
+            "auditord_last_success_timestamp_seconds", "When a run last went well.", labels=("task", "kind")
+        )
+        for task in self._health.tasks():
+            if task.section in SECTIONS and task.last_success is not None:
+                family.add_metric((task.task, task.kind), task.last_success.timestamp())
         return family
 
     def _disks(self) -> Iterator[Metric]:

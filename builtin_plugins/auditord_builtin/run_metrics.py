@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import Counter, Histogram
 from prometheus_client.registry import Collector
 
 from auditord_hookspecs import Daemon, RunReport, hookimpl
@@ -27,9 +27,6 @@ class RunMetrics:
         self.records = counter("auditord_collected_records", "Records that runs put into the spool.")
         self.quarantined = counter("auditord_quarantined_jobs", "Jobs that runs could not convert.")
         self.skipped = counter("auditord_skipped_jobs", "Jobs that make no record, by the reason.", "reason")
-        self.last_success = Gauge(
-            "auditord_last_success_timestamp_seconds", "When a run last went well.", _TASK, registry=None
-        )
 
     def count(self, report: RunReport) -> None:
         """Count one run; a new instance shows its zeros at once, so that rates over its first failure work."""
@@ -40,8 +37,6 @@ class RunMetrics:
         self.quarantined.labels(*labels).inc(report.quarantined)
         for reason, count in report.skipped.items():
             self.skipped.labels(*labels, reason).inc(count)
-        if report.error is None:
-            self.last_success.labels(*labels).set((report.started + report.duration).timestamp())
 
 
 _metrics: Final[WeakKeyDictionary[Daemon, RunMetrics]] = WeakKeyDictionary()
@@ -51,14 +46,7 @@ _metrics: Final[WeakKeyDictionary[Daemon, RunMetrics]] = WeakKeyDictionary()
 def auditord_metrics(daemon: Daemon) -> Iterable[Collector]:
     """The instruments of the daemon."""
     metrics = _metrics[daemon] = RunMetrics()
-    return (
-        metrics.duration,
-        metrics.failures,
-        metrics.records,
-        metrics.quarantined,
-        metrics.skipped,
-        metrics.last_success,
-    )
+    return (metrics.duration, metrics.failures, metrics.records, metrics.quarantined, metrics.skipped)
 
 
 @hookimpl

@@ -26,6 +26,7 @@ from auditord.spool import Spool, own
 from auditord.testing import make_record
 from auditord_builtin import local, run_metrics
 from auditord_hookspecs import (
+    AuditordError,
     Batch,
     CollectorContext,
     CollectorKind,
@@ -203,6 +204,30 @@ async def test_one_instance_s_failure_touches_no_other(third_party: ThirdParty, 
         await wait_for(f"{url}/records", '"record_id":"job-1"')
         await wait_for(f"{url}/metrics", r'auditord_run_failures_total{kind="jobs",task="bad"} [1-9]')
         assert 'auditord_run_failures_total{kind="jobs",task="good"} 0.0' in await get(f"{url}/metrics")
+
+
+async def test_the_time_of_the_last_good_run_is_shown_again_after_a_restart(
+    third_party: ThirdParty, tmp_path: Path
+) -> None:
+    """So that alarms about silent collectors are right at once, whether or not the next run ends well."""
+    hooks = hooks_of(local, third_party.module())
+    configuration = configure(hooks, tmp_path, collectors={"jobs": {"kind": "jobs", "interval": "1h"}})
+    sample = r'auditord_last_success_timestamp_seconds{kind="jobs",task="jobs"} \S+'
+
+    async def success(url: str) -> str:
+        await wait_for(f"{url}/metrics", sample)
+        [found] = re.findall(sample, await get(f"{url}/metrics"))
+        return str(found)
+
+    async def fail(_: RunConfig, __: CollectorContext) -> AsyncGenerator[Batch, None]:
+        raise AuditordError("sacct is away")
+        yield Batch()
+
+    async with daemon(configuration, hooks) as url:
+        shown = await success(url)
+    third_party.collect = fail
+    async with daemon(configuration, hooks) as url:
+        assert await success(url) == shown
 
 
 class Nobody:
