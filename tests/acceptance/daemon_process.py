@@ -26,7 +26,12 @@ class DaemonProcess:
     Args:
         log: the file for their output; each daemon begins it anew.
         environment: theirs, the whole of it.
+
+    Attributes:
+        patience: seconds after which a command is taken to hang.
     """
+
+    patience = PATIENCE
 
     def __init__(self, log: Path, environment: Mapping[str, str]) -> None:
         self.log = log
@@ -46,7 +51,7 @@ class DaemonProcess:
     def run(self, command: Sequence[str | Path]) -> "subprocess.CompletedProcess[str]":
         """A command that ends by itself."""
         return subprocess.run(
-            command, env=self.environment, capture_output=True, text=True, check=False, timeout=PATIENCE
+            command, env=self.environment, capture_output=True, text=True, check=False, timeout=self.patience
         )
 
     def text(self) -> str:
