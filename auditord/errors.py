@@ -30,6 +30,10 @@ class SchemaMismatch(AuditordError):
     """The database's schema is newer than this version knows, or the file is not one of ours."""
 
 
+class NoTables(SchemaMismatch):
+    """The database is there, and has no tables of ours yet, or no longer."""
+
+
 class StoreMismatch(AuditordError):
     """Record store and spool do not belong together, or one of them is an older copy; the text says what to do."""
 

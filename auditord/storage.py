@@ -1,7 +1,7 @@
 """Record store and spool of a state folder, open and paired."""
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -13,9 +13,9 @@ from auditord.backup.unfinished import refuse_unfinished
 from auditord.config.kinds import InstalledKinds, configured_transform
 from auditord.config.model import Configuration, SenderSource, kind_of, source_of
 from auditord.config.store_url import is_postgresql, sqlite_path
-from auditord.errors import ConfigurationError, StoreMismatch, StoreUnavailable
+from auditord.errors import ConfigurationError, NoTables, StoreMismatch, StoreUnavailable
 from auditord.ingest import Pairing, missing_store
-from auditord.spool import Spool
+from auditord.spool import Generation, Spool
 from auditord.store import RecordStore
 from auditord.store.opening import open_store
 from auditord_hookspecs import InstanceConfig, SenderKind, Transform
@@ -83,7 +83,8 @@ async def opened_storage(
         spool = await stack.enter_async_context(Spool.opened(configuration.state_dir, now, transform=transform))
         url, generation = configuration.store.url, await spool.generation()
         if not is_postgresql(url) and not (path := sqlite_path(url)).exists() and generation.number > 0:
-            raise missing_store(path)  # to open it would make a new one
+            raise missing_store(f"There is no file {path}.")  # to open it would make a new one
+        stack.enter_context(_explaining_lost_tables(generation))
         keys = configuration.metrics.database.counted_keys
         store = await stack.enter_async_context(open_store(configuration.store, counted_keys=keys, outbox=outbox))
         archive = stack.enter_context(archive_of(store, configuration))
@@ -93,6 +94,17 @@ async def opened_storage(
         yield Storage(spool, store, pairing, transform, senders, archive)
         with suppress(StoreUnavailable, StoreMismatch):  # the next start says so
             await pairing.advance_both()
+
+
+@contextmanager
+def _explaining_lost_tables(generation: Generation) -> Generator[None, None, None]:
+    """Raise about lost tables where the spool knows a store, instead of having them made anew."""
+    try:
+        yield
+    except NoTables as error:
+        if generation.number == 0:
+            raise
+        raise missing_store("The database has no tables any more.") from error
 
 
 def enabled(instances: Mapping[str, InstanceConfig]) -> Mapping[str, InstanceConfig]:

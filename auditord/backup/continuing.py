@@ -63,8 +63,9 @@ async def continue_from(restoration: Restoration, configuration: Configuration) 
     has_store, has_spool = await restoration.store.is_present(), await restoration.spool.is_present()
     if not has_spool and not has_store:
         raise RestoreRefused("neither record store nor spool.db is there: leave out --continue, and both are restored")
-    if not has_store:
+    if not has_store or await _is_blank(restoration):
         restoration.refuse_without_store()
+        await restoration.store.put_aside(restoration.aside())
         await _place(restoration.store)
     if not has_spool:
         await _place(restoration.spool)
@@ -74,6 +75,13 @@ async def continue_from(restoration: Restoration, configuration: Configuration) 
     async with _opened(restoration, configuration) as (spool, store):
         await Pairing(store, spool).adopt()
     return Continued(restoration, behind, done)
+
+
+async def _is_blank(restoration: Restoration) -> bool:
+    """Return whether the store was made anew after the loss, and nothing has been delivered to it."""
+    async with open_store(restoration.section, counted_keys=()) as store:
+        known = await store.advance(restoration.manifest.spool.spool_id, _ASK)
+        return known == 0 and (await store.counts()).total == 0
 
 
 async def _place(target: Target) -> None:

@@ -112,7 +112,7 @@ class Restoration:
         present = note.present if note else (await targets[0].is_present(), await targets[1].is_present())
         if note is None and not force:
             _refuse_present(*present)
-        aside = note.aside if note else f"before-restore-{self.now():%Y%m%dT%H%M%SZ}"
+        aside = note.aside if note else self.aside()
         try:
             for target in targets:
                 await target.prepare()
@@ -121,6 +121,10 @@ class Restoration:
         finally:
             for target in targets:
                 await target.discard()
+
+    def aside(self) -> str:
+        """The name under which is put aside what is there now."""
+        return f"before-restore-{self.now():%Y%m%dT%H%M%SZ}"
 
     def refuse_without_store(self) -> None:
         """Return if the record store is in the backup.

@@ -74,9 +74,9 @@ class Pairing:
             await self._spool.keep_generation()
 
 
-def missing_store(path: object) -> StoreMismatch:
+def missing_store(lack: str) -> StoreMismatch:
     """The error about a store that is not there although the spool knows one."""
-    return StoreMismatch(f"{_mismatch(1, 0)} (There is no file {path}.)")
+    return StoreMismatch(f"{_mismatch(1, 0)} ({lack})")
 
 
 def _mismatch(own: int, known: int) -> str:

@@ -10,10 +10,12 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 import anyio
+import psycopg
 import pytest
 from click.testing import CliRunner, Result
 
 from auditord.cli import auditord
+from auditord.errors import StoreMismatch
 from auditord.spool import Spool
 from auditord.store.opening import open_store
 from auditord.testing import make_record
@@ -154,6 +156,17 @@ def test_a_missing_store_stops_the_start_and_is_not_made(site: Site, postgres_te
     with pytest.raises(AuditordError, match=r"does not know.*auditord database adopt"):
         site.start()
     assert not (site.state / "records.db").exists()
+
+
+def test_lost_tables_stop_the_start_and_are_not_to_be_made_anew(
+    tmp_path: Path, postgres_server: PostgresServer, postgres_template: str
+) -> None:
+    site = Site(tmp_path, postgres_server, postgres_template)
+    site.start()
+    with psycopg.connect(str(site.url), autocommit=True) as connection:
+        connection.execute("DROP SCHEMA auditord CASCADE")
+    with pytest.raises(StoreMismatch, match=r"does not know.*restore FOLDER --continue.*has no tables any more"):
+        site.start()
 
 
 def test_a_new_spool_beside_an_old_store_just_starts(site: Site) -> None:

@@ -7,15 +7,18 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from anyio import to_thread
 from click.testing import CliRunner, Result
 
 from auditord.backup import BackupDamaged, Behind, NoBackup, RestoreRefused
 from auditord.backup.unfinished import Unfinished, begin, unfinished
 from auditord.cli import auditord
 from auditord.errors import StoreMismatch
+from auditord.store.opening import open_store
 from auditord.testing.daemon import running_daemon
 from auditord_hookspecs import Batch, Quarantined
 from tests.backup_site import QUEUED, Site, ids
+from tests.postgres_server import migrate_database
 
 pytestmark = pytest.mark.anyio
 
@@ -135,6 +138,20 @@ async def test_a_store_put_back_by_other_means_is_continued(tmp_path: Path, post
     await site.collect(9)
     await site.deliver()
     assert await site.records() == jobs(9)
+
+
+async def test_a_store_that_was_made_anew_and_is_empty_gives_way(site: Site) -> None:
+    await filled(site)
+    site.lose_store()
+    if site.url.startswith("postgresql"):
+        await to_thread.run_sync(migrate_database, site.url)
+    async with open_store(site.url, counted_keys=()):
+        pass
+    done = await site.continued()
+    assert done.behind is Behind.STORE
+    await site.collect(15)
+    await site.deliver()
+    assert await site.records() == jobs(15)
 
 
 async def test_what_is_there_is_left_alone(site: Site) -> None:

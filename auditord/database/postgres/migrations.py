@@ -11,7 +11,7 @@ from psycopg.rows import TupleRow
 from auditord.database.postgres.engines import refuse_unsupported
 from auditord.database.postgres.sessions import end_others, refuse_others
 from auditord.database.sql_files import Script
-from auditord.errors import SchemaMismatch
+from auditord.errors import NoTables, SchemaMismatch
 
 _LOCK: Final = 0x61756472  # "audr"; one migration at a time
 
@@ -92,14 +92,18 @@ async def require_current(connection: AsyncConnection[TupleRow], scripts: Sequen
     """Return if the schema is exactly the one that these scripts make.
 
     Raises:
-        SchemaMismatch: it is missing, older or newer, or the server is not supported.
+        NoTables: there is none.
+        SchemaMismatch: it is older or newer, or the server is not supported.
     """
     await refuse_unsupported(connection, where)
     version = len(await applied(connection))
     refuse_newer(version, scripts, where)
+    remedy = "run `auditord database migrate`, then start again."
+    if not version:
+        raise NoTables(f"The database {where} has no tables yet: {remedy}")
     if version < len(scripts):
-        has = f"has schema {version}, this version of auditord needs {len(scripts)}" if version else "has no tables yet"
-        raise SchemaMismatch(f"The database {where} {has}: run `auditord database migrate`, then start again.")
+        needs = f"has schema {version}, this version of auditord needs {len(scripts)}"
+        raise SchemaMismatch(f"The database {where} {needs}: {remedy}")
 
 
 def refuse_newer(version: int, scripts: Sequence[Script], where: str) -> None:
