@@ -151,8 +151,8 @@ def test_a_running_job_is_open_until_its_end_closes_it_with_the_full_record(
 
 
 def test_with_open_records_both_runs_of_a_requeued_job_are_there(slurm_jobs: SlurmJobs, tmp_path: Path) -> None:
-    options = {"open_records": True, "earliest_datetime": slurm_jobs.since.isoformat()}
-    site = Site(tmp_path, sacct=only(slurm_jobs), **options)
+    earliest = slurm_jobs.since.isoformat()
+    site = Site(tmp_path, sacct=only(slurm_jobs), open_records=True, earliest_datetime=earliest)
     with site.daemon():
         site.wait_for_run()
         served = own(site.served(), slurm_jobs)
