@@ -25,6 +25,7 @@ COMMANDS = (
     Registered("import", "auditord.cli.importing", "Take over the records of an AUDITOR."),
     Registered("init", "auditord.cli.init", "Write a first configuration that fits this host."),
     Registered("manual", "auditord.cli.manual", "Read the manual, or search in it."),
+    Registered("new-plugin", "auditord.cli.new_plugin", "Make a distribution with a hook module of your own."),
     Registered("quarantine", "auditord.cli.quarantine", "List, show, retry or discard what could not be handled."),
     Registered("records", "auditord.cli.records", "Show, export, correct, close or delete records."),
     Registered(

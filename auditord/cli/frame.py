@@ -25,7 +25,8 @@ class Registered:
     """A command that is imported when it is needed.
 
     Args:
-        name: what the user types; the module has the command under this name, with ``_command`` after it.
+        name: what the user types; the module has the command under this name, with ``_command`` after it and ``_`` for
+            ``-``.
         module: of the command.
         help: what ``auditord --help`` says about it, so that listing the commands imports none.
         extensible: whether it is an :class:`ExtensibleGroup`.
@@ -82,7 +83,7 @@ class Commands(click.Group):
         """Import a command."""
         if (registered := self._registered.get(cmd_name)) is None:
             return super().get_command(ctx, cmd_name) or self._provided_command(ctx, cmd_name)
-        command: click.Command = getattr(import_module(registered.module), f"{cmd_name}_command")
+        command: click.Command = getattr(import_module(registered.module), f"{cmd_name.replace('-', '_')}_command")
         _add_config_option(command)
         if isinstance(command, ExtensibleGroup):
             command.further = partial(self._provided_command, name=cmd_name)

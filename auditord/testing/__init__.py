@@ -5,13 +5,19 @@ be used without them.
 """
 
 from auditord.testing.commands import FakeCommandContext
-from auditord.testing.contexts import FakeCollectorContext, FakePluginContext, FakeSenderContext
+from auditord.testing.contexts import (
+    FakeAuthenticatorContext,
+    FakeCollectorContext,
+    FakePluginContext,
+    FakeSenderContext,
+)
 from auditord.testing.hosts import FakeHost
 from auditord.testing.http import HttpRequest
 from auditord.testing.records import EPOCH, make_record
 
 __all__ = [
     "EPOCH",
+    "FakeAuthenticatorContext",
     "FakeCollectorContext",
     "FakeCommandContext",
     "FakeHost",

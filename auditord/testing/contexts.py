@@ -261,5 +261,23 @@ class FakeSenderContext(FakeContext):
         return reasons
 
 
+@dataclass
+class FakeAuthenticatorContext(FakeContext):
+    """An authenticator's context.
+
+    Args:
+        folder: a folder of the test's, for authenticators that keep files of their own.
+    """
+
+    folder: Path | None = None
+
+    @property
+    def state_dir(self) -> Path:
+        """The folder that the test gave."""
+        if self.folder is None:
+            raise AuditordError("this authenticator keeps files: make its context with folder=tmp_path")
+        return self.folder
+
+
 def _id(entry: Entry) -> str:
     return entry.record_id if isinstance(entry, Close) else entry.record.record_id

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from urllib.request import urlopen
 
 import anyio
@@ -101,6 +101,14 @@ class TestDaemon:
         return found
 
 
+class StartDaemon(Protocol):
+    """The fixture ``auditord_daemon``, for annotations."""
+
+    def __call__(self, sections: Mapping[str, Any] | None = None, modules: Sequence[ModuleType] = ()) -> TestDaemon:
+        """Start a daemon with sections of a configuration; the arguments are those of :func:`running_daemon`."""
+        ...
+
+
 async def _wait_for_empty_queue(state_dir: Path, patience: timedelta) -> None:
     try:
         with anyio.fail_after(patience.total_seconds()):
@@ -120,13 +128,15 @@ def running_daemon(
     Args:
         folder: for its files; may have been used by a daemon before.
         sections: its configuration, as a file would say it; state folder and address are chosen here.
-        modules: hook modules to load besides those that are installed.
+        modules: hook modules to load besides those that are installed; one that is installed, too, is loaded once.
 
     Raises:
         AuditordError: it cannot start; the text is what the command line would print.
     """
     reports = Reports()
-    hooks = load_hooks([], [*installed_entries(), *map(_entry, [*modules, reports.module()])])
+    given = [_entry(module) for module in [*modules, reports.module()]]
+    names = {entry.described.module for entry in given}
+    hooks = load_hooks([], [*(each for each in installed_entries() if each.described.module not in names), *given])
     file = folder / "auditord.json"
     document = {"api": {"listen": ["127.0.0.1:0"]}, **sections, "state_dir": str(folder / "state")}
     file.write_text(msgspec.json.encode(document).decode())  # JSON is YAML, too

@@ -1,26 +1,66 @@
-"""The pytest plugin: fixtures for tests of collectors, plugins and senders. It imports auditord only when asked to."""
+"""The pytest plugin: fixtures for tests of hook modules. It imports auditord only when asked to.
 
+Asynchronous tests of a file that imports something of :mod:`auditord.testing`, or that take one of its contexts, run on
+asyncio, as the daemon does, with nothing to set up.
+"""
+
+import inspect
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 if TYPE_CHECKING:  # or every pytest run on this Python would load the daemon
-    from auditord.testing import FakeCollectorContext, FakeCommandContext, FakePluginContext, FakeSenderContext
-    from auditord.testing.daemon import TestDaemon
+    from auditord.testing import (
+        FakeAuthenticatorContext,
+        FakeCollectorContext,
+        FakeCommandContext,
+        FakePluginContext,
+        FakeSenderContext,
+    )
+    from auditord.testing.daemon import StartDaemon, TestDaemon
 
-StartDaemon: TypeAlias = "Callable[..., TestDaemon]"
+_CONTEXTS: Final = frozenset({"authenticator_context", "collector_context", "plugin_context", "sender_context"})
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(collector: pytest.Module | pytest.Class, name: str, obj: object) -> None:
+    """Have anyio's plugin run an asynchronous test of a hook module, unless another plugin is to run it."""
+    if not (inspect.iscoroutinefunction(obj) and collector.istestfunction(obj, name)):
+        return
+    named = {mark.name for mark in (*collector.iter_markers(), *getattr(obj, "pytestmark", ()))}
+    if named.isdisjoint({"anyio", "asyncio", "trio"}) and _is_for_us(collector, obj):
+        pytest.mark.parametrize("anyio_backend", ["asyncio"])(pytest.mark.usefixtures("anyio_backend")(obj))
+
+
+def _is_for_us(collector: pytest.Module | pytest.Class, test: Callable[..., object]) -> bool:
+    """Tell whether a test uses this package, and no other plugin runs every asynchronous test."""
+    values = vars(sys.modules[test.__module__]).values()
+    imports = any(str(getattr(each, "__module__", "")).startswith("auditord.testing") for each in values)
+    config = collector.config
+    if config.pluginmanager.has_plugin("asyncio") and config.getini("asyncio_mode") == "auto":
+        return False
+    return imports or not _CONTEXTS.isdisjoint(inspect.signature(test).parameters)
 
 
 @pytest.fixture
-def collector_context() -> "FakeCollectorContext":
-    """A collector's context over memory."""
+def authenticator_context(tmp_path: Path) -> "FakeAuthenticatorContext":
+    """An authenticator's context with a folder of its own."""
+    from auditord.testing import FakeAuthenticatorContext  # noqa: PLC0415 see the module
+
+    return FakeAuthenticatorContext(folder=tmp_path)
+
+
+@pytest.fixture
+def collector_context(tmp_path: Path) -> "FakeCollectorContext":
+    """A collector's context over memory, with a folder of its own."""
     from auditord.testing import FakeCollectorContext  # noqa: PLC0415 see the module
 
-    return FakeCollectorContext()
+    return FakeCollectorContext(folder=tmp_path)
 
 
 @pytest.fixture

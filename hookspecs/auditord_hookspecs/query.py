@@ -40,10 +40,18 @@ class SortField(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A half-open period of time, both ends aware."""
+    """A half-open period of time: its start is in it, its stop is not, so windows that follow each other share nothing.
+
+    Args:
+        start: the first instant in it (aware).
+        stop: the first instant after it (aware).
+    """
 
     start: datetime
     stop: datetime
+
+    def __contains__(self, moment: datetime) -> bool:
+        return self.start <= moment < self.stop
 
 
 @dataclass(frozen=True, slots=True)

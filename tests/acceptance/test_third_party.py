@@ -1,14 +1,19 @@
-"""A collector of another distribution, built and installed by pip, takes part like the built-in ones."""
+"""Distributions of others, built and installed by pip, take part like the built-in ones: ours, and new-plugin's."""
 
 import json
 import os
 import subprocess
+import sys
 import sysconfig
 import venv
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+
+from auditord.cli import auditord as program
+from auditord.cli.new_plugin import SHAPES
 
 DISTRIBUTION = Path(__file__).parent / "third_party"
 PAGE_LOG = """\
@@ -19,8 +24,18 @@ PAGE_LOG = """\
 
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A virtual environment with auditord as it is here, and the other distribution installed by pip."""
+def made(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """A new distribution of each kind."""
+    folder = tmp_path_factory.mktemp("made")
+    for kind in SHAPES:
+        done = CliRunner().invoke(program, ["new-plugin", f"new-{kind}", "--kind", kind, "--into", str(folder)])
+        assert done.exit_code == 0, done.output
+    return [folder / f"auditord-new-{kind}" for kind in SHAPES]
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory, made: list[Path]) -> Path:
+    """A virtual environment with auditord as it is here, and the other distributions installed by pip."""
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, with_pip=True, symlinks=True)
     # What the tests run with is visible in there, so that nothing but the distribution has to be installed.
@@ -34,7 +49,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "--no-deps",
         "--no-build-isolation",
     ]
-    subprocess.run([*pip, DISTRIBUTION], check=True, env={**os.environ, "PIP_NO_INDEX": "1"})
+    subprocess.run([*pip, DISTRIBUTION, *made], check=True, env={**os.environ, "PIP_NO_INDEX": "1"})
     return folder
 
 
@@ -61,6 +76,38 @@ def test_it_is_listed_with_its_distribution(environment: Path) -> None:
     (module,) = (module for module in modules if module["name"] == "pagelog")
     assert (module["distribution"], module["version"]) == ("auditord-pagelog", "1.2.3")
     assert module["hooks"] == ["auditord_collectors"]
+
+
+def test_new_distributions_are_listed_with_their_hooks(environment: Path) -> None:
+    modules = json.loads(auditord(environment, "hooks", "--output", "json").stdout)
+    hooks = {module["distribution"]: module["hooks"] for module in modules}
+    expected = {
+        "collector": "auditord_collectors",
+        "plugin": "auditord_plugins",
+        "sender": "auditord_senders",
+        "authenticator": "auditord_authenticators",
+        "transform": "auditord_record_transforms",
+    }
+    assert {kind: hooks[f"auditord-new-{kind}"] for kind in SHAPES} == {kind: [expected[kind]] for kind in SHAPES}
+
+
+def assert_done(*command: str | Path) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def test_the_tests_of_new_distributions_pass(environment: Path, made: list[Path]) -> None:
+    pytest_words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", str(made[0] / "pyproject.toml")]
+    assert "19 passed" in assert_done(environment / "bin/python", *pytest_words, *made)
+
+
+def test_new_distributions_are_typed_and_tidy(made: list[Path], tmp_path: Path) -> None:
+    ruff, config = Path(sys.executable).with_name("ruff"), made[0] / "pyproject.toml"
+    assert_done(ruff, "check", *made)
+    assert_done(ruff, "format", "--check", *made)
+    parts = [folder / part for folder in made for part in ("src", "tests")]
+    assert_done(sys.executable, "-m", "mypy", "--config-file", config, "--cache-dir", tmp_path, *parts)
 
 
 def test_its_collector_runs_and_goes_on_from_its_checkpoint(environment: Path, config: Path) -> None:

@@ -1,17 +1,16 @@
 """The daemon that authors start inside their tests is the real one."""
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from types import ModuleType
 from urllib.error import HTTPError
 
 import pytest
 
+import auditord_builtin.local
 from auditord.errors import ConfigurationError
 from auditord.testing import make_record
-from auditord.testing.daemon import TestDaemon
+from auditord.testing.daemon import StartDaemon
 from auditord_hookspecs import Batch, CollectorContext, CollectorKind, Quarantined, RunConfig, hookimpl
-
-StartDaemon = Callable[..., TestDaemon]
 
 
 async def collect(config: RunConfig, context: CollectorContext) -> AsyncIterator[Batch]:
@@ -51,3 +50,8 @@ def test_the_next_daemon_goes_on_where_the_last_one_stopped(auditord_daemon: Sta
 def test_what_the_configuration_says_wrongly_is_said_to_the_test(auditord_daemon: StartDaemon) -> None:
     with pytest.raises(ConfigurationError, match="counting"):
         auditord_daemon({"collectors": {"jobs": {"kind": "counting"}}})
+
+
+def test_a_module_that_is_installed_too_is_loaded_once(auditord_daemon: StartDaemon) -> None:
+    daemon = auditord_daemon(modules=[auditord_builtin.local])
+    assert daemon.records() == []

@@ -59,3 +59,38 @@ async def test_servers_elsewhere_are_played_and_remembered() -> None:
         HttpRequest("POST", "https://far.example/x", [("c", "d")], {"a": "b"}, b"1"),
         HttpRequest("GET", "https://far.example/y", (), {"a": "b"}),
     ]
+
+
+AUTHORS_TESTS = """
+from auditord.testing import FakeCollectorContext
+import pytest
+
+@pytest.fixture
+def named(collector_context):
+    collector_context.instance = "mine"
+    return collector_context
+
+async def test_a_fixture_of_the_author_s(named):
+    assert await named.pending() == {}
+
+async def test_no_fixture():
+    assert await FakeCollectorContext().seen(["a"]) == frozenset()
+
+class TestInAClass:
+    async def test_it(self, named):
+        assert named.instance_dir.is_dir()
+
+@pytest.mark.parametrize("number", [1, 2])
+async def test_parameters(number, authenticator_context):
+    assert number and authenticator_context.state_dir.is_dir()
+"""
+
+
+def test_asynchronous_tests_of_authors_run_out_of_the_box(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(AUTHORS_TESTS)
+    pytester.runpytest_inprocess("-p", "no:cacheprovider").assert_outcomes(passed=5)
+
+
+def test_asynchronous_tests_of_others_are_left_alone(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("async def test_it(): ...")
+    pytester.runpytest_inprocess("-p", "no:cacheprovider").assert_outcomes(failed=1)

@@ -12,7 +12,7 @@ import pytest
 from pydantic import SecretStr, ValidationError
 
 from auditord.testing import EPOCH
-from auditord.testing.plugin import StartDaemon
+from auditord.testing.daemon import StartDaemon
 from auditord_builtin.privacy.pseudonyms import KIND, PseudonymsConfig
 from auditord_hookspecs import Record
 

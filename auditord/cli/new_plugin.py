@@ -1,0 +1,137 @@
+"""``auditord new-plugin``: a distribution with a hook module that works, its tests, and what to change in it."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Final
+
+import click
+
+from auditord import __version__
+from auditord_hookspecs import CONTRACT, AuditordError
+from auditord_hookspecs.terminal import say
+
+_NAME: Final = re.compile(r"(?=.{1,30}\Z)[a-z][a-z0-9]*([-_][a-z0-9]+)*")
+"""30 characters, since the lines of the templates have space for no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The text about a kind of hook that stands in its distribution.
+
+    Args:
+        summary: one sentence.
+        section: of the configuration.
+        options: of an instance, as YAML.
+        next: the command that shows it at work.
+    """
+
+    summary: str
+    section: str
+    options: str
+    next: str
+
+
+SHAPES: Final[Mapping[str, Shape]] = {
+    "collector": Shape(
+        "Collector: records of the finished jobs that a program lists.",
+        "collectors",
+        "site_id: my-site\ncommand: [cat, /var/log/jobs]",
+        "auditord collect my_$name --dry-run",
+    ),
+    "plugin": Shape(
+        "Plugin: posts the core hours of each group to a server, period by period.",
+        "plugins",
+        "url: https://hook.example/usage\nperiod: 7d",
+        "auditord trigger my_$name --dry-run",
+    ),
+    "sender": Shape(
+        "Sender: puts records to a server of another kind.",
+        "senders",
+        "url: https://far.example/records",
+        "auditord run",
+    ),
+    "authenticator": Shape(
+        "Authenticator: callers with a signed token.",
+        "authenticators",
+        "secret: file:/etc/auditord/key",
+        "auditord run",
+    ),
+    "transform": Shape(
+        "Transform: new names for sites or other labels.",
+        "transforms",
+        "key: site_id\nnames: {old-site: new-site}",
+        "auditord run",
+    ),
+}
+
+
+@click.command("new-plugin")
+@click.argument("name")
+@click.option("--kind", type=click.Choice(sorted(SHAPES)), required=True, help="Of hook.")
+@click.option(
+    "--into",
+    "parent",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path(),
+    metavar="FOLDER",
+    help="The new folder is made in this one, instead of the one you are in.",
+)
+def new_plugin_command(name: str, *, kind: str, parent: Path) -> None:
+    """Make the folder auditord-NAME with a distribution: a typed module that works, its entry point, tests that pass.
+
+    NAME is that of the kind in the configuration, such as pbs. Nothing that is there is changed.
+    """
+    if not _NAME.fullmatch(name):
+        raise click.BadParameter(
+            "up to 30 small letters, digits and - between them, a letter first: pbs, print-pages", param_hint="NAME"
+        )
+    name = name.removeprefix("auditord-").removeprefix("auditord_").replace("-", "_")
+    folder = parent / f"auditord-{name.replace('_', '-')}"
+    try:
+        folder.mkdir(parents=True)
+        for path, text in _written(name, SHAPES[kind], kind):
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(text, "utf-8")
+    except FileExistsError as error:
+        raise AuditordError(f"{folder} is there already: choose another name, or another folder with --into") from error
+    except OSError as error:
+        raise AuditordError(f"{folder} cannot be written: {error.strerror}") from error
+    _say_next(folder, name)
+
+
+def _written(name: str, shape: Shape, kind: str) -> Iterator[tuple[str, str]]:
+    """The files by their paths below the folder."""
+    module = f"auditord_{name}"
+    indented = "".join(f"    {line}\n" for line in shape.options.splitlines()).rstrip()
+    values = {
+        "name": name,
+        "module": module,
+        "distribution": module.replace("_", "-"),
+        "summary": shape.summary,
+        "section": shape.section,
+        "options": indented,
+        "next": Template(shape.next).substitute(name=name),
+        "contract": str(CONTRACT),
+        "version": __version__,
+    }
+    templates = files("auditord.cli").joinpath("plugin_templates")
+    for path, template in (
+        ("pyproject.toml", "pyproject.toml"),
+        ("README.md", "README.md"),
+        (f"src/{module}/__init__.py", f"{kind}.py"),
+        (f"tests/test_{name}.py", f"test_{kind}.py"),
+    ):
+        yield path, Template(templates.joinpath(f"{template}.txt").read_text("utf-8")).substitute(values)
+    yield f"src/{module}/py.typed", ""
+
+
+def _say_next(folder: Path, name: str) -> None:
+    say(f"{folder} is a distribution that works; what it accounts for is in src/auditord_{name}/__init__.py.")
+    say("Next, in an environment that has auditord:")
+    for line in (f"cd {folder}", "pip install -e '.[test]'", "pytest && mypy && ruff check", "auditord hooks"):
+        say(f"  {line}")
+    say("To read: auditord manual writing-plugins, auditord manual types")
