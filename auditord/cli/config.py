@@ -66,7 +66,7 @@ def show_command(output: str) -> None:
 @config_command.command("import")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 def import_command(files: Sequence[Path]) -> None:
-    """Turn configuration FILES of AUDITOR's parts, or of a Waldur site agent, into one of auditord, and print it.
+    """Print what configuration FILES of AUDITOR's parts, an APEL client or a Waldur site agent are in auditord's words.
 
     A remark names every value that means something else here, and all that has no counterpart.
     """

@@ -1,6 +1,7 @@
 """Bring AUDITOR's configuration files in: the server's, and those of the collectors and plugins that a kind knows."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from configparser import Error, RawConfigParser
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ _HEAD = "Made by auditord config import from {files}."
 _AUDITOR = "AUDITOR"
 _NO_ENVIRONMENT = "AUDITOR's environment variables were not looked at."
 _LEVEL = "logging.level"
+_INI = frozenset({".cfg", ".ini"})
 
 Importer: TypeAlias = Callable[[Mapping[str, Any]], ImportedConfig | None]
 """Translates a file, or knows that it is another's."""
@@ -49,7 +51,7 @@ def import_files(files: Sequence[Path], kinds: InstalledKinds) -> str:
 
 
 def _import_file(file: Path, kinds: InstalledKinds) -> ImportedConfig:
-    document = read_tagged_file(file).values
+    document = _read_ini(file) if file.suffix in _INI else read_tagged_file(file).values
     if not document:
         raise ConfigurationError(f"{file} sets nothing: it is empty, or all of it is comments")
     for owner, importer in _importers(kinds):
@@ -71,6 +73,22 @@ def _import_file(file: Path, kinds: InstalledKinds) -> ImportedConfig:
         ]
     )
     raise ConfigurationError(f"{file} is not a configuration file of {known}; are all its options spelt right?")
+
+
+def _read_ini(path: Path) -> Mapping[str, Mapping[str, str]]:
+    """The options of each section that has some, as text; names of options in small letters.
+
+    Raises:
+        ConfigurationError: it cannot be read or is no INI file; the text names the file and the line.
+    """
+    parser = RawConfigParser()
+    try:
+        parser.read_string(path.read_text(), str(path))
+    except OSError as error:
+        raise ConfigurationError(f"cannot read the configuration file {path}: {error.strerror}") from error
+    except (Error, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path}: not an INI file: {' '.join(str(error).split())}") from error
+    return {name: dict(parser.items(name)) for name in parser.sections() if parser.items(name)}
 
 
 def _unknown_option(document: Mapping[str, Any], kinds: InstalledKinds) -> str | None:

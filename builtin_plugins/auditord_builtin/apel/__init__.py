@@ -11,8 +11,8 @@ From a tick to a message, file by file:
    refuse by its :mod:`rules`.
 5. :mod:`sending` signs with the host's :mod:`certificate` and publishes through the :mod:`broker`.
 
-Beside them: :mod:`config` and :mod:`importing`, :mod:`months`, :mod:`infrastructure`, :mod:`metrics`, and
-:mod:`commands` with :mod:`showing`.
+Beside them: :mod:`config`, :mod:`importing` and :mod:`client_files`, :mod:`months`, :mod:`infrastructure`,
+:mod:`metrics`, and :mod:`commands` with :mod:`showing`.
 """
 
 from collections.abc import AsyncGenerator, Iterable
@@ -23,13 +23,15 @@ import click
 from prometheus_client.registry import Collector
 
 from auditord_builtin.apel.certificate import CertificateUnusable, load_credentials
+from auditord_builtin.apel.client_files import detect, import_client_file
 from auditord_builtin.apel.commands import KIND, apel_command
 from auditord_builtin.apel.config import ApelConfig
 from auditord_builtin.apel.importing import import_config
 from auditord_builtin.apel.metrics import INSTRUMENTS
 from auditord_builtin.apel.publishing import run_apel
-from auditord_hookspecs import Context, Daemon, PluginKind, hookimpl
+from auditord_hookspecs import Context, Daemon, ImportedConfig, PluginKind, hookimpl
 from auditord_hookspecs.checks import Finding, Severity, check_certificate
+from auditord_hookspecs.config_import import Document
 
 __all__ = ["APEL", "ApelConfig", "auditord_commands", "auditord_metrics", "auditord_plugins"]
 
@@ -46,8 +48,19 @@ async def check(config: ApelConfig, context: Context) -> AsyncGenerator[Finding,
         yield Finding(Severity.FAILURE, "credentials", str(error), "see the message")
 
 
+def import_file(document: Document) -> ImportedConfig | None:
+    """Translate a file of AUDITOR's plugin, or of an APEL client."""
+    return import_client_file(document) or import_config(document)
+
+
 APEL = PluginKind(
-    name=KIND, config=ApelConfig, run=run_apel, interval=INTERVAL, import_config=import_config, check=check
+    name=KIND,
+    config=ApelConfig,
+    run=run_apel,
+    interval=INTERVAL,
+    import_config=import_file,
+    check=check,
+    detect=detect,
 )
 
 

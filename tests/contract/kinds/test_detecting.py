@@ -48,6 +48,7 @@ HOSTS: Final = {
     "slurm_epilog": FakeHost({"scontrol": _SLURM.format("none")}),
     "htcondor": FakeHost({"condor_history": "", "condor_ce_history": ""}),
     "kubernetes": FakeHost(files=["/etc/kubernetes/admin.conf"]),
+    "apel": FakeHost(files=["/etc/apel/client.cfg"]),
     "waldur": FakeHost(files=["/etc/waldur/agent.yaml"]),
     "printer": FakeHost({"lpstat": "device for main"}),
 }
