@@ -7,12 +7,15 @@ none does.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Literal, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
-from auditord.audit import AuditReport, AuditRequest
+from auditord.audit.values import AuditReport, AuditRequest
 from auditord_hookspecs import Batch, JobChoice, Record, RunReport, Window
 
 Section: TypeAlias = Literal["collectors", "plugins"]
+
+CONTROL_FILE: Final = "control.sock"
+"""The control socket, in the state folder."""
 
 
 @dataclass(frozen=True, slots=True)

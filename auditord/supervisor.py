@@ -11,7 +11,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from auditord import __version__
-from auditord.actions import Actions
+from auditord.actions import CONTROL_FILE, Actions
 from auditord.backup.last import BackupMetrics
 from auditord.config.kinds import audited, remarks
 from auditord.config.model import WORKING_SECTIONS, Configuration, kind_of
@@ -32,11 +32,10 @@ from auditord.tasks.nightly_audits import TASK as NIGHTLY
 from auditord.tasks.nightly_audits import NightlyAudits
 from auditord.tasks.reports import log_run
 from auditord.watchdog import watched_process
-from auditord.web import daemon_operations, serve
-from auditord.web.access import Authorisation, open_authorisation
+from auditord.web.access.authorisation import Authorisation, open_authorisation
 from auditord.web.api.status import StatusHandlers
-from auditord.web.control import FILE as CONTROL_FILE
 from auditord.web.page import Parts
+from auditord.web.server import daemon_operations, serve
 
 _log: Final = logging.getLogger(__name__)
 

@@ -21,8 +21,8 @@ from auditord.ingest import Ingest
 from auditord.spool import Spool
 from auditord.store import Provenance, RecordStore, Verdict
 from auditord.store.opening import open_store
-from auditord.web import serve
-from auditord.web.access import Authorisation
+from auditord.web.access.authorisation import Authorisation
+from auditord.web.server import serve
 from auditord_hookspecs import AggregateQuery, Aggregates, Entry, Record, RecordQuery, RecordUpdate
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)

@@ -11,7 +11,9 @@ from typing import Final
 
 import psycopg
 
-from auditord.backup import BackupOptions, Continued, Made, Restoration, Restored, continue_from, make_backup
+from auditord.backup.continuing import Continued, continue_from
+from auditord.backup.making import BackupOptions, Made, make_backup
+from auditord.backup.restoring import Restoration, Restored
 from auditord.config.model import Configuration, StoreSection
 from auditord.ingest import Pairing, StoreSink
 from auditord.spool import Spool

@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import Final
 
-from auditord_builtin.htcondor import HTCondorConfig
 from auditord_builtin.htcondor.ads import JobAd
+from auditord_builtin.htcondor.config import HTCondorConfig
 from auditord_builtin.htcondor.conversion import convert_ad
 from auditord_hookspecs import Record
 from auditord_hookspecs.outcomes import Converted

@@ -10,7 +10,6 @@ from urllib.parse import urlencode
 
 from auditord.config.model import Configuration
 from auditord.config.store_url import is_postgresql
-from auditord.database.postgres.address import address_of
 from auditord.errors import ConfigurationError
 from auditord.store import RecordStore
 from auditord.store.archived import Archive, ArchivedRecord, ArchiveState, Counted, Days, Removal
@@ -86,6 +85,8 @@ def catalog_url(configuration: Configuration) -> str:
     file = _folder(configuration) / "catalog.db"
     if file.exists() or not is_postgresql(store.url):  # it is there where the store was in SQLite once
         return f"sqlite:///{file}"
+    from auditord.database.postgres.address import address_of  # noqa: PLC0415 psycopg, where it is configured
+
     parameters = {name: str(value) for name, value in address_of(store).parameters.items()}
     parameters["options"] = f"{parameters.get('options', '')} {_SCHEMA}".strip()
     return f"postgresql+psycopg://?{urlencode(parameters)}"

@@ -4,9 +4,3 @@
   ``tallying``: counts by day and site, and the ids that the inventory has named, on disk;
 * ``auditing``: all of it, for one collector and one period.
 """
-
-from auditord.audit.auditing import Audit, Repairs
-from auditord.audit.comparing import Sides
-from auditord.audit.values import AuditReport, AuditRequest, DayCounts, Discrepancy
-
-__all__ = ["Audit", "AuditReport", "AuditRequest", "DayCounts", "Discrepancy", "Repairs", "Sides"]

@@ -4,12 +4,10 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from auditord.actions import Actions
+from auditord.actions import CONTROL_FILE, Actions
 from auditord.cli.daemon_client import connected, daemon_at
 from auditord.cli.installation import load_installation, utc_now
 from auditord.logs import MessageFormatter
-from auditord.supervisor import acting
-from auditord.web.control import FILE
 
 
 def log_to_terminal() -> None:
@@ -35,9 +33,11 @@ async def actions(url: str | None) -> AsyncGenerator[Actions, None]:
             yield daemon
         return
     installation = load_installation()
-    async with connected(installation.configuration.state_dir / FILE) as owner:
+    async with connected(installation.configuration.state_dir / CONTROL_FILE) as owner:
         if owner is not None:
             yield owner
             return
+    from auditord.supervisor import acting  # noqa: PLC0415 half of the daemon, where none runs
+
     async with acting(installation.configuration, installation.hooks, utc_now) as ourselves:
         yield ourselves

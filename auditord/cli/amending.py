@@ -19,8 +19,7 @@ from auditord.cli.edits import Edits
 from auditord.cli.exports import write_table
 from auditord.cli.installation import run_async
 from auditord.cli.record_filters import INSTANT, SPAN, condition, opened_source, opened_store
-from auditord.web.api.amending import former
-from auditord.web.api.changes import FormerVersion
+from auditord.web.api.changes import FormerVersion, former
 from auditord_hookspecs import AuditordError, Record, RecordQuery
 from auditord_hookspecs.query import AllOf, Condition, IsOpen, Order, SortField
 from auditord_hookspecs.terminal import say, write

@@ -7,8 +7,7 @@ from typing import Final
 import click
 import msgspec
 
-from auditord.audit import AuditReport, AuditRequest
-from auditord.audit.values import FAULTS, STATES
+from auditord.audit.values import FAULTS, STATES, AuditReport, AuditRequest
 from auditord.cli.acting import actions, log_to_terminal
 from auditord.cli.amending import principal_name
 from auditord.cli.collect import Watcher

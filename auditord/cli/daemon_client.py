@@ -1,7 +1,7 @@
 """A running daemon, asked over its control socket or at a URL; see :mod:`auditord.web.api`."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Sequence
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, contextmanager
 from datetime import timedelta
 from http import HTTPStatus
 from pathlib import Path
@@ -12,14 +12,12 @@ import click
 import msgspec
 
 from auditord.actions import Closing, Note, Observer, Outcome, Retried, RunRequest
-from auditord.audit import AuditReport, AuditRequest
-from auditord.client.http import open_client
-from auditord.client.query_string import encode_for_api
+from auditord.audit.values import AuditReport, AuditRequest
 from auditord.errors import DaemonError
 from auditord.web.api import changes
 from auditord.web.api.shapes import QuarantinedInput, QuarantineEntry, QuarantinePage
 from auditord.web.api.status_shapes import HealthReport, Instances
-from auditord.web.problems import Problem
+from auditord.web.problem_shapes import Problem
 from auditord_hookspecs import Batch, Produced, Quarantined, Record, RecordQuery, RunReport, http
 from auditord_hookspecs.wire import decode_record, format_time
 
@@ -96,6 +94,8 @@ class DaemonClient:
         if query.limit == 0:  # a page of nothing is no question to the API
             yield _records(_nothing())
             return
+        from auditord.client.query_string import encode_for_api  # noqa: PLC0415 with the client
+
         with _daemon_errors():
             target = f"{self._url}/api/v1/records?format=ndjson&{encode_for_api(query)}"
             async with self._client.stream("GET", target) as answer, aclosing(_records(_lines(answer))) as records:
@@ -193,7 +193,10 @@ class DaemonClient:
 @asynccontextmanager
 async def connected(path: Path) -> AsyncGenerator[DaemonClient | None, None]:
     """A client of the daemon that answers on this socket; None if none does."""
-    async with open_client(_OPTIONS, str(path)) as client:
+    if not _may_be_there(path):
+        yield None
+        return
+    async with _client(str(path)) as client:
         try:
             await client.request("GET", _LOCAL)
         except http.NoHttpAnswer as error:
@@ -214,8 +217,21 @@ async def daemon_at(url: str) -> AsyncGenerator[DaemonClient, None]:
     if not url.startswith((_UNIX, "http://", "https://")):
         raise click.UsageError(f"--url: '{url}' is neither http://host:port nor https://host nor unix:/path")
     local = url.startswith(_UNIX)
-    async with open_client(_OPTIONS, url.removeprefix(_UNIX) if local else None) as client:
+    async with _client(url.removeprefix(_UNIX) if local else None) as client:
         yield DaemonClient(client, _LOCAL if local else url.rstrip("/"))
+
+
+def _may_be_there(path: Path) -> bool:
+    try:
+        return path.is_socket()
+    except PermissionError:
+        return True
+
+
+def _client(socket: str | None) -> AbstractAsyncContextManager[http.HttpClient]:
+    from auditord.client.http import open_client  # noqa: PLC0415 aiohttp, where a daemon is asked
+
+    return open_client(_OPTIONS, socket)
 
 
 @contextmanager

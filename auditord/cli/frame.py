@@ -17,6 +17,7 @@ from auditord import __version__
 
 _CONFIG = "auditord.config"
 _PROVIDED = "auditord.provided"
+_CONTEXT = "auditord.cli.command_context"
 _REQUIREMENT_NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
@@ -36,6 +37,19 @@ class Registered:
     module: str
     help: str
     extensible: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Provided:
+    """A command of a hook module.
+
+    Args:
+        help: what ``auditord --help`` says about it.
+        load: imports it if need be.
+    """
+
+    help: str
+    load: Callable[[], click.Command]
 
 
 class ExtensibleGroup(click.Group):
@@ -90,13 +104,14 @@ class Commands(click.Group):
         return command
 
     def _provided_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        command = self._provided(ctx).get(name)
-        if command is not None and self._provided_by is not None:
-            ctx.find_root().obj = import_module(self._provided_by).HostCommandContext()
-            _add_config_option(command)
+        if (provided := self._provided(ctx).get(name)) is None:
+            return None
+        command = provided.load()
+        ctx.find_root().obj = import_module(_CONTEXT).HostCommandContext()
+        _add_config_option(command)
         return command
 
-    def _provided(self, ctx: click.Context) -> Mapping[str, click.Command]:
+    def _provided(self, ctx: click.Context) -> Mapping[str, Provided]:
         """The commands of hook modules, looked for once."""
         if self._provided_by is None:
             return {}
@@ -104,7 +119,7 @@ class Commands(click.Group):
             taken = [name for name, each in self._registered.items() if not each.extensible]
             with ctx.scope(cleanup=False):  # --config may have been given already
                 ctx.meta[_PROVIDED] = import_module(self._provided_by).provided_commands(taken)
-        found: Mapping[str, click.Command] = ctx.meta[_PROVIDED]
+        found: Mapping[str, Provided] = ctx.meta[_PROVIDED]
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -115,8 +130,8 @@ class Commands(click.Group):
     def _help(self, ctx: click.Context, name: str) -> str:
         if name in self._registered:
             return self._registered[name].help
-        command = self._provided(ctx).get(name)
-        return "" if command is None else command.get_short_help_str(80)
+        provided = self._provided(ctx).get(name)
+        return "" if provided is None else provided.help
 
 
 def _add_config_option(command: click.Command) -> None:

@@ -9,7 +9,7 @@ import click
 from auditord.cli.installation import readable_disabled_hooks
 from auditord.cli.tables import new_table, print_table
 from auditord.errors import HookError
-from auditord.hooks import HookModule, survey
+from auditord.hooks import HookModule, broken_kinds, survey
 from auditord.hooks.loading import WAY_OUT
 from auditord_hookspecs.terminal import write
 
@@ -26,7 +26,7 @@ def hooks_command(output: str) -> None:
     modules = [*found.hooks.modules, *found.disabled]
     rows = [_row(module, module in found.disabled) for module in modules]
     write(json.dumps(rows, indent=2) + "\n") if output == "json" else _print_table(rows)
-    if faults := [*faults, *found.faults]:
+    if faults := [*faults, *found.faults, *broken_kinds(found.hooks.kinds)]:
         raise HookError("\n  ".join(["something is wrong:", *faults, f"({WAY_OUT})"]))
 
 

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import click
 
-from auditord.backup import Behind, Continued, Manifest, Restoration, Restored, continue_from
+from auditord.backup.continuing import Behind, Continued, continue_from
 from auditord.backup.last import last_backups
+from auditord.backup.manifest import Manifest
+from auditord.backup.restoring import Restoration, Restored
 from auditord.cli.installation import load_installation, run_async, utc_now
 from auditord.cli.progress import StepBar
 from auditord.config.model import Configuration

@@ -9,6 +9,7 @@ import click
 import msgspec
 from rich.table import Table
 
+from auditord.actions import CONTROL_FILE
 from auditord.audit.silence import site_activity
 from auditord.backup.last import last_backups
 from auditord.cli.daemon_client import DaemonClient, connected, daemon_at, url_option
@@ -22,7 +23,6 @@ from auditord.spool import LastRun, QueueStatistics, Spool
 from auditord.spool.spool import FILE as SPOOL_FILE
 from auditord.store.opening import open_store_for_reading
 from auditord.web.api.status_shapes import HeldTurn, Instance, Run
-from auditord.web.control import FILE as CONTROL_FILE
 from auditord_hookspecs.terminal import say, say_error, write
 from auditord_hookspecs.wire import format_time
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, Final, TypeAlias, TypeGuard
 
 Path: TypeAlias = tuple[str | int, ...]
 """From the root of the configuration to a value: keys, and positions in lists."""
@@ -35,6 +35,9 @@ class Origin:
 
 
 DEFAULT = Origin("default")
+
+ENVIRONMENT_PREFIX: Final = "AUDITORD_"
+"""Variables that begin with it are options."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,13 @@ from pydantic import Field, create_model
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 from pydantic_settings.exceptions import SettingsError
 
+from auditord.config.documents import ENVIRONMENT_PREFIX as PREFIX
 from auditord.config.documents import Document, Origin, is_section
 from auditord.config.faults import suggestion
 from auditord.config.instances import InstanceModels
 from auditord.config.model import INSTANCE_SECTIONS, Configuration
 from auditord.errors import ConfigurationError
 
-PREFIX = "AUDITORD_"
 _LEVELS = "__"
 
 

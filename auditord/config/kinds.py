@@ -1,8 +1,8 @@
 """The kinds that the installed hook modules declare, and their part in a configuration."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from auditord.config.model import Configuration, kind_of
 from auditord_hookspecs import (
@@ -16,6 +16,34 @@ from auditord_hookspecs import (
     TransformKind,
 )
 from auditord_hookspecs.kinds import AnyKind
+
+V = TypeVar("V")
+
+
+class MadeOnUse(Mapping[str, V]):
+    """Values by name, each of which is made when it is first asked for.
+
+    Args:
+        makers: make them.
+    """
+
+    def __init__(self, makers: Mapping[str, Callable[[], V]]) -> None:
+        self._makers = makers
+        self._made: dict[str, V] = {}
+
+    def __getitem__(self, name: str) -> V:
+        if name not in self._made:
+            self._made[name] = self._makers[name]()
+        return self._made[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._makers
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from pydantic import BaseModel, SecretStr, ValidationError
 
 from auditord.config.auditor_environment import read_auditor_environment
 from auditord.config.consistency import inconsistencies
+from auditord.config.documents import ENVIRONMENT_PREFIX as PREFIX
 from auditord.config.documents import Document, is_section
-from auditord.config.environment import read_environment
 from auditord.config.faults import describe, refusal
-from auditord.config.instances import InstanceModels, configuration_model, instance_models
+from auditord.config.instances import InstanceModels, configuration_model, instance_models, models_in_use
 from auditord.config.kinds import InstalledKinds
 from auditord.config.listen import DEFAULT_LISTEN, UnixListen
 from auditord.config.model import Configuration, HooksSection, default_state_dir
@@ -80,14 +80,24 @@ def _validate(
     resolve_secret: ResolveSecret,
 ) -> Loaded:
     values = _with_socket(_with_state_dir(document.values, environ), environ)
+    context = {"resolve_secret": referenced(resolve_secret)}
     try:
-        context = {"resolve_secret": referenced(resolve_secret)}
-        configuration = configuration_model(models).model_validate(values, context=context)
-    except ValidationError as error:
-        raise refusal(describe(error, document, models)) from error
+        configuration = configuration_model(models_in_use(models, values)).model_validate(values, context=context)
+    except ValidationError:
+        configuration = _with_all_kinds(document, values, models, context)
     if faults := inconsistencies(configuration, kinds, document):
         raise refusal(faults)
     return Loaded(configuration, document)
+
+
+def _with_all_kinds(
+    document: Document, values: Mapping[str, Any], models: InstanceModels, context: Mapping[str, Any]
+) -> Configuration:
+    """Validate again, for faults that say all that would have been allowed."""
+    try:
+        return configuration_model(models).model_validate(values, context=dict(context))
+    except ValidationError as error:
+        raise refusal(describe(error, document, models)) from error
 
 
 def disabled_hooks(paths: Sequence[Path] | None, environ: Mapping[str, str]) -> Sequence[str]:
@@ -112,9 +122,17 @@ def _read_all(paths: Sequence[Path] | None, environ: Mapping[str, str], models: 
     files = read_files(paths)
     try:
         below = files.merged_with(read_auditor_environment(environ, files))
-        return below.merged_with(read_environment(environ, below, models))
+        return below.merged_with(_environment(environ, below, models))
     except ConfigurationError as error:
         raise refusal(str(error).splitlines()) from error
+
+
+def _environment(environ: Mapping[str, str], below: Document, models: InstanceModels) -> Document:
+    if not any(name.startswith(PREFIX) for name in environ):
+        return Document()
+    from auditord.config.environment import read_environment  # noqa: PLC0415 pydantic-settings, which few need
+
+    return read_environment(environ, below, models)
 
 
 def _with_state_dir(values: Mapping[str, Any], environ: Mapping[str, str]) -> Mapping[str, Any]:

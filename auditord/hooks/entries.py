@@ -5,7 +5,8 @@ import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from importlib.metadata import entry_points
+from functools import cache
+from importlib.metadata import Distribution, entry_points
 from threading import Thread
 from typing import Final
 
@@ -91,12 +92,18 @@ def _load_into(outcome: Future[object], load: Callable[[], object]) -> None:
 
 def installed_entries() -> Sequence[HookEntry]:
     """Every entry point of the group, in an order that does not depend on the file system."""
+    named = cache(_name_and_version)  # reading them parses the distribution's metadata, README included
     found = [
-        HookEntry(HookModule(entry.name, entry.value, entry.dist.name, entry.dist.version), entry.load)
+        HookEntry(HookModule(entry.name, entry.value, *named(entry.dist)), entry.load)
         for entry in entry_points(group=GROUP)
         if entry.dist is not None
     ]
     return sorted(found, key=lambda each: (each.described.distribution, each.described.name))
+
+
+def _name_and_version(distribution: Distribution) -> tuple[str, str]:
+    metadata = distribution.metadata
+    return metadata["Name"], metadata["Version"]
 
 
 def blame(error: BaseException) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import pluggy
 
 from auditord.config.faults import suggestion
-from auditord.config.kinds import InstalledKinds
+from auditord.config.kinds import InstalledKinds, MadeOnUse
 from auditord.errors import HookError
 from auditord.hooks.entries import HookEntry, HookModule, blame, installed_entries
 from auditord.hooks.hooks import Hooks, declared_by, implementations
@@ -50,7 +50,10 @@ def load_hooks(disabled: Sequence[str], entries: Sequence[HookEntry] | None = No
 
 
 def survey(disabled: Sequence[str], entries: Sequence[HookEntry] | None = None) -> Survey:
-    """Load what can be loaded, and say what is wrong with the rest; the arguments are those of :func:`load_hooks`."""
+    """Load what can be loaded, and say what is wrong with the rest; the arguments are those of :func:`load_hooks`.
+
+    Kinds that are deferred are left so: :func:`broken_kinds` loads them.
+    """
     entries = installed_entries() if entries is None else entries
     left_out = [
         each.described for each in entries if not {each.described.name, each.described.module}.isdisjoint(disabled)
@@ -61,6 +64,16 @@ def survey(disabled: Sequence[str], entries: Sequence[HookEntry] | None = None) 
         if entry.described not in left_out:
             loader.take(entry)
     return Survey(loader.finish(), left_out, loader.faults)
+
+
+def broken_kinds(kinds: InstalledKinds) -> Iterator[str]:
+    """The faults of kinds that were deferred, loading all of them; one sentence each."""
+    for installed in kinds.sections().values():
+        for name in installed:
+            try:
+                installed[name]
+            except HookError as error:
+                yield str(error)
 
 
 def _unknown(disabled: Sequence[str], entries: Sequence[HookEntry]) -> Iterator[str]:
@@ -104,7 +117,8 @@ class _Loader:
                 except HookError as error:
                     self.faults.append(str(error))
         self.faults += collection.faults
-        return Hooks(self._manager, tuple(self._modules), InstalledKinds(**collection.accepted))
+        kinds = {section: MadeOnUse(makers) for section, makers in collection.accepted.items()}
+        return Hooks(self._manager, tuple(self._modules), InstalledKinds(**kinds))
 
     def _check(self, described: HookModule, module: object) -> None:
         """Raise HookError if the module is there already, or breaks a rule of the hooks."""

@@ -4,14 +4,17 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 from auditord.config.faults import suggestion
 from auditord.config.model import INSTANCE_NAME
-from auditord.hooks.entries import HookModule
+from auditord.errors import HookError
+from auditord.hooks.entries import HookEntry, HookModule
 from auditord_hookspecs import (
     AuthenticatorKind,
     CollectorKind,
+    Deferred,
     InstanceConfig,
     PluginKind,
     SenderKind,
@@ -37,11 +40,11 @@ KIND_HOOKS = tuple(_DECLARATIONS)
 
 @dataclass(slots=True)
 class KindCollection:
-    """Gathers kinds and the faults of those that are refused."""
+    """Gathers kinds and the faults of those that are refused; a deferred one is looked at when it is asked for."""
 
     faults: list[str] = field(default_factory=list[str])
     _owners: dict[tuple[str, str], HookModule] = field(default_factory=dict[tuple[str, str], HookModule])
-    accepted: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    accepted: dict[str, dict[str, Callable[[], Any]]] = field(default_factory=dict[str, dict[str, Callable[[], Any]]])
 
     def add(self, hook: str, declared: Iterable[Declared]) -> None:
         """Take what the implementations of one hook declared."""
@@ -52,17 +55,36 @@ class KindCollection:
                 reasons = [f"brings the kind '{kind.name}' of {section}, as {owner} does: disable one of them"]
             self.faults += [f"{module} {reason}" for reason in reasons]
             if not reasons:
-                self.accepted.setdefault(section, {})[kind.name] = kind
+                made = partial(_made, module, kind, kind_type, section)
+                self.accepted.setdefault(section, {})[kind.name] = made
+
+
+def _made(module: HookModule, declared: Any, kind_type: type, section: str) -> Any:  # Any: kinds of the section
+    """A kind that was declared.
+
+    Raises:
+        HookError: it was deferred, and cannot be imported or breaks a rule.
+    """
+    if not isinstance(declared, Deferred):
+        return declared
+    kind: Any = HookEntry(module, declared.load).import_module()
+    if reasons := list(_unusable(kind, kind_type, section)):
+        raise HookError("\n  ".join(f"{module} {reason}" for reason in reasons))
+    if kind.name != declared.name:
+        raise HookError(f"{module} declares the kind '{declared.name}' of {section}, which loads as '{kind.name}'")
+    return kind
 
 
 def _unusable(kind: Any, kind_type: type, section: str) -> Iterator[str]:
-    if not isinstance(kind, kind_type):
+    if not isinstance(kind, (kind_type, Deferred)):
         yield f"declares {kind!r} among its {section}: yield values of {kind_type.__name__}"
         return
     declared: Any = kind  # Any: a dataclass checks none of its fields
     called = f"declares the kind '{declared.name}' of {section}, "
     if not (isinstance(declared.name, str) and re.fullmatch(INSTANCE_NAME, declared.name)):
         yield f"{called}whose name is no identifier: small letters, digits and _, a letter first"
+    if isinstance(kind, Deferred):
+        return
     if not (inspect.isclass(declared.config) and issubclass(declared.config, InstanceConfig)):
         yield f"{called}whose config is no model derived from RunConfig or InstanceConfig"
     elif "kind" in declared.config.model_fields:

@@ -3,18 +3,19 @@
 import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import anyio
 from pydantic import ValidationError
 
 from auditord.config.model import StoreSection
 from auditord.config.store_url import is_postgresql, sqlite_path
-from auditord.database.postgres.address import address_of
 from auditord.errors import ConfigurationError, StoreMisconfigured, StoreUnavailable, plain_errors
-from auditord.store.postgres import PostgresRecordStore
 from auditord.store.protocol import RecordStore
 from auditord.store.sqlite import SqliteRecordStore
+
+if TYPE_CHECKING:
+    from auditord.store.postgres import PostgresRecordStore
 
 _log: Final = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ async def open_store_beside(section: StoreSection) -> AsyncGenerator[RecordStore
         StoreUnavailable: there is no such file, it cannot be opened, or the server does not answer.
     """
     if is_postgresql(section.url):
-        async with _opened(PostgresRecordStore(address_of(section), None)) as store:
+        async with _opened(_postgres_store(section, None)) as store:
             yield store
         return
     sqlite = await SqliteRecordStore.open_beside(sqlite_path(section.url))
@@ -79,7 +80,7 @@ async def open_store_for_reading(where: StoreSection | str) -> AsyncGenerator[Re
     """
     section = section_of(where)
     if is_postgresql(section.url):
-        async with _opened(PostgresRecordStore(address_of(section), None, read_only=True)) as store:
+        async with _opened(_postgres_store(section, None, read_only=True)) as store:
             yield store
         return
     sqlite = SqliteRecordStore.open_read_only(sqlite_path(section.url))
@@ -87,8 +88,17 @@ async def open_store_for_reading(where: StoreSection | str) -> AsyncGenerator[Re
         yield sqlite
 
 
+def _postgres_store(
+    section: StoreSection, counted_keys: Sequence[str] | None, *, outbox: bool = False, read_only: bool = False
+) -> "PostgresRecordStore":
+    from auditord.database.postgres.address import address_of  # noqa: PLC0415 psycopg, where it is configured
+    from auditord.store.postgres import PostgresRecordStore  # noqa: PLC0415 the same
+
+    return PostgresRecordStore(address_of(section), counted_keys, outbox=outbox, read_only=read_only)
+
+
 @asynccontextmanager
-async def _opened(store: PostgresRecordStore) -> AsyncGenerator[RecordStore, None]:
+async def _opened(store: "PostgresRecordStore") -> AsyncGenerator[RecordStore, None]:
     async with _closed(store):
         await store.open()
         yield store
@@ -107,7 +117,7 @@ async def _closed(store: RecordStore) -> AsyncGenerator[None, None]:
 async def _postgres(
     section: StoreSection, counted_keys: Sequence[str], *, outbox: bool
 ) -> AsyncGenerator[RecordStore, None]:
-    store = PostgresRecordStore(address_of(section), counted_keys, outbox=outbox)
+    store = _postgres_store(section, counted_keys, outbox=outbox)
     with plain_errors():
         async with _closed(store):
             await _open_patiently(store)
@@ -117,7 +127,7 @@ async def _postgres(
                 group.cancel_scope.cancel()
 
 
-async def _open_patiently(store: PostgresRecordStore) -> None:
+async def _open_patiently(store: "PostgresRecordStore") -> None:
     try:
         await store.open()
     except StoreMisconfigured:  # no outage: it would be one for ever, and nobody would notice
@@ -126,7 +136,7 @@ async def _open_patiently(store: PostgresRecordStore) -> None:
         _log.warning("starting without the record store, what is posted meanwhile goes to the spool: %s", error)
 
 
-async def _end_if_refused(store: PostgresRecordStore) -> NoReturn:
+async def _end_if_refused(store: "PostgresRecordStore") -> NoReturn:
     raise await store.refused()
 
 

@@ -6,7 +6,9 @@ from functools import partial
 from typing import Final
 
 from auditord.actions import Note, Observer, RecordActions, RunRequest
-from auditord.audit import Audit, AuditReport, AuditRequest, Repairs, Sides
+from auditord.audit.auditing import Audit, Repairs
+from auditord.audit.comparing import Sides
+from auditord.audit.values import AuditReport, AuditRequest
 from auditord.errors import UnsuitableRequest
 from auditord.storage import Storage
 from auditord.tasks.instances import Instances, closing

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Final
 
 from auditord.actions import Observer, RecordActions, RunRequest, Section
-from auditord.audit import AuditReport, AuditRequest
+from auditord.audit.values import AuditReport, AuditRequest
 from auditord.errors import UnknownInstance, UnsuitableRequest
 from auditord.tasks.audits import Audits
 from auditord.tasks.instances import Instances

@@ -11,7 +11,7 @@ from anyio.abc import TaskGroup
 
 from auditord.actions import Observer, RunRequest, Section
 from auditord.backup.healing import collectors_behind
-from auditord.backup.last import InstanceBackups
+from auditord.backup.noting import InstanceBackups
 from auditord.config.kinds import InstalledKinds
 from auditord.config.model import Configuration, kind_of
 from auditord.contexts.instances import InstanceContext, SpoolCollectorContext, environment_of

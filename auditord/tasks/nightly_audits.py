@@ -10,7 +10,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from auditord.actions import Actions
-from auditord.audit import AuditReport, AuditRequest
+from auditord.audit.values import AuditReport, AuditRequest
 from auditord.config.watching import AuditSection
 from auditord.spool import Spool
 from auditord.tasks.clock import Turn

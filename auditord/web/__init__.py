@@ -9,7 +9,3 @@
 * :mod:`wire`, :mod:`monitoring`: AUDITOR's routes; :mod:`record_query`: their query strings.
 * :mod:`api`: the routes of ``/api/v1``, each with its declaration for ``/openapi.json``.
 """
-
-from auditord.web.server import daemon_operations, serve
-
-__all__ = ["daemon_operations", "serve"]

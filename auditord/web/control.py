@@ -6,7 +6,6 @@ Head nodes have user shells, so nothing that acts is reachable over TCP. The soc
 
 import os
 import pwd
-from typing import Final
 
 from aiohttp import web
 
@@ -15,8 +14,6 @@ from auditord.web.access.credentials import unix_peer
 from auditord.web.dispatch import Handler, Route
 from auditord.web.problems import Refused
 from auditord_hookspecs import UnixPeer
-
-FILE: Final = "control.sock"
 
 
 def for_the_owner(route: Route) -> Handler:

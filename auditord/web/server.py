@@ -21,8 +21,7 @@ from auditord.health import Health, TaskHealth
 from auditord.ingest import Ingest
 from auditord.spool import Spool
 from auditord.store import RecordStore
-from auditord.web.access import Authorisation
-from auditord.web.access.authorisation import while_valid
+from auditord.web.access.authorisation import Authorisation, while_valid
 from auditord.web.answers import NOT_FOUND
 from auditord.web.api.adding import AddHandler
 from auditord.web.api.amending import ChangeHandlers

@@ -50,6 +50,7 @@ from auditord_hookspecs.contexts import (
     SenderContext,
 )
 from auditord_hookspecs.contract import CONTRACT, Contract
+from auditord_hookspecs.deferred import Deferred
 from auditord_hookspecs.entries import Close, Entry, Insert, Provenance, Replace
 from auditord_hookspecs.errors import AuditordError, CommandFailed, InvalidRecord, RecordsRejected
 from auditord_hookspecs.hookspec import hookimpl
@@ -113,6 +114,7 @@ __all__ = [
     "Contract",
     "Credentials",
     "Daemon",
+    "Deferred",
     "Dimension",
     "Duration",
     "Entry",

@@ -95,7 +95,13 @@ well, the secret itself. The model gets the secret when the host loads the confi
 class Section(BaseModel):
     """A part of the configuration: unknown keys are refused, values never change after loading."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True, hide_input_in_errors=True)
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        arbitrary_types_allowed=True,
+        hide_input_in_errors=True,
+        defer_build=True,  # a command uses few of them
+    )
 
 
 class InstanceConfig(Section):

@@ -15,6 +15,7 @@ from pydantic import SecretStr
 
 from auditord_hookspecs.access import AuthenticatorKind
 from auditord_hookspecs.contexts import Daemon
+from auditord_hookspecs.deferred import Deferred
 from auditord_hookspecs.kinds import CollectorKind, PluginKind, RunReport, SenderKind
 from auditord_hookspecs.transforms import TransformKind
 
@@ -25,7 +26,7 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 
 @hookspec
-def auditord_collectors() -> Iterable[CollectorKind[Any]]:  # Any: each kind has its own configuration model
+def auditord_collectors() -> Iterable[CollectorKind[Any] | Deferred[CollectorKind[Any]]]:  # Any: its model
     """Bring kinds of collectors. Called before the configuration is read.
 
     Example::
@@ -38,7 +39,7 @@ def auditord_collectors() -> Iterable[CollectorKind[Any]]:  # Any: each kind has
 
 
 @hookspec
-def auditord_plugins() -> Iterable[PluginKind[Any]]:  # Any: each kind has its own configuration model
+def auditord_plugins() -> Iterable[PluginKind[Any] | Deferred[PluginKind[Any]]]:  # Any: its model
     """Bring kinds of plugins. Called before the configuration is read.
 
     Example::
@@ -51,7 +52,7 @@ def auditord_plugins() -> Iterable[PluginKind[Any]]:  # Any: each kind has its o
 
 
 @hookspec
-def auditord_senders() -> Iterable[SenderKind[Any]]:  # Any: each kind has its own configuration model
+def auditord_senders() -> Iterable[SenderKind[Any] | Deferred[SenderKind[Any]]]:  # Any: its model
     """Bring kinds of senders. Called before the configuration is read.
 
     Example::
@@ -64,7 +65,7 @@ def auditord_senders() -> Iterable[SenderKind[Any]]:  # Any: each kind has its o
 
 
 @hookspec
-def auditord_authenticators() -> Iterable[AuthenticatorKind[Any]]:  # Any: each kind has its own configuration model
+def auditord_authenticators() -> Iterable[AuthenticatorKind[Any] | Deferred[AuthenticatorKind[Any]]]:  # Any: its model
     """Bring kinds of authenticators: ways to prove who one is. Called before the configuration is read.
 
     Example::
@@ -77,7 +78,7 @@ def auditord_authenticators() -> Iterable[AuthenticatorKind[Any]]:  # Any: each 
 
 
 @hookspec
-def auditord_record_transforms() -> Iterable[TransformKind[Any]]:  # Any: each kind has its own configuration model
+def auditord_record_transforms() -> Iterable[TransformKind[Any] | Deferred[TransformKind[Any]]]:  # Any: its model
     """Bring kinds of changes that every record meets before it is kept. Called before the configuration is read.
 
     Example::
@@ -90,7 +91,7 @@ def auditord_record_transforms() -> Iterable[TransformKind[Any]]:  # Any: each k
 
 
 @hookspec
-def auditord_commands() -> Iterable[click.Command]:
+def auditord_commands() -> Iterable[click.Command | Deferred[click.Command]]:
     """Bring commands and groups of commands for ``auditord``; they work beside a running daemon and without one.
 
     Called when a command is looked for that auditord itself does not have, and for ``auditord --help``. Open nothing

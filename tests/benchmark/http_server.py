@@ -22,13 +22,12 @@ from auditord.config.model import ApiSection
 from auditord.ingest import Ingest
 from auditord.spool import Spool
 from auditord.store.opening import open_store
-from auditord.web import serve
 from auditord.web.answers import STORED
 from auditord.web.dispatch import Dispatcher, Route
 from auditord.web.hosts import HostCheck
 from auditord.web.metrics import HttpMetrics
 from auditord.web.requests import read_body
-from auditord.web.server import listening
+from auditord.web.server import listening, serve
 from auditord_hookspecs.wire import decode_record
 
 API = ApiSection.model_validate({"listen": ["127.0.0.1:0"]})

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 from pydantic import ValidationError
 
-from auditord.backup import found_backup
+from auditord.backup.folders import found_backup
 from auditord.backup.last import last_backups
 from auditord.cli import auditord
 from auditord.testing import FakePluginContext

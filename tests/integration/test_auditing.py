@@ -15,7 +15,7 @@ import pytest
 
 from auditord import supervisor
 from auditord.actions import Actions, Note
-from auditord.audit import AuditReport, AuditRequest
+from auditord.audit.values import AuditReport, AuditRequest
 from auditord.config.loading import load
 from auditord.errors import UnknownInstance, UnsuitableRequest
 from auditord.hooks import HookEntry, HookModule, Hooks, load_hooks

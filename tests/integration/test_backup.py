@@ -11,7 +11,9 @@ import anyio
 import pytest
 from click.testing import CliRunner, Result
 
-from auditord.backup import BackupFailed, NoBackup, found_backup, making
+from auditord.backup import making
+from auditord.backup.folders import NoBackup, found_backup
+from auditord.backup.making import BackupFailed
 from auditord.backup.manifest import BackupDamaged, read_manifest, verify_files
 from auditord.backup.sources import StoreSource, opened_source
 from auditord.backup.sqlite import Pace

@@ -14,8 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from auditord.backup import NoBackup, found_backup
-from auditord.backup.folders import backups
+from auditord.backup.folders import NoBackup, backups, found_backup
 from auditord.backup.manifest import read_manifest, verify_files
 from auditord.backup.unfinished import refuse_unfinished
 from auditord.config.store_url import is_postgresql

@@ -18,7 +18,7 @@ from auditord.spool import Spool
 from auditord.tasks.senders import SendLoop
 from auditord.testing import FakeSenderContext, make_record
 from auditord.testing.records import EPOCH
-from auditord_builtin.remote import RemoteConfig, auditord_senders
+from auditord_builtin.remote.kinds import REMOTE, RemoteConfig
 from auditord_hookspecs import Batch, Close, Entry, Insert, Provenance, Record
 from tests.auditord_process import auditord_process
 from tests.fake_auditor import FakeAuditor, Fault, fake_auditor
@@ -49,7 +49,7 @@ class Deaf:
 
 async def empty_queue(spool: Spool, url: str, **options: Any) -> None:
     """What the daemon does with its queue until there is nothing left in it."""
-    (kind,) = auditord_senders()
+    kind = REMOTE
     config = RemoteConfig.model_validate({"url": url, "timeout": "5s", **options})
     loop = SendLoop("far", kind, config, FakeSenderContext(), spool=spool, listener=Deaf(), now=now, random=lambda: 0.5)
     loop.drain()

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from auditord.actions import Observer
-from auditord.audit import AuditReport, AuditRequest, DayCounts
+from auditord.audit.values import AuditReport, AuditRequest, DayCounts
 from auditord.cli import auditord
 from auditord.config.watching import AuditSection
 from auditord.spool import Spool

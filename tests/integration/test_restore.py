@@ -10,7 +10,10 @@ import pytest
 from anyio import to_thread
 from click.testing import CliRunner, Result
 
-from auditord.backup import BackupDamaged, Behind, NoBackup, RestoreRefused
+from auditord.backup.continuing import Behind
+from auditord.backup.folders import NoBackup
+from auditord.backup.manifest import BackupDamaged
+from auditord.backup.restoring import RestoreRefused
 from auditord.backup.unfinished import Unfinished, begin, unfinished
 from auditord.cli import auditord
 from auditord.errors import StoreMismatch

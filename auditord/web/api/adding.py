@@ -19,7 +19,8 @@ from auditord.web.api.operation import BODY_PROBLEMS, Operation
 from auditord.web.api.verdicts import VERDICTS, VerdictList, read_wanted
 from auditord.web.bodies import BodyTooLarge, UnreadableBody, read_pieces
 from auditord.web.elements import LARGEST_RECORD, ArrayElements, Elements, LineElements, NoArray, TooLong
-from auditord.web.problems import Refused, Verdict, Verdicts
+from auditord.web.problem_shapes import Verdict, Verdicts
+from auditord.web.problems import Refused
 from auditord.web.requests import is_json, read_target, sender_of
 from auditord.web.wire import RecordWriter, report_large
 from auditord_hookspecs import InvalidRecord, Permission, Record

@@ -9,17 +9,16 @@ import msgspec
 from aiohttp import web
 
 from auditord.actions import Closing, Note, Outcome, RecordActions
-from auditord.store import RecordStore, Version
+from auditord.store import RecordStore
 from auditord.web.answers import JSON, Answer
 from auditord.web.api import changes
 from auditord.web.api.operation import BODY_PROBLEMS, Operation, decoded
 from auditord.web.api.parameters import RECORD_ID
-from auditord.web.api.shapes import StoredRecord
 from auditord.web.control import peer_name
 from auditord.web.problems import Refused
 from auditord.web.requests import principal_name, read_target
 from auditord_hookspecs import InvalidRecord, Permission
-from auditord_hookspecs.wire import format_time, parse_time
+from auditord_hookspecs.wire import parse_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,9 @@ class ChangeHandlers:
     async def history(self, request: web.BaseRequest) -> web.StreamResponse:
         """The former versions of a record."""
         versions = await self.store.history(read_target(request.raw_path).segment(-2))
-        return Answer(200, msgspec.json.encode(changes.History([former(version) for version in versions])), JSON)
+        return Answer(
+            200, msgspec.json.encode(changes.History([changes.former(version) for version in versions])), JSON
+        )
 
     def operations(self) -> Sequence[Operation]:
         """The calls, as they are routed and described."""
@@ -113,21 +114,6 @@ class ChangeHandlers:
                 guarded=True,
             ),
         )
-
-
-def former(version: Version) -> changes.FormerVersion:
-    """A former version as it is shown."""
-    return changes.FormerVersion(
-        number=version.number,
-        action=version.action,
-        reason=version.reason,
-        changed_at=format_time(version.changed_at),
-        changed_by=version.changed_by,
-        record=msgspec.json.decode(version.document, type=StoredRecord),
-        received_at=format_time(version.received_at),
-        updated_at=None if version.updated_at is None else format_time(version.updated_at),
-        principal=version.principal,
-    )
 
 
 def _answer(outcomes: Sequence[Outcome]) -> Answer:

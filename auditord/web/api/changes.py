@@ -6,11 +6,12 @@ import msgspec
 from msgspec import Meta
 
 from auditord.actions import Outcome
-from auditord.store import Action
+from auditord.store import Action, Version
 from auditord.store.amendments import LONGEST_REASON
 from auditord.web.api.shapes import Instant, StoredRecord
-from auditord.web.problems import doc
+from auditord.web.problem_shapes import doc
 from auditord_hookspecs import Record
+from auditord_hookspecs.wire import format_time
 
 Reason = Annotated[str, Meta(min_length=1, max_length=LONGEST_REASON)]
 _SECONDS: Final = 10**11  # no calendar has more
@@ -88,3 +89,18 @@ class History(msgspec.Struct, frozen=True):
         list[FormerVersion],
         doc("one for each change, the oldest first; none if nobody has changed it on purpose."),
     ]
+
+
+def former(version: Version) -> FormerVersion:
+    """A former version as it is shown."""
+    return FormerVersion(
+        number=version.number,
+        action=version.action,
+        reason=version.reason,
+        changed_at=format_time(version.changed_at),
+        changed_by=version.changed_by,
+        record=msgspec.json.decode(version.document, type=StoredRecord),
+        received_at=format_time(version.received_at),
+        updated_at=None if version.updated_at is None else format_time(version.updated_at),
+        principal=version.principal,
+    )

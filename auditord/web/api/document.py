@@ -12,7 +12,8 @@ from auditord import __version__
 from auditord.web.answers import JSON, Answer
 from auditord.web.api.operation import Operation, Parameter, Shape
 from auditord.web.dispatch import Handler
-from auditord.web.problems import PROBLEM, Problem
+from auditord.web.problem_shapes import Problem
+from auditord.web.problems import PROBLEM
 
 PATH: Final = "/openapi.json"
 

@@ -10,7 +10,7 @@ from aiohttp import web
 from anyio import Lock, sleep
 
 from auditord.actions import Actions, RunRequest, Section
-from auditord.audit import AuditReport, AuditRequest
+from auditord.audit.values import AuditReport, AuditRequest
 from auditord.errors import UnknownInstance, UnsuitableRequest
 from auditord.store.amendments import check_reason
 from auditord.web.answers import JSON, SERVER
@@ -18,7 +18,8 @@ from auditord.web.api.listing import NDJSON
 from auditord.web.api.operation import BODY_PROBLEMS, MAX_REQUEST, Operation, Parameter, decoded, read
 from auditord.web.api.shapes import StoredRecord
 from auditord.web.api.values import NAME
-from auditord.web.problems import Refused, doc
+from auditord.web.problem_shapes import doc
+from auditord.web.problems import Refused
 from auditord.web.requests import read_target
 from auditord_hookspecs import Batch, InvalidRecord, JobChoice, Permission, Produced, Record, RunReport, Window
 from auditord_hookspecs.records import check_name

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from auditord.web.problems import doc
+from auditord.web.problem_shapes import doc
 from auditord_hookspecs import records
 from auditord_hookspecs.records import Component
 

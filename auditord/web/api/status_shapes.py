@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 
 from auditord.web.api.shapes import Instant
-from auditord.web.problems import doc
+from auditord.web.problem_shapes import doc
 
 
 class Run(msgspec.Struct, frozen=True):

@@ -7,7 +7,7 @@ from typing import Final, Literal, TypeAlias
 from auditord.ingest import QUEUED
 from auditord.store import Verdict as StoreVerdict
 from auditord.web.api.operation import Parameter
-from auditord.web.problems import Verdict, Verdicts
+from auditord.web.problem_shapes import Verdict, Verdicts
 from auditord.web.record_query import InvalidQuery, about, by_name, parse_query_string, scalar
 
 ACCEPTED: Final = frozenset({QUEUED.value, *(each.value for each in StoreVerdict if each.accepted)})

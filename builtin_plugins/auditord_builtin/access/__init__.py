@@ -1,50 +1,60 @@
 """Authenticators: client certificates, bearer tokens, tokens of an issuer, local users, addresses."""
 
-from collections.abc import AsyncGenerator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Iterable
 from typing import Any
 
 import click
 
-from auditord_builtin.access import certificates, networks, tokens, unix_users
-from auditord_builtin.access.jwt_config import JwtConfig
-from auditord_builtin.access.rules import named_roles
-from auditord_builtin.access.token_commands import token_command
-from auditord_hookspecs import Authenticate, AuthenticatorContext, AuthenticatorKind, hookimpl
-
-
-@asynccontextmanager
-async def open_jwt(config: JwtConfig, context: AuthenticatorContext) -> AsyncGenerator[Authenticate, None]:
-    """Open the issuer; its keys are fetched when the first token comes, so that the daemon starts without it.
-
-    Raises:
-        ValueError: PyJWT is not installed, or the file with the authorities cannot be read.
-    """
-    try:
-        from auditord_builtin.access.jwt_checking import checking  # noqa: PLC0415 an extra
-    except ImportError as error:
-        raise ValueError(f"it needs pip install 'auditord[jwt]' ({error})") from error
-    async with checking(config, context) as authenticate:
-        yield authenticate
+from auditord_hookspecs import AuthenticatorKind, Deferred, hookimpl
 
 
 @hookimpl
-def auditord_authenticators() -> Iterable[AuthenticatorKind[Any]]:  # Any: each kind has its own configuration model
+def auditord_authenticators() -> Iterable[Deferred[AuthenticatorKind[Any]]]:  # Any: of each kind's model
     """Declare the authenticators."""
-    yield certificates.KIND
-    yield AuthenticatorKind(
-        "jwt",
-        JwtConfig,
-        open_jwt,
-        roles=lambda config: named_roles(config.rules),
-        names_users=lambda config: config.user_claim is not None,
-    )
-    yield networks.KIND
-    yield tokens.KIND
-    yield unix_users.KIND
+    yield Deferred("certificates", _certificates)
+    yield Deferred("jwt", _jwt)
+    yield Deferred("networks", _networks)
+    yield Deferred("tokens", _tokens)
+    yield Deferred("unix_users", _unix_users)
+
+
+def _certificates() -> AuthenticatorKind[Any]:
+    from auditord_builtin.access import certificates  # noqa: PLC0415 when it is configured
+
+    return certificates.KIND
+
+
+def _jwt() -> AuthenticatorKind[Any]:
+    from auditord_builtin.access import jwt  # noqa: PLC0415 when it is configured
+
+    return jwt.KIND
+
+
+def _networks() -> AuthenticatorKind[Any]:
+    from auditord_builtin.access import networks  # noqa: PLC0415 when it is configured
+
+    return networks.KIND
+
+
+def _tokens() -> AuthenticatorKind[Any]:
+    from auditord_builtin.access import tokens  # noqa: PLC0415 when it is configured
+
+    return tokens.KIND
+
+
+def _unix_users() -> AuthenticatorKind[Any]:
+    from auditord_builtin.access import unix_users  # noqa: PLC0415 when it is configured
+
+    return unix_users.KIND
 
 
 @hookimpl
-def auditord_commands() -> Iterable[click.Command]:
+def auditord_commands() -> Iterable[Deferred[click.Command]]:
     """Declare ``auditord token``."""
-    yield token_command
+    yield Deferred("token", _command, "Make, list and revoke bearer tokens for the API.")
+
+
+def _command() -> click.Command:
+    from auditord_builtin.access.token_commands import token_command  # noqa: PLC0415 when it is used
+
+    return token_command

@@ -15,69 +15,43 @@ Beside them: :mod:`config`, :mod:`importing` and :mod:`client_files`, :mod:`mont
 :mod:`metrics`, and :mod:`commands` with :mod:`showing`.
 """
 
-from collections.abc import AsyncGenerator, Iterable
-from datetime import timedelta
-from typing import Final
+from collections.abc import Iterable
+from typing import Any
 
 import click
 from prometheus_client.registry import Collector
 
-from auditord_builtin.apel.certificate import CertificateUnusable, load_credentials
-from auditord_builtin.apel.client_files import detect, import_client_file
-from auditord_builtin.apel.commands import KIND, apel_command
-from auditord_builtin.apel.config import ApelConfig
-from auditord_builtin.apel.importing import import_config
-from auditord_builtin.apel.metrics import INSTRUMENTS
-from auditord_builtin.apel.publishing import run_apel
-from auditord_hookspecs import Context, Daemon, ImportedConfig, PluginKind, hookimpl
-from auditord_hookspecs.checks import Finding, Severity, check_certificate
-from auditord_hookspecs.config_import import Document
-
-__all__ = ["APEL", "ApelConfig", "auditord_commands", "auditord_metrics", "auditord_plugins"]
-
-INTERVAL: Final = timedelta(hours=6)
-"""A report a day is enough; a run that met a broker that was away is made up for sooner."""
-
-
-async def check(config: ApelConfig, context: Context) -> AsyncGenerator[Finding, None]:
-    """Look at the certificate that signs messages, and its key."""
-    yield check_certificate(config.messaging.client_cert, context.now())
-    try:
-        load_credentials(config.messaging.client_cert, config.messaging.client_key)
-    except CertificateUnusable as error:
-        yield Finding(Severity.FAILURE, "credentials", str(error), "see the message")
-
-
-def import_file(document: Document) -> ImportedConfig | None:
-    """Translate a file of AUDITOR's plugin, or of an APEL client."""
-    return import_client_file(document) or import_config(document)
-
-
-APEL = PluginKind(
-    name=KIND,
-    config=ApelConfig,
-    run=run_apel,
-    interval=INTERVAL,
-    import_config=import_file,
-    check=check,
-    detect=detect,
-)
+from auditord_hookspecs import Daemon, Deferred, PluginKind, hookimpl
 
 
 @hookimpl
-def auditord_plugins() -> Iterable[PluginKind[ApelConfig]]:
-    """Declare the kind ``apel``."""
-    yield APEL
+def auditord_plugins() -> Iterable[Deferred[PluginKind[Any]]]:  # Any: of each kind's model
+    """The kind ``apel``."""
+    yield Deferred("apel", _apel)
+
+
+def _apel() -> PluginKind[Any]:
+    from auditord_builtin.apel.kinds import APEL  # noqa: PLC0415 when it is configured
+
+    return APEL
 
 
 @hookimpl
-def auditord_commands() -> Iterable[click.Command]:
-    """Declare ``auditord apel``."""
-    yield apel_command
+def auditord_commands() -> Iterable[Deferred[click.Command]]:
+    """``auditord apel``."""
+    yield Deferred("apel", _command, "Report usage to EGI's accounting, APEL.")
+
+
+def _command() -> click.Command:
+    from auditord_builtin.apel.commands import apel_command  # noqa: PLC0415 when it is used
+
+    return apel_command
 
 
 @hookimpl
 def auditord_metrics(daemon: Daemon) -> Iterable[Collector]:
-    """Declare the metrics."""
+    """The metrics."""
+    from auditord_builtin.apel.metrics import INSTRUMENTS  # noqa: PLC0415 of the daemon alone
+
     del daemon
     return INSTRUMENTS

@@ -8,38 +8,18 @@ calls ``condor_history``, ``printed`` cuts its output into ads, ``isolating`` as
 """
 
 from collections.abc import Iterable
-from datetime import timedelta
+from typing import Any
 
-from auditord_builtin.htcondor.collecting import collect
-from auditord_builtin.htcondor.config import HTCondorConfig
-from auditord_builtin.htcondor.conversion import convert
-from auditord_builtin.htcondor.detecting import detect
-from auditord_builtin.htcondor.importing import import_config
-from auditord_builtin.htcondor.inventory import check, list_jobs, reach
-from auditord_hookspecs import CollectorKind, hookimpl
-from auditord_hookspecs.mapping import remarks_on_sites
-
-__all__ = ["HTCONDOR", "HTCondorConfig", "auditord_collectors"]
-
-HTCONDOR = CollectorKind(
-    name="htcondor",
-    config=HTCondorConfig,
-    collect=collect,
-    interval=timedelta(minutes=15),
-    timeout=timedelta(hours=1),
-    convert=convert,
-    import_config=import_config,
-    one_job=True,
-    prefix=lambda config: config.record_prefix,
-    remarks=lambda config: remarks_on_sites(config.sites),
-    inventory=list_jobs,
-    reach=reach,
-    check=check,
-    detect=detect,
-)
+from auditord_hookspecs import CollectorKind, Deferred, hookimpl
 
 
 @hookimpl
-def auditord_collectors() -> Iterable[CollectorKind[HTCondorConfig]]:
+def auditord_collectors() -> Iterable[Deferred[CollectorKind[Any]]]:  # Any: of each kind's model
     """The kind ``htcondor``."""
-    yield HTCONDOR
+    yield Deferred("htcondor", _htcondor)
+
+
+def _htcondor() -> CollectorKind[Any]:
+    from auditord_builtin.htcondor.kinds import HTCONDOR  # noqa: PLC0415 when it is configured
+
+    return HTCONDOR

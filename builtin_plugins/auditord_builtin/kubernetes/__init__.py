@@ -8,38 +8,18 @@ audits and ``auditord doctor``, ``detecting`` for ``auditord init``.
 """
 
 from collections.abc import Iterable
-from datetime import timedelta
-from typing import Final
+from typing import Any
 
-from auditord_builtin.kubernetes.collecting import collect
-from auditord_builtin.kubernetes.config import KubernetesConfig
-from auditord_builtin.kubernetes.conversion import convert
-from auditord_builtin.kubernetes.detecting import detect
-from auditord_builtin.kubernetes.importing import import_config
-from auditord_builtin.kubernetes.inventory import check, reach
-from auditord_hookspecs import CollectorKind, hookimpl
-from auditord_hookspecs.mapping import remarks_on_sites
-
-__all__ = ["KUBERNETES", "KubernetesConfig", "auditord_collectors"]
-
-KUBERNETES: Final = CollectorKind(
-    name="kubernetes",
-    config=KubernetesConfig,
-    collect=collect,
-    interval=timedelta(seconds=30),
-    timeout=timedelta(hours=1),
-    convert=convert,
-    import_config=import_config,
-    prefix=lambda config: config.record_prefix,
-    remarks=lambda config: remarks_on_sites(config.sites),
-    inventory=collect,
-    reach=reach,
-    check=check,
-    detect=detect,
-)
+from auditord_hookspecs import CollectorKind, Deferred, hookimpl
 
 
 @hookimpl
-def auditord_collectors() -> Iterable[CollectorKind[KubernetesConfig]]:
+def auditord_collectors() -> Iterable[Deferred[CollectorKind[Any]]]:  # Any: of each kind's model
     """The kind ``kubernetes``."""
-    yield KUBERNETES
+    yield Deferred("kubernetes", _kubernetes)
+
+
+def _kubernetes() -> CollectorKind[Any]:
+    from auditord_builtin.kubernetes.kinds import KUBERNETES  # noqa: PLC0415 when it is configured
+
+    return KUBERNETES

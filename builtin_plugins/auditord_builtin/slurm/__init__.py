@@ -14,91 +14,26 @@ The way of a row of sacct to a record, file by file:
 ``auditord doctor``, ``detecting`` for ``auditord init``, ``demo`` plays a recorded sacct.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from datetime import timedelta
-from typing import Any, Final, TypeVar
+from collections.abc import Iterable
+from typing import Any
 
-from auditord_builtin.slurm import epilog
-from auditord_builtin.slurm.checking import check, check_epilog
-from auditord_builtin.slurm.collecting import JOBS_AT_ONCE, collect
-from auditord_builtin.slurm.config import JobsConfig, SlurmConfig
-from auditord_builtin.slurm.conversion import convert, job_of
-from auditord_builtin.slurm.demo import replay
-from auditord_builtin.slurm.detecting import detect, detect_epilog
-from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
-from auditord_builtin.slurm.importing import import_config
-from auditord_builtin.slurm.inventory import list_jobs, reach, source_reach
-from auditord_hookspecs import Batch, CollectorContext, CollectorKind, ImportedConfig, Produced, Reach, Record, hookimpl
-from auditord_hookspecs.checks import Check
-from auditord_hookspecs.mapping import remarks_on_sites
-from auditord_hookspecs.proposals import Detect
-
-__all__ = ["SLURM", "SLURM_EPILOG", "SlurmConfig", "SlurmEpilogConfig", "auditord_collectors"]
-
-C = TypeVar("C", bound=JobsConfig)
-
-
-def _kind(
-    name: str,
-    config: type[C],
-    *,
-    collect: Callable[[C, CollectorContext], AsyncIterator[Batch]],
-    convert: Callable[[C, Any], Record | Produced | None],  # Any: JSON from the quarantine
-    import_config: Callable[[Mapping[str, Any]], ImportedConfig | None],  # Any: an operator's YAML
-    interval: timedelta,
-    reach: Callable[[C, CollectorContext], Awaitable[Reach]],
-    check: Check,
-    detect: Detect,
-    demo: Callable[[], Mapping[str, Any]] | None = None,  # Any: options as a file would give them
-) -> CollectorKind[C]:
-    return CollectorKind(
-        name=name,
-        config=config,
-        collect=collect,
-        interval=interval,
-        timeout=timedelta(hours=1),
-        convert=convert,
-        import_config=import_config,
-        one_job=True,
-        job_of=job_of,
-        jobs_at_once=JOBS_AT_ONCE,
-        prefix=lambda config: config.record_prefix,
-        remarks=lambda config: remarks_on_sites(config.sites),
-        inventory=list_jobs,
-        reach=reach,
-        check=check,
-        detect=detect,
-        demo=demo,
-    )
-
-
-SLURM: Final = _kind(
-    "slurm",
-    SlurmConfig,
-    collect=collect,
-    convert=convert,
-    import_config=import_config,
-    interval=timedelta(minutes=5),
-    reach=reach,
-    check=check,
-    detect=detect,
-    demo=replay,
-)
-SLURM_EPILOG: Final = _kind(
-    "slurm_epilog",
-    SlurmEpilogConfig,
-    collect=epilog.collect,
-    convert=epilog.convert,
-    import_config=epilog.import_config,
-    interval=timedelta(minutes=1),
-    reach=source_reach,
-    check=check_epilog,
-    detect=detect_epilog,
-)
+from auditord_hookspecs import CollectorKind, Deferred, hookimpl
 
 
 @hookimpl
-def auditord_collectors() -> Iterable[CollectorKind[SlurmConfig] | CollectorKind[SlurmEpilogConfig]]:
+def auditord_collectors() -> Iterable[Deferred[CollectorKind[Any]]]:  # Any: of each kind's model
     """The kinds ``slurm`` and ``slurm_epilog``."""
-    yield SLURM
-    yield SLURM_EPILOG
+    yield Deferred("slurm", _slurm)
+    yield Deferred("slurm_epilog", _slurm_epilog)
+
+
+def _slurm() -> CollectorKind[Any]:
+    from auditord_builtin.slurm.kinds import SLURM  # noqa: PLC0415 when it is configured
+
+    return SLURM
+
+
+def _slurm_epilog() -> CollectorKind[Any]:
+    from auditord_builtin.slurm.kinds import SLURM_EPILOG  # noqa: PLC0415 when it is configured
+
+    return SLURM_EPILOG

@@ -13,37 +13,46 @@ from typing import Any
 import click
 from prometheus_client.registry import Collector
 
-from auditord_builtin.utilisation.commands import KIND, report_group
-from auditord_builtin.utilisation.config import UtilisationConfig
-from auditord_builtin.utilisation.delivery import MAILS
-from auditord_builtin.utilisation.importing import import_config
-from auditord_builtin.utilisation.running import REPORTED, run_utilisation
-from auditord_hookspecs import Daemon, PluginKind, hookimpl
-
-UTILISATION = PluginKind(
-    name=KIND,
-    config=UtilisationConfig,
-    run=run_utilisation,
-    interval=timedelta(hours=1),
-    timeout=timedelta(hours=4),
-    import_config=import_config,
-)
+from auditord_hookspecs import Daemon, Deferred, PluginKind, hookimpl
 
 
 @hookimpl
-def auditord_plugins() -> Iterable[PluginKind[Any]]:  # Any: each kind has its own configuration model
+def auditord_plugins() -> Iterable[Deferred[PluginKind[Any]]]:  # Any: of each kind's model
     """The kind ``utilisation``."""
-    yield UTILISATION
+    yield Deferred("utilisation", _utilisation)
+
+
+def _utilisation() -> PluginKind[Any]:
+    from auditord_builtin.utilisation.config import UtilisationConfig  # noqa: PLC0415 when it is configured
+    from auditord_builtin.utilisation.importing import import_config  # noqa: PLC0415 the same
+    from auditord_builtin.utilisation.running import run_utilisation  # noqa: PLC0415 the same
+
+    return PluginKind(
+        name="utilisation",
+        config=UtilisationConfig,
+        run=run_utilisation,
+        interval=timedelta(hours=1),
+        timeout=timedelta(hours=4),
+        import_config=import_config,
+    )
 
 
 @hookimpl
-def auditord_commands() -> Iterable[click.Command]:
+def auditord_commands() -> Iterable[Deferred[click.Command]]:
     """``auditord report``."""
-    yield report_group
+    yield Deferred("report", _command, "Show what was used.")
+
+
+def _command() -> click.Command:
+    from auditord_builtin.utilisation.commands import report_group  # noqa: PLC0415 when it is used
+
+    return report_group
 
 
 @hookimpl
 def auditord_metrics(daemon: Daemon) -> Iterable[Collector]:
     """The outcomes of mails, and the end of the last reported period."""
+    from auditord_builtin.utilisation.state import INSTRUMENTS  # noqa: PLC0415 of the daemon alone
+
     del daemon
-    return (MAILS, REPORTED)
+    return INSTRUMENTS

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from prometheus_client import Counter
-
 from auditord_builtin.utilisation.config import Level, Mail, UserMail, UtilisationConfig
 from auditord_builtin.utilisation.mail import (
     MailFault,
@@ -21,17 +19,10 @@ from auditord_builtin.utilisation.mail import (
 from auditord_builtin.utilisation.periods import Period
 from auditord_builtin.utilisation.question import Usages, Who
 from auditord_builtin.utilisation.report import Report, report_on
-from auditord_builtin.utilisation.state import MOST_TRIES, ReportedState, Series
+from auditord_builtin.utilisation.state import MAILS, MOST_TRIES, ReportedState, Series
 from auditord_builtin.utilisation.tables import as_text
 from auditord_builtin.utilisation.usage import HOUR, Usage
 from auditord_hookspecs import PluginContext
-
-MAILS: Final = Counter(
-    "auditord_utilisation_mails",
-    "Mails with reports, by what came of them: sent, refused (the recipient, for good) or failed (tried again).",
-    ("task", "outcome"),
-    registry=None,
-)
 
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._+-]{0,62}[A-Za-z0-9])?")
 

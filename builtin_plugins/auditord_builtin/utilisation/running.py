@@ -2,27 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import anyio.to_thread
-from prometheus_client import Gauge
 
 from auditord_builtin.utilisation.config import UserMail, UtilisationConfig
 from auditord_builtin.utilisation.delivery import Addressed, Delivery, Undelivered, reports_to_users
 from auditord_builtin.utilisation.periods import Period
 from auditord_builtin.utilisation.question import Usages
 from auditord_builtin.utilisation.report import Report, ask, report_on, silent_sites
-from auditord_builtin.utilisation.state import ReportedState, Series
+from auditord_builtin.utilisation.state import REPORTED, ReportedState, Series
 from auditord_builtin.utilisation.tables import as_csv
 from auditord_hookspecs import AuditordError, PluginContext
 from auditord_hookspecs.folders import SharedFolder
-
-REPORTED: Final = Gauge(
-    "auditord_utilisation_reported_until_timestamp_seconds",
-    "What stopped before this has been reported.",
-    ("task",),
-    registry=None,
-)
 
 
 class Unwritable(AuditordError):

@@ -1,7 +1,7 @@
 """The plugin's state: which reports have been written, and who got them. Each step is durable before the next effect.
 
 A mail is noted right after the server took it. If the daemon is killed in between, it is sent once more, with the same
-Message-ID.
+Message-ID. The metrics say the same to those who watch.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -10,6 +10,8 @@ from enum import Enum
 from typing import Any, Final
 
 import msgspec
+from prometheus_client import Counter, Gauge
+from prometheus_client.registry import Collector
 
 from auditord_builtin.utilisation.periods import Period, PeriodKind, due, parse_period
 from auditord_hookspecs import PluginContext
@@ -17,6 +19,20 @@ from auditord_hookspecs import PluginContext
 MOST_TRIES: Final = 5
 """The attempts of a mail to a recipient whom the server refuses."""
 BETWEEN_TRIES: Final = timedelta(days=1)
+
+MAILS: Final = Counter(
+    "auditord_utilisation_mails",
+    "Mails with reports, by what came of them: sent, refused (the recipient, for good) or failed (tried again).",
+    ("task", "outcome"),
+    registry=None,
+)
+REPORTED: Final = Gauge(
+    "auditord_utilisation_reported_until_timestamp_seconds",
+    "What stopped before this has been reported.",
+    ("task",),
+    registry=None,
+)
+INSTRUMENTS: Final[Sequence[Collector]] = (MAILS, REPORTED)
 
 
 class Series(Enum):

@@ -1,55 +1,55 @@
 """Reports usage to Waldur: the consumption of each account and each user in a billing period."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import click
 from prometheus_client.registry import Collector
 
-from auditord_builtin.waldur.commands import KIND, waldur_command
-from auditord_builtin.waldur.config import INTERVAL, WaldurConfig
-from auditord_builtin.waldur.diagnose_command import diagnose_command
-from auditord_builtin.waldur.history_command import load_history_command
-from auditord_builtin.waldur.importing import import_config
-from auditord_builtin.waldur.metrics import INSTRUMENTS
-from auditord_builtin.waldur.reporting import report_usage
-from auditord_hookspecs import Daemon, PluginKind, hookimpl
-from auditord_hookspecs.proposals import Host, Proposal
-
-__all__ = ["WALDUR", "WaldurConfig", "auditord_commands", "auditord_metrics", "auditord_plugins"]
-
-
-def detect(host: Host) -> Proposal | None:
-    """The configuration of a site agent of Waldur's."""
-    files = host.find("/etc/waldur/*.yaml", "/etc/waldur/*.yml")
-    return Proposal(f"Waldur site agent, configured in {files[0].parent}", imports=files) if files else None
-
-
-WALDUR = PluginKind(
-    name=KIND,
-    config=WaldurConfig,
-    run=report_usage,
-    interval=INTERVAL,
-    import_config=import_config,
-    detect=detect,
-)
+from auditord_hookspecs import Daemon, Deferred, PluginKind, hookimpl
 
 
 @hookimpl
-def auditord_plugins() -> Iterable[PluginKind[WaldurConfig]]:
-    """Declare the kind ``waldur``."""
-    yield WALDUR
+def auditord_plugins() -> Iterable[Deferred[PluginKind[Any]]]:  # Any: of each kind's model
+    """The kind ``waldur``."""
+    yield Deferred("waldur", _waldur)
+
+
+def _waldur() -> PluginKind[Any]:
+    from auditord_builtin.waldur.config import INTERVAL, WaldurConfig  # noqa: PLC0415 when it is configured
+    from auditord_builtin.waldur.importing import detect, import_config  # noqa: PLC0415 the same
+    from auditord_builtin.waldur.reporting import report_usage  # noqa: PLC0415 the same
+
+    return PluginKind(
+        name="waldur",
+        config=WaldurConfig,
+        run=report_usage,
+        interval=INTERVAL,
+        import_config=import_config,
+        detect=detect,
+    )
 
 
 @hookimpl
-def auditord_commands() -> Iterable[click.Command]:
-    """Declare ``auditord waldur``."""
+def auditord_commands() -> Iterable[Deferred[click.Command]]:
+    """``auditord waldur``."""
+    yield Deferred("waldur", _command, "Report usage to Waldur, and see where its amounts come from.")
+
+
+def _command() -> click.Command:
+    from auditord_builtin.waldur.commands import waldur_command  # noqa: PLC0415 when it is used
+    from auditord_builtin.waldur.diagnose_command import diagnose_command  # noqa: PLC0415 the same
+    from auditord_builtin.waldur.history_command import load_history_command  # noqa: PLC0415 the same
+
     waldur_command.add_command(load_history_command)
     waldur_command.add_command(diagnose_command)
-    yield waldur_command
+    return waldur_command
 
 
 @hookimpl
 def auditord_metrics(daemon: Daemon) -> Iterable[Collector]:
-    """Declare the metrics."""
+    """The metrics."""
+    from auditord_builtin.waldur.metrics import INSTRUMENTS  # noqa: PLC0415 of the daemon alone
+
     del daemon
     return INSTRUMENTS

@@ -10,6 +10,7 @@ from auditord_builtin.waldur.components import RECORDED
 from auditord_builtin.waldur.config import INTERVAL
 from auditord_hookspecs import ImportedConfig
 from auditord_hookspecs.config_import import UNKNOWN, ConfigImport, Document
+from auditord_hookspecs.proposals import Host, Proposal
 
 PERIOD: Final = "WALDUR_SITE_AGENT_REPORT_PERIOD_MINUTES"
 LEVEL: Final = "WALDUR_SITE_AGENT_LOG_LEVEL"
@@ -189,3 +190,9 @@ def _import_recorded(result: ConfigImport, components: Mapping[str, Document]) -
     recorded = {name: {"component": ["GPU" if name == "gpu" else name]} for name in unknown}
     if recorded:
         result.put("recorded_as", recorded, "; ".join(remarks))
+
+
+def detect(host: Host) -> Proposal | None:
+    """The configuration of a site agent of Waldur's."""
+    files = host.find("/etc/waldur/*.yaml", "/etc/waldur/*.yml")
+    return Proposal(f"Waldur site agent, configured in {files[0].parent}", imports=files) if files else None

@@ -6,7 +6,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from auditord.testing import FakeCommandContext, FakePluginContext
-from auditord_builtin.apel import APEL, auditord_commands, auditord_metrics, auditord_plugins
+from auditord_builtin.apel import auditord_commands, auditord_metrics, auditord_plugins
+from auditord_builtin.apel.kinds import APEL
 from auditord_builtin.apel.metrics import INSTRUMENTS
 from auditord_hookspecs import Component, Record, Score
 from tests.builtin.apel.apel_settings import apel_settings
@@ -29,12 +30,13 @@ def host() -> FakeCommandContext:
 
 
 def run(host: FakeCommandContext, *arguments: str) -> Result:
-    (command,) = auditord_commands()
+    (declared,) = auditord_commands()
+    command = declared.load()
     return CliRunner().invoke(command, list(arguments), obj=host)
 
 
 def test_the_module_brings_all_of_it() -> None:
-    assert list(auditord_plugins()) == [APEL]
+    assert [each.load() for each in auditord_plugins()] == [APEL]
 
     class Daemon:
         version = "1"

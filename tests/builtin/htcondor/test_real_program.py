@@ -20,7 +20,8 @@ import pytest
 
 pytest.importorskip("classad2", reason="pip install 'auditord[htcondor]'")
 
-from auditord_builtin.htcondor import HTCONDOR, HTCondorConfig
+from auditord_builtin.htcondor.config import HTCondorConfig
+from auditord_builtin.htcondor.kinds import HTCONDOR
 from auditord_hookspecs import CommandFailed
 from tests.builtin.htcondor.history_player import EPOCH, Player
 from tests.builtin.htcondor.recordings import THRICE, in_history, recorded_ads

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from auditord_builtin.kubernetes import KubernetesConfig
+from auditord_builtin.kubernetes.config import KubernetesConfig
 from auditord_builtin.kubernetes.conversion import Finished, conclude, convert, convert_finished
 from auditord_builtin.kubernetes.pods import restore_pod
 from auditord_builtin.kubernetes.tracking import TrackedPods

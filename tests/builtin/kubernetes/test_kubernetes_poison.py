@@ -16,7 +16,7 @@ import anyio
 import pytest
 from anyio import to_thread
 
-from auditord_builtin.kubernetes import KUBERNETES
+from auditord_builtin.kubernetes.kinds import KUBERNETES
 from tests.builtin.kubernetes.conftest import Site
 from tests.builtin.kubernetes.pod_maker import NOW, make_pod, over, running
 

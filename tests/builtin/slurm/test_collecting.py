@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from auditord.testing import FakeCollectorContext
-from auditord_builtin.slurm import SLURM, SlurmConfig
+from auditord_builtin.slurm.config import SlurmConfig
 from auditord_builtin.slurm.conversion import convert, job_of
+from auditord_builtin.slurm.kinds import SLURM
 from auditord_builtin.slurm.runs import ENDED, parse_state
 from auditord_hookspecs import (
     AuditordError,

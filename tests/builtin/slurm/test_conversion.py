@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auditord_builtin.slurm import SLURM, SlurmConfig
+from auditord_builtin.slurm.config import SlurmConfig
 from auditord_builtin.slurm.conversion import convert, convert_run, raw_of
+from auditord_builtin.slurm.kinds import SLURM
 from auditord_builtin.slurm.runs import CONTINUED, ELSEWHERE, ENDED, Run
 from auditord_hookspecs import InvalidRecord, Produced, Quarantined
 from auditord_hookspecs.outcomes import Converted, Skipped

@@ -3,8 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from auditord_builtin.slurm import SLURM, SlurmConfig
+from auditord_builtin.slurm.config import SlurmConfig
 from auditord_builtin.slurm.demo import RECORDED, SACCT
+from auditord_builtin.slurm.kinds import SLURM
 from tests.real_context import RealContext
 
 pytestmark = pytest.mark.anyio

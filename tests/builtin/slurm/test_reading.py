@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 import pytest
 
 from auditord.testing import FakeCollectorContext
-from auditord_builtin.slurm import SLURM, SlurmConfig
+from auditord_builtin.slurm.config import SlurmConfig
+from auditord_builtin.slurm.kinds import SLURM
 from auditord_hookspecs import CommandFailed, Window
 
 pytestmark = pytest.mark.anyio

@@ -4,7 +4,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from auditord_builtin.slurm import SLURM, SlurmConfig
+from auditord_builtin.slurm.config import SlurmConfig
+from auditord_builtin.slurm.kinds import SLURM
 
 
 def test_the_defaults_are_those_of_auditor_where_they_mean_the_same() -> None:

@@ -10,7 +10,8 @@ from typing import Any, Final
 import pytest
 
 from auditord.testing import FakeCollectorContext
-from auditord_builtin.slurm import SLURM_EPILOG, SlurmEpilogConfig
+from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
+from auditord_builtin.slurm.kinds import SLURM_EPILOG
 from auditord_hookspecs import AuditordError, Batch, CommandFailed, InvalidRecord, Produced, Record, Window
 
 pytestmark = pytest.mark.anyio

@@ -10,10 +10,10 @@ from typing import Any, Final
 import pytest
 
 from auditord.testing import FakeCollectorContext
-from auditord_builtin.slurm import SLURM_EPILOG
 from auditord_builtin.slurm.epilog.controller import forms
 from auditord_builtin.slurm.epilog.notes import Note
 from auditord_builtin.slurm.epilog.rows import SQUEUE_FORMAT, parse_json, parse_squeue
+from auditord_builtin.slurm.kinds import SLURM_EPILOG
 from auditord_hookspecs import CommandFailed
 from tests.builtin.slurm_epilog.test_collecting import Epilog, config, epilog, run
 

@@ -21,7 +21,8 @@ def host(command_context: FakeCommandContext) -> FakeCommandContext:
 
 
 def report(host: FakeCommandContext, *arguments: str) -> Result:
-    (group,) = auditord_commands()
+    (declared,) = auditord_commands()
+    group = declared.load()
     return CliRunner().invoke(group, ["utilisation", *arguments], obj=host)
 
 

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from auditord.testing import FakePluginContext
-from auditord_builtin.utilisation import UTILISATION, auditord_metrics
+from auditord_builtin.utilisation import auditord_metrics, auditord_plugins
 from auditord_builtin.utilisation.config import UtilisationConfig
 from auditord_builtin.utilisation.mail import MailFault
 from auditord_builtin.utilisation.running import NotDelivered, Unwritable
@@ -23,6 +23,7 @@ from tests.utilisation_jobs import JANUARY, job, mixed_jobs
 pytestmark = pytest.mark.anyio
 
 FEBRUARY = JANUARY + timedelta(days=31)
+(UTILISATION,) = (each.load() for each in auditord_plugins())
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 BOSS, DEPUTY = "boss@example.org", "deputy@example.org"
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from auditord_builtin.slurm import SLURM, SlurmConfig
+from auditord_builtin.slurm.config import SlurmConfig
+from auditord_builtin.slurm.kinds import SLURM
 from auditord_hookspecs import Record, Window
 from auditord_hookspecs.wire import encode_record
 from tests.real_context import RealContext

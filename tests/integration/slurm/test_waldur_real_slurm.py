@@ -10,7 +10,8 @@ from typing import Any, Final, TypeAlias
 import pytest
 
 from auditord.testing import FakePluginContext
-from auditord_builtin.slurm import SLURM, SlurmConfig
+from auditord_builtin.slurm.config import SlurmConfig
+from auditord_builtin.slurm.kinds import SLURM
 from auditord_builtin.waldur.config import WaldurConfig
 from auditord_builtin.waldur.sacct_usage import exact_query, sacct_usage
 from auditord_builtin.waldur.usage import RawUsage, raw_usage

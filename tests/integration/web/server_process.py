@@ -19,7 +19,7 @@ from auditord.config.model import ApiSection
 from auditord.ingest import Ingest
 from auditord.spool import Spool
 from auditord.store.opening import open_store
-from auditord.web import serve
+from auditord.web.server import serve
 
 
 def now() -> datetime:

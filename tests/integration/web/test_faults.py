@@ -21,7 +21,7 @@ from auditord.ingest import Ingest
 from auditord.store import Amended, Amendment, Difference, OutboxEntry, Provenance, RecordCounts, Verdict, Version
 from auditord.store.archived import Archive, ArchivedRecord, ArchiveState, Counted, Removal
 from auditord.store.protocol import DaemonState, HeldTurn, KnownDaemon, Occasion, PluginMemory
-from auditord.web import serve
+from auditord.web.server import serve
 from auditord_hookspecs import (
     AggregateQuery,
     Aggregates,

@@ -11,7 +11,7 @@ import pytest
 
 from auditord.ingest import StoreSink
 from auditord.spool import retry
-from auditord.web.access import Authorisation
+from auditord.web.access.authorisation import Authorisation
 from auditord_hookspecs import Credentials, Identity, Insert, Permission, Provenance, Role
 from auditord_hookspecs.wire import decode_record
 from tests.api_server import AWAY, NOW, Answer, Api, api_server, record

@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from auditord.actions import CONTROL_FILE
 from auditord.testing.daemon import TestDaemon, running_daemon
 from auditord.web import server
-from auditord.web.control import FILE as CONTROL_FILE
 from auditord.web.dispatch import Dispatcher, Route
 from auditord_builtin.access.token_file import StoredToken, TokenFile, new_token
 from tests.access_callers import LONG_AGO, PRINCIPALS, ROLES, STORED, Caller, Connect, Site, tcp, tls, unix

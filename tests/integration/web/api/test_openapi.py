@@ -139,7 +139,7 @@ def test_answers_that_hold_something_are_as_described(described: Any, daemon: Te
 
 
 def test_nothing_is_lost_without_docstrings(described: Any) -> None:
-    source = "import msgspec; from auditord.web.problems import Verdicts; print(msgspec.json.schema(Verdicts))"
+    source = "import msgspec; from auditord.web.problem_shapes import Verdicts; print(msgspec.json.schema(Verdicts))"
     done = subprocess.run([sys.executable, "-OO", "-c", source], capture_output=True, check=True, text=True)
     bare = ast.literal_eval(done.stdout)["$defs"]
     for name, schema in bare.items():

@@ -1,0 +1,113 @@
+"""The context of commands that hook modules provide; see :mod:`auditord_hookspecs.commands`."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from auditord.archive.opening import archive_of
+from auditord.backup.noting import InstanceBackups
+from auditord.cli.acting import log_to_terminal
+from auditord.cli.collect import Terminal
+from auditord.cli.installation import Installation, load_installation, run_async, utc_now
+from auditord.config.model import Configuration, kind_of
+from auditord.contexts.instances import InstanceContext, environment_of
+from auditord.contexts.plugins import StateStore, opened_plugin
+from auditord.contexts.sources import remote_source
+from auditord.errors import UnknownInstance
+from auditord.spool import Spool
+from auditord.spool.spool import FILE as SPOOL_FILE
+from auditord.store.opening import open_store_beside, open_store_for_reading
+from auditord.store.reading import StoredRecords
+from auditord_hookspecs import InstanceConfig, PluginContext
+
+T = TypeVar("T")
+
+
+class HostCommandContext:
+    """Implements :class:`auditord_hookspecs.CommandContext`.
+
+    Everything is opened beside a daemon that may be running: records to be read, and the plugin's state, which the turn
+    of the plugin protects, and not the state folder's lock.
+    """
+
+    @property
+    def state_dir(self) -> Path:
+        """The daemon's folder."""
+        return self._installation.configuration.state_dir
+
+    def roles(self) -> Collection[str]:
+        """The names of all roles."""
+        return self._installation.configuration.access.known_roles().keys()
+
+    def now(self) -> datetime:
+        """The present instant."""
+        return utc_now()
+
+    def instances(self, kind: str) -> Sequence[str]:
+        """The configured plugins of a kind."""
+        plugins = self._installation.configuration.plugins
+        return [name for name, config in plugins.items() if kind_of(config) == kind]
+
+    def chosen(self, kind: str, name: str | None) -> str:
+        """The named plugin, or the only one of its kind.
+
+        Raises:
+            UsageError: there is no such one, or no name and not exactly one.
+        """
+        there = self.instances(kind)
+        if name is None and len(there) == 1:
+            return there[0]
+        if name is not None and name in there:
+            return name
+        listed = f"there are: {', '.join(there)}" if there else f"none is configured (plugins.<name>.kind: {kind})"
+        what = f"no plugin of kind {kind} is called '{name}'" if name else f"which plugin of kind {kind}?"
+        raise click.UsageError(f"{what}; {listed}")
+
+    @asynccontextmanager
+    async def instance(
+        self, name: str, *, dry_run: bool = False
+    ) -> AsyncGenerator[tuple[Any, PluginContext], None]:  # Any: the kind's own model
+        """Open a plugin."""
+        log_to_terminal()
+        configuration = self._installation.configuration
+        config = configuration.plugins.get(name)
+        if config is None:
+            raise UnknownInstance(f"no plugin '{name}' is configured")
+        instance = InstanceContext(name, kind_of(config), utc_now, environment_of(config))
+        backups = InstanceBackups(name, configuration.state_dir, configuration.store, utc_now)
+        opened = partial(opened_plugin, dry_run=dry_run, observer=Terminal())
+        async with (
+            _opened_states(configuration, config, dry_run=dry_run) as (states, local),
+            opened(instance, config, states, local, backups) as context,
+        ):
+            yield config, context
+
+    def run(self, main: Callable[[], Awaitable[T]]) -> T:
+        """Run a coroutine function."""
+        return run_async(main)
+
+    @cached_property
+    def _installation(self) -> Installation:
+        return load_installation()
+
+
+@asynccontextmanager
+async def _opened_states(
+    configuration: Configuration, config: InstanceConfig, *, dry_run: bool
+) -> AsyncGenerator[tuple[StateStore, StoredRecords | None], None]:
+    """Only what the plugin needs is opened, and for a dry run nothing that could be written."""
+    if remote_source(config) is None:
+        opened = open_store_for_reading if dry_run else open_store_beside
+        async with opened(configuration.store) as store:
+            with archive_of(store, configuration):
+                yield store, StoredRecords(store)
+        return
+    read_only = dry_run and (configuration.state_dir / SPOOL_FILE).exists()
+    open_spool = Spool.opened_read_only if read_only else Spool.opened_beside
+    async with open_spool(configuration.state_dir, utc_now) as spool:
+        yield spool, None
