@@ -1,11 +1,12 @@
 """The rights of callers of the API: roles, by name."""
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Annotated, Final
 
 from pydantic import Field, model_validator
 
-from auditord_hookspecs import Permission, Role, Section
+from auditord_hookspecs import Duration, Permission, Role, Section
 
 Value = Annotated[str, Field(min_length=1)]
 RoleName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$")]
@@ -59,6 +60,11 @@ class AccessSection(Section):
     roles: Mapping[RoleName, RoleSection] = Field(
         default={},
         description="Roles by name, beside reader, writer, monitor, operator and administrator.",
+    )
+    session_length: Duration = Field(
+        default=timedelta(hours=12),
+        gt=timedelta(0),
+        description="How long people stay logged in to the page; a revoked token ends their session before.",
     )
 
     def known_roles(self) -> Mapping[str, Role]:

@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 Handler: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 Refuse: TypeAlias = Callable[[str, Collection[str]], Answer]
+RefuseBrowser: TypeAlias = Callable[[web.BaseRequest, bool], web.StreamResponse | None]
+"""Makes the answer to a browser that is refused, knowing whether its user is known; None for all other programs."""
 
 UNKNOWN_ROUTE: Final = "default"
 """The route label of every path that does not exist: one, whatever is asked for."""
@@ -58,6 +60,9 @@ class Route:
         permission: what it takes where callers are asked who they are; None for what anybody may ask.
         audited: whether each call is noted in the audit log.
         patient: makes the answer to requests whose body takes time or memory to read; None for the handler itself.
+        form: whether it is a form of the page. Sessions count for these and for GET alone, since browsers send cookies
+            whoever has made the request; its handler checks that the form was made for its sender.
+        refuse_browser: shows people why they are refused, or where they log in.
     """
 
     method: str
@@ -66,6 +71,8 @@ class Route:
     permission: Permission | None
     audited: bool = False
     patient: Handler | None = None
+    form: bool = False
+    refuse_browser: RefuseBrowser | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,6 @@ from auditord.config.model import ApiSection
 from auditord.health import Health, TaskHealth
 from auditord.ingest import Ingest
 from auditord.spool import Spool
-from auditord.store import RecordStore
 from auditord.web.access.authorisation import Authorisation, while_valid
 from auditord.web.answers import NOT_FOUND
 from auditord.web.api.adding import AddHandler
@@ -105,20 +104,21 @@ async def serve(
     writing = WriteHandlers(ingest, api.duplicates, api.max_body, now, metrics)
     reading, monitoring = ReadHandlers(visible_records(ingest.store), answers), MonitoringHandlers(ingest, registry)
     document = Route("GET", DOCUMENT_PATH, answering(described), Permission.READ)
+    paged = _no_page if page is None else partial(page_routes, page, ingest.store, answers.slots, now)
     plain = [*_wire_routes(writing, reading, monitoring), document]
     registry.register(metrics)
     try:
         async with AsyncExitStack() as stack:
             if control is not None:
-                owned = [*plain, *_page(page, ingest.store, answers.slots, now, _not_found), *all_routes(described)]
+                owned = [*plain, *paged(_not_found), *all_routes(described)]
                 await stack.enter_async_context(_controlled(owned, metrics, api, control))
             share, hosts = _sharing(api), HostCheck(known_names(api.listen, api.hosts))
             if authorisation is None:
-                pages = _page(page, ingest.store, answers.slots, now, _not_found)
+                pages = paged(_not_found)
                 routes = [*map(share, (*plain, *pages)), *map(share, open_routes(described, control))]
                 dispatcher = Dispatcher(routes, metrics, hosts, refuse)
             else:
-                pages = _page(page, ingest.store, answers.slots, now, authorisation.unmatched)
+                pages = paged(authorisation.unmatched, authorisation=authorisation)
                 routes = authorisation.guarded([share(each) for each in (*plain, *pages, *all_routes(described))])
                 dispatcher = Dispatcher(routes, metrics, hosts, refuse, unmatched=authorisation.unmatched)
             limit = ConnectionLimit(limit_of_connections(api.max_connections), partial(metrics.count_abort, "too_many"))
@@ -129,10 +129,9 @@ async def serve(
         registry.unregister(metrics)
 
 
-def _page(
-    parts: Parts | None, store: RecordStore, slots: Shares, now: Callable[[], datetime], elsewhere: Handler
-) -> Sequence[Route]:
-    return () if parts is None else page_routes(parts, store, slots, now, elsewhere)
+def _no_page(_elsewhere: Handler, *, authorisation: Authorisation | None = None) -> Sequence[Route]:
+    del authorisation
+    return ()
 
 
 async def _not_found(_request: web.BaseRequest) -> web.StreamResponse:

@@ -36,6 +36,28 @@ def identity(status: os.stat_result) -> str:
     return f"{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}"
 
 
+def replace_private(path: Path, content: bytes) -> None:
+    """Replace a file that nobody else may read; it is the old or the new one whatever happens.
+
+    A file that root writes belongs to the folder's owner, the daemon's user, who must read it.
+    """
+    new = path.with_suffix(".new")
+    new.unlink(missing_ok=True)
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+        give_to_owner(file.fileno(), path.parent)
+    new.replace(path)
+
+
+def give_to_owner(descriptor: int, folder: Path) -> None:
+    """Give a file of root to the owner of its folder."""
+    if os.geteuid() == 0:
+        owner = folder.stat()
+        os.fchown(descriptor, owner.st_uid, owner.st_gid)
+
+
 @contextmanager
 def open_regular(path: Path) -> Generator[BinaryIO, None, None]:
     """Open a file that the configuration names and that others may replace; links are followed, FIFOs do not block.

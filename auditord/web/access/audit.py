@@ -2,7 +2,7 @@
 
 import json
 import logging
-from typing import Final
+from typing import Final, Literal
 
 from aiohttp import web
 
@@ -21,6 +21,11 @@ def acting(request: web.BaseRequest, principal: str) -> None:
 def refused(request: web.BaseRequest, principal: str | None, reason: str) -> None:
     """Note that a request was refused."""
     _write("refused", request, principal, reason)
+
+
+def session(request: web.BaseRequest, principal: str | None, event: Literal["login", "logout"]) -> None:
+    """Note that a session of a browser begins or ends."""
+    _write(event, request, principal, None)
 
 
 def _write(event: str, request: web.BaseRequest, principal: str | None, reason: str | None) -> None:

@@ -19,8 +19,9 @@ from auditord.hooks import Hooks
 from auditord.ingest import Forbidden
 from auditord.web.access import audit
 from auditord.web.access.credentials import credentials_of
+from auditord.web.access.sessions import Sessions, open_sessions
 from auditord.web.answers import TEXT, Answer
-from auditord.web.dispatch import Handler, Route
+from auditord.web.dispatch import Handler, RefuseBrowser, Route
 from auditord.web.problems import PREFIX, Refused
 from auditord.web.requests import read_target, remember
 from auditord_hookspecs import AccessRefused, Authenticate, Credentials, Identity, InstanceConfig, Principal, Role
@@ -45,10 +46,12 @@ class Authorisation:
         authenticators: by the instance's name, in the order in which they are asked; the first that knows
             the caller counts.
         roles: what may be done, by name.
+        sessions: of people who have logged in to the page.
     """
 
     authenticators: Mapping[str, Authenticate]
     roles: Mapping[str, Role]
+    sessions: Sessions | None = None
 
     def guarded(self, routes: Sequence[Route]) -> list[Route]:
         """The same routes, each for those who may use it."""
@@ -57,7 +60,7 @@ class Authorisation:
     async def unmatched(self, request: web.BaseRequest) -> web.StreamResponse:
         """The answer where there is no such path, or the method is not taken: as if it were forbidden."""
         try:
-            principal = await self._recognised(request)
+            principal = await self._recognised(request, by_session=request.method == "GET")
         except AccessRefused as error:
             return self._refuse(request, None, str(error))
         return self._refuse(request, principal, "there is nothing at this path")
@@ -67,16 +70,16 @@ class Authorisation:
         return replace(route, handler=self._behind(route, route.handler), patient=patient)
 
     def _behind(self, route: Route, handler: Handler) -> Handler:
-        permission = route.permission
+        permission, by_session, browser = route.permission, route.form or route.method == "GET", route.refuse_browser
 
         async def guarded(request: web.BaseRequest) -> web.StreamResponse:
             try:
-                principal = await self._recognised(request)
+                principal = await self._recognised(request, by_session=by_session)
             except AccessRefused as error:
-                return self._refuse(request, None, str(error))
-            if permission is None or not principal.may(permission):
-                return self._refuse(request, principal, f"no role with {permission and permission.value}")
+                return self._refuse(request, None, str(error), browser)
             remember(request, principal)
+            if permission is None or not principal.may(permission):
+                return self._refuse(request, principal, f"no role with {permission and permission.value}", browser)
             if route.audited:
                 audit.acting(request, principal.name)
             try:
@@ -86,17 +89,31 @@ class Authorisation:
 
         return guarded
 
-    def _refuse(self, request: web.BaseRequest, principal: Principal | None, reason: str) -> web.StreamResponse:
+    def _refuse(
+        self,
+        request: web.BaseRequest,
+        principal: Principal | None,
+        reason: str,
+        refuse_browser: RefuseBrowser | None = None,
+    ) -> web.StreamResponse:
         audit.refused(request, None if principal is None else principal.name, reason)
-        return refusal(request, known=principal is not None)
+        page = None if refuse_browser is None else refuse_browser(request, principal is not None)
+        return page or refusal(request, known=principal is not None)
 
-    async def _recognised(self, request: web.BaseRequest) -> Principal:
-        """The principal that sent the request.
+    async def _recognised(self, request: web.BaseRequest, *, by_session: bool) -> Principal:
+        credentials = credentials_of(request)
+        if by_session and self.sessions is not None and credentials.token is None:
+            session = self.sessions.of(request)
+            if session is not None:
+                return await self.recognise(Credentials(credentials.address, token=session.token))
+        return await self.recognise(credentials)
+
+    async def recognise(self, credentials: Credentials) -> Principal:
+        """The principal that has these credentials.
 
         Raises:
-            AccessRefused: nobody knows them, or their credentials are wrong.
+            AccessRefused: nobody knows them, or they are wrong.
         """
-        credentials = credentials_of(request)
         for name, authenticate in self.authenticators.items():
             identity = await _asked(name, authenticate, credentials)
             if identity is not None:
@@ -153,7 +170,12 @@ async def open_authorisation(
         for name, config in enabled.items():
             context = HostAuthenticatorContext(name, kind_of(config), now, configuration.state_dir)
             opened[name] = await _opened(stack, hooks, name, config, context)
-        yield Authorisation(opened, configuration.access.known_roles()) if opened else None
+        if not opened:
+            yield None
+            return
+        length, root = configuration.access.session_length, configuration.ui.root_path or "/"
+        sessions = open_sessions(configuration.state_dir, length, root, now)
+        yield Authorisation(opened, configuration.access.known_roles(), sessions)
 
 
 async def _opened(

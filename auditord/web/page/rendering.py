@@ -32,13 +32,17 @@ class Navigation:
         here: the path of the page.
         entries: paths and names of the pages that the visitor may see.
         visitor: the name of the visitor, if it is known.
-        csrf: proves that a form was made for this visitor.
+        proof: proves that a form was made for this visitor.
+        has_session: whether the visitor has logged in here and so can log out.
+        may_log_in: whether the visitor was recognised otherwise and can log in.
     """
 
     here: str
     entries: Sequence[tuple[str, str]]
     visitor: str | None = None
-    csrf: str = ""
+    proof: str = ""
+    has_session: bool = False
+    may_log_in: bool = False
 
 
 class Renderer:
@@ -78,6 +82,17 @@ class Renderer:
         response = web.Response(status=status, body=html.encode(), headers=headers, zlib_executor_size=1 << 20)
         response.enable_compression()
         return response
+
+    def redirect(self, path: str) -> web.Response:
+        """Lead the browser to another page."""
+        return web.Response(status=303, headers={"Location": self.path(path), "Cache-Control": "no-store"})
+
+    def again(self, path: str) -> web.Response:
+        """Have the browser ask once more, now from a page of ours.
+
+        Browsers keep cookies that are ``SameSite=Strict`` back where a link of another site leads here.
+        """
+        return self.answer("again.html", {"target": path}, Navigation("", ()))
 
     def picture(self, chart: str) -> str:
         """A chart as a picture of its own, with the rules of its style sheet in it."""

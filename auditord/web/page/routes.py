@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from http import HTTPStatus
 from typing import Final
@@ -15,13 +15,17 @@ from auditord.reporting import LabelKeys
 from auditord.reporting.pledges import Pledge
 from auditord.reporting.writing import NoParquet
 from auditord.store import RecordStore
+from auditord.web.access.authorisation import Authorisation
 from auditord.web.api.status import StatusHandlers
 from auditord.web.dispatch import Handler, Route
 from auditord.web.limits import Shares
 from auditord.web.page.assets import FOLDER, Assets
 from auditord.web.page.figures import Figures
+from auditord.web.page.forms import Forms
 from auditord.web.page.jobs import PATH as JOBS
 from auditord.web.page.jobs import JobsPages
+from auditord.web.page.login import LOGOUT, LoginPage
+from auditord.web.page.login import PATH as LOGIN
 from auditord.web.page.my import PATH as MY
 from auditord.web.page.my import MyPage
 from auditord.web.page.operations import PATH as OPERATIONS
@@ -58,7 +62,13 @@ class Parts:
 
 
 def page_routes(
-    parts: Parts, store: RecordStore, slots: Shares, now: Callable[[], datetime], elsewhere: Handler
+    parts: Parts,
+    store: RecordStore,
+    slots: Shares,
+    now: Callable[[], datetime],
+    elsewhere: Handler,
+    *,
+    authorisation: Authorisation | None = None,
 ) -> Sequence[Route]:
     """Every route of the page.
 
@@ -68,18 +78,21 @@ def page_routes(
         slots: for long work of the store.
         now: the clock.
         elsewhere: answers ``GET /`` of programs that are no browsers, as if there were no page.
+        authorisation: of visitors; None where nobody is asked who they are.
     """
     records = visible_records(store)
     assets = Assets(parts.ui.logo)
     renderer = Renderer(parts.ui, assets, now)
-    visitors = Visitors(renderer.text)
+    forms = Forms(None if authorisation is None else authorisation.sessions)
+    visitors = Visitors(renderer.text, forms)
     figures = Figures(records, slots, parts.keys, parts.pledges, now)
     guard = _Guard(renderer, visitors)
     usage = UsagePage(figures, renderer, visitors)
     jobs = JobsPages(figures, records, store, renderer, visitors)
     overview = OverviewPage(figures, renderer, visitors, parts.status)
     operations = OperationsPage(figures, renderer, visitors, parts.status)
-    return (
+    login = LoginPage(authorisation, renderer, visitors, forms)
+    pages = (
         Route("GET", OVERVIEW, for_browsers(guard.around(overview.show), elsewhere), Permission.READ),
         Route("GET", USAGE, guard.around(usage.show), Permission.READ),
         *(Route("GET", f"{USAGE}.{form}", guard.around(usage.export), Permission.READ) for form in FORMS),
@@ -87,6 +100,12 @@ def page_routes(
         Route("GET", f"{JOBS}/{{record_id}}", guard.around(jobs.show), Permission.READ),
         Route("GET", MY, guard.around(MyPage(figures, renderer, visitors).show), Permission.READ),
         Route("GET", OPERATIONS, guard.around(operations.show), Permission.OPERATE),
+    )
+    return (
+        *(replace(page, refuse_browser=login.refuse) for page in pages),
+        Route("GET", LOGIN, guard.around(login.show), None),
+        Route("POST", LOGIN, guard.around(login.enter), None, form=True),
+        Route("POST", LOGOUT, guard.around(login.leave), None, form=True),
         Route("GET", f"{FOLDER}{{file}}", assets.serve, None),
     )
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from aiohttp import web
 
+from auditord.web.page.forms import Forms
 from auditord.web.page.rendering import Navigation
 from auditord.web.requests import principal_of
 from auditord_hookspecs import Permission
@@ -26,18 +27,29 @@ class Visitors:
 
     Args:
         text: of the catalogue.
+        forms: proves to whom they were given.
     """
 
     text: Callable[[str], str]
+    forms: Forms
 
     def navigation(self, request: web.BaseRequest, here: str) -> Navigation:
         """The pages that the sender of a request may see."""
-        principal = principal_of(request)
-        pages = _PAGES if principal is None or principal.user is None else (_OVERVIEW, _OWN, *_PAGES[1:])
-        entries = [
-            (path, self.text(key)) for path, key, permission in pages if principal is None or principal.may(permission)
-        ]
-        return Navigation(here, entries, None if principal is None else principal.name.partition(":")[2])
+        principal, sessions = principal_of(request), self.forms.sessions
+        if principal is None:
+            return Navigation(here, () if sessions is not None else [(path, self.text(key)) for path, key, _ in _PAGES])
+        pages = _PAGES if principal.user is None else (_OVERVIEW, _OWN, *_PAGES[1:])
+        entries = [(path, self.text(key)) for path, key, permission in pages if principal.may(permission)]
+        has_session = sessions is not None and sessions.of(request) is not None
+        name = principal.user or principal.name.partition(":")[2]
+        return Navigation(
+            here,
+            entries,
+            name,
+            self.forms.proof(request),
+            has_session,
+            may_log_in=sessions is not None and not has_session,
+        )
 
 
 def may(request: web.BaseRequest, permission: Permission) -> bool:

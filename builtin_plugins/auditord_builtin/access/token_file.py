@@ -19,6 +19,7 @@ from typing import Final
 import msgspec
 
 from auditord_hookspecs import AuditordError
+from auditord_hookspecs.folders import give_to_owner, replace_private
 
 FILE: Final = "tokens.json"
 PREFIX: Final = "auditord_"
@@ -116,34 +117,17 @@ class TokenFile:
         try:
             folder.mkdir(mode=0o750, parents=True, exist_ok=True)  # the daemon may never have been started
             with _alone(self._path.with_suffix(".lock")):
-                self._replace(msgspec.json.encode(_Content(tuple(change(self.tokens())))))
+                replace_private(self._path, msgspec.json.encode(_Content(tuple(change(self.tokens())))))
         except OSError as error:
             raise TokenFileUnusable(
                 f"the tokens in {self._path} cannot be written: {error.strerror}: run this as the daemon's user, "
                 f"who must be allowed to write to {folder}"
             ) from error
 
-    def _replace(self, content: bytes) -> None:
-        new = self._path.with_suffix(".new")
-        new.unlink(missing_ok=True)
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-            _give_to_owner(file.fileno(), self._path.parent)
-        new.replace(self._path)
-
 
 @contextmanager
 def _alone(path: Path) -> Generator[None, None, None]:
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600), "wb") as file:
-        _give_to_owner(file.fileno(), path.parent)
+        give_to_owner(file.fileno(), path.parent)
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-def _give_to_owner(descriptor: int, folder: Path) -> None:
-    """Files of root get the owner of the folder: the daemon must read them."""
-    if os.geteuid() == 0:
-        owner = folder.stat()
-        os.fchown(descriptor, owner.st_uid, owner.st_gid)
