@@ -23,7 +23,7 @@ from auditord.spool import Spool
 from auditord.spool.spool import FILE as SPOOL_FILE
 from auditord.store.opening import open_store_beside, open_store_for_reading
 from auditord.store.reading import StoredRecords
-from auditord_hookspecs import InstanceConfig, PluginContext
+from auditord_hookspecs import AuditordError, InstanceConfig, PluginContext
 
 T = TypeVar("T")
 
@@ -88,8 +88,15 @@ class HostCommandContext:
             yield config, context
 
     def run(self, main: Callable[[], Awaitable[T]]) -> T:
-        """Run a coroutine function."""
-        return run_async(main)
+        """Run a coroutine function.
+
+        Raises:
+            AuditordError: also for what the operating system says of a file or a connection: one line, no traceback.
+        """
+        try:
+            return run_async(main)
+        except OSError as error:
+            raise AuditordError(f"{type(error).__name__}: {error}") from error
 
     @cached_property
     def _installation(self) -> Installation:

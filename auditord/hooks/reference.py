@@ -25,15 +25,39 @@ def markdown() -> str:
 def signature(function: Function) -> str:
     """The signature as the source has it, on one line."""
     (node,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
-    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.returns is None:
-        raise TypeError(f"{function} is no annotated function")
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        raise TypeError(f"{function} is no function")
+    return signature_of(node)
+
+
+def signature_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    """The signature of a function in a syntax tree, on one line.
+
+    Raises:
+        TypeError: it does not say what it returns.
+    """
+    if node.returns is None:
+        raise TypeError(f"{node.name} is not annotated")
     word = "async def" if isinstance(node, ast.AsyncFunctionDef) else "def"
     return f"{word} {node.name}({ast.unparse(node.args)}) -> {ast.unparse(node.returns)}"
 
 
+def plain_text(docstring: str) -> str:
+    """A docstring's text with code as Markdown has it."""
+    return re.sub(r":(?:class|func|data|mod|meth):`~?([^`]*)`", r"`\1`", docstring).replace("``", "`")
+
+
 def _lines(function: Function) -> Iterator[str]:
     text, _, example = (inspect.getdoc(function) or "").partition("Example::\n")
-    plain = re.sub(r":(?:class|func|data|mod|meth):`~?([^`]*)`", r"`\1`", text).replace("``", "`")
-    yield from (f"## {function.__name__}", "", "```python", signature(function), "```", "", plain.strip(), "")
+    yield from (
+        f"## {function.__name__}",
+        "",
+        "```python",
+        signature(function),
+        "```",
+        "",
+        plain_text(text).strip(),
+        "",
+    )
     if example:
         yield from ("```python", textwrap.dedent(example).strip(), "```", "")

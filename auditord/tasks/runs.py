@@ -77,13 +77,22 @@ async def _guarded(runnable: Runnable, tally: Tally) -> str | None:
 
 
 def describe(task: str, kind: str, error: Exception | SystemExit) -> str:
-    """One line for the operator; an unforeseen error is logged with its traceback."""
+    """One line for the operator; an error that no module foresaw is logged with its traceback.
+
+    What the operating system says (a file, a connection, a time limit) is nobody's mistake in a program.
+    """
     causes: tuple[Exception, ...] = getattr(error, "exceptions", ())
     if len(causes) == 1:  # a task group wraps whatever its one task raised
         return describe(task, kind, causes[0])
     if isinstance(error, AuditordError):
         return str(error)
-    task_log(task, kind).error("unexpected error, please report it", exc_info=error)
+    log = task_log(task, kind)
+    if isinstance(error, OSError):
+        log.debug("the error in full", exc_info=error)
+    else:
+        log.error(
+            "unexpected error, please report it to those who make the kind %s (auditord hooks)", kind, exc_info=error
+        )
     return f"{type(error).__name__}: {error}"
 
 

@@ -49,6 +49,9 @@ class MetaValue:
     """The first value under the first of these keys that a record has; None if there is none.
 
     Site, group, user, submit host and all the like: ``MetaValue("site_id", "site")`` for a key and its older name.
+
+    Args:
+        keys: of labels, one at least.
     """
 
     keys: tuple[str, ...]
@@ -61,7 +64,11 @@ class MetaValue:
 
 @dataclass(frozen=True, slots=True)
 class ComponentAmount:
-    """The amount of a component, summed if a record has several of this name; None if it has none."""
+    """The amount of a component, summed if a record has several of this name; None if it has none.
+
+    Args:
+        component: its name.
+    """
 
     component: str
 
@@ -71,6 +78,9 @@ class ComponentPresent:
     """True for records that have a component of this name, else False.
 
     It keeps apart what is known from what is not: the cores of jobs whose CPU time is known from those of the others.
+
+    Args:
+        component: its name.
     """
 
     component: str
@@ -78,7 +88,12 @@ class ComponentPresent:
 
 @dataclass(frozen=True, slots=True)
 class ScoreValue:
-    """The value of a score of the record's first component of this name; None if it has none."""
+    """The value of a score of the record's first component of this name; None if it has none.
+
+    Args:
+        component: its name.
+        score: the score's name.
+    """
 
     component: str
     score: str
@@ -89,6 +104,10 @@ class CalendarPeriod:
     """The day, week, month, quarter or year of UTC in which records started or stopped, as its first day.
 
     An open record counts as if it had stopped at the query's ``as_of``.
+
+    Args:
+        unit: day, week, month, quarter or year.
+        field: the start or the stop time.
     """
 
     unit: CalendarUnit
@@ -101,7 +120,12 @@ KeyValue: TypeAlias = str | int | bool | Decimal | date | None
 
 @dataclass(frozen=True, slots=True)
 class ComponentUsage:
-    """Sums over the components of one name, each of them, also split by the values of the named scores."""
+    """Sums over the components of one name, each of them, also split by the values of the named scores.
+
+    Args:
+        component: their name.
+        scores: names of scores.
+    """
 
     component: str
     scores: tuple[str, ...] = ()
@@ -117,6 +141,11 @@ class AggregateQuery:
         usage: components to be summed up.
         window: only the overlap of each record with it counts as its runtime.
         as_of: an aware instant at which open records count as stopped; without it they are left out.
+
+    Example::
+
+        january = Window(datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 2, 1, tzinfo=UTC))
+        AggregateQuery(by=(MetaValue("group_id"),), usage=(ComponentUsage("Cores"),), window=january)
     """
 
     where: Condition = field(default_factory=AllOf)
@@ -220,7 +249,14 @@ class Aggregates:
 
     Args:
         groups: in the order of their keys, None before all others; none if no record counts.
-        ticks_per_second: what one second is in the sums of runtimes.
+        ticks_per_second: what one second is in the sums of runtimes: 1, or 1,000,000 for a query with a window.
+
+    Example::
+
+        answer = await context.records.aggregate(AggregateQuery(usage=(ComponentUsage("Cores"),)))
+        for group in answer.groups:
+            cores = group.usage[0].sums  # of the first of the query's usage
+            core_hours = cores.amount_runtime / answer.ticks_per_second / 3600
     """
 
     groups: tuple[Group, ...]

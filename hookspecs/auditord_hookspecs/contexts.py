@@ -17,7 +17,12 @@ from auditord_hookspecs.records import Record
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """The output of a child process that ended with exit code 0."""
+    """The output of a child process that ended with exit code 0.
+
+    Args:
+        stdout: all that it printed.
+        stderr: its last words.
+    """
 
     stdout: bytes
     stderr: bytes
@@ -59,7 +64,7 @@ class Context(Protocol):
 
     @property
     def log(self) -> "logging.LoggerAdapter[logging.Logger]":
-        """A logger that names the instance."""
+        """A logger that names the instance: ``context.log.info("%d jobs", count)``, never a secret or a token."""
         ...
 
     def now(self) -> datetime:
@@ -89,6 +94,11 @@ class Context(Protocol):
 
         Raises:
             CommandFailed: it could not start, exited non-zero, was killed, or printed too much; with its last words.
+
+        Example::
+
+            listed = await context.run_command(["qstat", "-x", "-f"], timeout=timedelta(minutes=5))
+            lines = listed.stdout.decode(errors="replace").splitlines()
         """
         ...
 
@@ -122,6 +132,13 @@ class Context(Protocol):
 
         Raises:
             AuditordError: the TLS files cannot be used.
+
+        Example::
+
+            async with context.http(HttpOptions(timeout=timedelta(seconds=20))) as client:
+                answer = await client.request("GET", "https://batch.example.org/jobs")
+            if not answer.ok:
+                raise AuditordError(f"{answer.request} was answered {answer.status}: {answer.text}")
         """
         ...
 
@@ -161,11 +178,23 @@ class CollectorContext(Context, Protocol):
         ...
 
     async def seen(self, keys: Collection[str]) -> frozenset[str]:
-        """The keys among these that an earlier batch of this instance asked to remember, and that have not expired."""
+        """The keys among these that an earlier batch of this instance asked to remember, and that have not expired.
+
+        Example::
+
+            known = await context.seen([job_id for job_id in jobs])
+            new = [job_id for job_id in jobs if job_id not in known]
+        """
         ...
 
     async def pending(self) -> Mapping[str, Any]:  # Any: the JSON that the collector itself stored
-        """The values that earlier batches of this instance have left (``Batch.pending``), by key."""
+        """The values that earlier batches of this instance have left (``Batch.pending``), by key.
+
+        Example::
+
+            running = await context.pending()
+            ended = {job_id: None for job_id in running if job_id not in jobs}  # as Batch.pending: forget these
+        """
         ...
 
     def report_progress(self, fraction: float) -> None:

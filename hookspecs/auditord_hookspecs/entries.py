@@ -13,6 +13,7 @@ class Provenance:
     """The origin of a record: sender and time; kept beside it, never in its wire text."""
 
     received_at: datetime
+    """The instant at which the daemon took it (aware)."""
     principal: str | None = None
     """``task:<instance>`` for a collector, the authenticated name for a client, None if nobody was asked."""
     agent: str | None = None
@@ -29,7 +30,7 @@ class Encoded:
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """Put a record into a destination.
+    """Put a record into a destination. It may come twice (after a crash, a lost answer); then it is there already.
 
     Args:
         record: what happened.
@@ -38,6 +39,10 @@ class Insert:
         limits: roles of the client of which one must allow the change of the record that is stored by then; set where
             that could not be looked at when the client sent it. None: nothing is left to check.
         encoded: the record with its wire text, where that is known: the host's way not to encode it again.
+
+    Example::
+
+        Insert(record, alternate_id="pbs-17.server1-1767254400")
     """
 
     record: Record
@@ -54,7 +59,18 @@ class Insert:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Give an open record of a destination its stop time; ``limits`` as in :class:`Insert`."""
+    """Give an open record of a destination its stop time. One that is closed keeps its own: nothing is left to do.
+
+    Args:
+        record_id: of the record that was inserted open.
+        stop_time: when it ended (aware).
+        provenance: where the news came from, as far as the queue knows.
+        limits: as in :class:`Insert`.
+
+    Example::
+
+        Close("pbs-17.server1", datetime(2026, 1, 1, 9, tzinfo=UTC))
+    """
 
     record_id: str
     stop_time: datetime
@@ -71,6 +87,10 @@ class Replace:
         alternate_id: the id to use instead if the plain one belongs to another run (another start time), or if this run
             is stored under it already.
         provenance: where it came from, as far as the queue knows.
+
+    Example::
+
+        Replace(record)
     """
 
     record: Record
@@ -79,3 +99,5 @@ class Replace:
 
 
 Entry: TypeAlias = Insert | Close | Replace
+"""A change that waits in the send-queue. Entries about one record id come in their order; one id may come in several of
+them, and each of them more than once, so a sender has to make the same of it the second time."""

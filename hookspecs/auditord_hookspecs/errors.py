@@ -6,8 +6,8 @@ from typing import ClassVar
 class AuditordError(Exception):
     """Root of every error that auditord raises on purpose; its text is written for the operator.
 
-    Attributes:
-        exit_status: of a command that it ends; 2 is wrong usage.
+    Args:
+        exit_status: of a command that it ends; a class of one's own may say another one than 1. 2 is wrong usage.
     """
 
     exit_status: ClassVar[int] = 1

@@ -35,6 +35,10 @@ class Produced:
             overwritten (and kept as a former version).
         source_id: what the batch system calls the job, as in :class:`Quarantined`: an entry of it in quarantine is
             settled by this record.
+
+    Example::
+
+        Produced(record, alternate_id=f"{record.record_id}-1767254400", source_id="17")
     """
 
     record: Record
@@ -51,6 +55,10 @@ class Quarantined:
         source_id: what the batch system calls the job; one entry per instance and source id is kept, the newest.
         raw: the input, as JSON; given back to the kind's ``convert`` on retry.
         reason: what is wrong and what to do, for the operator.
+
+    Example::
+
+        Quarantined("17", "17 alice yesterday 8", "'yesterday' is no time: mend it, then retry")
     """
 
     source_id: str
@@ -69,6 +77,16 @@ class Batch:
         checkpoint: how far the source has been read, as JSON; None leaves it as it is.
         seen: keys to remember until the given instant (see ``CollectorContext.seen``).
         pending: values by key, kept between runs (see ``CollectorContext.pending``); None forgets a key.
+
+    Example::
+
+        Batch(
+            records=[record],
+            skipped={"never started": 3},
+            checkpoint={"read_until": "2026-01-01T09:00:00+00:00"},
+            seen={"17": context.now() + timedelta(days=7)},
+            pending={"18": {"started": "2026-01-01T08:30:00+00:00"}, "17": None},
+        )
     """
 
     records: Sequence[Record | Produced] = ()

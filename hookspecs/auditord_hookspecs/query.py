@@ -45,6 +45,11 @@ class Window:
     Args:
         start: the first instant in it (aware).
         stop: the first instant after it (aware).
+
+    Example::
+
+        january = Window(datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 2, 1, tzinfo=UTC))
+        assert january.start in january and january.stop not in january
     """
 
     start: datetime

@@ -38,7 +38,16 @@ _NO_SPACE = frozenset("\x1c\x1d\x1e\x1f")
 
 
 class Score(msgspec.Struct, frozen=True, gc=False):
-    """A benchmark value attached to a component, such as HEPscore23 per core."""
+    """A benchmark value attached to a component, such as HEPscore23 per core.
+
+    Args:
+        name: of the benchmark, such as ``hepscore23``.
+        value: per unit of the component's amount; finite, not negative.
+
+    Example::
+
+        Score("hepscore23", 12.5)
+    """
 
     name: Name
     value: ScoreValue
@@ -51,7 +60,17 @@ class Score(msgspec.Struct, frozen=True, gc=False):
 
 
 class Component(msgspec.Struct, frozen=True, gc=False):
-    """An amount of one resource that a job held for its whole run time, in the unit that its name implies."""
+    """An amount of one resource that a job held for its whole run time, in the unit that its name implies.
+
+    Args:
+        name: of the resource, such as ``Cores`` or ``Memory``; a site chooses its names once for all collectors.
+        amount: a whole number from 0 to 2**63 - 1; of memory, bytes or mebibytes, as the site's other records have it.
+        scores: factors that value it; none where none is known.
+
+    Example::
+
+        Component("Cores", 8, (Score("hepscore23", 12.5),))
+    """
 
     name: Name
     amount: Amount
@@ -72,6 +91,16 @@ class Record(msgspec.Struct, frozen=True, gc=False):
         components: what the job held; may be empty.
         stop_time: aware, or None while the job runs. May lie before the start time: stored, left out of sums.
         meta: lists of texts by key (``site_id``, ``group_id``, ``user_id``, …), or None where there are none.
+
+    Example::
+
+        Record(
+            record_id="pbs-17.server1",
+            start_time=datetime(2026, 1, 1, 8, tzinfo=UTC),
+            components=(Component("Cores", 8, ()),),
+            stop_time=datetime(2026, 1, 1, 9, tzinfo=UTC),
+            meta={"site_id": ("my-site",), "user_id": ("alice",)},
+        )
     """
 
     record_id: Name
@@ -94,7 +123,15 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 
 class RecordUpdate(msgspec.Struct, frozen=True, gc=False):
-    """The closing of a record: only the id and the stop time have an effect, the rest must merely be valid."""
+    """The closing of a record: only the id and the stop time have an effect, the rest must merely be valid.
+
+    Args:
+        record_id: of the open record.
+        components: valid, and not looked at.
+        stop_time: when it ended (aware).
+        start_time: valid, and not looked at.
+        meta: valid, and not looked at.
+    """
 
     record_id: Name
     components: tuple[Component, ...]

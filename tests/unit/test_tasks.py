@@ -64,6 +64,29 @@ async def test_an_unforeseen_error_has_its_type_and_traceback(caplog: pytest.Log
     (line,) = caplog.records
     assert line.exc_info is not None
     assert vars(line)["task"] == "slurm"
+    assert (
+        line.getMessage() == "unexpected error, please report it to those who make the kind slurm_kind (auditord hooks)"
+    )
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (AuditordError("the printer has no paper"), "the printer has no paper"),
+        (ConnectionRefusedError(111, "Connection refused"), "ConnectionRefusedError: [Errno 111] Connection refused"),
+        (FileNotFoundError(2, "No such file", "/x"), "FileNotFoundError: [Errno 2] No such file: '/x'"),
+        (TimeoutError("no answer"), "TimeoutError: no answer"),
+    ],
+)
+async def test_what_the_system_or_an_author_says_is_one_line(
+    error: Exception, expected: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def execute(_: Tally) -> None:
+        raise error
+
+    assert (await run_once(runnable(execute), now)).error == expected
+    assert [line for line in caplog.records if line.levelname != "DEBUG"] == []
 
 
 @pytest.mark.anyio
