@@ -1,7 +1,10 @@
 """What every test shares."""
 
+import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -16,6 +19,31 @@ SLOW = ("acceptance/", "benchmark/")
 """Folders of the second leg: real processes that are started and killed, and measurements in small."""
 QUICK = ("test_broken_hooks", "test_command_line", "test_daemon")
 """Of those, what is worth its time in the first leg as well: each part of the real process once."""
+
+MEMORY: Final = Path("/dev/shm")  # noqa: S108 for folders that nobody else can guess
+ROOM: Final = 8 << 30
+"""Bytes that have to be free for tests to keep their files in memory."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the files of tests in memory, where it is large: most of what they wait for is a disk's ``fsync``.
+
+    Measurements stay on the disk, and so does everything if ``TMPDIR`` is set.
+    """
+    marks = str(config.getoption("-m"))
+    measuring = "benchmark" in marks.replace("not benchmark", "")
+    if not measuring and "TMPDIR" not in os.environ and _has_room(MEMORY):
+        os.environ["TMPDIR"] = str(MEMORY)
+        tempfile.tempdir = None
+
+
+def _has_room(folder: Path) -> bool:
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return False
+    usable = not found.f_flag & (os.ST_NOEXEC | os.ST_RDONLY)  # fakes of sacct and others are programs
+    return usable and found.f_bavail * found.f_frsize >= ROOM
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
