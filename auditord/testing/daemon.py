@@ -15,9 +15,11 @@ import msgspec
 from anyio.from_thread import start_blocking_portal
 
 from auditord.config.loading import load
+from auditord.config.model import Configuration, StoreSection
 from auditord.errors import DaemonError, plain_errors
 from auditord.hooks import HookEntry, HookModule, Hooks, installed_entries, load_hooks
 from auditord.spool import Spool
+from auditord.store.opening import open_store_for_reading
 from auditord.supervisor import run
 from auditord_hookspecs import Daemon, Record, RunReport, hookimpl
 from auditord_hookspecs.wire import decode_record
@@ -70,9 +72,10 @@ class TestDaemon:
 
     __test__ = False  # or pytest takes it for a class of tests
 
-    def __init__(self, urls: Sequence[str], state_dir: Path, reports: Reports) -> None:
+    def __init__(self, urls: Sequence[str], configuration: Configuration, reports: Reports) -> None:
         self.url, *_ = self.urls = urls
-        self.state_dir = state_dir
+        self.state_dir = configuration.state_dir
+        self._store = configuration.store
         self._reports = reports
 
     def finish_run(self, instance: str, patience: timedelta = PATIENCE) -> RunReport:
@@ -82,8 +85,16 @@ class TestDaemon:
             DaemonError: no run ended in time, or its records did not arrive.
         """
         report = self._reports.take(instance, patience)
-        anyio.run(_wait_for_empty_queue, self.state_dir, patience)
+        anyio.run(_wait_for_empty_queue, self.state_dir, None, patience)
         return report
+
+    def finish_sending(self, patience: timedelta = PATIENCE) -> None:
+        """Wait until every sender has sent all that is there, what clients wrote included.
+
+        Raises:
+            DaemonError: it has not, in time.
+        """
+        anyio.run(_wait_for_empty_queue, self.state_dir, self._store, patience)
 
     def get(self, path: str) -> bytes:
         """The body of an answer; an error status raises :class:`urllib.error.HTTPError`."""
@@ -109,14 +120,22 @@ class StartDaemon(Protocol):
         ...
 
 
-async def _wait_for_empty_queue(state_dir: Path, patience: timedelta) -> None:
+async def _wait_for_empty_queue(state_dir: Path, outbox_of: StoreSection | None, patience: timedelta) -> None:
     try:
         with anyio.fail_after(patience.total_seconds()):
+            if outbox_of is not None:
+                await _wait_for_empty_outbox(outbox_of)
             async with Spool.opened_read_only(state_dir, lambda: datetime.now(UTC)) as spool:
                 while (await spool.statistics()).queues:  # noqa: ASYNC110 another thread's daemon sets no event here
                     await anyio.sleep(_POLL_SECONDS)
     except TimeoutError as error:
         raise DaemonError(f"the queue was not empty after {patience.total_seconds():g} s") from error
+
+
+async def _wait_for_empty_outbox(section: StoreSection) -> None:
+    async with open_store_for_reading(section) as store:
+        while await store.outbox(1):  # noqa: ASYNC110 another thread's daemon sets no event here
+            await anyio.sleep(_POLL_SECONDS)
 
 
 @contextmanager
@@ -140,8 +159,8 @@ def running_daemon(
     file = folder / "auditord.json"
     document = {"api": {"listen": ["127.0.0.1:0"]}, **sections, "state_dir": str(folder / "state")}
     file.write_text(msgspec.json.encode(document).decode())  # JSON is YAML, too
-    with start_blocking_portal() as portal, portal.wrap_async_context_manager(_running(file, hooks)) as urls:
-        yield TestDaemon(urls, folder / "state", reports)
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(_running(file, hooks)) as (urls, used):
+        yield TestDaemon(urls, used, reports)
 
 
 def _entry(module: ModuleType) -> HookEntry:
@@ -150,7 +169,7 @@ def _entry(module: ModuleType) -> HookEntry:
 
 
 @asynccontextmanager
-async def _running(file: Path, hooks: Hooks) -> AsyncGenerator[Sequence[str], None]:
+async def _running(file: Path, hooks: Hooks) -> AsyncGenerator[tuple[Sequence[str], Configuration], None]:
     configuration = load([file], hooks.kinds, {}, hooks.resolve_secret)
     stop, served = anyio.Event(), anyio.Event()
     urls: list[str] = []
@@ -166,5 +185,5 @@ async def _running(file: Path, hooks: Hooks) -> AsyncGenerator[Sequence[str], No
         async with anyio.create_task_group() as group:
             group.start_soon(daemon, lambda: datetime.now(UTC))
             await served.wait()
-            yield urls
+            yield urls, configuration
             stop.set()
