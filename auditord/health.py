@@ -85,6 +85,10 @@ class Health:
         """Begin to watch an instance."""
         self._tasks[task.section, task.task] = task
 
+    def forget(self, section: str, task: str) -> None:
+        """Watch an instance no more."""
+        self._tasks.pop((section, task), None)
+
     def started(self, section: str, task: str, moment: datetime) -> None:
         """A run began."""
         self._change(section, task, running=True, last_started=moment)
@@ -95,11 +99,13 @@ class Health:
 
     def failed(self, section: str, task: str, error: str, *, running: bool) -> None:
         """A run (of a sender: a batch) went wrong."""
-        failures = self._tasks[section, task].failures + 1
+        known = self._tasks.get((section, task))
+        failures = 1 if known is None else known.failures + 1
         self._change(section, task, running=running, last_error=error, failures=failures)
 
     def _change(self, section: str, task: str, **changes: object) -> None:
-        self._tasks[section, task] = replace(self._tasks[section, task], **changes)  # type: ignore[arg-type] # by name
+        if (known := self._tasks.get((section, task))) is not None:  # of an instance that a reload has taken out
+            self._tasks[section, task] = replace(known, **changes)  # type: ignore[arg-type] # by name
 
 
 async def _works(part: Callable[[], Awaitable[object]]) -> bool:

@@ -26,7 +26,7 @@ from auditord.tasks.demands import OnDemand
 from auditord.tasks.host_gauges import SECTIONS
 from auditord.tasks.instances import Instances
 from auditord.tasks.record_editor import RecordEditor
-from auditord.tasks.reports import RunReporter, SendReporter
+from auditord.tasks.reports import RunReporter, SendReporter, log_run
 from auditord.tasks.retries import Retries
 from auditord.tasks.runs import Listener
 from auditord.tasks.senders import Grace, SendLoop, sending
@@ -56,12 +56,22 @@ class Runtime:
         self._metrics = TaskMetrics(self.registry)
         own = own_plugins(storage.store, storage.archive, configuration.archive, self.registry)
         self.instances: Final = Instances(configuration, hooks.kinds, storage, self._metrics, now, own=own)
+        self.send_loops: Final[dict[str, SendLoop]] = {}
         self._daemon = HostDaemon(__version__, StoredRecords(store))
 
     async def listeners(self, write: Callable[[RunReport], None]) -> dict[Section, Listener]:
         """Begin to watch the instances; ``write`` says how a run ended."""
-        reporter = RunReporter(self.health, self.storage.spool, self._announce, self.now, write)
+        reporter = self._reporter(write)
         return {section: await reporter.watch(section, self.instances.enabled(section)) for section in SECTIONS}
+
+    async def watch_again(self, section: Section, name: str) -> None:
+        """Begin to watch an instance that was exchanged; one that takes part no more is forgotten."""
+        self.health.forget(section, name)
+        if (entry := self.instances.enabled(section).get(name)) is not None:
+            await self._reporter(log_run).watch(section, {name: entry})
+
+    def _reporter(self, write: Callable[[RunReport], None]) -> RunReporter:
+        return RunReporter(self.health, self.storage.spool, self._announce, self.now, write)
 
     async def _announce(self, report: RunReport) -> None:
         await self.hooks.call_event("auditord_run_finished", daemon=self._daemon, report=report)
@@ -75,8 +85,10 @@ class Runtime:
     def sending(self) -> AbstractAsyncContextManager[Grace]:
         """Let the senders work; on leaving they drain the queue within ``shutdown.grace``."""
         sink = StoreSink(self.storage.store, self.now, self.configuration.api.duplicates, self.storage.pairing)
-        loops = [self._send_loop(sink, name, *sender) for name, sender in self.storage.senders.items()]
-        return sending(self.storage, loops, self.configuration.shutdown.grace)
+        self.send_loops.update(
+            {name: self._send_loop(sink, name, *sender) for name, sender in self.storage.senders.items()}
+        )
+        return sending(self.storage, list(self.send_loops.values()), self.configuration.shutdown.grace)
 
     def _send_loop(self, sink: RecordSink, task: str, kind: SenderKind[Any], config: InstanceConfig) -> SendLoop:
         return SendLoop(

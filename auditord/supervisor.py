@@ -28,8 +28,10 @@ from auditord.systemd import Notifier
 from auditord.tasks.gauges import count_records, look_at_spool, record_gauges
 from auditord.tasks.heartbeat import Heartbeat
 from auditord.tasks.host_gauges import HostMetrics, look_at_host, run_intervals
+from auditord.tasks.loops import Loops
 from auditord.tasks.nightly_audits import TASK as NIGHTLY
 from auditord.tasks.nightly_audits import NightlyAudits
+from auditord.tasks.reloading import Reloading, reload_on_hangup
 from auditord.tasks.reports import log_run
 from auditord.watchdog import watched_process
 from auditord.web.access.authorisation import Authorisation, open_authorisation
@@ -48,6 +50,7 @@ async def run(
     now: Callable[[], datetime],
     stop: anyio.Event,
     notifier: Notifier | None = None,
+    read: Callable[[], Configuration] | None = None,
 ) -> None:
     """Be the daemon until ``stop`` is set; cancel the call to end at once (what is queued stays queued).
 
@@ -58,6 +61,7 @@ async def run(
         now: the present instant, aware and in UTC.
         stop: ends the daemon in order: no more runs, no more requests, the queue drained within ``shutdown.grace``.
         notifier: of systemd.
+        read: reads the configuration's files again; None: they cannot be reloaded.
 
     Raises:
         StateInUse: another process owns the state folder.
@@ -76,12 +80,16 @@ async def run(
             runtime.register_hook_metrics()
             heartbeat = Heartbeat(storage.store, storage.spool, now, now())
             async with runtime.sending() as grace, anyio.create_task_group() as working:
-                actions = await _start_work(runtime, working)
-                await _observe(runtime, working, notifier)
+                changing = _Changing(runtime)
+                actions, loops = await _start_work(runtime, working, changing)
+                await _observe(runtime, working, notifier, changing)
+                reloading = None if read is None else _reloading(runtime, loops, read, changing)
+                if reloading is not None:
+                    working.start_soon(reload_on_hangup, reloading)
                 working.start_soon(heartbeat.beat)
                 async with (
                     open_authorisation(configuration, hooks, now) as authorisation,
-                    _serving(runtime, actions, authorisation) as urls,
+                    _serving(runtime, actions, authorisation, changing, reloading) as urls,
                     runtime.clock.running(),
                 ):
                     _announce(urls, ready, notifier)
@@ -116,28 +124,61 @@ async def acting(
                 yield runtime.actions(await runtime.listeners(lambda _: None))
 
 
-async def _start_work(runtime: Runtime, working: TaskGroup) -> Actions:
-    """Start every instance; returns what else may be asked of them."""
+class _Changing:
+    """Views of the configuration that others hold, made anew when it is reloaded."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self.audited: Final[list[str]] = []
+        self.intervals: Final[dict[tuple[str, str, str], timedelta]] = {}
+        self.not_enabled: Final[list[TaskHealth]] = []
+        self.refresh(runtime.configuration)
+
+    def refresh(self, configuration: Configuration) -> None:
+        """Look at a configuration."""
+        has_store = bool(self._runtime.storage.local_senders)
+        self.audited[:] = audited(configuration, self._runtime.hooks.kinds) if has_store else ()
+        self.intervals.clear()
+        self.intervals.update(run_intervals(self._runtime.instances))
+        self.not_enabled[:] = _not_enabled(configuration)
+
+
+def _reloading(runtime: Runtime, loops: Loops, read: Callable[[], Configuration], changing: _Changing) -> Reloading:
+    return Reloading(
+        runtime.configuration,
+        read=read,
+        patience=runtime.configuration.shutdown.grace,
+        instances=runtime.instances,
+        loops=loops,
+        senders=runtime.send_loops,
+        watch=runtime.watch_again,
+        exchanged=changing.refresh,
+    )
+
+
+async def _start_work(runtime: Runtime, working: TaskGroup, changing: _Changing) -> tuple[Actions, Loops]:
+    """Start every instance; returns what else may be asked of them, and their loops."""
     for remark in remarks(runtime.configuration, runtime.hooks.kinds):
         _log.warning("%s", remark)
     listeners = await runtime.listeners(log_run)
-    runtime.instances.start(working, runtime.clock, listeners, RANDOM.random)
+    loops = Loops(runtime.instances, working, runtime.clock, listeners, RANDOM.random)
+    loops.begin_all()
     actions = runtime.actions(listeners)
     if runtime.configuration.audit.enabled:
-        await _audit_nightly(runtime, working, actions)
-    return actions
+        await _audit_nightly(runtime, working, actions, changing.audited)
+    return actions, loops
 
 
-async def _audit_nightly(runtime: Runtime, working: TaskGroup, actions: Actions) -> None:
-    section, tasks = runtime.configuration.audit, audited(runtime.configuration, runtime.hooks.kinds)
-    audits = NightlyAudits(section, tasks if runtime.storage.local_senders else (), actions, runtime.storage.spool)
+async def _audit_nightly(runtime: Runtime, working: TaskGroup, actions: Actions, tasks: Sequence[str]) -> None:
+    section = runtime.configuration.audit
+    audits = NightlyAudits(section, tasks, actions, runtime.storage.spool)
     await audits.restore()
     runtime.registry.register(audits.metrics)
     runtime.clock.add(NIGHTLY, audits.turn, section.schedule, timedelta(0), audits.left_out, at_start=False)
     working.start_soon(audits.run, runtime.now)
 
 
-async def _observe(runtime: Runtime, working: TaskGroup, notifier: Notifier) -> None:
+async def _observe(runtime: Runtime, working: TaskGroup, notifier: Notifier, changing: _Changing) -> None:
     spool, section = runtime.storage.spool, runtime.configuration.metrics.database
     kinds = {name: kind.name for name, (kind, _) in runtime.storage.senders.items()}
     spool_metrics, database_metrics = (
@@ -148,7 +189,7 @@ async def _observe(runtime: Runtime, working: TaskGroup, notifier: Notifier) -> 
     runtime.registry.register(spool_metrics)
     runtime.registry.register(database_metrics)
     runtime.registry.register(BackupMetrics(runtime.configuration.state_dir))
-    host = HostMetrics(run_intervals(runtime.instances), runtime.health, runtime.now)
+    host = HostMetrics(changing.intervals, runtime.health, runtime.now)
     runtime.registry.register(host)
     working.start_soon(look_at_host, runtime.configuration, runtime.storage.store, host, runtime.health, runtime.now)
     working.start_soon(look_at_spool, spool, spool_metrics, notifier)
@@ -157,12 +198,16 @@ async def _observe(runtime: Runtime, working: TaskGroup, notifier: Notifier) -> 
 
 
 def _serving(
-    runtime: Runtime, actions: Actions, authorisation: Authorisation | None
+    runtime: Runtime,
+    actions: Actions,
+    authorisation: Authorisation | None,
+    changing: _Changing,
+    reloading: Reloading | None,
 ) -> AbstractAsyncContextManager[Sequence[str]]:
     """Answer requests: on every address of ``api.listen`` if the API is enabled, on the control socket always."""
     configuration = runtime.configuration
     disabled: dict[str, object] = {} if configuration.api.enabled else {"listen": ()}
-    not_enabled = _not_enabled(configuration)
+    not_enabled = changing.not_enabled
     return serve(
         configuration.api.model_copy(update={"max_long_reads": _long_reads(configuration)} | disabled),
         runtime.ingest,
@@ -172,7 +217,14 @@ def _serving(
         authorisation=authorisation,
         control=configuration.state_dir / CONTROL_FILE,
         page=_page(runtime, not_enabled) if configuration.ui.enabled else None,
-        operations=daemon_operations(actions, runtime.health, runtime.storage.spool, runtime.ingest, not_enabled),
+        operations=daemon_operations(
+            actions,
+            runtime.health,
+            runtime.storage.spool,
+            runtime.ingest,
+            not_enabled,
+            reload=None if reloading is None else reloading.reload,
+        ),
     )
 
 

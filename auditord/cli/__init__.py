@@ -19,7 +19,7 @@ COMMANDS = (
     Registered("audit", "auditord.cli.audit", "Compare what a collector's source knows with the records."),
     Registered("backup", "auditord.cli.backup", "Copy record store and spool while the daemon runs."),
     Registered("collect", "auditord.cli.collect", "Run a collector once, or collect a period again."),
-    Registered("config", "auditord.cli.config", "Check, show and import the configuration."),
+    Registered("config", "auditord.cli.config", "Check, show, import, compare and reload the configuration."),
     Registered("database", "auditord.cli.database", "Make or update the record store's tables, or copy it."),
     Registered("demo", "auditord.cli.demo", "Watch it work: recorded jobs, collected and served."),
     Registered("doctor", "auditord.cli.doctor", "Look at all that the configuration refers to."),

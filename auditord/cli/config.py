@@ -1,13 +1,17 @@
-"""``auditord config``: check, show and import the configuration."""
+"""``auditord config``: check, show, import, compare and reload the configuration."""
 
 import json
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+import msgspec
 from pydantic import SecretStr
 
+from auditord.actions import CONTROL_FILE
 from auditord.cli.frame import config_paths
 from auditord.cli.installation import Installation, load_installation, load_installed_hooks, run_async
 from auditord.config.files import missing_files
@@ -19,13 +23,17 @@ from auditord.config.model import INSTANCE_SECTIONS, Configuration
 from auditord.config.schema import json_schema
 from auditord.config.shown import show
 from auditord.config.store_url import is_postgresql, sqlite_path
+from auditord.errors import ConfigurationError, DaemonError
 from auditord.store.opening import open_store_for_reading
 from auditord_hookspecs.terminal import say, write
+
+if TYPE_CHECKING:
+    from auditord.web.api.configuration import Reloaded
 
 
 @click.group("config")
 def config_command() -> None:
-    """Check, show and import the configuration."""
+    """Check, show, import, compare and reload the configuration."""
 
 
 @config_command.command("check")
@@ -74,6 +82,48 @@ def import_command(files: Sequence[Path]) -> None:
     text = import_files(files, hooks.kinds)
     write(text)
     load_text(text, "the imported configuration", hooks.kinds, os.environ)
+
+
+@config_command.command("diff")
+@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def diff_command(output: str) -> None:
+    """Compare the files with what the running daemon uses. Exit code: 0 nothing differs, 1 something does."""
+    found = run_async(partial(_ask_to_reload, dry_run=True))
+    _print_changes(found, output)
+    raise SystemExit(1 if found.differences else 0)
+
+
+@config_command.command("reload")
+@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def reload_command(output: str) -> None:
+    """Have the running daemon take over what the files say: collectors, plugins, and options of senders.
+
+    All of it or nothing: where anything else differs, it says what takes a restart. Runs that are going on have
+    shutdown.grace to end; then collectors are cancelled and go on from their checkpoints.
+    """
+    found = run_async(partial(_ask_to_reload, dry_run=False))
+    _print_changes(found, output)
+    if found.restart:
+        raise ConfigurationError(f"nothing was changed: {', '.join(found.restart)}: restart the daemon for this")
+    say(f"reloaded: {', '.join(found.instances) or 'nothing differs'}", err=output == "json")
+
+
+async def _ask_to_reload(*, dry_run: bool) -> "Reloaded":
+    from auditord.cli.daemon_client import connected  # noqa: PLC0415 most of the daemon
+
+    configuration = load_installation().configuration
+    async with connected(configuration.state_dir / CONTROL_FILE) as daemon:
+        if daemon is None:
+            raise DaemonError(f"no daemon runs on {configuration.state_dir}: the next one reads the files as they are")
+        return await daemon.reload(dry_run=dry_run)
+
+
+def _print_changes(found: "Reloaded", output: str) -> None:
+    if output == "json":
+        write(msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n")
+        return
+    for each in found.differences:
+        say(f"{each.option}: {json.dumps(each.running)} -> {json.dumps(each.written)}")
 
 
 def _outside_the_unit(reason: str) -> bool:

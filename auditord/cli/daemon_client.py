@@ -15,6 +15,7 @@ from auditord.actions import Closing, Note, Observer, Outcome, Retried, RunReque
 from auditord.audit.values import AuditReport, AuditRequest
 from auditord.errors import DaemonError
 from auditord.web.api import changes
+from auditord.web.api.configuration import Reloaded
 from auditord.web.api.shapes import QuarantinedInput, QuarantineEntry, QuarantinePage
 from auditord.web.api.status_shapes import HealthReport, Instances
 from auditord.web.problem_shapes import Problem
@@ -146,6 +147,10 @@ class DaemonClient:
                     line = _decoded(text, _Line)
                     await _observe(line, observer)
                     yield line
+
+    async def reload(self, *, dry_run: bool) -> Reloaded:
+        """Have the configuration files taken over, or only compared."""
+        return _decoded(await self._post("configuration/reload", {"dry_run": dry_run}), Reloaded)
 
     @property
     def records(self) -> "DaemonClient":

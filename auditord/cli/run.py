@@ -1,10 +1,12 @@
 """``auditord run``: the daemon, and the signals that end it."""
 
 import logging
+import os
 import resource
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
 from math import inf
 from typing import Final
 
@@ -13,7 +15,9 @@ import click
 from anyio import CancelScope
 
 from auditord import logs
+from auditord.cli.frame import config_paths
 from auditord.cli.installation import load_installation, run_async, utc_now
+from auditord.config.loading import load
 from auditord.supervisor import run
 from auditord.systemd import notifier
 
@@ -39,6 +43,8 @@ def run_command() -> None:
     logs.set_up(settings.level, settings.format)
     _allow_connections()
 
+    read = partial(load, config_paths(), installation.hooks.kinds, os.environ, installation.hooks.resolve_secret)
+
     async def work(stop: anyio.Event) -> None:
         await run(
             installation.configuration,
@@ -47,6 +53,7 @@ def run_command() -> None:
             now=utc_now,
             stop=stop,
             notifier=notifier(),
+            read=read,
         )
 
     sys.exit(0 if run_async(run_until_signalled, work) else 1)

@@ -39,8 +39,14 @@ class Shown:
 
 def show(configuration: Configuration, document: Document) -> Shown:
     """A configuration without secrets; ``document`` has the places of its values."""
-    values: dict[str, Any] = without_secrets(configuration.model_dump(mode="json", by_alias=True, fallback=str))
+    values = plain_values(configuration)
     return Shown(values, {path: str(_source(document, path)) for path in _leaves((), values)})
+
+
+def plain_values(configuration: Configuration) -> Mapping[str, Any]:
+    """The values as JSON has them, secrets masked."""
+    values: dict[str, Any] = without_secrets(configuration.model_dump(mode="json", by_alias=True, fallback=str))
+    return values
 
 
 def _leaves(path: Path, values: Any) -> Iterator[Path]:

@@ -97,6 +97,12 @@ class Clock:
         if at_start:
             self._scheduler.add_job(tick, id=f"{task} at start")  # without a trigger: once, as soon as the clock runs
 
+    def remove(self, task: str) -> None:
+        """Ask for no more runs of an instance."""
+        for job in (task, f"{task} at start"):
+            if self._scheduler.get_job(job) is not None:
+                self._scheduler.remove_job(job)
+
     def next_run(self, task: str) -> datetime | None:
         """The next tick, without its jitter; None while the clock stands, or for an unknown instance."""
         job: object = self._scheduler.get_job(task)

@@ -7,8 +7,6 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
-from anyio.abc import TaskGroup
-
 from auditord.actions import Observer, RunRequest, Section
 from auditord.backup.healing import collectors_behind
 from auditord.backup.noting import InstanceBackups
@@ -23,9 +21,8 @@ from auditord.metrics import TaskMetrics
 from auditord.spool import Enqueued
 from auditord.storage import Storage
 from auditord.store.reading import StoredRecords
-from auditord.tasks.backoff import Backoff
-from auditord.tasks.clock import Clock, Turn, latest_tick
-from auditord.tasks.runs import Listener, Runnable, Tally, run_by_the_clock, run_continuously
+from auditord.tasks.clock import Turn, latest_tick
+from auditord.tasks.runs import Runnable, Tally
 from auditord_hookspecs import Batch, CollectorKind, InstanceConfig, PluginKind, RunConfig
 
 _TOLERANCE: Final = 0.1
@@ -54,15 +51,16 @@ class Instances:
         if taken := own.keys() & configuration.plugins.keys():
             raise ConfigurationError(f"plugins.{min(taken)}: this name is taken by the section {min(taken)}: rename it")
         # Any: each kind has its own configuration model
-        self.collectors: Final[Mapping[str, tuple[CollectorKind[Any], InstanceConfig]]] = {
+        self.collectors: Final[dict[str, tuple[CollectorKind[Any], InstanceConfig]]] = {
             name: (kinds.collectors[kind_of(config)], config) for name, config in configuration.collectors.items()
         }
-        self.plugins: Final[Mapping[str, tuple[PluginKind[Any], InstanceConfig]]] = {
+        self.plugins: Final[dict[str, tuple[PluginKind[Any], InstanceConfig]]] = {
             name: (kinds.plugins[kind_of(config)], config) for name, config in configuration.plugins.items()
         } | dict(own)
         sections = (self.collectors, self.plugins)
         self.turns: Final = {name: Turn() for each in sections for name, (_, config) in each.items() if config.enabled}
         self.now: Final = now
+        self._kinds = kinds
         self._configuration = configuration
         self._storage = storage
         self._destinations = storage.destinations("collectors")
@@ -73,19 +71,21 @@ class Instances:
         instances = self.collectors if section == "collectors" else self.plugins
         return {name: (kind, config) for name, (kind, config) in instances.items() if config.enabled}
 
-    def start(
-        self, group: TaskGroup, clock: Clock, listeners: Mapping[Section, Listener], random: Callable[[], float]
-    ) -> None:
-        """Run all enabled instances in the group, by the clock or, where the kind says so, continuously."""
-        for section, listener in listeners.items():
-            for name, (kind, config) in self.enabled(section).items():
-                runnable = self.collector(name) if isinstance(kind, CollectorKind) else self.plugin(name, by_clock=True)
-                if isinstance(kind, CollectorKind) and kind.continuous:
-                    group.start_soon(run_continuously, runnable, Backoff(random), listener, self.now)
-                    continue
-                turn, skipped = self.turns[name], self._metrics.skipped_ticks.labels(name, kind.name)
-                clock.add(name, turn, when(config, kind.interval), jitter(config), skipped.inc)
-                group.start_soon(run_by_the_clock, runnable, turn, listener, self.now)
+    def exchange(self, configuration: Configuration, names: Sequence[tuple[Section, str]]) -> None:
+        """Take over instances of another configuration; one that it has no more stays here, and is not enabled."""
+        for section, name in names:
+            instances: dict[str, Any] = self.collectors if section == "collectors" else self.plugins
+            config: InstanceConfig | None = getattr(configuration, section).get(name)
+            if config is None:
+                kind, former = instances[name]
+                instances[name] = kind, former.model_copy(update={"enabled": False})
+            else:
+                instances[name] = getattr(self._kinds, section)[kind_of(config)], config
+                self.turns.setdefault(name, Turn())
+
+    def skip_tick(self, name: str, kind: str) -> None:
+        """Count a tick that was left out."""
+        self._metrics.skipped_ticks.labels(name, kind).inc()
 
     def collector(
         self,
@@ -151,7 +151,7 @@ class Instances:
 
         async def execute(tally: Tally) -> None:
             if by_clock and remote_source(config) is None and (behind := await self._behind()):
-                self._metrics.skipped_ticks.labels(name, kind.name).inc()
+                self.skip_tick(name, kind.name)
                 tally.skipped[f"after the restore, {', '.join(behind)} must have a good run first"] += 1
                 return
             states = store if remote_source(config) is None else self._storage.spool
@@ -163,7 +163,7 @@ class Instances:
                 async with opened(instance, config, states, StoredRecords(store), backups) as context:
                     await kind.run(config, context)
             except RanElsewhere:
-                self._metrics.skipped_ticks.labels(name, kind.name).inc()
+                self.skip_tick(name, kind.name)
                 tally.skipped["another daemon has run it"] += 1
 
         return Runnable(name, kind.name, execute, _timeout(config, kind.timeout))

@@ -16,7 +16,7 @@ from auditord.storage import Storage
 from auditord.store import RecordStore
 from auditord.tasks.backoff import Backoff, wait_after
 from auditord.tasks.runs import describe
-from auditord_hookspecs import RecordsRejected, Sender, SenderContext, SenderKind
+from auditord_hookspecs import InstanceConfig, RecordsRejected, Sender, SenderContext, SenderKind
 
 SEND_TIMEOUT: Final = 300.0
 """Seconds after which a send that neither returns nor fails is a passing fault."""
@@ -77,6 +77,8 @@ class SendLoop:
         self._sending: Sequence[Queued] = ()
         self._queued = anyio.Event()
         self._draining = anyio.Event()
+        self._stirred = anyio.Event()
+        self._exchanged = False
         self._hurry = True
         spool.on_queued(task, self.wake)
 
@@ -88,6 +90,14 @@ class SendLoop:
         """Try everything at once, whatever it was waiting for; then end."""
         self._hurry = True
         self._draining.set()
+        self._stirred.set()
+        self.wake()
+
+    def exchange(self, config: InstanceConfig) -> None:
+        """Open the destination again with another configuration: at once, or after the batch that is on its way."""
+        self._config = config
+        self._exchanged = True
+        self._stirred.set()
         self.wake()
 
     async def run(self) -> None:
@@ -95,15 +105,19 @@ class SendLoop:
         finished = False
         while not finished:
             try:
+                self._exchanged, self._stirred = False, self._draining if self._draining.is_set() else anyio.Event()
                 async with self._kind.open(self._config, self._context) as sender:
-                    await self._send_all(sender)
-                finished = True
+                    finished = await self._send_all(sender)
             except (Exception, SystemExit) as error:  # noqa: BLE001 the boundary: later, then
                 await self._hold_back(error)
 
-    async def _send_all(self, sender: Sender) -> None:
+    async def _send_all(self, sender: Sender) -> bool:
+        """Send until drained; False if the destination is to be opened again with another configuration."""
         while True:
             self._queued = anyio.Event()
+            if self._exchanged:
+                self._hurry = True
+                return False
             if self._hurry:
                 await self._spool.hurry(self._task)
                 self._hurry = False
@@ -111,7 +125,7 @@ class SendLoop:
             if self._sending:
                 await self._send(sender, self._sending)
             elif self._draining.is_set():
-                return
+                return True
             else:
                 await self._wait()
 
@@ -153,8 +167,9 @@ class SendLoop:
             await anyio.sleep(seconds)
             return
         with anyio.move_on_after(seconds):
-            await self._draining.wait()
-            self._backoff.reset()  # what is left of the grace period is too short for long waits
+            await self._stirred.wait()
+            self._backoff.reset()  # of the grace period little is left, or another configuration may help
+            self._hurry = True
 
 
 @dataclass

@@ -24,6 +24,7 @@ from auditord.web.access.authorisation import Authorisation, while_valid
 from auditord.web.answers import NOT_FOUND
 from auditord.web.api.adding import AddHandler
 from auditord.web.api.amending import ChangeHandlers
+from auditord.web.api.configuration import ConfigurationHandlers, Reload
 from auditord.web.api.document import PATH as DOCUMENT_PATH
 from auditord.web.api.document import answering
 from auditord.web.api.operation import Operation, all_routes, open_routes
@@ -164,7 +165,13 @@ def _record_operations(
 
 
 def daemon_operations(
-    actions: Actions, health: Health, spool: Spool, ingest: Ingest, not_enabled: Sequence[TaskHealth]
+    actions: Actions,
+    health: Health,
+    spool: Spool,
+    ingest: Ingest,
+    not_enabled: Sequence[TaskHealth],
+    *,
+    reload: Reload | None = None,
 ) -> Sequence[Operation]:
     """The calls of the API that are about the daemon itself, and those that change single records.
 
@@ -174,8 +181,10 @@ def daemon_operations(
         spool: queues, last runs and quarantine.
         ingest: writes to the store, or to the spool.
         not_enabled: the instances of the configuration that do not take part.
+        reload: takes over what the configuration files say now.
     """
     return [
+        *(() if reload is None else ConfigurationHandlers(reload).operations()),
         *StatusHandlers(health, spool, ingest, not_enabled).operations(),
         *RunHandler(actions).operations(),
         *QuarantineHandlers(spool, actions).operations(),

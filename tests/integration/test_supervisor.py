@@ -227,7 +227,7 @@ async def test_the_time_of_the_last_good_run_is_shown_again_after_a_restart(
     async with daemon(configuration, hooks) as url:
         shown = await success(url)
     third_party.collect = fail
-    async with daemon(configuration, hooks) as url:
+    async with daemon(configuration, hooks_of(local, third_party.module())) as url:
         assert await success(url) == shown
 
 
