@@ -60,6 +60,8 @@ DECISIONS: Final[Mapping[tuple[str, str], Decision]] = {
     ("GET", "/my"): Decision(Permission.READ),
     ("GET", "/operations"): Decision(Permission.OPERATE),
     ("GET", "/login"): Decision(None),
+    ("GET", "/login/{authenticator}"): Decision(None, 404, "/login/nobody"),
+    ("GET", "/login/{authenticator}/callback"): Decision(None, 404, "/login/nobody/callback"),
     ("POST", "/login"): Decision(None, 415, body={}),
     ("POST", "/logout"): Decision(None, 303, body={}),
     ("GET", "/page/{file}"): Decision(None, 404, "/page/none"),

@@ -4,11 +4,11 @@ An authenticator says *who* a caller is, by a name and the names of roles. What 
 configuration (``access.roles``), so that one place says who reads what, however people prove who they are.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from auditord_hookspecs.config import InstanceConfig
 from auditord_hookspecs.contexts import Context
@@ -61,12 +61,15 @@ class Credentials:
         certificate: of the client, on a TLS connection that asked for one.
         token: the bearer token, without the word ``Bearer``; never log it.
         peer: on a unix socket.
+        claims: that a :class:`Login` of this very authenticator has proved when the caller's session began; they count
+            alone.
     """
 
     address: str | None = None
     certificate: Certificate | None = None
     token: str | None = field(default=None, repr=False)
     peer: UnixPeer | None = None
+    claims: Mapping[str, Any] | None = field(default=None, repr=False)  # Any: JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,54 @@ class AccessRefused(AuditordError):
 Authenticate: TypeAlias = Callable[[Credentials], Awaitable[Identity | None]]
 """The identity; None if these credentials are not of this authenticator's form. May raise :class:`AccessRefused`. It is
 called for every request, so it keeps what takes time; any other exception refuses the request and is logged."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoginStart:
+    """The beginning of a login.
+
+    Args:
+        url: leads the browser to the server at which people prove who they are.
+        kept: secrets that the host keeps in this very browser until it comes back.
+    """
+
+    url: str
+    kept: Mapping[str, str] = field(repr=False)
+
+
+class LoginUnavailable(AuditordError):
+    """The server at which people log in does not answer; the text goes into the log."""
+
+
+@runtime_checkable
+class Login(Protocol):
+    """An authenticator at which people log in with a browser: what ``open`` yields may be one, besides being called."""
+
+    @property
+    def title(self) -> str:
+        """The name of the server at which they log in."""
+        ...
+
+    async def start(self, callback: str) -> LoginStart:
+        """Begin a login; the server sends the browser back to ``callback``.
+
+        Raises:
+            LoginUnavailable: it does not answer.
+        """
+        ...
+
+    async def finish(self, callback: str, kept: Mapping[str, str], answer: Mapping[str, str]) -> Mapping[str, object]:
+        """The claims to keep for the session (few: a cookie holds them), by the query that the browser comes back with.
+
+        Raises:
+            AccessRefused: they are not proved, or nobody with them is known.
+            LoginUnavailable: the server does not answer.
+        """
+        ...
+
+    async def logout(self, back: str) -> str | None:
+        """The URL at which the server ends its own session and sends the browser back; None if it has none."""
+        ...
 
 
 class AuthenticatorContext(Context, Protocol):

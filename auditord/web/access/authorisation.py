@@ -25,6 +25,7 @@ from auditord.web.dispatch import Handler, RefuseBrowser, Route
 from auditord.web.problems import PREFIX, Refused
 from auditord.web.requests import read_target, remember
 from auditord_hookspecs import AccessRefused, Authenticate, Credentials, Identity, InstanceConfig, Principal, Role
+from auditord_hookspecs.access import Login
 
 log: Final = logging.getLogger(__name__)
 
@@ -105,16 +106,28 @@ class Authorisation:
         if by_session and self.sessions is not None and credentials.token is None:
             session = self.sessions.of(request)
             if session is not None:
-                return await self.recognise(Credentials(credentials.address, token=session.token))
+                return await self.recognise(session.credentials, session.authenticator)
         return await self.recognise(credentials)
 
-    async def recognise(self, credentials: Credentials) -> Principal:
+    @property
+    def logins(self) -> Mapping[str, Login]:
+        """The authenticators at which people log in, by name."""
+        opened: Mapping[str, object] = self.authenticators
+        return {name: each for name, each in opened.items() if isinstance(each, Login)}
+
+    async def recognise(self, credentials: Credentials, only: str | None = None) -> Principal:
         """The principal that has these credentials.
+
+        Args:
+            credentials: of a request, or of a session.
+            only: the one authenticator that is asked.
 
         Raises:
             AccessRefused: nobody knows them, or they are wrong.
         """
         for name, authenticate in self.authenticators.items():
+            if only not in {None, name}:
+                continue
             identity = await _asked(name, authenticate, credentials)
             if identity is not None:
                 shown = "".join(char if char.isprintable() else "?" for char in identity.name)[:LONGEST_NAME]

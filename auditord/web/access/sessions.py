@@ -6,19 +6,19 @@ ends after its time, and when its owner logs out. The daemon keeps no list of se
 """
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from aiohttp import web
 from cryptography.fernet import Fernet, InvalidToken
 
 from auditord.errors import ConfigurationError
-from auditord_hookspecs import AuditordError
+from auditord_hookspecs import AuditordError, Credentials
 from auditord_hookspecs.folders import replace_private
 
 FILE: Final = "sessions.json"
@@ -33,17 +33,33 @@ class Session(msgspec.Struct, frozen=True):
     Args:
         session_id: says which one it is; random.
         token: the bearer token with which its owner logged in.
+        authenticator: at whose issuer its owner logged in, without a token.
+        claims: that were proved there.
     """
 
     session_id: str
-    token: str
+    token: str | None = None
+    authenticator: str | None = None
+    claims: Mapping[str, Any] | None = None  # Any: JSON
+
+    @property
+    def credentials(self) -> Credentials:
+        """The credentials of its owner."""
+        return Credentials(token=self.token, claims=self.claims)
 
 
 _SESSION: Final = web.RequestKey("session", Session)
 
 
+def new_session(
+    token: str | None = None, authenticator: str | None = None, claims: Mapping[str, Any] | None = None
+) -> Session:  # Any: JSON
+    """A session with an id that nobody guesses."""
+    return Session(secrets.token_urlsafe(16), token, authenticator, claims)
+
+
 class TokenTooLong(AuditordError):
-    """A token does not fit into a cookie."""
+    """A token, or claims, do not fit into a cookie."""
 
 
 class _Kept(msgspec.Struct):
@@ -76,15 +92,15 @@ class Sessions:
     root: str
     now: Callable[[], datetime]
 
-    def begin(self, request: web.BaseRequest, response: web.StreamResponse, token: str) -> None:
-        """Have the browser keep a new session with a token that was recognised.
+    def begin(self, request: web.BaseRequest, response: web.StreamResponse, session: Session) -> None:
+        """Have the browser keep a new session, whose credentials were recognised.
 
         Raises:
             TokenTooLong: it does not fit into a cookie.
         """
-        sealed = self.seal(msgspec.json.encode(Session(secrets.token_urlsafe(16), token)))
+        sealed = self.seal(msgspec.json.encode(session))
         if len(sealed) > LONGEST_COOKIE:
-            raise TokenTooLong(f"this token is too long for a cookie ({len(sealed):,} bytes of {LONGEST_COOKIE:,})")
+            raise TokenTooLong(f"this login is too long for a cookie ({len(sealed):,} bytes of {LONGEST_COOKIE:,})")
         self.set_cookie(request, response, self.name(request), sealed, self.length)
 
     def set_cookie(

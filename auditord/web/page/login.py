@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from http import HTTPStatus
 from typing import Final
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 from aiohttp import web
 
 from auditord.web.access import audit
 from auditord.web.access.authorisation import Authorisation
 from auditord.web.access.credentials import LONGEST_TOKEN, credentials_of
-from auditord.web.access.sessions import Sessions, TokenTooLong
+from auditord.web.access.sessions import Session, Sessions, TokenTooLong, new_session
 from auditord.web.page.forms import PROOF, Forms, read_fields
 from auditord.web.page.rendering import Navigation, Renderer
 from auditord.web.page.visitors import Visitors
@@ -48,8 +48,8 @@ class LoginPage:
         sessions = self._sessions
         if sessions is None:
             return self.renderer.answer("login.html", {"form": None}, self.visitors.navigation(request, PATH))
-        error = self.renderer.text("login.ended") if sessions.has_ended(request) else None
-        return self._form(request, sessions, _asked_target(request), error)
+        error = "login.ended" if sessions.has_ended(request) else None
+        return self.form(request, sessions, asked_target(request), error, HTTPStatus.OK)
 
     async def enter(self, request: web.BaseRequest) -> web.StreamResponse:
         """Begin a session with the token that was sent."""
@@ -63,12 +63,12 @@ class LoginPage:
         try:
             principal = await self._recognised(self.authorisation, request, token)
             response = self.renderer.redirect(target)
-            sessions.begin(request, response, token)
+            sessions.begin(request, response, new_session(token))
         except AccessRefused as error:
             audit.refused(request, None, str(error))
-            return self._form(request, sessions, target, self.renderer.text("login.refused"))
-        except TokenTooLong as error:
-            return self._form(request, sessions, target, str(error))
+            return self.form(request, sessions, target, "login.refused", HTTPStatus.FORBIDDEN)
+        except TokenTooLong:
+            return self.form(request, sessions, target, "login.too_long", HTTPStatus.FORBIDDEN)
         audit.session(request, principal.name, "login")
         return response
 
@@ -78,13 +78,17 @@ class LoginPage:
         return await authorisation.recognise(Credentials(credentials_of(request).address, token=token))
 
     async def leave(self, request: web.BaseRequest) -> web.StreamResponse:
-        """End the session."""
-        response = self.renderer.redirect(PATH)
-        if self._sessions is None or self._sessions.of(request) is None:
-            return response
+        """End the session, and the issuer's own if it began there."""
+        session = None if self._sessions is None else self._sessions.of(request)
+        if self._sessions is None or self.authorisation is None or session is None:
+            return self.renderer.redirect(PATH)
         await self.forms.read(request)
+        login = self.authorisation.logins.get(session.authenticator or "")
+        elsewhere = None if login is None else await login.logout(self.renderer.url(request, PATH))
+        # A form must not lead to another server (form-action), a page may.
+        response = self.renderer.redirect(PATH) if elsewhere is None else self.renderer.again(elsewhere)
         self._sessions.end(request, response)
-        audit.session(request, None, "logout")
+        audit.session(request, await _name(self.authorisation, session), "logout")
         return response
 
     def refuse(self, request: web.BaseRequest, known: bool) -> web.StreamResponse | None:  # noqa: FBT001 a callback's
@@ -96,7 +100,7 @@ class LoginPage:
             navigation = self.visitors.navigation(request, "")
             return self.renderer.answer("error.html", values, navigation, HTTPStatus.FORBIDDEN)
         if request.method == "GET" and request.headers.get("Sec-Fetch-Site") == "cross-site":
-            return self.renderer.again(request.raw_path)
+            return self.renderer.again(self.renderer.path(request.raw_path))
         target = request.raw_path if request.method == "GET" else "/"
         return self.renderer.redirect(f"{PATH}?next={quote(local_target(target), safe='/')}")
 
@@ -104,22 +108,46 @@ class LoginPage:
     def _sessions(self) -> Sessions | None:
         return None if self.authorisation is None else self.authorisation.sessions
 
-    def _form(self, request: web.BaseRequest, sessions: Sessions, target: str, error: str | None) -> web.StreamResponse:
-        """The form with a proof that only the browser can send back to which it is sent."""
+    def form(
+        self, request: web.BaseRequest, sessions: Sessions, target: str, error: str | None, status: HTTPStatus
+    ) -> web.Response:
+        """The form, with a proof that only the browser can send back to which it is sent.
+
+        Args:
+            request: that it answers.
+            sessions: of the daemon.
+            target: the path to go on to.
+            error: the name of a text that says why there is no session.
+            status: of the answer.
+        """
         name = _nonce_name(sessions, request)
         nonce = request.cookies.get(name) or secrets.token_urlsafe(16)
-        form = {"error": error, "next": target, "proof": sessions.proof(f"login {nonce}")}
-        status = HTTPStatus.OK if request.method == "GET" else HTTPStatus.FORBIDDEN
+        logins = {} if self.authorisation is None else self.authorisation.logins
+        form = {
+            "error": None if error is None else self.renderer.text(error),
+            "next": target,
+            "proof": sessions.proof(f"login {nonce}"),
+            "logins": [(f"{PATH}/{each}?{urlencode({'next': target})}", login.title) for each, login in logins.items()],
+        }
         response = self.renderer.answer("login.html", {"form": form}, Navigation(PATH, ()), status)
         sessions.set_cookie(request, response, name, nonce, _FORM_LENGTH)
         return response
+
+
+async def _name(authorisation: Authorisation, session: Session) -> str | None:
+    """The name of a session's owner; None if nobody knows them any more."""
+    try:
+        return (await authorisation.recognise(session.credentials, session.authenticator)).name
+    except AccessRefused:
+        return None
 
 
 def _nonce_name(sessions: Sessions, request: web.BaseRequest) -> str:
     return f"{sessions.name(request)}_form"
 
 
-def _asked_target(request: web.BaseRequest) -> str:
+def asked_target(request: web.BaseRequest) -> str:
+    """The path to go on to after the login, as the request names it."""
     given = parse_qs(read_target(request.raw_path).query, max_num_fields=20)
     return local_target(given.get("next", [""])[0])
 

@@ -87,12 +87,16 @@ class Renderer:
         """Lead the browser to another page."""
         return web.Response(status=303, headers={"Location": self.path(path), "Cache-Control": "no-store"})
 
-    def again(self, path: str) -> web.Response:
-        """Have the browser ask once more, now from a page of ours.
+    def again(self, target: str) -> web.Response:
+        """Have the browser go on from a page of ours to a path or a URL.
 
         Browsers keep cookies that are ``SameSite=Strict`` back where a link of another site leads here.
         """
-        return self.answer("again.html", {"target": path}, Navigation("", ()))
+        return self.answer("again.html", {"target": target}, Navigation("", ()))
+
+    def url(self, request: web.BaseRequest, path: str) -> str:
+        """A path of ours as the sender of a request reaches it."""
+        return f"{request.scheme}://{request.headers.get('Host', 'localhost')}{self.path(path)}"
 
     def picture(self, chart: str) -> str:
         """A chart as a picture of its own, with the rules of its style sheet in it."""

@@ -22,6 +22,8 @@ from auditord.web.limits import Shares
 from auditord.web.page.assets import FOLDER, Assets
 from auditord.web.page.figures import Figures
 from auditord.web.page.forms import Forms
+from auditord.web.page.issuers import CALLBACK, IssuerPages
+from auditord.web.page.issuers import ROUTE as ISSUER
 from auditord.web.page.jobs import PATH as JOBS
 from auditord.web.page.jobs import JobsPages
 from auditord.web.page.login import LOGOUT, LoginPage
@@ -92,6 +94,7 @@ def page_routes(
     overview = OverviewPage(figures, renderer, visitors, parts.status)
     operations = OperationsPage(figures, renderer, visitors, parts.status)
     login = LoginPage(authorisation, renderer, visitors, forms)
+    issuers = IssuerPages(authorisation, login)
     pages = (
         Route("GET", OVERVIEW, for_browsers(guard.around(overview.show), elsewhere), Permission.READ),
         Route("GET", USAGE, guard.around(usage.show), Permission.READ),
@@ -104,6 +107,8 @@ def page_routes(
     return (
         *(replace(page, refuse_browser=login.refuse) for page in pages),
         Route("GET", LOGIN, guard.around(login.show), None),
+        Route("GET", ISSUER, guard.around(issuers.begin), None),
+        Route("GET", CALLBACK, guard.around(issuers.come_back), None),
         Route("POST", LOGIN, guard.around(login.enter), None, form=True),
         Route("POST", LOGOUT, guard.around(login.leave), None, form=True),
         Route("GET", f"{FOLDER}{{file}}", assets.serve, None),

@@ -79,7 +79,7 @@ class UsagePage:
                 "legend": coloured(report, self.renderer.text),
                 "table": self._table(report, view),
                 "forms": [(form, view.url(f"{PATH}.{form}")) for form in FORMS],
-                "curl": f"curl -g {quote(_server(request) + target(question.query()))}",
+                "curl": f"curl -g {quote(self.renderer.url(request, target(question.query())))}",
                 "command": command(view, now),
             },
             self.visitors.navigation(request, PATH),
@@ -192,10 +192,6 @@ def former_question(question: Question) -> Question:
     """The question about the period before, without groups and bins."""
     window = question.window
     return question if window is None else replace(question, by=None, bin=None, window=before(window))
-
-
-def _server(request: web.BaseRequest) -> str:
-    return f"{request.scheme}://{request.headers.get('Host', 'localhost')}"
 
 
 def _name(row: Row, report: Report, text: Text) -> str:

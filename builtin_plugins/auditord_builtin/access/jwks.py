@@ -28,9 +28,16 @@ Described: TypeAlias = Mapping[str, Any]
 """A key as JSON (RFC 7517)."""
 
 
-class _Discovery(msgspec.Struct, frozen=True):
+class Discovery(msgspec.Struct, frozen=True):
+    """An issuer's description of itself (OpenID Connect Discovery 1.0, section 3), as far as it is needed."""
+
     issuer: str
     jwks_uri: str
+    authorization_endpoint: str | None = None
+    token_endpoint: str | None = None
+    userinfo_endpoint: str | None = None
+    end_session_endpoint: str | None = None
+    token_endpoint_auth_methods_supported: tuple[str, ...] = ("client_secret_basic",)
 
 
 class _KeySet(msgspec.Struct, frozen=True):
@@ -124,26 +131,27 @@ async def key_set(config: JwtConfig, http: HttpClient) -> Any:  # Any: JSON
     """
     if config.jwks is not None and config.jwks.startswith("file:"):
         return _read(Path(config.jwks.removeprefix("file:")))
-    return await _get(http, config.jwks or await _discovered(http, config.issuer))
+    return await _get(http, config.jwks or (await discovered(http, config.issuer)).jwks_uri)
 
 
-async def _discovered(http: HttpClient, issuer: str) -> str:
-    """The address of the keys in the issuer's own description.
+async def discovered(http: HttpClient, issuer: str) -> Discovery:
+    """Fetch the issuer's own description.
 
     Raises:
-        KeysUnavailable: the description is another issuer's, or names no address that can be trusted.
+        KeysUnavailable: it cannot be had, is another issuer's, or names no address of keys that can be trusted.
     """
     found = await _get(http, issuer.rstrip("/") + "/.well-known/openid-configuration")
     try:
-        document = msgspec.convert(found, type=_Discovery)
+        document = msgspec.convert(found, type=Discovery)
     except msgspec.ValidationError as error:
         raise KeysUnavailable(f"the discovery document of {issuer} is none: {error}") from error
     if document.issuer != issuer:
         raise KeysUnavailable(f"the discovery document of {issuer} is another issuer's: compare the option issuer")
     try:
-        return checked_url(document.jwks_uri)
+        checked_url(document.jwks_uri)
     except ValueError as error:
         raise KeysUnavailable(f"{issuer}: {error}") from error
+    return document
 
 
 def _read(path: Path) -> Any:  # Any: JSON

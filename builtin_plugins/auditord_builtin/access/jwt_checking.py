@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
 import jwt
@@ -22,7 +23,7 @@ _UNCHECKED: Final[dict[str, Any]] = {"verify_signature": False}
 
 @asynccontextmanager
 async def checking(config: JwtConfig, context: AuthenticatorContext) -> AsyncGenerator[Authenticate, None]:
-    """Recognise the tokens of an issuer.
+    """Recognise the tokens of an issuer, and log people in there if that is configured.
 
     Raises:
         ValueError: the file with the authorities cannot be read.
@@ -32,14 +33,60 @@ async def checking(config: JwtConfig, context: AuthenticatorContext) -> AsyncGen
             http = await stack.enter_async_context(context.http(http_options(config)))
         except AuditordError as error:
             raise ValueError(str(error)) from error
-        keys = KeyRing(lambda: key_set(config, http), config.refresh, context.now, context.log)
+        issuer = Issuer(config, KeyRing(lambda: key_set(config, http), config.refresh, context.now, context.log))
+        if config.login is None:
+            yield issuer
+        else:
+            from auditord_builtin.access import oidc  # noqa: PLC0415 only where people log in
 
-        async def authenticate(credentials: Credentials) -> Identity | None:
-            if credentials.token is None or not _is_from(config.issuer, credentials.token):
-                return None
-            return _identity(config, await _checked(config, keys, credentials.token))
+            yield oidc.IssuerLogin(issuer, config.login, http, oidc.Description(config, http, context.now))
 
-        yield authenticate
+
+@dataclass(frozen=True, slots=True)
+class Issuer:
+    """An issuer whose tokens are recognised.
+
+    Args:
+        config: its section.
+        keys: with which it signs.
+    """
+
+    config: JwtConfig
+    keys: KeyRing
+
+    async def __call__(self, credentials: Credentials) -> Identity | None:
+        """The identity behind a token, or behind claims that were proved when a session began."""
+        if credentials.claims is not None:
+            return identity_of(self.config, credentials.claims)
+        if credentials.token is None or not _is_from(self.config.issuer, credentials.token):
+            return None
+        return identity_of(self.config, await self.checked(credentials.token, self.config.audience))
+
+    async def checked(self, token: str, audience: Sequence[str]) -> Claims:
+        """The claims of a token, verified.
+
+        Raises:
+            AccessRefused: it is not to be believed.
+        """
+        config = self.config
+        try:
+            header = jwt.get_unverified_header(token)
+            algorithm, key_id = header.get("alg"), header.get("kid")
+            if algorithm not in config.algorithms:
+                raise AccessRefused("signed by an algorithm that is not accepted")
+            key = await self.keys.key(key_id, str(algorithm))
+            claims: Claims = jwt.decode(
+                token,
+                key,
+                algorithms=[str(algorithm)],
+                audience=list(audience),
+                issuer=config.issuer,
+                leeway=config.leeway,
+                options={"require": list(_NEEDED)},
+            )
+        except _UNREADABLE as error:
+            raise AccessRefused(f"a token of {config.issuer} is refused: {error}") from error
+        return claims
 
 
 def _is_from(issuer: str, token: str) -> bool:
@@ -50,40 +97,15 @@ def _is_from(issuer: str, token: str) -> bool:
         return False
 
 
-async def _checked(config: JwtConfig, keys: KeyRing, token: str) -> Claims:
-    """The claims of a token, verified.
-
-    Raises:
-        AccessRefused: it is not to be believed.
-    """
-    try:
-        header = jwt.get_unverified_header(token)
-        algorithm, key_id = header.get("alg"), header.get("kid")
-        if algorithm not in config.algorithms:
-            raise AccessRefused("signed by an algorithm that is not accepted")
-        key = await keys.key(key_id, str(algorithm))
-        claims: Claims = jwt.decode(
-            token,
-            key,
-            algorithms=[str(algorithm)],
-            audience=list(config.audience),
-            issuer=config.issuer,
-            leeway=config.leeway,
-            options={"require": list(_NEEDED)},
-        )
-    except _UNREADABLE as error:
-        raise AccessRefused(f"a token of {config.issuer} is refused: {error}") from error
-    return claims
-
-
-def _identity(config: JwtConfig, claims: Claims) -> Identity | None:
-    subject, groups = str(claims["sub"]), _groups(config, claims)
+def identity_of(config: JwtConfig, claims: Claims) -> Identity | None:
+    """The identity that the rules give to claims that are proved; None if none is about them."""
+    subject, groups = str(claims["sub"]), groups_of(config, claims)
     fitting = [rule for rule in config.rules if fits(rule.subject, subject) and fits(rule.group, *groups)]
     user = claims.get(config.user_claim) if config.user_claim is not None else None
     return identified(subject, fitting, user if isinstance(user, str) else None)
 
 
-def _groups(config: JwtConfig, claims: Claims) -> Sequence[str]:
+def groups_of(config: JwtConfig, claims: Claims) -> Sequence[str]:
     """Every group that the token lists, or names alone; claims of any other form name none."""
     found: list[str] = []
     for claim in config.group_claims:
@@ -91,3 +113,9 @@ def _groups(config: JwtConfig, claims: Claims) -> Sequence[str]:
         items: list[Any] = value if isinstance(value, list) else [value]  # pyright: ignore[reportUnknownVariableType]
         found += [group for group in items if isinstance(group, str)]
     return found
+
+
+def is_lacking(config: JwtConfig, claims: Claims) -> bool:
+    """Tell if claims say neither groups, nor the user's name, that rules or roles may need."""
+    no_groups = not any(claim in claims for claim in config.group_claims)
+    return no_groups or (config.user_claim is not None and config.user_claim not in claims)

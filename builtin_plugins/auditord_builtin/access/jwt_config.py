@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from auditord_builtin.access.rules import Pattern, Rule
-from auditord_hookspecs import Duration, InstanceConfig
-from auditord_hookspecs.config import NonNegativeDuration
+from auditord_hookspecs import Duration, InstanceConfig, Section
+from auditord_hookspecs.config import NonNegativeDuration, Secret
 
 Algorithm: TypeAlias = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 """Signatures with a key pair. There is no ``none``, and nothing with a shared key: an issuer's public key, taken for a
@@ -34,6 +34,22 @@ class JwtRule(Rule):
         if self.group is None and self.subject is None:
             raise ValueError("say group or subject; subject '*' is everybody who has a token of this issuer")
         return self
+
+
+class LoginSection(Section):
+    """Login of people to the page, at the issuer."""
+
+    client_id: str = Field(min_length=1, description="As which the issuer knows this server.")
+    client_secret: Secret | None = Field(
+        default=None,
+        description="The client's secret, best as a reference such as file:/path; none of a public client.",
+    )
+    scopes: tuple[str, ...] = Field(
+        default=("openid", "profile"), description="What the issuer is asked for; groups may need one of their own."
+    )
+    title: str | None = Field(
+        default=None, min_length=1, description="The issuer's name on the page; by default its host's."
+    )
 
 
 class JwtConfig(InstanceConfig):
@@ -63,6 +79,10 @@ class JwtConfig(InstanceConfig):
     )
     refresh: Duration = Field(
         default=timedelta(hours=1), gt=timedelta(0), description="How often the issuer's keys are fetched again."
+    )
+    login: LoginSection | None = Field(
+        default=None,
+        description="Have people log in to the page at this issuer; without it, its tokens are accepted alone.",
     )
     rules: tuple[JwtRule, ...] = Field(min_length=1, description="Which groups or subjects get which roles.")
 
