@@ -11,17 +11,22 @@ from auditord_hookspecs import Authenticate, AuthenticatorContext, Authenticator
 
 @asynccontextmanager
 async def open_jwt(config: JwtConfig, context: AuthenticatorContext) -> AsyncGenerator[Authenticate, None]:
-    """Open the issuer; its keys are fetched when the first token comes, so that the daemon starts without it.
+    """Open the issuer; it is asked when the first token or person comes, so that the daemon starts without it.
 
     Raises:
         ValueError: PyJWT is not installed, or the file with the authorities cannot be read.
     """
     try:
-        from auditord_builtin.access.jwt_checking import checking  # noqa: PLC0415 an extra
+        from auditord_builtin.access.jwt_checking import opened_issuer  # noqa: PLC0415 an extra
     except ImportError as error:
         raise ValueError(f"it needs pip install 'auditord[jwt]' ({error})") from error
-    async with checking(config, context) as authenticate:
-        yield authenticate
+    async with opened_issuer(config, context) as (issuer, http):
+        if config.login is None:
+            yield issuer
+        else:
+            from auditord_builtin.access import oidc  # noqa: PLC0415 only where people log in
+
+            yield oidc.IssuerLogin(issuer, config.login, http, oidc.Description(config, http, context.now))
 
 
 KIND: Final = AuthenticatorKind(

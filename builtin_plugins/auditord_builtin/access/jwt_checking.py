@@ -10,7 +10,8 @@ import jwt
 from auditord_builtin.access.jwks import KeyRing, http_options, key_set
 from auditord_builtin.access.jwt_config import JwtConfig
 from auditord_builtin.access.rules import fits, identified
-from auditord_hookspecs import AccessRefused, AuditordError, Authenticate, AuthenticatorContext, Credentials, Identity
+from auditord_hookspecs import AccessRefused, AuditordError, AuthenticatorContext, Credentials, Identity
+from auditord_hookspecs.http import HttpClient
 
 Claims = Mapping[str, Any]  # Any: JSON
 
@@ -22,8 +23,10 @@ _UNCHECKED: Final[dict[str, Any]] = {"verify_signature": False}
 
 
 @asynccontextmanager
-async def checking(config: JwtConfig, context: AuthenticatorContext) -> AsyncGenerator[Authenticate, None]:
-    """Recognise the tokens of an issuer, and log people in there if that is configured.
+async def opened_issuer(
+    config: JwtConfig, context: AuthenticatorContext
+) -> AsyncGenerator[tuple["Issuer", HttpClient], None]:
+    """Recognise the tokens of an issuer; yields the client to ask it with as well.
 
     Raises:
         ValueError: the file with the authorities cannot be read.
@@ -33,13 +36,7 @@ async def checking(config: JwtConfig, context: AuthenticatorContext) -> AsyncGen
             http = await stack.enter_async_context(context.http(http_options(config)))
         except AuditordError as error:
             raise ValueError(str(error)) from error
-        issuer = Issuer(config, KeyRing(lambda: key_set(config, http), config.refresh, context.now, context.log))
-        if config.login is None:
-            yield issuer
-        else:
-            from auditord_builtin.access import oidc  # noqa: PLC0415 only where people log in
-
-            yield oidc.IssuerLogin(issuer, config.login, http, oidc.Description(config, http, context.now))
+        yield Issuer(config, KeyRing(lambda: key_set(config, http), config.refresh, context.now, context.log)), http
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ Screenshots go to the folder that AUDITORD_SCREENSHOTS names, else to pytest's o
 """
 
 import os
-import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,8 +18,8 @@ from auditord.store import Provenance
 from auditord.store.opening import open_store
 from auditord.testing.daemon import running_daemon
 from auditord_hookspecs import Record
+from tests.chromium import chromium
 
-BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome")
 RECORDS: Final = 100_000
 PAGES: Final = {
     "overview": "/",
@@ -40,16 +39,8 @@ SHAPES: Final[dict[str, dict[str, Any]]] = {  # Any: options of a browser's cont
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:  # Any: an extra's
-    found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
-    if found is None and os.environ.get("CI") == "true":
-        pytest.fail("there is no Chromium: run tests/services/chromium-install")
-    if found is None:
-        pytest.skip("there is no Chromium: run tests/services/chromium-install")
-    playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=found, args=["--no-sandbox"])
+    with chromium() as opened:
         yield opened
-        opened.close()
 
 
 def many_records(now: datetime) -> Iterator[Record]:
