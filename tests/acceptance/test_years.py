@@ -109,6 +109,7 @@ def test_years_in_a_day(site: YearsSite) -> None:
         site.done("backup", backups, *dump)
     site.configure(archive=True)  # after the backup, which has everything in the record store
     with site.daemon() as daemon:
+        site.url()  # it is ready
         collected = site.collected("slurm")
         site.done("archive", "run")
         site.done("archive", "verify")
