@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
+from auditord_hookspecs.checks import Check
 from auditord_hookspecs.config import InstanceConfig
 from auditord_hookspecs.contexts import Context
 from auditord_hookspecs.errors import AuditordError
@@ -169,6 +170,7 @@ class AuthenticatorKind(Generic[A]):
         open: opens an instance; left when the daemon ends.
         roles: every role that an instance's section names, so that one that does not exist stops the start.
         names_users: whether an instance says the user names of callers; a role with ``self`` shows nothing without.
+        check: looks at what a section refers to, for ``auditord doctor``; see :mod:`auditord_hookspecs.checks`.
     """
 
     name: str
@@ -176,3 +178,4 @@ class AuthenticatorKind(Generic[A]):
     open: Callable[[A, AuthenticatorContext], AbstractAsyncContextManager[Authenticate]]
     roles: Callable[[A], Iterable[str]]
     names_users: Callable[[A], bool] = lambda _config: False
+    check: Check | None = None

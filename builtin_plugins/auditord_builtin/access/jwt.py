@@ -6,7 +6,8 @@ from typing import Final
 
 from auditord_builtin.access.jwt_config import JwtConfig
 from auditord_builtin.access.rules import named_roles
-from auditord_hookspecs import Authenticate, AuthenticatorContext, AuthenticatorKind
+from auditord_hookspecs import AuditordError, Authenticate, AuthenticatorContext, AuthenticatorKind, Context
+from auditord_hookspecs.checks import Finding, Severity, check_certificate, check_extra
 
 
 @asynccontextmanager
@@ -29,10 +30,36 @@ async def open_jwt(config: JwtConfig, context: AuthenticatorContext) -> AsyncGen
             yield oidc.IssuerLogin(issuer, config.login, http, oidc.Description(config, http, context.now))
 
 
+async def check(config: JwtConfig, context: Context) -> AsyncGenerator[Finding, None]:
+    """Fetch the issuer's keys, and look at the authorities of its server."""
+    found = [check_extra("jwt", "jwt")]
+    if config.ca is not None:
+        found.append(check_certificate(config.ca, context.now()))
+    for each in found:
+        yield each
+    if all(each.severity is not Severity.FAILURE for each in found):
+        yield await _check_keys(config, context)
+
+
+async def _check_keys(config: JwtConfig, context: Context) -> Finding:
+    from auditord_builtin.access import jwks  # noqa: PLC0415 an extra
+
+    try:
+        async with context.http(jwks.http_options(config)) as http:
+            keys = jwks.public_keys(await jwks.key_set(config, http))
+    except (jwks.KeysUnavailable, AuditordError) as error:
+        remedy = "compare issuer, jwks and ca with the issuer; without its keys every token is refused"
+        return Finding(Severity.FAILURE, "keys", str(error), remedy)
+    if not keys:
+        return Finding(Severity.FAILURE, "keys", f"{config.issuer} has no public key for signatures", "is jwks right?")
+    return Finding(Severity.OK, "keys", f"{config.issuer} has {len(keys)} keys for signatures")
+
+
 KIND: Final = AuthenticatorKind(
     "jwt",
     JwtConfig,
     open_jwt,
     roles=lambda config: named_roles(config.rules),
     names_users=lambda config: config.user_claim is not None,
+    check=check,
 )

@@ -2,14 +2,15 @@
 
 import grp
 import pwd
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 
 from anyio import to_thread
 from pydantic import Field, model_validator
 
 from auditord_builtin.access.rules import Pattern, Rule, identified, named_roles
-from auditord_hookspecs import InstanceConfig, access
+from auditord_hookspecs import Context, InstanceConfig, access
+from auditord_hookspecs.checks import Finding, Severity
 
 
 class UnixRule(Rule):
@@ -92,10 +93,29 @@ def _user_name(uid: int) -> str | None:
         return None
 
 
+async def check(config: UnixUsersConfig, context: Context) -> AsyncGenerator[Finding, None]:
+    """Look up every user and group that is named."""
+    del context
+    for rule in config.rules:
+        subject = f"user {rule.user}" if rule.user else f"group {rule.group}"
+        try:
+            number = (
+                _number(rule.user, lambda name: pwd.getpwnam(name).pw_uid, "user")
+                if rule.user
+                else _number(rule.group or "", lambda name: grp.getgrnam(name).gr_gid, "group")
+            )
+        except ValueError as error:
+            remedy = "the daemon will not start: make it, or change the rule; getent shows what this host knows"
+            yield Finding(Severity.FAILURE, subject, str(error), remedy)
+        else:
+            yield Finding(Severity.OK, subject, f"number {number}")
+
+
 KIND = access.AuthenticatorKind(
     name="unix_users",
     config=UnixUsersConfig,
     open=open_unix_users,
     roles=lambda config: named_roles(config.rules),
     names_users=lambda _: True,
+    check=check,
 )

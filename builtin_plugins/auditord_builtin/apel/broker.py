@@ -120,10 +120,19 @@ class AmsClient:
             self._token = self._broker.token  # it may have been taken back; a second refusal is about us
             return await self._publish(target, content)
 
-    async def _publish(self, url: str, content: bytes) -> str:
+    async def authenticate(self) -> str:
+        """The token: the configured one, else that which the broker gives for our certificate.
+
+        Raises:
+            BrokerUnavailable: a passing fault.
+            BrokerRefused: the broker gives none.
+        """
         if self._token is None:
             self._token = await self._fetch_token()
-        match await self._exchange("POST", url, content, {"x-api-key": self._token}):
+        return self._token
+
+    async def _publish(self, url: str, content: bytes) -> str:
+        match await self._exchange("POST", url, content, {"x-api-key": await self.authenticate()}):
             case {"messageIds": [str(identity), *_]}:
                 return identity
             case answer:

@@ -1,15 +1,18 @@
 """The declaration of the kind ``apel``."""
 
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
+from auditord_builtin.apel.broker import BrokerUnavailable, open_broker
 from auditord_builtin.apel.certificate import CertificateUnusable, load_credentials
 from auditord_builtin.apel.client_files import detect, import_client_file
-from auditord_builtin.apel.config import ApelConfig
+from auditord_builtin.apel.config import ApelConfig, MessagingConfig
 from auditord_builtin.apel.importing import import_config
 from auditord_builtin.apel.publishing import run_apel
-from auditord_hookspecs import Context, ImportedConfig, PluginKind
+from auditord_builtin.apel.sending import broker_of
+from auditord_hookspecs import AuditordError, Context, ImportedConfig, PluginKind
 from auditord_hookspecs.checks import Finding, Severity, check_certificate
 from auditord_hookspecs.config_import import Document
 
@@ -18,12 +21,28 @@ INTERVAL: Final = timedelta(hours=6)
 
 
 async def check(config: ApelConfig, context: Context) -> AsyncGenerator[Finding, None]:
-    """Look at the certificate that signs messages, and its key."""
-    yield check_certificate(config.messaging.client_cert, context.now())
+    """Look at the certificate that signs messages and its key, and have the broker give a token for it."""
+    messaging = config.messaging
+    yield check_certificate(messaging.client_cert, context.now())
     try:
-        load_credentials(config.messaging.client_cert, config.messaging.client_key)
+        load_credentials(messaging.client_cert, messaging.client_key)
     except CertificateUnusable as error:
         yield Finding(Severity.FAILURE, "credentials", str(error), "see the message")
+        return
+    yield await _check_broker(messaging, context)
+
+
+async def _check_broker(messaging: MessagingConfig, context: Context) -> Finding:
+    try:
+        async with open_broker(replace(broker_of(messaging), retry_waits=()), context.http) as broker:
+            await broker.authenticate()
+    except BrokerUnavailable as error:
+        remedy = "is messaging.host right, and may this host connect to it? what is due is sent later"
+        return Finding(Severity.FAILURE, "broker", str(error), remedy)
+    except AuditordError as error:
+        remedy = "is the certificate's subject the Host DN of the site's gLite-APEL service in GOCDB?"
+        return Finding(Severity.FAILURE, "broker", str(error), remedy)
+    return Finding(Severity.OK, "broker", f"{messaging.host} knows our certificate")
 
 
 def import_file(document: Document) -> ImportedConfig | None:

@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from http import HTTPStatus
 from typing import Final
 
 from pydantic import Field, field_validator
@@ -10,11 +11,23 @@ from pydantic import Field, field_validator
 from auditord.client import AsyncClient, ClientError
 from auditord.client.connection import Server
 from auditord_builtin.remote.delivery import RemoteSender
-from auditord_hookspecs import Duration, InstanceConfig, Secret, Sender, SenderContext, SenderKind
+from auditord_hookspecs import (
+    AuditordError,
+    Context,
+    Duration,
+    InstanceConfig,
+    Secret,
+    Sender,
+    SenderContext,
+    SenderKind,
+)
+from auditord_hookspecs.checks import Finding, Severity
+from auditord_hookspecs.http import HttpOptions
 from auditord_hookspecs.sources import TlsFiles
 
 MAX_BATCH: Final = 500
 RETRY_SECONDS: Final = 0.1
+_PATIENCE: Final = timedelta(seconds=10)
 
 
 class RemoteConfig(InstanceConfig):
@@ -55,4 +68,21 @@ async def open_remote(config: RemoteConfig, context: SenderContext) -> AsyncGene
         yield RemoteSender(client, context.log, open_records=config.open_records, batch_size=config.batch_size)
 
 
-REMOTE: Final = SenderKind(name="remote", config=RemoteConfig, open=open_remote, batch_size=MAX_BATCH)
+async def check(config: RemoteConfig, context: Context) -> AsyncGenerator[Finding, None]:
+    """Ask the destination for its health; it is not asked whether it would take our records."""
+    options = HttpOptions(tls=config.tls, timeout=_PATIENCE, attempts=1)
+    try:
+        async with context.http(options) as http:
+            answer = await http.request("GET", f"{config.url}/health_check")
+    except AuditordError as error:
+        remedy = "is the server running, and are url and tls right? records wait in the spool until it answers"
+        yield Finding(Severity.FAILURE, config.url, str(error), remedy)
+        return
+    if answer.status == HTTPStatus.OK:
+        yield Finding(Severity.OK, config.url, "it answers, and is healthy")
+    else:
+        text = f"/health_check answers {answer.status}: it is not healthy, or no auditord and no AUDITOR"
+        yield Finding(Severity.FAILURE, config.url, text, "auditord doctor over there, or correct url")
+
+
+REMOTE: Final = SenderKind(name="remote", config=RemoteConfig, open=open_remote, batch_size=MAX_BATCH, check=check)

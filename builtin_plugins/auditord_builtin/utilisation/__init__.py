@@ -23,7 +23,8 @@ def auditord_plugins() -> Iterable[Deferred[PluginKind[Any]]]:  # Any: of each k
 
 
 def _utilisation() -> PluginKind[Any]:
-    from auditord_builtin.utilisation.config import UtilisationConfig  # noqa: PLC0415 when it is configured
+    from auditord_builtin.utilisation.checking import check  # noqa: PLC0415 when it is configured
+    from auditord_builtin.utilisation.config import UtilisationConfig  # noqa: PLC0415 the same
     from auditord_builtin.utilisation.importing import import_config  # noqa: PLC0415 the same
     from auditord_builtin.utilisation.running import run_utilisation  # noqa: PLC0415 the same
 
@@ -34,6 +35,7 @@ def _utilisation() -> PluginKind[Any]:
         interval=timedelta(hours=1),
         timeout=timedelta(hours=4),
         import_config=import_config,
+        check=check,
     )
 
 

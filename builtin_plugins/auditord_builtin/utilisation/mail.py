@@ -129,6 +129,23 @@ async def mail_server(server: Server) -> AsyncGenerator[MailServer, None]:
             await anyio.to_thread.run_sync(opened.close)
 
 
+async def greet(server: Server) -> None:
+    """Connect to the server, and log in where that is configured.
+
+    Raises:
+        MailFault: it is away, refuses the login, or cannot be trusted.
+    """
+
+    def connect() -> None:
+        try:
+            with _connect(server):
+                return
+        except (smtplib.SMTPException, OSError) as error:
+            raise _fault(f"mail server {server.host}:{server.port_number}", error) from error
+
+    await anyio.to_thread.run_sync(connect)
+
+
 def _connect(server: Server) -> smtplib.SMTP:
     timeout = server.timeout.total_seconds()
     trust = ssl.create_default_context(cafile=None if server.ca is None else str(server.ca))

@@ -16,7 +16,8 @@ def auditord_plugins() -> Iterable[Deferred[PluginKind[Any]]]:  # Any: of each k
 
 
 def _waldur() -> PluginKind[Any]:
-    from auditord_builtin.waldur.config import INTERVAL, WaldurConfig  # noqa: PLC0415 when it is configured
+    from auditord_builtin.waldur.checking import check  # noqa: PLC0415 when it is configured
+    from auditord_builtin.waldur.config import INTERVAL, WaldurConfig  # noqa: PLC0415 the same
     from auditord_builtin.waldur.importing import detect, import_config  # noqa: PLC0415 the same
     from auditord_builtin.waldur.reporting import report_usage  # noqa: PLC0415 the same
 
@@ -27,6 +28,7 @@ def _waldur() -> PluginKind[Any]:
         interval=INTERVAL,
         import_config=import_config,
         detect=detect,
+        check=check,
     )
 
 
