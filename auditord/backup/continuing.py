@@ -21,7 +21,7 @@ from auditord.store import RecordStore
 from auditord.store.opening import open_store
 from auditord.store.protocol import follows
 
-_ASK: Final = -1
+FOLLOWS_NONE: Final = -1
 """A generation that follows no other: a store that is told this one notes nothing."""
 
 
@@ -80,7 +80,7 @@ async def continue_from(restoration: Restoration, configuration: Configuration) 
 async def _is_blank(restoration: Restoration) -> bool:
     """Return whether the store was made anew after the loss, and nothing has been delivered to it."""
     async with open_store(restoration.section, counted_keys=()) as store:
-        known = await store.advance(restoration.manifest.spool.spool_id, _ASK)
+        known = await store.advance(restoration.manifest.spool.spool_id, FOLLOWS_NONE)
         return known == 0 and (await store.counts()).total == 0
 
 
@@ -101,8 +101,8 @@ async def _behind(restoration: Restoration, configuration: Configuration) -> Beh
     made = restoration.manifest.spool
     async with _opened(restoration, configuration) as (spool, store):
         own = await spool.generation()
-        known = await store.advance(own.spool_id, _ASK)
-        known_then = await store.advance(made.spool_id, _ASK)
+        known = await store.advance(own.spool_id, FOLLOWS_NONE)
+        known_then = await store.advance(made.spool_id, FOLLOWS_NONE)
     if follows(known, own.number + 1):
         raise RestoreRefused("record store and spool.db belong together: nothing is missing, and nothing was changed")
     if known > own.number:

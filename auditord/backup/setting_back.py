@@ -56,6 +56,22 @@ def set_back(spool: Path, backup: Path, senders: Collection[str]) -> SetBack:
     return SetBack(queued, quarantined)
 
 
+def forget_sources(spool: Path) -> None:
+    """Let collectors know nothing of their sources, so that they read all of them again; safe to repeat.
+
+    Args:
+        spool: the file, which no daemon uses.
+
+    Raises:
+        StoreUnavailable: it cannot be used.
+    """
+    with closing(open_for_writing(spool)) as connection, translated(spool):
+        connection.execute("BEGIN IMMEDIATE")
+        for table in (*_MEMORY, "taken_over"):
+            connection.execute(f"DELETE FROM {table}")  # noqa: S608 our own names
+        connection.execute("COMMIT")
+
+
 def _queue_again(connection: sqlite3.Connection, sender: str) -> int:
     names = ", ".join(_columns(connection, "queue")[1:])
     copy = f"INSERT INTO main.queue (entry_id, {names}) SELECT {_BEFORE}, {names} FROM backup.queue WHERE sender = ?"  # noqa: S608 our own names

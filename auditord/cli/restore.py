@@ -1,5 +1,7 @@
 """``auditord restore``: a backup back into its place, verified before anything is touched."""
 
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from operator import attrgetter
 from pathlib import Path
 
@@ -7,17 +9,19 @@ import click
 
 from auditord.backup.continuing import Behind, Continued, continue_from
 from auditord.backup.last import last_backups
-from auditord.backup.manifest import Manifest
+from auditord.backup.reaching import Looked, look_at_sources
 from auditord.backup.restoring import Restoration, Restored
-from auditord.cli.installation import load_installation, run_async, utc_now
+from auditord.backup.without import StartedOver, start_over
+from auditord.cli.installation import Installation, load_installation, run_async, utc_now
 from auditord.cli.progress import StepBar
 from auditord.config.model import Configuration
-from auditord.spool import own
+from auditord.spool import Spool, own
 from auditord_hookspecs.terminal import say, say_lines
 from auditord_hookspecs.wire import format_time
 
 _AGAIN = """\
-Collectors go on from their checkpoints as of the backup: what ended since is collected again, and nothing counts twice.
+Collectors go on from their checkpoints as of the backup, or from their beginning: what ended since is collected again,
+and nothing counts twice.
 Plugins wait for that, so that they report no sums that are still too low. Before the daemon starts, or by itself:"""
 
 _BACK = """\
@@ -33,7 +37,8 @@ _COUNTS = "{queued} entries that were on their way then wait again, {quarantined
     "--continue", "continues", is_flag=True, help="Keep what is there, and restore what is missing beside it."
 )
 @click.option("--force", is_flag=True, help="Put aside what is there (nothing is deleted), and restore both.")
-def restore_command(*, folder: Path | None, continues: bool, force: bool) -> None:
+@click.option("--without-backup", is_flag=True, help="With --continue: make what is missing, and collect all again.")
+def restore_command(*, folder: Path | None, continues: bool, force: bool, without_backup: bool) -> None:
     """Restore the record store and spool.db from the backup FOLDER, or from the newest complete one in it.
 
     Without FOLDER, it is the last backup that is noted in the state folder.
@@ -42,11 +47,20 @@ def restore_command(*, folder: Path | None, continues: bool, force: bool) -> Non
     no more until a restore that was interrupted has been ended by the same command.
 
     With --continue, collectors are set back to the backup's checkpoints where the record store is older than spool.db,
-    so that they collect again what the store has forgotten.
+    so that they collect again what the store has forgotten. With --without-backup they read their sources again from
+    the beginning; what clients posted is lost then, and what sources have forgotten, which is named.
     """
     if continues and force:
         raise click.UsageError("--continue keeps what is there, --force puts it aside: leave one out")
-    configuration, bar = load_installation().configuration, StepBar()
+    if without_backup and (not continues or folder is not None):
+        raise click.UsageError("--without-backup goes with --continue, and without FOLDER")
+    installation, bar = load_installation(), StepBar()
+    configuration = installation.configuration
+    if without_backup:
+        with own(configuration.state_dir):
+            _print_started_over(run_async(start_over, configuration, installation.hooks.kinds, utc_now))
+        _say_what_to_collect(configuration, {})
+        return
     place = (folder or _noted(configuration.state_dir)).absolute()
 
     async def restore() -> Restored | Continued:
@@ -64,13 +78,40 @@ def restore_command(*, folder: Path | None, continues: bool, force: bool) -> Non
     if not isinstance(done, Continued) or done.behind is Behind.STORE:
         say(f"What clients posted after {format_time(manifest.made_at)}, until the store was lost, is lost with it.")
         say_lines(_BACK)
-    _say_what_to_collect(configuration, manifest)
+    _say_what_to_collect(configuration, manifest.spool.checkpoints)
+    with own(configuration.state_dir):
+        for looked in run_async(_sources, installation):
+            _warn(looked, manifest.spool.checkpoints.get(looked.name))
+
+
+async def _sources(installation: Installation) -> Sequence[Looked]:
+    configuration = installation.configuration
+    async with Spool.opened(configuration.state_dir, utc_now) as spool:
+        return await look_at_sources(configuration, installation.hooks.kinds, spool, utc_now)
+
+
+def _warn(looked: Looked, since: datetime | None) -> None:
+    if (warning := looked.warning(since)) is not None:
+        say(f"warning    {warning}", err=True)
+
+
+def _print_started_over(done: StartedOver) -> None:
+    say(f"continued  without a backup: {done.behind.value} was missing or too old")
+    if done.behind is Behind.STORE:
+        say("What clients posted is lost with it, and corrections, closings and deletions. Plugins know of no report.")
+    else:
+        say("What has waited in spool.db is lost: posts while the store was away, and quarantine.")
+    for looked in done.sources:
+        _warn(looked, None)
 
 
 def _noted(state_dir: Path) -> Path:
     noted = sorted(last_backups(state_dir).values(), key=attrgetter("made_at"))
     if not noted:
-        raise click.UsageError(f"say from which FOLDER: no backup is noted in {state_dir}")
+        raise click.UsageError(
+            f"say from which FOLDER: no backup is noted in {state_dir}. If there really is none: --continue "
+            "--without-backup"
+        )
     return Path(noted[-1].folder)
 
 
@@ -89,9 +130,9 @@ def _print_continued(done: Continued) -> None:
         say(f"What has waited in spool.db since {made_at} is lost: posts while the store was away, and quarantine.")
 
 
-def _say_what_to_collect(configuration: Configuration, manifest: Manifest) -> None:
+def _say_what_to_collect(configuration: Configuration, checkpoints: Mapping[str, datetime]) -> None:
     say_lines(_AGAIN)
     for name in sorted(name for name, config in configuration.collectors.items() if config.enabled):
-        since = manifest.spool.checkpoints.get(name)
+        since = checkpoints.get(name)
         reach = "from its beginning" if since is None else f"since {format_time(since)}"
         say(f"  auditord collect {name}      # {reach}")

@@ -1,0 +1,89 @@
+"""The reach of collectors after a loss: what their sources still know, and where they would begin without a checkpoint.
+
+A collector whose checkpoint is set back reads again what its source has. What the source has forgotten since, or never
+lists again (notes and files that were taken in), stays lost, and is named.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from auditord.config.kinds import InstalledKinds
+from auditord.config.model import Configuration, kind_of
+from auditord.contexts.instances import SpoolCollectorContext, environment_of
+from auditord.spool import Spool
+from auditord_hookspecs import AuditordError, CollectorKind, InstanceConfig, Reach
+from auditord_hookspecs.wire import format_time
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """A collector's reach.
+
+    Args:
+        name: of the instance.
+        anew: without any checkpoint; None if its kind cannot say.
+        before: with the checkpoint that it has; None the same.
+        fault: why its source could not be asked.
+    """
+
+    name: str
+    anew: Reach | None = None
+    before: Reach | None = None
+    fault: str | None = None
+
+    def warning(self, since: datetime | None) -> str | None:
+        """Name what cannot be collected again of the time since a moment; None: since its beginning."""
+        if self.fault is not None:
+            return (
+                f"{self.name}: its source does not answer, and what was lost with it may be lost for good: {self.fault}"
+            )
+        if self.anew is None:
+            return f"{self.name}: its source lists nothing again; notes and files that were taken in are lost"
+        remembers = self.anew.remembers
+        if remembers is None or (since is not None and remembers <= since):
+            return None
+        return (
+            f"{self.name}: its source has forgotten what ended before {format_time(remembers)}; that is lost for good"
+        )
+
+    def late_beginning(self, until: datetime | None) -> datetime | None:
+        """The beginning that has to be configured lest it begins later than before; None if it need not.
+
+        Args:
+            until: the end of the last record that is still there.
+        """
+        begins = None if self.anew is None else self.anew.collects
+        wanted = until if self.before is None or self.before.collects is None else self.before.collects
+        return wanted if begins is not None and wanted is not None and begins > wanted else None
+
+
+async def look_at_sources(
+    configuration: Configuration, kinds: InstalledKinds, spool: Spool, now: Callable[[], datetime]
+) -> Sequence[Looked]:
+    """Ask the sources of all enabled collectors."""
+    found: list[Looked] = []
+    for name, config in sorted(configuration.collectors.items()):
+        if config.enabled:
+            kind, checkpoint = kinds.collectors[kind_of(config)], await spool.checkpoint(name)
+            context = SpoolCollectorContext(
+                name, kind.name, now, environment_of(config), spool=spool, checkpoint=checkpoint, dry_run=True
+            )
+            found.append(await _look(kind, config, context))
+    return found
+
+
+async def _look(
+    kind: CollectorKind[Any],  # Any: each kind has its own configuration model
+    config: InstanceConfig,
+    context: SpoolCollectorContext,
+) -> Looked:
+    if kind.reach is None:
+        return Looked(context.instance)
+    try:
+        anew = await kind.reach(config, replace(context, checkpoint=None))
+        before = None if context.checkpoint is None else await kind.reach(config, context)
+    except AuditordError as error:
+        return Looked(context.instance, fault=str(error))
+    return Looked(context.instance, anew, before)

@@ -1,0 +1,114 @@
+"""Continuing without any backup: what is missing is made anew, and collectors read their sources from the beginning.
+
+They only can if their beginning is known: one without ``earliest_datetime`` would begin now, and what was accounted
+before would be missing without a word. So that is refused, and the value to configure is named.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import anyio.to_thread
+
+from auditord.backup.continuing import FOLLOWS_NONE, Behind
+from auditord.backup.healing import note_restore
+from auditord.backup.reaching import Looked, look_at_sources
+from auditord.backup.restoring import RestoreRefused
+from auditord.backup.setting_back import forget_sources
+from auditord.backup.unfinished import refuse_unfinished
+from auditord.config.kinds import InstalledKinds
+from auditord.config.model import Configuration
+from auditord.config.store_url import is_postgresql, sqlite_path
+from auditord.database.postgres.address import address_of
+from auditord.ingest import Pairing
+from auditord.spool import Spool
+from auditord.spool.spool import FILE as SPOOL
+from auditord.store.opening import open_store
+from auditord.store.postgres.administration import database_status, migrate_database
+from auditord.store.protocol import follows
+from auditord_hookspecs import AggregateQuery
+from auditord_hookspecs.wire import format_time
+
+
+@dataclass(frozen=True, slots=True)
+class StartedOver:
+    """A pair of which one part was made anew, or is older than the other.
+
+    Args:
+        behind: that part.
+        sources: the reach of the collectors.
+    """
+
+    behind: Behind
+    sources: Sequence[Looked]
+
+
+async def start_over(configuration: Configuration, kinds: InstalledKinds, now: Callable[[], datetime]) -> StartedOver:
+    """Make what is missing, and let collectors collect again all that their sources know.
+
+    If it is interrupted, the start of a daemon is refused as before where the store is behind, and it may be repeated.
+
+    Raises:
+        RestoreRefused: both are missing, nothing is, or a collector would begin later than before.
+    """
+    folder, keys = configuration.state_dir, configuration.metrics.database.counted_keys
+    refuse_unfinished(folder)
+    has_spool, has_store = (folder / SPOOL).exists(), await _has_store(configuration)
+    if not has_spool and not has_store:
+        raise RestoreRefused("neither record store nor spool.db is there: start the daemon, which makes both")
+    async with _spool_to_look_into(folder, now) as spool:
+        behind = await _behind(configuration, spool) if has_spool and has_store else None
+        sources = await look_at_sources(configuration, kinds, spool, now)
+    if behind is not Behind.SPOOL:  # an older spool has checkpoints
+        _refuse_late_beginnings(sources, await _last_stop(configuration) if has_store else None)
+    behind = behind or (Behind.STORE if has_spool else Behind.SPOOL)
+    if behind is Behind.STORE:
+        await anyio.to_thread.run_sync(forget_sources, folder / SPOOL)
+    note_restore(folder, now())
+    if not has_store and is_postgresql(configuration.store.url):
+        await migrate_database(address_of(configuration.store), now)
+    async with Spool.opened(folder, now) as spool, open_store(configuration.store, counted_keys=keys) as store:
+        await Pairing(store, spool).adopt()
+    return StartedOver(behind, sources)
+
+
+@asynccontextmanager
+async def _spool_to_look_into(folder: Path, now: Callable[[], datetime]) -> AsyncGenerator[Spool, None]:
+    """The spool, or an empty one that leaves nothing behind: if it stayed, it would be that of a new daemon."""
+    with TemporaryDirectory() as empty:
+        async with Spool.opened(folder if (folder / SPOOL).exists() else Path(empty), now) as spool:
+            yield spool
+
+
+async def _behind(configuration: Configuration, spool: Spool) -> Behind:
+    own = await spool.generation()
+    async with open_store(configuration.store, counted_keys=()) as store:
+        known = await store.advance(own.spool_id, FOLLOWS_NONE)
+    if follows(known, own.number + 1):
+        raise RestoreRefused("record store and spool.db belong together: nothing is missing, and nothing was changed")
+    return Behind.SPOOL if known > own.number else Behind.STORE
+
+
+async def _has_store(configuration: Configuration) -> bool:
+    if is_postgresql(configuration.store.url):
+        return bool((await database_status(address_of(configuration.store))).applied)
+    return sqlite_path(configuration.store.url).exists()
+
+
+async def _last_stop(configuration: Configuration) -> datetime | None:
+    async with open_store(configuration.store, counted_keys=()) as store:
+        groups = (await store.aggregate(AggregateQuery())).groups
+    return max((group.last_stop for group in groups), default=None)
+
+
+def _refuse_late_beginnings(sources: Sequence[Looked], until: datetime | None) -> None:
+    late = {each.name: begins for each in sources if (begins := each.late_beginning(until)) is not None}
+    if late:
+        lines = "".join(f"\n  collectors.{name}.earliest_datetime: {format_time(at)}" for name, at in late.items())
+        raise RestoreRefused(
+            "without a checkpoint these collectors would begin later than they had, and what ended before would not be "
+            f"collected again. Configure this, or an earlier time, and repeat the command:{lines}"
+        )
