@@ -82,15 +82,7 @@ def list_archivable(
 
 
 def publish(chunk: Sequence[ArchivedRecord], previous: int, snapshot_id: int, sequence: int) -> Work[int]:
-    """Let a chunk count, and delete its records, in one transaction; returns how many there were.
-
-    A record that is not what was archived stays; its row does not count.
-
-    Args:
-        chunk: as read back from the archive.
-        previous: the last chunk before it.
-        snapshot_id: the snapshot that it was read from.
-        sequence: the snapshot's place in the order of all.
+    """Let a chunk count; see :meth:`auditord.store.protocol.RecordStore.publish_chunk`.
 
     Raises:
         ArchiveOvertaken: another process has gone on with the archive.
@@ -106,6 +98,7 @@ def publish(chunk: Sequence[ArchivedRecord], previous: int, snapshot_id: int, se
         raise ArchiveOvertaken(f"chunk {number} of the archive does not follow chunk {state.chunk}: try again")
     copies = {each.record.record_id: each for each in chunk}
     rows = yield from ask("lock_archivable", ids=as_json(sorted(copies)))
+    yield from ask("hold_insertions")
     equal = [row for row in rows if _is_equal(copies[row[0]], document=row[4], updated_at=row[6])]
     gone = stored_rows(row[:6] for row in equal)
     if gone:

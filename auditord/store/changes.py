@@ -124,7 +124,7 @@ def _settle_here(corrections: Sequence[Correction]) -> Work[Sequence[Outcome]]:
 def _write(plan: ChangePlan) -> Work[None]:
     new, overwritten, removed = plan.new, plan.overwritten, sorted(plan.removed)
     inserted = yield from records("insert_records", new)
-    if inserted < len(new):
+    if inserted < len(new) or (yield from _are_archived(new)):
         raise Overtaken
     if plan.touched:
         yield from _lock(plan)
@@ -175,6 +175,11 @@ def _find(changes: Sequence[Change]) -> Work[Mapping[str, StoredRow]]:
             wanted[record_id] = wanted.get(record_id, False) or not isinstance(change, Addition)
     rows = [{"record_id": record_id, "whole": whole} for record_id, whole in wanted.items()]
     return stored_rows((yield from ask("find_records", wanted=as_json(rows))))
+
+
+def _are_archived(new: Sequence[PendingRecord]) -> Work[bool]:
+    """Return whether a record is in the archive by now; looked for after it was added, when it cannot move any more."""
+    return bool(new) and bool((yield from ask("find_archived", ids=as_json([each.record_id for each in new]))))
 
 
 def _lock(plan: ChangePlan) -> Work[None]:

@@ -29,6 +29,15 @@ def durable_place(durable_server: OwnServer, tmp_path: Path) -> Generator[Place,
         yield place
 
 
+@pytest.fixture(params=["sqlite", "postgresql"])
+def any_place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """A place on either store."""
+    if request.param == "sqlite":
+        return Place(tmp_path, f"sqlite://{tmp_path / 'records.db'}")
+    found: Place = request.getfixturevalue("durable_place")
+    return found
+
+
 @pytest.fixture(scope="session")
 def running_small(
     durable_server: OwnServer, tmp_path_factory: pytest.TempPathFactory

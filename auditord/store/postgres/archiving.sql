@@ -65,6 +65,11 @@ WHERE record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%(ids)s::jsonb)))
 ORDER BY record_id
 FOR UPDATE
 
+-- name: hold_insertions
+-- Let nobody look for archived ids while records are added, until the transaction ends: see add_records. Rows are locked
+-- before, since those who have locked rows note their changes afterwards.
+LOCK TABLE auditord.count_changes IN SHARE ROW EXCLUSIVE MODE
+
 -- name: put_archived
 -- Note that records are in the archive.
 INSERT INTO auditord.archived_records (record_id, start_time, stop_time, content, chunk)

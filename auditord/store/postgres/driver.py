@@ -204,10 +204,17 @@ async def _has_added(connection: Connection, new: Sequence[PendingRecord], count
 
 
 async def _copy(connection: Connection, pending: Sequence[PendingRecord]) -> None:
+    """Add records inside a transaction.
+
+    Raises:
+        Overtaken: one of them is in the archive, looked for after it was added, when it cannot move any more.
+    """
     async with connection.cursor() as cursor, cursor.copy(QUERIES["copy_records"]) as copy:
         copy.set_types(COPY_TYPES)
         for row in copy_rows(pending):
             await copy.write_row(row)
+    if await _rows(connection, QUERIES["find_archived"], {"ids": as_json([each.record_id for each in pending])}):
+        raise Overtaken
 
 
 async def _rows(connection: Connection, query: LiteralString, parameters: Mapping[str, object]) -> Rows:

@@ -2,6 +2,8 @@
 
 -- name: add_records
 -- Add records whose ids are all free, and what they change in the counts and in the roll-ups; fails as a whole otherwise.
+-- No id moves into the archive after it was looked for there: hold_insertions waits for all who write count_changes, and
+-- they for it, before they see anything.
 WITH counted AS (
     INSERT INTO auditord.count_changes (changes)
     VALUES (%(counts)s::jsonb)
@@ -23,9 +25,14 @@ FROM jsonb_to_recordset(%(records)s::jsonb) AS offered (
     memory bigint, gpu bigint, total_cpu bigint, source_id integer, score_set integer, more boolean, record_id text,
     site text, user_group text, user_name text, meta jsonb, document text
 )
+WHERE (
+    SELECT auditord.refuse_archived(archived.record_id)
+    FROM auditord.archived_records AS archived
+    WHERE archived.record_id = offered.record_id
+) IS NULL
 
 -- name: insert_records
--- Add those of the records whose ids are free.
+-- Add those of the records whose ids are free; find_archived must say afterwards that they are not in the archive.
 INSERT INTO auditord.records (
     start_time, stop_time, runtime, content, received_at, cores, memory, gpu, total_cpu, source_id, score_set, more,
     record_id, site, user_group, user_name, meta, document
@@ -41,7 +48,7 @@ FROM jsonb_to_recordset(%s::jsonb) AS offered (
 ON CONFLICT (record_id) DO NOTHING
 
 -- name: copy_records
--- Add many records whose ids are all free.
+-- Add many records whose ids are all free; find_archived must say afterwards that they are not in the archive.
 COPY auditord.records (
     start_time, stop_time, runtime, content, received_at, cores, memory, gpu, total_cpu, source_id, score_set, more,
     record_id, site, user_group, user_name, meta, document

@@ -53,6 +53,10 @@ SELECT records.record_id, start_time, stop_time, content, document, seq, updated
 FROM json_each(:ids) AS wanted
 INNER JOIN records ON records.record_id = wanted.value
 
+-- name: hold_insertions
+-- Nobody else writes.
+SELECT 1
+
 -- name: put_archived
 -- Note that a record is in the archive.
 INSERT INTO archived_records (record_id, start_time, stop_time, content, chunk)
