@@ -41,12 +41,14 @@ class Archived:
         moved: records that moved into the archive.
         kept: records that were changed meanwhile, and stay for the next run.
         removed: rows that counted no more and are not in the table now.
-        deleted: files that held such rows, or were never committed.
+        compacted: how many fewer files there are, since small ones were put together.
+        deleted: files that no snapshot needs any more, or were never committed.
     """
 
     moved: int
     kept: int
     removed: int
+    compacted: int
     deleted: int
 
 
@@ -86,7 +88,7 @@ class Archiver:
         while found := await self._store.archivable(before, last, COMMIT_RECORDS, sites or {}):
             last = found[-1]
             await self._move(found)
-        return Archived(self._moved, self._kept, await self._remove(), await self._clean())
+        return Archived(self._moved, self._kept, await self._remove(), await self._compact(), await self._clean())
 
     async def _begun(self) -> ArchiveState:
         """The state of the archive, whose table is there."""
@@ -173,6 +175,16 @@ class Archiver:
             await self._store.forget_removals(sorted(some, key=_removal), head.snapshot_id, head.sequence)
             removed += len(some)
         return removed
+
+    async def _compact(self) -> int:
+        """Put small files together, as late records leave them; returns how many fewer there are."""
+        head = await asyncio.to_thread(self._table.head)
+        compacted = await asyncio.to_thread(self._table.compact, head)
+        if compacted == head:
+            return 0
+        await self._store.forget_removals((), compacted.snapshot_id, compacted.sequence)
+        before, after = [await asyncio.to_thread(self._table.files, each.snapshot_id) for each in (head, compacted)]
+        return len(before) - len(after)
 
     async def _clean(self) -> int:
         """Delete files that no snapshot needs, once the store reads none but the newest; returns how many."""

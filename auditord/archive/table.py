@@ -24,7 +24,15 @@ from auditord.archive.cleaning import Leftovers, delete_unused, forget_snapshots
 from auditord.archive.files import IMPLEMENTATION
 from auditord.archive.ordering import by_bounds
 from auditord.archive.schema import PARTITIONS, RECORD_COLUMNS, SCHEMA, records_of
-from auditord.archive.writing import Partition, partition_of_file, rewritten, rows_in, written
+from auditord.archive.writing import (
+    Partition,
+    partition_of_file,
+    put_together,
+    rewritten,
+    rows_in,
+    small_files,
+    written,
+)
 from auditord.errors import StoreUnavailable
 from auditord.store.archived import ArchivedRecord, ArchiveOvertaken, Removal
 from auditord_hookspecs.query import Order
@@ -43,6 +51,9 @@ _PROPERTIES: Final = {
     "write.parquet.compression-codec": "zstd",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
+    # Each list of files costs every question some milliseconds.
+    "commit.manifest-merge.enabled": "true",
+    "commit.manifest.min-count-to-merge": "10",
     # Another process that commits meanwhile has used the numbers of these chunks: nothing may be tried again.
     "commit.retry.num-retries": "0",
 }
@@ -148,6 +159,17 @@ class ArchiveTable:
         with self._loaded() as table:
             files = [task.file for task in table.scan(_one_of(removals)).plan_files()]
             return _commit(table, head, head.chunk, files, rewritten(table, files, removals))
+
+    def compact(self, head: Head) -> Head:
+        """Put small files of a month and site together, and commit; returns the new head, or the same.
+
+        Raises:
+            ArchiveOvertaken: the head is another one by now.
+        """
+        with self._loaded() as table:
+            groups = small_files(task.file for task in table.scan().plan_files())
+            files = [file for group in groups for file in group]
+            return _commit(table, head, head.chunk, files, put_together(table, groups)) if files else head
 
     def leftovers(self) -> Leftovers:
         """The files that hold what is not in the table any more, or never was."""
@@ -279,7 +301,7 @@ def _commit(table: Table, head: Head, chunk: int, removed: Sequence[DataFile], a
         raise CommitFailedException("the newest snapshot is another one")
     with table.transaction() as transaction:
         update = transaction.update_snapshot(snapshot_properties={CHUNK: str(chunk)})
-        with update.overwrite() if removed else update.fast_append() as files:
+        with update.overwrite() if removed else update.merge_append() as files:
             for file in removed:
                 files.delete_data_file(file)
             for file in added:

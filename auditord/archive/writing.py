@@ -24,6 +24,10 @@ from auditord.store.archived import ArchivedRecord, Removal
 _arrow: Any = import_module("pyarrow")  # Any: it ships no types
 
 _FIRST: Final = 1970 * 12
+_FILE_RECORDS: Final = 25_000
+"""Of a file at the most, as one commit has: a page of an answer reads whole files."""
+_SMALL_FILES: Final = 4
+"""Files that are worth while to be put together."""
 
 Partition: TypeAlias = tuple[int, str | None]
 """Months since January 1970, as Iceberg counts them, and the site."""
@@ -63,6 +67,48 @@ def rewritten(table: Table, files: Sequence[DataFile], removals: Collection[Remo
         kept = [Removal(*pair) not in removals for pair in _pairs(rows)]
         if any(kept):
             yield from _write(table, partition_of_file(file), rows.filter(_arrow.array(kept)))
+
+
+def small_files(files: Iterable[DataFile]) -> Sequence[Sequence[DataFile]]:
+    """The files that are better put together: several of one partition, of which none has many rows."""
+    small: defaultdict[Partition, list[DataFile]] = defaultdict(list)
+    for file in files:
+        if file.record_count <= _FILE_RECORDS // 2:
+            small[partition_of_file(file)].append(file)
+    return [group for inside in small.values() for group in _groups(inside) if len(group) >= _SMALL_FILES]
+
+
+def put_together(table: Table, groups: Iterable[Sequence[DataFile]]) -> Iterator[DataFile]:
+    """Write what the files of each group hold once more, as one file, which is read back.
+
+    Raises:
+        OSError: it does not hold the same rows.
+    """
+    scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
+    for files in groups:
+        rows = scan.to_table([FileScanTask(file) for file in files]).sort_by(
+            [("stop_time", "ascending"), ("record_id", "ascending")]
+        )
+        for file in _write(table, partition_of_file(files[0]), rows):
+            file.spec_id = table.metadata.default_spec_id  # pyiceberg gives it when a file is read from a manifest
+            if sorted(map(_place, rows_in(table, [file]))) != sorted(map(_place, rows_in(table, files))):
+                raise OSError(f"{file.file_path} does not hold what was written to it")
+            yield file
+
+
+def _groups(files: Iterable[DataFile]) -> Iterator[Sequence[DataFile]]:
+    """Parts of the files with so many rows as a file has at most."""
+    group, rows = list[DataFile](), 0
+    for file in sorted(files, key=lambda each: each.record_count):
+        if rows + file.record_count > _FILE_RECORDS:
+            yield group
+            group, rows = [], 0
+        group, rows = [*group, file], rows + file.record_count
+    yield group
+
+
+def _place(row: Removal) -> tuple[str, int]:
+    return row.record_id, row.chunk
 
 
 def rows_in(table: Table, files: Iterable[DataFile]) -> Iterator[Removal]:

@@ -1,0 +1,107 @@
+"""Sums over ten years of which nine are archived, a row for each month; roll-ups of archived months stay in the store.
+
+By hand, with the figures shown: ``pytest -m benchmark -s tests/benchmark/test_archive_sums.py``.
+"""
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from statistics import median
+from typing import Final
+
+import msgspec
+import pytest
+
+from auditord.archive.archiver import Archiver
+from auditord.archive.reading import ArchiveReader
+from auditord.archive.table import ArchiveTable
+from auditord.store import Duplicates, Provenance
+from auditord.store.opening import open_store
+from auditord_hookspecs import AggregateQuery, Aggregates, CalendarPeriod, CalendarUnit, Record
+from auditord_hookspecs.query import MetaContains
+from tests.benchmark.measured import Place
+from tests.benchmark.test_aggregates import BATCH, CORES, GROUP, USER, job
+
+pytestmark = pytest.mark.anyio
+
+BEGIN: Final = datetime(2014, 1, 1, tzinfo=UTC)
+YEARS: Final = datetime(2024, 1, 1, tzinfo=UTC) - BEGIN
+BEFORE: Final = datetime(2023, 1, 1, tzinfo=UTC)
+SENT: Final = Provenance(BEGIN + YEARS, "task:slurm")
+MONTH: Final = CalendarPeriod(CalendarUnit.MONTH)
+GOAL: Final = 0.5
+
+QUESTIONS: Final[Mapping[str, AggregateQuery]] = {
+    "a row a month": AggregateQuery(by=(MONTH,), usage=(CORES,)),
+    "a row a month, one site": AggregateQuery(MetaContains("site_id", "site-1"), (MONTH,), (CORES,)),
+    "month and group": AggregateQuery(by=(MONTH, GROUP), usage=(CORES,)),
+    "users of all years": AggregateQuery(by=(USER,), usage=(CORES,)),
+}
+
+
+def jobs(number: int) -> Sequence[Record]:
+    """So many, evenly over ten years."""
+    found = list[Record]()
+    for each in range(number):
+        start = (BEGIN + YEARS * each / number).replace(microsecond=0)
+        found.append(
+            msgspec.structs.replace(job(each), start_time=start, stop_time=start + timedelta(seconds=each % 9))
+        )
+    return found
+
+
+async def fill(place: Place, table: ArchiveTable, records: Sequence[Record]) -> int:
+    """Store them, and archive nine years; returns how many are archived."""
+    async with open_store(place.url, counted_keys=("site_id",)) as store:
+        for first in range(0, len(records), BATCH):
+            await store.add_all(records[first : first + BATCH], SENT, Duplicates.SAME_RUN, atomic=True)
+        await Archiver(store, table).run(BEFORE)
+        return (await store.archive_state()).records
+
+
+async def ask(place: Place, table: ArchiveTable, query: AggregateQuery, rounds: int) -> tuple[Aggregates, list[float]]:
+    """The answer, and the seconds of each time, the first of which is that of a store that has just been opened."""
+    async with open_store(place.url, counted_keys=("site_id",)) as store:
+        store.archive = ArchiveReader(table)
+        times, answer = list[float](), None
+        for _ in range(rounds):
+            began = time.perf_counter()
+            answer = await store.aggregate(query)
+            times.append(time.perf_counter() - began)
+        assert answer is not None
+        return answer, times
+
+
+async def measure(place: Place, number: int, rounds: int) -> str:
+    records = jobs(number)
+    table = ArchiveTable(f"sqlite:///{place.folder}/catalog.db", f"file://{place.folder}/archive")
+    archived = await fill(place, table, records)
+    lines = [f"\n{place.url.partition(':')[0]}, {number:,} records of ten years, {archived:,} of them archived:"]
+    for name, query in QUESTIONS.items():
+        answer, times = await ask(place, table, query, rounds)
+        if query.by == (MONTH,):
+            wanted = [each for each in records if (each.meta or {})["site_id"][0] == "site-1" or "site" not in name]
+            assert sum(group.records for group in answer.groups) == len(wanted)
+            assert sum(group.usage[0].sums.amount for group in answer.groups) == sum(
+                each.components[0].amount for each in wanted
+            )
+        lines.append(
+            f"{name:>24}: {len(answer.groups):6} rows, first {times[0] * 1e3:.0f} ms, then {median(times) * 1e3:.0f} ms"
+            f" (goal of a row a month: {GOAL * 1e3:.0f} ms)"
+        )
+    table.close()
+    return "\n".join([*lines, ""])
+
+
+@pytest.mark.benchmark
+@pytest.mark.timeout(3_000)
+async def test_sums_over_ten_years(any_place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    text = await measure(any_place, number=1_000_000, rounds=7)
+    with capsys.disabled():
+        sys.stdout.write(text)
+
+
+async def test_sums_over_ten_years_in_small(any_place: Place) -> None:
+    text = await measure(any_place, number=600, rounds=2)
+    assert "541 of them archived" in text
