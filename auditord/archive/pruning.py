@@ -63,7 +63,8 @@ _OR_EQUAL: Final = {
 }
 _BORDERS: Final = (MINYEAR, MAXYEAR)
 """Years in which pyiceberg looks for the microsecond before an instant, or behind it, outside the calendar."""
-_MORE: Final = EqualTo(term="more", value=True)
+MORE: Final = EqualTo(term="more", value=True)
+"""Rows of which roll-ups know nothing."""
 
 
 def rows_for(condition: Condition, state: ArchiveState) -> BooleanExpression:
@@ -90,7 +91,7 @@ def rows_for_sums(query: AggregateQuery, state: ArchiveState, scope: Scope | Non
     rows = rows_for(query.where, state)
     if scope is not None:
         beside = [_compares("stop_time", each.comparison, each.moment) for each in scope.outside()]
-        rows = And(rows, _any_of([_MORE, *beside]))
+        rows = And(rows, _any_of([MORE, *beside]))
     if query.window is None:
         return rows
     begin, end = query.window.start, query.window.stop
@@ -127,7 +128,7 @@ def _compares(column: str, comparison: Comparison, moment: datetime) -> BooleanE
 def _contains(key: str, values: Sequence[str]) -> BooleanExpression:
     if key not in META_COLUMNS:
         return AlwaysTrue()
-    return Or(In(term=META_COLUMNS[key], literals=set(values)), _MORE)
+    return Or(In(term=META_COLUMNS[key], literals=set(values)), MORE)
 
 
 def _all_of(parts: Sequence[BooleanExpression]) -> BooleanExpression:

@@ -126,6 +126,9 @@ async def test_sums_that_roll_ups_answer_open_no_data_file(
         opened.clear()
         assert await store.aggregate(by_month) == aggregate_records(records, by_month)
         assert [each for each in opened if each.endswith(".parquet")] == []
+        opened.clear()
+        assert await store.aggregate(by_month) == aggregate_records(records, by_month)
+        assert opened == [], "not even a list of files"
         one = AggregateQuery(IdEquals("job-7"), usage=(ComponentUsage("Cores"),))
         assert await store.aggregate(one) == aggregate_records(records, one)
         assert [each for each in opened if each.endswith(".parquet")] != []
