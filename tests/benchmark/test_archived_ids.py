@@ -56,7 +56,7 @@ def unchecked(url: str) -> tuple[MutableMapping[str, Any], Mapping[str, str]]:
     found = postgres.QUERIES
     added, condition, _ = found["add_records"].rpartition("WHERE (")
     assert condition
-    return found, {"add_records": added, "find_archived": "SELECT 1 WHERE %(ids)s IS NULL"}
+    return found, {"add_records": added, "find_archived": "SELECT 1 WHERE %(ids)s::jsonb IS NULL"}
 
 
 def records(random: Random, number: int) -> Sequence[Record]:
@@ -144,5 +144,5 @@ async def test_the_look_for_archived_ids(any_place: Place, capsys: pytest.Captur
 
 
 async def test_the_look_for_archived_ids_in_small(any_place: Place) -> None:
-    text = await measure(any_place, archived=1_000, stored=100, rounds=1, number=100)
+    text = await measure(any_place, archived=1_000, stored=300, rounds=1, number=300)
     assert text.count("with the look") == 2
