@@ -87,9 +87,10 @@ async def run(
                 if reloading is not None:
                     working.start_soon(reload_on_hangup, reloading)
                 working.start_soon(heartbeat.beat)
+                page = _page(runtime, changing.not_enabled, actions, working) if configuration.ui.enabled else None
                 async with (
                     open_authorisation(configuration, hooks, now) as authorisation,
-                    _serving(runtime, actions, authorisation, changing, reloading) as urls,
+                    _serving(runtime, actions, authorisation, changing, reloading, page=page) as urls,
                     runtime.clock.running(),
                 ):
                     _announce(urls, ready, notifier)
@@ -203,6 +204,8 @@ def _serving(
     authorisation: Authorisation | None,
     changing: _Changing,
     reloading: Reloading | None,
+    *,
+    page: Parts | None,
 ) -> AbstractAsyncContextManager[Sequence[str]]:
     """Answer requests: on every address of ``api.listen`` if the API is enabled, on the control socket always."""
     configuration = runtime.configuration
@@ -216,7 +219,7 @@ def _serving(
         grace=configuration.shutdown.grace,
         authorisation=authorisation,
         control=configuration.state_dir / CONTROL_FILE,
-        page=_page(runtime, not_enabled) if configuration.ui.enabled else None,
+        page=page,
         operations=daemon_operations(
             actions,
             runtime.health,
@@ -228,13 +231,16 @@ def _serving(
     )
 
 
-def _page(runtime: Runtime, not_enabled: Sequence[TaskHealth]) -> Parts:
+def _page(runtime: Runtime, not_enabled: Sequence[TaskHealth], actions: Actions, working: TaskGroup) -> Parts:
     configuration = runtime.configuration
     return Parts(
         configuration.ui,
         LabelKeys(*configuration.metrics.database.label_keys),
         [each.pledge() for each in configuration.pledges],
         StatusHandlers(runtime.health, runtime.storage.spool, runtime.ingest, not_enabled),
+        actions,
+        runtime.storage.spool,
+        working.start_soon,
     )
 
 

@@ -64,6 +64,20 @@ DECISIONS: Final[Mapping[tuple[str, str], Decision]] = {
     ("GET", "/login/{authenticator}/callback"): Decision(None, 404, "/login/nobody/callback"),
     ("POST", "/login"): Decision(None, 415, body={}),
     ("POST", "/logout"): Decision(None, 303, body={}),
+    ("GET", "/operations/instances/{instance}/{act}"): Decision(
+        Permission.OPERATE, 404, "/operations/instances/nobody/run"
+    ),
+    ("POST", "/operations/instances/{instance}/{act}"): Decision(
+        Permission.OPERATE, 415, "/operations/instances/nobody/run", {}, acts=True
+    ),
+    ("GET", "/operations/runs/{number}"): Decision(Permission.OPERATE, 404, "/operations/runs/0"),
+    ("GET", "/operations/quarantine"): Decision(Permission.OPERATE),
+    ("GET", "/operations/quarantine/{act}"): Decision(Permission.OPERATE, 404, "/operations/quarantine/nothing"),
+    ("POST", "/operations/quarantine/{act}"): Decision(
+        Permission.OPERATE, 415, "/operations/quarantine/retry", {}, acts=True
+    ),
+    ("GET", "/jobs/{record_id}/{act}"): Decision(Permission.ADMINISTER, 404, f"/jobs/{_NOBODY}/delete"),
+    ("POST", "/jobs/{record_id}/{act}"): Decision(Permission.ADMINISTER, 415, f"/jobs/{_NOBODY}/delete", {}, acts=True),
     ("GET", "/page/{file}"): Decision(None, 404, "/page/none"),
     ("GET", "/api/v1/records"): Decision(Permission.READ),
     ("POST", "/api/v1/records"): Decision(Permission.WRITE, body=[]),

@@ -116,7 +116,7 @@ async def serve(
             share, hosts = _sharing(api), HostCheck(known_names(api.listen, api.hosts))
             if authorisation is None:
                 pages = paged(_not_found)
-                routes = [*map(share, (*plain, *pages)), *map(share, open_routes(described, control))]
+                routes = [*map(share, (*plain, *open_routes((*pages, *all_routes(described)), control)))]
                 dispatcher = Dispatcher(routes, metrics, hosts, refuse)
             else:
                 pages = paged(authorisation.unmatched, authorisation=authorisation)

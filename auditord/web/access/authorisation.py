@@ -98,8 +98,10 @@ class Authorisation:
         refuse_browser: RefuseBrowser | None = None,
     ) -> web.StreamResponse:
         audit.refused(request, None if principal is None else principal.name, reason)
-        page = None if refuse_browser is None else refuse_browser(request, principal is not None)
-        return page or refusal(request, known=principal is not None)
+        if refuse_browser is None:
+            return refusal(request, known=principal is not None)
+        page = refuse_browser(request, principal is not None)
+        return page or _TEXTS[principal is not None]  # no AUDITOR client posts to the page
 
     async def _recognised(self, request: web.BaseRequest, *, by_session: bool) -> Principal:
         credentials = credentials_of(request)

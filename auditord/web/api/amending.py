@@ -37,7 +37,7 @@ class ChangeHandlers:
         """Put a record in the place of the stored one."""
         wanted = await decoded(request, changes.CorrectionWanted)
         with _invalid_refused():
-            note = _note(request, wanted.reason, wanted.by)
+            note = note_of(request, wanted.reason, wanted.by)
             return _answer([await self.records.correct(wanted.record, wanted.seen, note)])
 
     async def close(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -45,14 +45,14 @@ class ChangeHandlers:
         wanted = await decoded(request, changes.ClosingsWanted)
         with _invalid_refused():
             closings = [Closing(each.record_id, _stop(each)) for each in wanted.closings]
-            note = _note(request, wanted.reason, wanted.by)
+            note = note_of(request, wanted.reason, wanted.by)
             return _answer(await self.records.close(closings, note))
 
     async def delete(self, request: web.BaseRequest) -> web.StreamResponse:
         """Delete records."""
         wanted = await decoded(request, changes.DeletionsWanted)
         with _invalid_refused():
-            note = _note(request, wanted.reason, wanted.by)
+            note = note_of(request, wanted.reason, wanted.by)
             return _answer(await self.records.delete(wanted.ids, note))
 
     async def history(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -120,7 +120,7 @@ def _answer(outcomes: Sequence[Outcome]) -> Answer:
     return Answer(200, msgspec.json.encode(changes.Outcomes(list(outcomes))), JSON)
 
 
-def _note(request: web.BaseRequest, reason: str, by: str | None) -> Note:
+def note_of(request: web.BaseRequest, reason: str, by: str | None) -> Note:
     """The reason and the author of a change: of an authenticated caller never the given name alone."""
     principal = principal_name(request)
     if principal is None:

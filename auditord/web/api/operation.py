@@ -86,8 +86,8 @@ class Operation:
     guarded: bool = False
 
 
-def open_routes(operations: Iterable[Operation], control: Path | None) -> list[Route]:
-    """The routes without authenticators: what is guarded is refused there, and says where it is offered."""
+def open_routes(routes: Iterable[Route], control: Path | None) -> list[Route]:
+    """The routes without authenticators: what acts is refused there, and says where it is offered."""
     refusal = Refused(
         403,
         "this acts on the daemon or shows raw input, which is not offered at this address",
@@ -98,7 +98,7 @@ def open_routes(operations: Iterable[Operation], control: Path | None) -> list[R
     async def refusing(_request: web.BaseRequest) -> web.StreamResponse:
         return refusal
 
-    return [replace(route, handler=refusing) if route.audited else route for route in all_routes(operations)]
+    return [replace(route, handler=refusing) if route.audited else route for route in routes]
 
 
 def all_routes(operations: Iterable[Operation]) -> list[Route]:

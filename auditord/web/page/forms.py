@@ -36,6 +36,15 @@ class Forms:
         """A proof for the forms of the answer to a request."""
         return "" if self.sessions is None else self.sessions.proof(self._owner(request))
 
+    def require(self) -> None:
+        """Return if forms act at all.
+
+        Raises:
+            Refused: nobody is asked who they are, so that the page changes nothing.
+        """
+        if self.sessions is None:
+            raise Refused(403, "the page acts where people log in: configure an authenticator, or use the command line")
+
     async def read(self, request: web.BaseRequest) -> Form:
         """The fields of a form that the page made for the sender of the request.
 

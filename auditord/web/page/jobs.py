@@ -102,9 +102,16 @@ class JobsPages:
             "meta": [(key, ", ".join(values)) for key, values in sorted((record.meta or {}).items())],
             "components": [_component(record, at) for at in range(len(record.components))],
             "history": history,
+            "acts": self._acts(request, record),
             "api": f"/api/v1/records/{quote(record_id, safe='')}",
         }
         return self.renderer.answer("job.html", values, self.visitors.navigation(request, PATH))
+
+    def _acts(self, request: web.BaseRequest, record: Record) -> Sequence[str]:
+        """The changes that the visitor may make."""
+        if self.visitors.forms.sessions is None or not may(request, Permission.ADMINISTER):
+            return ()
+        return ("correct", "delete") if record.stop_time is not None else ("correct", "close", "delete")
 
     def _where(self, view: View, own: Mapping[str, str], *, only_open: bool) -> Condition:
         window = (

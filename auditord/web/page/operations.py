@@ -51,6 +51,7 @@ class OperationsPage:
             },
             "quarantined": sum(each.entries for each in health.quarantine),
             "sites": await self._sites(request),
+            "may_act": self.visitors.forms.sessions is not None,
         }
         return self.renderer.answer("operations.html", values, self.visitors.navigation(request, PATH))
 

@@ -9,17 +9,21 @@ from typing import Final
 
 from aiohttp import web
 
+from auditord.actions import Actions
 from auditord.config.ui import UiSection
 from auditord.errors import StoreUnavailable
 from auditord.reporting import LabelKeys
 from auditord.reporting.pledges import Pledge
 from auditord.reporting.writing import NoParquet
+from auditord.spool import Spool
 from auditord.store import RecordStore
 from auditord.web.access.authorisation import Authorisation
 from auditord.web.api.status import StatusHandlers
 from auditord.web.dispatch import Handler, Route
 from auditord.web.limits import Shares
+from auditord.web.page.asked_runs import AskedRuns, StartSoon
 from auditord.web.page.assets import FOLDER, Assets
+from auditord.web.page.changing import RECORD_ACT, ChangingPages
 from auditord.web.page.figures import Figures
 from auditord.web.page.forms import Forms
 from auditord.web.page.issuers import CALLBACK, IssuerPages
@@ -30,6 +34,7 @@ from auditord.web.page.login import LOGOUT, LoginPage
 from auditord.web.page.login import PATH as LOGIN
 from auditord.web.page.my import PATH as MY
 from auditord.web.page.my import MyPage
+from auditord.web.page.operating import INSTANCE_ACT, QUARANTINE, QUARANTINE_ACT, RUN, OperatingPages
 from auditord.web.page.operations import PATH as OPERATIONS
 from auditord.web.page.operations import OperationsPage
 from auditord.web.page.overview import PATH as OVERVIEW
@@ -55,12 +60,18 @@ class Parts:
         keys: the meta keys of sites, groups and users.
         pledges: of the configuration.
         status: of the daemon and its instances.
+        actions: what may be asked of the daemon.
+        spool: has the quarantine.
+        start_soon: has a run go on behind the answer.
     """
 
     ui: UiSection
     keys: LabelKeys
     pledges: Sequence[Pledge]
     status: StatusHandlers
+    actions: Actions
+    spool: Spool
+    start_soon: StartSoon
 
 
 def page_routes(
@@ -104,14 +115,39 @@ def page_routes(
         Route("GET", MY, guard.around(MyPage(figures, renderer, visitors).show), Permission.READ),
         Route("GET", OPERATIONS, guard.around(operations.show), Permission.OPERATE),
     )
+    operating = OperatingPages(
+        AskedRuns(parts.actions, parts.start_soon), parts.actions, parts.spool, parts.status, renderer, visitors, forms
+    )
+    changing = ChangingPages(parts.actions.records, records, renderer, visitors, forms)
+    acts = (*_operating_routes(operating, guard), *_changing_routes(changing, guard))
     return (
-        *(replace(page, refuse_browser=login.refuse) for page in pages),
+        *(replace(page, refuse_browser=login.refuse) for page in (*pages, *acts)),
         Route("GET", LOGIN, guard.around(login.show), None),
         Route("GET", ISSUER, guard.around(issuers.begin), None),
         Route("GET", CALLBACK, guard.around(issuers.come_back), None),
         Route("POST", LOGIN, guard.around(login.enter), None, form=True),
         Route("POST", LOGOUT, guard.around(login.leave), None, form=True),
         Route("GET", f"{FOLDER}{{file}}", assets.serve, None),
+    )
+
+
+def _operating_routes(pages: OperatingPages, guard: "_Guard") -> Sequence[Route]:
+    may, around = Permission.OPERATE, guard.around
+    return (
+        Route("GET", INSTANCE_ACT, around(pages.confirm_run), may),
+        Route("POST", INSTANCE_ACT, around(pages.run), may, audited=True, form=True),
+        Route("GET", RUN, around(pages.show_run), may),
+        Route("GET", QUARANTINE, around(pages.browse), may),
+        Route("GET", QUARANTINE_ACT, around(pages.confirm_chance), may),
+        Route("POST", QUARANTINE_ACT, around(pages.give_chance), may, audited=True, form=True),
+    )
+
+
+def _changing_routes(pages: ChangingPages, guard: "_Guard") -> Sequence[Route]:
+    may, around = Permission.ADMINISTER, guard.around
+    return (
+        Route("GET", RECORD_ACT, around(pages.ask), may),
+        Route("POST", RECORD_ACT, around(pages.change), may, audited=True, form=True),
     )
 
 
