@@ -93,7 +93,13 @@ class TestIssuer:
 
     def id_token(self, nonce: str) -> str:
         now = datetime.now(UTC)
-        claims = {"iss": self.url, "aud": CLIENT, "iat": now, "exp": now + timedelta(minutes=5), "nonce": nonce}
+        claims: dict[str, Any] = {
+            "iss": self.url,
+            "aud": CLIENT,
+            "iat": now,
+            "exp": now + timedelta(minutes=5),
+            "nonce": nonce,
+        }
         claims |= self.user | self.changed
         named = {name: value for name, value in claims.items() if value is not None}
         return jwt.encode(named, _FORGER if self.forged else _KEY, "RS256", headers={"kid": "one"})

@@ -1,6 +1,7 @@
 """The page ``/login``: people prove who they are, and a session begins; ``/logout`` ends it."""
 
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from http import HTTPStatus
@@ -19,6 +20,7 @@ from auditord.web.page.visitors import Visitors
 from auditord.web.problems import Refused
 from auditord.web.requests import read_target
 from auditord_hookspecs import AccessRefused, Credentials, Principal
+from auditord_hookspecs.access import Login
 
 PATH: Final = "/login"
 LOGOUT: Final = "/logout"
@@ -122,8 +124,8 @@ class LoginPage:
         """
         name = _nonce_name(sessions, request)
         nonce = request.cookies.get(name) or secrets.token_urlsafe(16)
-        logins = {} if self.authorisation is None else self.authorisation.logins
-        form = {
+        logins: Mapping[str, Login] = {} if self.authorisation is None else self.authorisation.logins
+        form: Mapping[str, object] = {
             "error": None if error is None else self.renderer.text(error),
             "next": target,
             "proof": sessions.proof(f"login {nonce}"),

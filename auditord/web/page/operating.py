@@ -57,7 +57,7 @@ class OperatingPages:
         """Say what a run would do, above the button for it."""
         name, act, section = await self._chosen(request)
         self.forms.require()
-        values = {
+        values: dict[str, object] = {
             "title": self.renderer.text(f"act.{act}", name=name),
             "text": self.renderer.text(f"act.{act}.{section}"),
             "button": self.renderer.text(f"act.{act}.button"),
@@ -117,7 +117,7 @@ class OperatingPages:
             ids = _numbers(given.get("id", []))
         if not ids:
             raise Refused(HTTPStatus.BAD_REQUEST, self.renderer.text("quarantine.none"))
-        values = {
+        values: dict[str, object] = {
             "title": self.renderer.text(f"act.{act}", count=f"{len(ids):,}"),
             "text": self.renderer.text(f"act.{act}.explained"),
             "button": self.renderer.text(f"act.{act}.button"),

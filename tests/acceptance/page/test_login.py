@@ -148,7 +148,11 @@ def test_a_link_of_another_site_opens_the_page_and_its_form_does_nothing(browser
     link = f'<a id="link" href="{site.url}/my">look</a>'
     form = f'<form method="post" action="{site.url}/logout"><button id="forged">go</button></form>'
     foreign = site.url.replace("localhost", "127.0.0.1")
-    page.route(f"{foreign}/foreign", lambda route: route.fulfill(body=link + form, content_type="text/html"))
+
+    def answer(route: Any) -> None:  # Any: see above
+        route.fulfill(body=link + form, content_type="text/html")
+
+    page.route(f"{foreign}/foreign", answer)
     page.goto(f"{foreign}/foreign")
     page.click("#forged")
     assert "may not ask this one" in page.content()
