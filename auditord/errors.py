@@ -34,6 +34,10 @@ class NoTables(SchemaMismatch):
     """The database is there, and has no tables of ours yet, or no longer."""
 
 
+class MigrationInterrupted(AuditordError):
+    """A migration was asked to stop, and has changed nothing."""
+
+
 class StoreMismatch(AuditordError):
     """Record store and spool do not belong together, or one of them is an older copy; the text says what to do."""
 

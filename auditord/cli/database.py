@@ -1,10 +1,12 @@
 """``auditord database``: make, update and look at the tables in PostgreSQL; check files; copy a record store."""
 
 import json
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+import anyio
 import click
 
 from auditord.backup.unfinished import refuse_unfinished
@@ -13,6 +15,7 @@ from auditord.cli.progress import StepBar
 from auditord.config.model import Configuration
 from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.database.database import findings
+from auditord.database.long_steps import SAID_EVERY
 from auditord.database.postgres.address import Address, address_of
 from auditord.database.sql_files import Script
 from auditord.errors import ConfigurationError
@@ -66,13 +69,30 @@ def migrate_command(*, only_sql: bool, end_sessions: bool) -> None:
         write(run_async(pending_script, address))
         return
 
-    def begins(script: Script) -> None:
-        say(f"migrating  {script.name}", err=True)
-
-    done = run_async(partial(migrate_database, address, utc_now, end_sessions=end_sessions, begins=begins))
-    for script in done:
+    for script in run_async(partial(_migrated, address, end_sessions=end_sessions)):
         say(f"migrated   {script.name}")
     say(f"The database {address.where} is up to date.")
+
+
+async def _migrated(address: Address, *, end_sessions: bool) -> Sequence[Script]:
+    """Migrate, and say which step goes on and for how long; a cancellation ends it in the server, too."""
+    step, began = "", anyio.current_time()
+
+    def begins(script: Script) -> None:
+        nonlocal step, began
+        step, began = script.name, anyio.current_time()
+        say(f"migrating  {step}", err=True)
+
+    async def go_on() -> NoReturn:
+        while True:
+            await anyio.sleep(SAID_EVERY)
+            say(f"migrating  {step}: still at work, for {anyio.current_time() - began:.0f} s now", err=True)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(go_on)
+        done = await migrate_database(address, utc_now, end_sessions=end_sessions, begins=begins)
+        group.cancel_scope.cancel()
+    return done
 
 
 @database_command.command("status")

@@ -8,10 +8,12 @@ import logging
 import re
 import sqlite3
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from auditord.database.long_steps import Watch, watched
 from auditord.database.sql_files import load_scripts
 from auditord.errors import SchemaMismatch
 
@@ -77,7 +79,11 @@ def require_current(connection: sqlite3.Connection, migrations: Migrations, path
 
 
 def migrate(connection: sqlite3.Connection, migrations: Migrations, path: Path) -> None:
-    """Bring the schema up to date: all missing migrations in one transaction, or none."""
+    """Bring the schema up to date: all missing migrations in one transaction, or none.
+
+    Raises:
+        MigrationInterrupted: SIGTERM, SIGINT, or the end of the task that waits for this thread.
+    """
     version, newest = _version(connection), len(migrations.scripts)
     if 0 < version < newest:
         _log.info(
@@ -85,10 +91,18 @@ def migrate(connection: sqlite3.Connection, migrations: Migrations, path: Path) 
             "changed then",
             path, version, newest,
         )  # fmt: skip
+    watch = Watch()
+    with watched(connection, watch) if version < newest else nullcontext():
+        _migrate(connection, migrations, path, watch)
+
+
+def _migrate(connection: sqlite3.Connection, migrations: Migrations, path: Path, watch: Watch) -> None:
+    newest = len(migrations.scripts)
     connection.execute("BEGIN IMMEDIATE")
     try:
         version = _version(connection)  # another process may have been faster
         for number, script in enumerate(migrations.scripts[version:], version + 1):
+            watch.begin(f"migrating {path}: step to schema {number} of {newest}")
             if version:
                 _log.info("migrating %s: step to schema %d of %d", path, number, newest)
             for statement in _statements(script):
