@@ -59,7 +59,7 @@ class Runtime:
         self.send_loops: Final[dict[str, SendLoop]] = {}
         self._daemon = HostDaemon(__version__, StoredRecords(store))
 
-    async def listeners(self, write: Callable[[RunReport], None]) -> dict[Section, Listener]:
+    async def listeners(self, write: Callable[[str, RunReport], None]) -> dict[Section, Listener]:
         """Begin to watch the instances; ``write`` says how a run ended."""
         reporter = self._reporter(write)
         return {section: await reporter.watch(section, self.instances.enabled(section)) for section in SECTIONS}
@@ -70,7 +70,7 @@ class Runtime:
         if (entry := self.instances.enabled(section).get(name)) is not None:
             await self._reporter(log_run).watch(section, {name: entry})
 
-    def _reporter(self, write: Callable[[RunReport], None]) -> RunReporter:
+    def _reporter(self, write: Callable[[str, RunReport], None]) -> RunReporter:
         return RunReporter(self.health, self.storage.spool, self._announce, self.now, write)
 
     async def _announce(self, report: RunReport) -> None:

@@ -122,7 +122,7 @@ async def acting(
             runtime = Runtime(configuration, hooks, storage, now)
             async with runtime.sending():
                 # The command prints how a run ended; a line in a log that is the same terminal would say it twice.
-                yield runtime.actions(await runtime.listeners(lambda _: None))
+                yield runtime.actions(await runtime.listeners(lambda _section, _report: None))
 
 
 class _Changing:

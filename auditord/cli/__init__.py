@@ -43,6 +43,20 @@ COMMANDS = (
 _ALLOCATIONS: Final = 50_000
 """Between searches for garbage: what a command imports is none, and looking through it takes a fifth of its start."""
 
+GUIDE = """\
+auditord accounts for computing resources: it collects jobs, keeps and serves them.
+
+  auditord demo            watch it work, with recorded jobs and a made-up site
+  auditord init            write a first configuration that fits this host
+  auditord doctor          look at all that the configuration refers to
+  auditord run             run the daemon in the foreground
+  auditord status          how it fares: runs, queues, quarantine
+  auditord report usage    who used what
+  auditord manual          how all of it works, without a browser
+
+All commands: auditord --help. Options of one: auditord COMMAND --help.
+"""
+
 VERSION_HELP = "Print the versions of auditord and of what it is made of."
 
 
@@ -51,12 +65,18 @@ VERSION_HELP = "Print the versions of auditord and of what it is made of."
     registered=COMMANDS,
     provided="auditord.cli.hook_commands",
     context_settings={"help_option_names": ["-h", "--help"]},
+    invoke_without_command=True,
 )
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=print_version, help="Say and exit."
 )
-def auditord() -> None:
+@click.pass_context
+def auditord(ctx: click.Context) -> None:
     """Account for computing resources: collect jobs, keep records, serve them."""
+    if ctx.invoked_subcommand is None:
+        from auditord_hookspecs.terminal import write  # noqa: PLC0415 half of the start-up time, needed only here
+
+        write(GUIDE)
 
 
 def main() -> None:

@@ -71,7 +71,7 @@ def correct_command(  # Any: click's values
     say(f"+ {encode_record(after).decode()}")
     if dry_run:
         return
-    _confirm("Correct it?", yes=yes)
+    confirm("Correct it?", yes=yes)
     note = Note(reason, principal_name(by))
     _print([_changed(lambda records: records.correct(after, before, note), url)])
 
@@ -91,7 +91,7 @@ def delete_command(
         say(f"- {encode_record(run_async(_named, record_id, url)).decode()}")
     if dry_run:
         return
-    _confirm(f"Delete {len(ids)} records?", yes=yes)
+    confirm(f"Delete {len(ids)} records?", yes=yes)
     note = Note(reason, principal_name(by))
     _print(_changed(lambda records: records.delete(ids, note), url))
 
@@ -127,7 +127,7 @@ def close_command(
     run_async(_show, chosen)
     if dry_run or not chosen:
         return
-    _confirm(f"Close {len(chosen)} records?", yes=yes)
+    confirm(f"Close {len(chosen)} records?", yes=yes)
     closings, note = [Closing(record.record_id, stop) for record in chosen], Note(reason, principal_name(by))
     _print(_changed(lambda records: records.close(closings, note), url))
 
@@ -166,9 +166,22 @@ def principal_name(by: str | None) -> str:
         return f"uid {os.getuid()}"
 
 
-def _confirm(question: str, *, yes: bool) -> None:
+def confirm(question: str, *, yes: bool) -> None:
+    """Return if the user agrees, be it beforehand.
+
+    Raises:
+        UsageError: there is no terminal to answer at.
+        Abort: the answer is no.
+    """
     if not yes:
-        click.confirm(question, abort=True, err=True)
+        try:
+            agreed = click.confirm(question, err=True)
+        except click.Abort as ended:
+            if sys.stdin.isatty():
+                raise
+            raise click.UsageError("there is no terminal to answer at: say --yes") from ended
+        if not agreed:
+            raise click.Abort
 
 
 def _print(outcomes: Sequence[Outcome]) -> None:

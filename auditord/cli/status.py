@@ -1,6 +1,7 @@
 """``auditord status``: how the daemon fares; as it says itself where one runs, else from its files."""
 
 import json
+import time
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
@@ -24,20 +25,29 @@ from auditord.spool.spool import FILE as SPOOL_FILE
 from auditord.store.opening import open_store_for_reading
 from auditord.web.api.status_shapes import HeldTurn, Instance, Run
 from auditord_hookspecs.terminal import say, say_error, write
-from auditord_hookspecs.wire import format_time
+from auditord_hookspecs.wire import format_time, parse_time
 
 NOBODY_ANSWERS = 3
+
+_BETWEEN_LOOKS = 2.0
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 @click.command("status")
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--all", "everywhere", is_flag=True, help="List every daemon of the database of this configuration.")
+@click.option("--watch", is_flag=True, help="Show it again every two seconds, until Ctrl-C.")
 @url_option
-def status_command(*, output: str, everywhere: bool, url: str | None) -> None:
+def status_command(*, output: str, everywhere: bool, watch: bool, url: str | None) -> None:
     """Say how the daemon fares: instances, queues, quarantine, records.
 
     The exit code is 0 if a daemon answers, 3 if none does.
     """
+    while watch:
+        status = run_async(_ask, url) if url else _look_here()
+        click.clear()
+        _print(status)
+        time.sleep(_BETWEEN_LOOKS)
     if everywhere:
         daemons = run_async(look_at_all, load_installation().configuration)
         write(json.dumps(daemons, indent=2) + "\n") if output == "json" else print_all(daemons)
@@ -189,7 +199,7 @@ def _print(status: Mapping[str, Any]) -> None:  # Any: JSON
         say(f"remark      {remark}")
     say(f"records     {'unknown' if status['records'] is None else status['records']}")
     for sender, queue in status["queues"].items():
-        say(f"queue       {sender}: {queue['entries']} waiting since {queue['oldest']}")
+        say(f"queue       {sender}: {queue['entries']} waiting, the oldest came {distance(queue['oldest'], utc_now())}")
     for sender in status["senders"]:
         say(f"sender      {sender['task']}: {_sender_state(sender)}")
     for turn in status["turns"]:
@@ -214,7 +224,11 @@ def _table(status: Mapping[str, Any]) -> Table:  # Any: JSON
     table = new_table("instance", "kind", "last run", "last success", "next run", "records", "problem")
     for run in status["instances"]:
         problem = f"{run['failures']} failures: {run['error']}" if run["error"] else ""
-        times = (run["last_run"] or "never", run["last_success"] or "never", _next(run))
+        times = (
+            distance(run["last_run"], utc_now()) or "never",
+            distance(run["last_success"], utc_now()) or "never",
+            _next(run),
+        )
         table.add_row(run["task"], run["kind"], *times, str(run["records"]), problem)
     return table
 
@@ -222,4 +236,14 @@ def _table(status: Mapping[str, Any]) -> Table:  # Any: JSON
 def _next(run: Mapping[str, Any]) -> str:  # Any: JSON
     if run["enabled"] is False:
         return "not enabled"
-    return "running now" if run["running"] else run["next_run"] or ""
+    return "running now" if run["running"] else distance(run["next_run"], utc_now())
+
+
+def distance(moment: str | None, now: datetime) -> str:
+    """The distance of an instant from now, in its largest unit: ``5 min ago``, ``in 2 h``."""
+    if moment is None:
+        return ""
+    seconds = (parse_time(moment) - now).total_seconds()
+    size, unit = next(each for each in _UNITS if abs(seconds) >= each[0] or each[0] == 1)
+    span = f"{abs(seconds) // size:.0f} {unit}"
+    return f"in {span}" if seconds > 0 else f"{span} ago"

@@ -75,7 +75,7 @@ class Reloading:
             return replace(changes, applied=True)
 
     async def _exchange(self, written: Configuration, changes: Changes) -> None:
-        working = [
+        working: Sequence[tuple[Section, str]] = [
             (section, name) for section in _SECTIONS for changed, name in changes.instances if changed == section
         ]
         async with anyio.create_task_group() as ending:

@@ -29,7 +29,7 @@ class RunReporter:
         spool: Spool,
         announce: Callable[[RunReport], Awaitable[None]],
         now: Callable[[], datetime],
-        write: Callable[[RunReport], None],
+        write: Callable[[str, RunReport], None],
     ) -> None:
         self._health = health
         self._spool = spool
@@ -63,7 +63,7 @@ class RunReporter:
             self._health.succeeded(section, report.task, report.started + report.duration, running=False)
         else:
             self._health.failed(section, report.task, report.error, running=False)
-        self._write(report)
+        self._write(section, report)
         try:
             await self._spool.record_run(report)
         except StoreUnavailable as error:  # the run itself is over and its batches are safe, or it has failed itself
@@ -71,13 +71,15 @@ class RunReporter:
         await self._announce(report)
 
 
-def log_run(report: RunReport) -> None:
-    """Write a line about a run."""
+def log_run(section: str, report: RunReport) -> None:
+    """Write a line about a run; a collector that found nothing is worth none but in debugging."""
     log = task_log(report.task, report.kind)
-    if report.error is None:
-        log.info("%s", summary(report))
-    else:
+    if report.error is not None:
         log.error("run failed: %s (%s)", report.error, summary(report))
+    elif section == "collectors" and not (report.records or report.quarantined):
+        log.debug("%s", summary(report))
+    else:
+        log.info("%s", summary(report))
 
 
 def summary(report: RunReport) -> str:

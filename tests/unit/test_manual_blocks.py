@@ -113,14 +113,6 @@ def test_configurations_load(place: str, part: str, text: str, tmp_path: Path) -
     load_with_sources(files, KINDS, {}, lambda _: SecretStr("sesame-open-the-door"))
 
 
-def test_the_readmes_configuration_loads(tmp_path: Path) -> None:
-    (text,) = re.findall(r"<<'EOT'\n(.*?)\nEOT", (ROOT / "README.md").read_text(), re.DOTALL)
-    (tmp_path / "x.yml").write_text(f"state_dir: /x\n{text}")
-    assert load_with_sources([tmp_path / "x.yml"], KINDS, {}, lambda _: None).configuration.collectors.keys() == {
-        "slurm"
-    }
-
-
 @pytest.mark.parametrize(("place", "part", "text"), blocks("sh"), ids=place_alone)
 def test_scripts_parse(place: str, part: str, text: str) -> None:
     assert not part
