@@ -3,8 +3,8 @@
 By hand, with the figures shown: ``pytest -m benchmark -s tests/benchmark/test_archive_sums.py``.
 """
 
+import os
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from statistics import median
@@ -20,7 +20,7 @@ from auditord.store import Duplicates, Provenance
 from auditord.store.opening import open_store
 from auditord_hookspecs import AggregateQuery, Aggregates, CalendarPeriod, CalendarUnit, Record
 from auditord_hookspecs.query import MetaContains
-from tests.benchmark.measured import Place
+from tests.benchmark.measured import Cost, Place, counted
 from tests.benchmark.test_aggregates import BATCH, CORES, GROUP, USER, job
 
 pytestmark = pytest.mark.anyio
@@ -60,17 +60,17 @@ async def fill(place: Place, table: ArchiveTable, records: Sequence[Record]) -> 
         return (await store.archive_state()).records
 
 
-async def ask(place: Place, table: ArchiveTable, query: AggregateQuery, rounds: int) -> tuple[Aggregates, list[float]]:
-    """The answer, and the seconds of each time, the first of which is that of a store that has just been opened."""
+async def ask(place: Place, table: ArchiveTable, query: AggregateQuery, rounds: int) -> tuple[Aggregates, list[Cost]]:
+    """The answer, and the cost of each time, the first of which is that of a store that has just been opened."""
     async with open_store(place.url, counted_keys=("site_id",)) as store:
         store.archive = ArchiveReader(table)
-        times, answer = list[float](), None
+        costs, answer = list[Cost](), None
         for _ in range(rounds):
-            began = time.perf_counter()
-            answer = await store.aggregate(query)
-            times.append(time.perf_counter() - began)
+            with counted(place, os.getpid()) as cost:
+                answer = await store.aggregate(query)
+                costs.append(cost(len(answer.groups), None))
         assert answer is not None
-        return answer, times
+        return answer, costs
 
 
 async def measure(place: Place, number: int, rounds: int) -> str:
@@ -79,7 +79,7 @@ async def measure(place: Place, number: int, rounds: int) -> str:
     archived = await fill(place, table, records)
     lines = [f"\n{place.url.partition(':')[0]}, {number:,} records of ten years, {archived:,} of them archived:"]
     for name, query in QUESTIONS.items():
-        answer, times = await ask(place, table, query, rounds)
+        answer, costs = await ask(place, table, query, rounds)
         if query.by == (MONTH,):
             wanted = [each for each in records if (each.meta or {})["site_id"][0] == "site-1" or "site" not in name]
             assert sum(group.records for group in answer.groups) == len(wanted)
@@ -87,8 +87,10 @@ async def measure(place: Place, number: int, rounds: int) -> str:
                 each.components[0].amount for each in wanted
             )
         lines.append(
-            f"{name:>24}: {len(answer.groups):6} rows, first {times[0] * 1e3:.0f} ms, then {median(times) * 1e3:.0f} ms"
-            f" (goal of a row a month: {GOAL * 1e3:.0f} ms)"
+            f"{name:>24}: {len(answer.groups):6} rows, first {costs[0].wall * 1e3:.0f} ms, then "
+            f"{median(cost.wall for cost in costs[1:]) * 1e3:.0f} ms; "
+            f"{sum(cost.own + cost.database for cost in costs[1:]) / len(costs[1:]) * 1e3:.0f} ms of CPU "
+            f"(goal of a row a month: {GOAL * 1e3:.0f} ms)"
         )
     table.close()
     return "\n".join([*lines, ""])
