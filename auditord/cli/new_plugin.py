@@ -1,6 +1,7 @@
 """``auditord new-plugin``: a distribution with a hook module that works, its tests, and what to change in it."""
 
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
@@ -131,7 +132,7 @@ def _written(name: str, shape: Shape, kind: str) -> Iterator[tuple[str, str]]:
 
 def _say_next(folder: Path, name: str) -> None:
     say(f"{folder} is a distribution that works; what it accounts for is in src/auditord_{name}/__init__.py.")
-    say("Next, in an environment that has auditord:")
+    say(f"Next, in an environment that has auditord, such as {sys.prefix}:")
     for line in (f"cd {folder}", "pip install -e '.[test]'", "pytest && mypy && ruff check", "auditord hooks"):
         say(f"  {line}")
     say("To read: auditord manual writing-plugins, auditord manual types")
