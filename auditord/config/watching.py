@@ -73,7 +73,7 @@ class DatabaseMetricsSection(Section):
 class MetricsSection(Section):
     """The contents of ``/metrics`` beside the daemon's own metrics."""
 
-    database: DatabaseMetricsSection = DatabaseMetricsSection()
+    database: DatabaseMetricsSection = Field(default_factory=DatabaseMetricsSection)
 
 
 class AuditSection(Section):

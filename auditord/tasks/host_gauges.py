@@ -15,13 +15,11 @@ from prometheus_client.registry import Collector
 from auditord.actions import Section
 from auditord.audit.silence import SiteActivity, site_activity
 from auditord.config.certificates import certificate_files
-from auditord.config.model import Configuration
+from auditord.config.model import Configuration, StoreSection
 from auditord.config.store_url import is_postgresql, sqlite_path
-from auditord.database.postgres.address import address_of
 from auditord.errors import StoreUnavailable
 from auditord.health import Health
 from auditord.store import RecordStore
-from auditord.store.postgres.administration import clock_offset
 from auditord.tasks.clock import latest_tick
 from auditord.tasks.instances import Instances, when
 from auditord_hookspecs import CollectorKind
@@ -141,6 +139,13 @@ class HostMetrics(Collector):
         yield usual
 
 
+async def _clock_offset(store: StoreSection, now: Callable[[], datetime]) -> timedelta:
+    from auditord.database.postgres.address import address_of  # noqa: PLC0415 psycopg, where it is configured
+    from auditord.store.postgres.administration import clock_offset  # noqa: PLC0415 the same
+
+    return await clock_offset(address_of(store), now)
+
+
 async def look_at_host(
     configuration: Configuration,
     store: RecordStore,
@@ -157,7 +162,7 @@ async def look_at_host(
             await store.check()
             metrics.store_works = True
             if is_postgresql(configuration.store.url):
-                metrics.clock_offset = await clock_offset(address_of(configuration.store), now)
+                metrics.clock_offset = await _clock_offset(configuration.store, now)
             if sites_seen is None or now() - sites_seen >= _SITES_EVERY:
                 metrics.sites, sites_seen = await site_activity(store, now()), now()
             health.gaps = {each.site: each.last for each in metrics.sites if each.is_gap(now())}

@@ -5,12 +5,10 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
 from aiohttp import web
-from cryptography import x509
 
 from auditord.config.model import Configuration, kind_of
 from auditord.contexts.instances import InstanceContext
@@ -247,9 +245,8 @@ def _end(request: web.BaseRequest) -> datetime | None:
     """The end of the certificate with which the connection was opened; None without one."""
     tls: Any = None if request.transport is None else request.transport.get_extra_info("ssl_object")  # Any: of a loop
     der: bytes | None = None if tls is None else tls.getpeercert(binary_form=True)
-    return _ends(der) if der else None
+    if not der:
+        return None
+    from auditord.web.access.client_certificates import end_of  # noqa: PLC0415 cryptography, with TLS alone
 
-
-@lru_cache(maxsize=256)  # one connection brings the same certificate for thousands of requests
-def _ends(der: bytes) -> datetime:
-    return x509.load_der_x509_certificate(der).not_valid_after_utc
+    return end_of(der)

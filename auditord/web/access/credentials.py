@@ -6,12 +6,9 @@ In particular no ``Forwarded`` and no ``X-Forwarded-…``: every client that rea
 import socket
 import ssl
 import struct
-from functools import lru_cache
 from typing import Any, Final
 
 from aiohttp import web
-from cryptography import x509
-from cryptography.x509.oid import NameOID
 
 from auditord_hookspecs import AccessRefused, Certificate, Credentials, UnixPeer
 
@@ -20,7 +17,6 @@ LONGEST_TOKEN: Final = 16_384
 _CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 _SO_PEERGROUPS: Final = 59  # since Linux 4.13; Python has no name for it
 _MOST_BYTES: Final = 1_024  # that getsockopt() fetches: 256 groups
-_MAIL_NAMES: Final = {NameOID.EMAIL_ADDRESS: "emailAddress"}
 
 
 def credentials_of(request: web.BaseRequest) -> Credentials:
@@ -44,6 +40,8 @@ def _proved(tls: Any) -> Certificate | None:  # Any: an SSLObject, of whatever l
     """The client's certificate; None if the listener asked for none, so that nothing was proved."""
     if tls.context.verify_mode == ssl.CERT_NONE:
         return None
+    from auditord.web.access.client_certificates import certificate_of  # noqa: PLC0415 cryptography, with TLS alone
+
     try:
         der: bytes | None = tls.getpeercert(binary_form=True)
         return certificate_of(der) if der else None
@@ -82,40 +80,3 @@ def _groups(sock: Any) -> frozenset[int]:  # Any: a socket, or what a loop lends
     except OSError:  # an old kernel, or more groups than fit: only the first group counts
         return frozenset()
     return frozenset(struct.unpack(f"{len(data) // 4}I", data))
-
-
-@lru_cache(maxsize=256)  # one connection brings the same certificate for thousands of requests
-def certificate_of(der: bytes) -> Certificate:
-    """Read a certificate's names of its owner.
-
-    Raises:
-        ValueError: it cannot be read.
-    """
-    certificate = x509.load_der_x509_certificate(der)
-    subject = certificate.subject
-    names = subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    return Certificate(
-        common_names=tuple(str(name.value) for name in names),
-        subject=subject.rfc4514_string(_MAIL_NAMES),
-        grid_subject=_grid(subject),
-        alternative_names=_alternative_names(certificate),
-    )
-
-
-def _grid(subject: x509.Name) -> str:
-    """As grid tools write it; a slash that could begin another part (``x/CN=admin``) stands behind a backslash."""
-    text = ""
-    for each in subject:
-        value = str(each.value)
-        escaped = value.replace("/", "\\/") if "=" in value else value
-        text += f"/{_MAIL_NAMES.get(each.oid, each.rfc4514_attribute_name)}={escaped}"
-    return text
-
-
-def _alternative_names(certificate: x509.Certificate) -> tuple[str, ...]:
-    try:
-        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        return ()
-    kinds = (x509.DNSName, x509.RFC822Name, x509.UniformResourceIdentifier)
-    return tuple(name for kind in kinds for name in found.get_values_for_type(kind))

@@ -7,15 +7,17 @@ from datetime import datetime
 from functools import cached_property
 from http import HTTPStatus
 from importlib.resources import files
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import web
-from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
 from auditord.config.ui import UiSection
 from auditord.web.page import numbers
 from auditord.web.page.assets import Assets
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 _LANGUAGE: Final = "en"
 _HTML: Final = "text/html; charset=utf-8"
@@ -119,7 +121,9 @@ class Renderer:
         return texts
 
     @cached_property
-    def _environment(self) -> Environment:
+    def _environment(self) -> "Environment":
+        from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape  # noqa: PLC0415 for visitors
+
         environment = Environment(
             loader=PackageLoader("auditord.web.page"),
             autoescape=select_autoescape(),
