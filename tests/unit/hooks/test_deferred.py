@@ -18,8 +18,8 @@ async def run(config: RunConfig, context: PluginContext) -> None:
     context.log.info("%s", config)
 
 
-def mail(**options: Any) -> PluginKind[Any]:
-    return PluginKind(**{"name": "mail", "config": RunConfig, "run": run, **options})
+def mail(name: str = "mail", config: Any = RunConfig) -> PluginKind[Any]:  # Any: wrong ones, too
+    return PluginKind(name=name, config=config, run=run)
 
 
 def declaring(load: Callable[[], Any]) -> Callable[[], Iterable[Deferred[PluginKind[Any]]]]:
