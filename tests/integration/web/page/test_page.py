@@ -260,7 +260,8 @@ def test_without_a_user_name_my_usage_says_why(open_site: Visitor) -> None:
 
 
 def test_pages_are_for_those_who_may(guarded_site: Mapping[str, Visitor]) -> None:
-    assert {guarded_site["nobody"].get(path).status for path in PAGES} == {401}
+    assert {guarded_site["nobody"].get(path).status for path in PAGES} == {303}  # to the login
+    assert {guarded_site["nobody"].get(path, {}).status for path in PAGES} == {401}
     assert guarded_site["seer"].get("/operations").status == 403
     assert "/operations" not in guarded_site["seer"].get("/").text
     assert "Accounting is healthy" not in guarded_site["seer"].get("/").text
