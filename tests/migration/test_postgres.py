@@ -87,6 +87,24 @@ async def test_a_migration_that_fails_leaves_nothing_behind(empty_postgres_url: 
     assert schema(empty_postgres_url) == []
 
 
+async def test_an_end_within_a_step_ends_it_in_the_server(postgres_url: str) -> None:
+    sleep = Script(len(SCRIPTS) + 1, "sleep", "SELECT pg_sleep(600)")
+    query = "SELECT count(*) FROM pg_stat_activity WHERE query = %s AND state = 'active'"
+    async with await psycopg.AsyncConnection.connect(postgres_url, autocommit=True) as look:
+
+        async def wait_for(number: int) -> None:
+            while await (await look.execute(query, (sleep.sql,))).fetchone() != (number,):  # noqa: ASYNC110 the server's
+                await anyio.sleep(0.01)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(migrate, postgres_url, [*SCRIPTS, sleep])
+            await wait_for(1)
+            group.cancel_scope.cancel()
+        await wait_for(0)
+        found = await (await look.execute("SELECT count(*) FROM auditord.migrations")).fetchone()
+    assert found == (len(SCRIPTS),)
+
+
 async def test_the_printed_script_does_the_same(empty_postgres_url: str, postgres_url: str) -> None:
     command = ["psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", empty_postgres_url]
     await anyio.run_process(command, input=migrations.as_script(SCRIPTS).encode())

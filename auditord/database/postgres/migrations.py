@@ -64,6 +64,8 @@ async def migrate(
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
         await connection.execute("SET LOCAL statement_timeout = 0")  # a large table takes its time
+        # Without, the server would go on with a step whose client has been killed, or has left.
+        await connection.execute("SET LOCAL client_connection_check_interval = '1s'")
         version = len(await applied(connection))
         refuse_newer(version, scripts, where)
         if 0 < version < len(scripts):
