@@ -73,6 +73,14 @@ def test_stop_times_follow_each_other() -> None:
     assert plan.settled == set()
 
 
+def test_a_record_that_is_stopped_in_the_batch_that_brings_it_keeps_its_scores() -> None:
+    plan = ChangePlan({})
+    scored = msgspec.structs.replace(running(), score_set=7)
+    assert outcomes(plan, Addition(scored), Stop("job", START + HOUR, PROVENANCE)) == [Verdict.ADDED, True]
+    (new,) = plan.new
+    assert (new.record.stop_time, new.score_set) == (START + HOUR, 7)
+
+
 def test_an_earlier_start_of_an_open_record_moves_it() -> None:
     plan = ChangePlan(stored(running()))
     assert outcomes(plan, Addition(running(start_time=START - HOUR))) == [Verdict.SAME]
