@@ -1,5 +1,6 @@
 """Record store and spool of a state folder, open and paired."""
 
+import socket
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
@@ -13,11 +14,12 @@ from auditord.backup.unfinished import refuse_unfinished
 from auditord.config.kinds import InstalledKinds, configured_transform
 from auditord.config.model import Configuration, SenderSource, kind_of, source_of
 from auditord.config.store_url import is_postgresql, sqlite_path
-from auditord.errors import ConfigurationError, NoTables, StoreMismatch, StoreUnavailable
-from auditord.ingest import Pairing, missing_store
+from auditord.errors import ConfigurationError, NoTables, SchemaMismatch, StoreMismatch, StoreUnavailable
+from auditord.ingest import Pairing, lost_spool, missing_store
 from auditord.spool import Generation, Spool
+from auditord.spool.spool import FILE as SPOOL
 from auditord.store import RecordStore
-from auditord.store.opening import open_store
+from auditord.store.opening import open_store, open_store_for_reading
 from auditord_hookspecs import InstanceConfig, SenderKind, Transform
 
 LOCAL: Final = "local"
@@ -80,6 +82,8 @@ async def opened_storage(
     transform = configured_transform(configuration, kinds)
     async with AsyncExitStack() as stack:
         refuse_unfinished(configuration.state_dir)
+        if not (configuration.state_dir / SPOOL).exists():
+            await _refuse_lost_spool(configuration, now())
         spool = await stack.enter_async_context(Spool.opened(configuration.state_dir, now, transform=transform))
         url, generation = configuration.store.url, await spool.generation()
         if not is_postgresql(url) and not (path := sqlite_path(url)).exists() and generation.number > 0:
@@ -94,6 +98,19 @@ async def opened_storage(
         yield Storage(spool, store, pairing, transform, senders, archive)
         with suppress(StoreUnavailable, StoreMismatch):  # the next start says so
             await pairing.advance_both()
+
+
+async def _refuse_lost_spool(configuration: Configuration, now: datetime) -> None:
+    """Return unless a daemon of this host and folder has had a spool beside this store: to open one would make it anew.
+
+    A store that cannot be read now (it is away, or not there yet, or its tables are older) is not looked at.
+    """
+    with suppress(StoreUnavailable, SchemaMismatch):
+        async with open_store_for_reading(configuration.store) as store:
+            for known in await store.daemons(now):
+                daemon = known.state
+                if (daemon.host, daemon.state_dir) == (socket.gethostname(), str(configuration.state_dir)):
+                    raise lost_spool(daemon.queued)
 
 
 @contextmanager

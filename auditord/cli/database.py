@@ -38,8 +38,9 @@ Records that are missing then come back with `auditord collect INSTANCE --from D
 _SPOOL = f"""\
 stop the daemon, then copy {{path}} away, with its -wal and -shm. Put a backup in its place, or what can be salvaged:
   {_SALVAGE}
-Without either, remove it: collectors read their sources again from earliest_datetime (nothing counts twice), but what
-clients posted while the record store was away, and the quarantine, are lost with it."""
+Without either, remove it and run `auditord restore --continue --without-backup`: collectors read their sources again from
+earliest_datetime (nothing counts twice), but what clients posted while the record store was away, and the quarantine, are
+lost with it."""
 
 
 @click.group("database")

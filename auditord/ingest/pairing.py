@@ -79,6 +79,17 @@ def missing_store(lack: str) -> StoreMismatch:
     return StoreMismatch(f"{_mismatch(1, 0)} ({lack})")
 
 
+def lost_spool(queued: int) -> StoreMismatch:
+    """The error about a spool that is not there although the store knows a daemon that had one."""
+    lost = f"the {queued} entries that waited in it when it was last heard of" if queued else "what waited in it"
+    return StoreMismatch(
+        "This state folder has no spool.db any more, beside a record store that knows it: without its checkpoints "
+        f"collectors would not read again what they have missed since, and {lost} may be lost. "
+        "`auditord restore FOLDER --continue`, with a backup, or `auditord restore --continue --without-backup` lets "
+        "them collect again; or put spool.db back; or begin with a new one by `auditord database adopt`."
+    )
+
+
 def _mismatch(own: int, known: int) -> str:
     if known == 0:
         return (

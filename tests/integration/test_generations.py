@@ -45,8 +45,8 @@ class Site:
         with self.daemon():
             pass
 
-    def database(self, *words: str) -> Result:
-        return CliRunner().invoke(auditord, ["--config", str(self.folder / "auditord.json"), "database", *words])
+    def run(self, *words: str) -> Result:
+        return CliRunner().invoke(auditord, ["--config", str(self.folder / "auditord.json"), *words])
 
     def save(self) -> None:
         """Copy the store."""
@@ -169,11 +169,33 @@ def test_lost_tables_stop_the_start_and_are_not_to_be_made_anew(
         site.start()
 
 
-def test_a_new_spool_beside_an_old_store_just_starts(site: Site) -> None:
-    site.start()
+def lose_spool(site: Site) -> None:
     for path in site.state.glob("spool.db*"):
         path.unlink()
+
+
+@pytest.mark.parametrize(
+    "remedy",
+    [("database", "adopt", "--yes"), ("restore", "--continue", "--without-backup")],
+    ids=lambda words: words[0],
+)
+def test_a_daemon_whose_spool_is_lost_does_not_begin_anew_without_a_word(site: Site, remedy: tuple[str, ...]) -> None:
     site.start()
+    lose_spool(site)
+    for _ in range(2):
+        with pytest.raises(StoreMismatch, match=r"no spool\.db any more.*--without-backup"):
+            site.start()
+        assert not (site.state / "spool.db").exists()
+    done = site.run(*remedy)
+    assert done.exit_code == 0, done.output
+    site.start()
+
+
+def test_another_daemon_of_the_same_database_begins_with_a_spool_of_its_own(tmp_path: Path, postgres_url: str) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        with running_daemon(tmp_path / name, {"store": {"url": postgres_url}}) as daemon:
+            post(daemon, name)
 
 
 def test_adopting_takes_the_present_pair_on_purpose(site: Site, postgres_template: str) -> None:
@@ -185,7 +207,7 @@ def test_adopting_takes_the_present_pair_on_purpose(site: Site, postgres_templat
         change()
         with pytest.raises(AuditordError, match="adopt"):
             site.start()
-        adopted = site.database("adopt", "--yes")
+        adopted = site.run("database", "adopt", "--yes")
         assert adopted.exit_code == 0, adopted.output
         assert "collect" in adopted.output
         site.start()
@@ -196,7 +218,7 @@ def test_a_copy_of_the_store_elsewhere_keeps_knowing_the_spool(tmp_path: Path) -
     site = Site(tmp_path, None, None)
     site.start()
     there = f"sqlite://{tmp_path / 'there.db'}"
-    assert site.database("copy", "--to", there).exit_code == 0
+    assert site.run("database", "copy", "--to", there).exit_code == 0
     site.url = there
     site.start()
     site.url = None
