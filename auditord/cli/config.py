@@ -28,7 +28,7 @@ from auditord.store.opening import open_store_for_reading
 from auditord_hookspecs.terminal import say, write
 
 if TYPE_CHECKING:
-    from auditord.web.api.configuration import Reloaded
+    from auditord.web.api.status_shapes import Reloaded
 
 
 @click.group("config")

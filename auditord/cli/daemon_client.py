@@ -15,9 +15,8 @@ from auditord.actions import Closing, Note, Observer, Outcome, Retried, RunReque
 from auditord.audit.values import AuditReport, AuditRequest
 from auditord.errors import DaemonError
 from auditord.web.api import changes
-from auditord.web.api.configuration import Reloaded
 from auditord.web.api.shapes import QuarantinedInput, QuarantineEntry, QuarantinePage
-from auditord.web.api.status_shapes import HealthReport, Instances
+from auditord.web.api.status_shapes import HealthReport, Instances, Reloaded
 from auditord.web.problem_shapes import Problem
 from auditord_hookspecs import Batch, Produced, Quarantined, Record, RecordQuery, RunReport, http
 from auditord_hookspecs.wire import decode_record, format_time

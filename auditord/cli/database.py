@@ -38,9 +38,9 @@ Records that are missing then come back with `auditord collect INSTANCE --from D
 _SPOOL = f"""\
 stop the daemon, then copy {{path}} away, with its -wal and -shm. Put a backup in its place, or what can be salvaged:
   {_SALVAGE}
-Without either, remove it and run `auditord restore --continue --without-backup`: collectors read their sources again from
-earliest_datetime (nothing counts twice), but what clients posted while the record store was away, and the quarantine, are
-lost with it."""
+Without either, remove it and run `auditord restore --continue --without-backup`: collectors read their sources again
+from earliest_datetime (nothing counts twice), but what clients posted while the record store was away, and the
+quarantine, are lost with it."""
 
 
 @click.group("database")
@@ -89,6 +89,7 @@ async def _migrated(address: Address, *, end_sessions: bool) -> Sequence[Script]
             await anyio.sleep(SAID_EVERY)
             say(f"migrating  {step}: still at work, for {anyio.current_time() - began:.0f} s now", err=True)
 
+    done: Sequence[Script] = ()
     async with anyio.create_task_group() as group:
         group.start_soon(go_on)
         done = await migrate_database(address, utc_now, end_sessions=end_sessions, begins=begins)

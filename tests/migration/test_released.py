@@ -185,20 +185,20 @@ def test_a_daemon_that_connects_during_a_migration_waits_for_its_end(
 
 
 KILLED = """
-import os, signal, sqlite3, sys, threading
+import os, signal, sqlite3, sys
 from pathlib import Path
+from auditord.database import long_steps
 from auditord.database.migrations import Migrations, load_migrations, migrate
 path, known = Path(sys.argv[1]), load_migrations("auditord.store.sqlite.migrations")
 slow = "UPDATE records SET document = document || ' ';\\n"
 slow += "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) "
-connection = sqlite3.connect(path, isolation_level=None)
-connection.set_progress_handler(lambda: count(), 100_000)
-calls = 0
-def count():
-    global calls
-    calls += 1
-    if calls == 50:
+looks = iter(range(5))
+def look(watch):
+    if next(looks) == 4:
         os.kill(os.getpid(), signal.SIGKILL)
+    return False
+long_steps.Watch.__call__ = look
+connection = sqlite3.connect(path, isolation_level=None)
 migrate(connection, Migrations(known.application_id, [*known.scripts, slow + "SELECT count(*) FROM n;"]), path)
 """
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Protocol
+from typing import Protocol
 
 import msgspec
 from aiohttp import web
@@ -11,7 +11,7 @@ from auditord.config.comparing import Changes
 from auditord.errors import ConfigurationError
 from auditord.web.answers import JSON, Answer
 from auditord.web.api.operation import BODY_PROBLEMS, Operation, decoded
-from auditord.web.problem_shapes import doc
+from auditord.web.api.status_shapes import OptionDifference, Reloaded, ReloadWanted
 from auditord.web.problems import Refused
 from auditord_hookspecs import Permission
 
@@ -26,29 +26,6 @@ class Reload(Protocol):
             ConfigurationError: the files cannot be used.
         """
         ...
-
-
-class ReloadWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A reload that is asked for."""
-
-    dry_run: Annotated[bool, doc("compare, and change nothing.")] = False
-
-
-class OptionDifference(msgspec.Struct, frozen=True):
-    """An option that the files say differently."""
-
-    option: Annotated[str, doc("its dotted path.")]
-    running: Annotated[Any, doc("the value in use; null if there is none, masked if it is secret.")]
-    written: Annotated[Any, doc("the value in the files.")]
-
-
-class Reloaded(msgspec.Struct, frozen=True):
-    """The differences between the daemon and its files."""
-
-    applied: Annotated[bool, doc("whether the daemon uses what the files say now.")]
-    differences: Annotated[Sequence[OptionDifference], doc("option by option.")]
-    instances: Annotated[Sequence[str], doc("instances that can be exchanged, with their sections.")]
-    restart: Annotated[Sequence[str], doc("what takes a restart; if there is anything, nothing was changed.")]
 
 
 @dataclass(frozen=True, slots=True)

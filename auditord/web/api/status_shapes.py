@@ -1,6 +1,7 @@
-"""The shapes of answers about the daemon: its instances, and its health."""
+"""The shapes of questions and answers about the daemon: its instances, its health, its configuration."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import msgspec
 
@@ -100,3 +101,26 @@ class HealthReport(msgspec.Struct, frozen=True):
         doc("sites that have reported nothing for three of their usual intervals, with the end of their last record."),
     ]
     failing: Annotated[list[str], doc("the instances whose last run (of a sender: attempt) failed.")]
+
+
+class ReloadWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A reload that is asked for."""
+
+    dry_run: Annotated[bool, doc("compare, and change nothing.")] = False
+
+
+class OptionDifference(msgspec.Struct, frozen=True):
+    """An option that the files say differently."""
+
+    option: Annotated[str, doc("its dotted path.")]
+    running: Annotated[Any, doc("the value in use; null if there is none, masked if it is secret.")]
+    written: Annotated[Any, doc("the value in the files.")]
+
+
+class Reloaded(msgspec.Struct, frozen=True):
+    """The differences between the daemon and its files."""
+
+    applied: Annotated[bool, doc("whether the daemon uses what the files say now.")]
+    differences: Annotated[Sequence[OptionDifference], doc("option by option.")]
+    instances: Annotated[Sequence[str], doc("instances that can be exchanged, with their sections.")]
+    restart: Annotated[Sequence[str], doc("what takes a restart; if there is anything, nothing was changed.")]

@@ -3,13 +3,15 @@
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 from auditord_builtin.slurm.demo import replay
 from tests.acceptance.slurm.daemon import PROGRAM, Site
 
 
 def test_a_reader_that_stops_reading_is_no_unexpected_error(tmp_path: Path) -> None:
-    site = Site(tmp_path, **{**replay(), "meta": []})
+    options: dict[str, Any] = {**replay(), "meta": []}
+    site = Site(tmp_path, **options)
     command = (PROGRAM, "collect", "slurm", "--dry-run", "--config", site.file)
     reading, writing = os.pipe()
     os.close(reading)  # as with "| head", once it has seen enough

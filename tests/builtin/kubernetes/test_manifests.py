@@ -37,6 +37,7 @@ async def ask(cluster: Cluster, method: str, path: str, body: Any, **headers: st
 
 async def apply(cluster: Cluster, manifest: Manifest) -> None:
     """Apply on the server's side; one that starts says 500 or 503 for a while."""
+    status, answer = 503, {"message": ""}
     for _ in range(60):
         status, answer = await ask(cluster, "PATCH", f"{path_of(manifest)}?fieldManager=test", manifest, **APPLY)
         if status not in {500, 503}:
