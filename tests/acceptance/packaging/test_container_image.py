@@ -95,6 +95,12 @@ class Container:
             time.sleep(0.2)
         raise AssertionError(podman("logs", self.name, check=False).stderr)
 
+    def page(self) -> str:
+        """The overview, as a browser gets it."""
+        request = urllib.request.Request(f"{self.url}/", headers={"Accept": "text/html"})  # noqa: S310 a URL of ours
+        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 the same
+            return str(answer.read().decode())
+
     def records(self) -> Sequence[Any]:
         with urllib.request.urlopen(f"{self.url}/records", timeout=10) as answer:  # noqa: S310 a URL of ours
             return objects(answer.read())
@@ -119,7 +125,7 @@ def test_the_image_names_what_is_in_it(image: str) -> None:
     text = podman("run", "--rm", *RUN, "--entrypoint=cat", image, "/opt/auditord/sbom.cdx.json").stdout
     bill = json.loads(text)
     assert bill["bomFormat"] == "CycloneDX"
-    assert {"aiohttp", "msgspec", "psycopg"} <= {each["name"] for each in bill["components"]}
+    assert {"aiohttp", "kubernetes-asyncio", "msgspec", "psycopg"} <= {each["name"] for each in bill["components"]}
 
 
 def test_it_runs_read_only_as_nobody_in_particular(image: str) -> None:
@@ -137,6 +143,8 @@ def test_records_outlive_the_container(image: str) -> None:
     try:
         container.run(image)
         container.post(job("before"))
+        assert "<h1" in container.page()
+        podman("exec", container.name, "healthcheck", "--alive")
         podman("stop", "--time=60", container.name)
         assert podman("inspect", "--format={{.State.ExitCode}}", container.name).stdout == "0\n"
         podman("start", container.name)

@@ -23,6 +23,11 @@ CONFIGURATION: Final = "/etc/auditord/auditord.yml"
 SHORTER: Final = "[Service]\nWatchdogSec=5s\nRestartSec=100ms\n"
 """Settings of the unit that only the test's patience needs."""
 
+PAGE: Final = """
+from urllib.request import Request, urlopen
+print(urlopen(Request("http://127.0.0.1:8000/", headers={"Accept": "text/html"})).read().decode())
+"""
+
 # Every job to a store here, and to one far away that does not answer; its token is a credential.
 SITE: Final = {
     "shutdown": {"grace": "2s"},
@@ -131,6 +136,9 @@ def starts_when_it_is_ready_and_collects(debian: BootedDebian, jobs: int) -> Non
     assert found == {"Type": "notify", "ActiveState": "active", "SubState": "running", "NRestarts": "0"}
     debian.until(UNIT, StatusText=f"{jobs} entries queued, 0 in quarantine")  # for the sender that reaches nobody
     everything_is_there(debian, jobs)
+    assert "<h1" in debian.run("python3", "-c", PAGE)
+    debian.run("systemctl", "reload", UNIT)
+    assert "reloaded: nothing differs" in debian.run("journalctl", "--unit", UNIT)
     assert "sesame" not in debian.run("journalctl", "--unit", UNIT)
 
 
