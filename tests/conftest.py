@@ -20,6 +20,12 @@ SLOW = ("acceptance/", "benchmark/")
 QUICK = ("test_broken_hooks", "test_command_line", "test_daemon")
 """Of those, what is worth its time in the first leg as well: each part of the real process once."""
 
+TOGETHER = (
+    *("test_browser", "test_login", "test_distributions", "test_container_image", "test_third_party", "test_tutorial"),
+    *("test_drones", "test_tardis"),
+)
+"""Modules of the second leg whose tests share what is dear to make: one worker runs each (``--dist loadgroup``)."""
+
 MEMORY: Final = Path("/dev/shm")  # noqa: S108 for folders that nobody else can guess
 ROOM: Final = 8 << 30
 """Bytes that have to be free for tests to keep their files in memory."""
@@ -30,11 +36,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Measurements stay on the disk, and so does everything if ``TMPDIR`` is set.
     """
-    marks = str(config.getoption("-m"))
-    measuring = "benchmark" in marks.replace("not benchmark", "")
-    if not measuring and "TMPDIR" not in os.environ and _has_room(MEMORY):
+    if not measures(config) and "TMPDIR" not in os.environ and _has_room(MEMORY):
         os.environ["TMPDIR"] = str(MEMORY)
         tempfile.tempdir = None
+
+
+def measures(config: pytest.Config) -> bool:
+    """Return whether ``-m`` asks for measurements."""
+    return "benchmark" in str(config.getoption("-m")).replace("not benchmark", "")
 
 
 def _has_room(folder: Path) -> bool:
@@ -48,13 +57,14 @@ def _has_room(folder: Path) -> bool:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what is slow by where it is; skip what is marked ``benchmark`` unless ``-m`` names it."""
-    measuring = "benchmark" in str(config.getoption("-m"))
     for item in items:
-        if item.get_closest_marker("benchmark") and not measuring:
+        if item.get_closest_marker("benchmark") and not measures(config):
             item.add_marker(pytest.mark.skip(reason="a full-size measurement: run it with -m benchmark -s"))
         name = item.path.relative_to(Path(__file__).parent).as_posix()
         if name.startswith(SLOW) and item.path.stem not in QUICK and not item.get_closest_marker("benchmark"):
             item.add_marker(pytest.mark.slow)
+        if name.startswith("acceptance/") and item.path.stem in TOGETHER and config.pluginmanager.hasplugin("xdist"):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
 @pytest.fixture(autouse=True)
