@@ -55,6 +55,7 @@ def _has_room(folder: Path) -> bool:
     return usable and found.f_bavail * found.f_frsize >= ROOM
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for its marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what is slow by where it is; skip what is marked ``benchmark`` unless ``-m`` names it."""
     for item in items:
