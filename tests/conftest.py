@@ -20,12 +20,6 @@ SLOW = ("acceptance/", "benchmark/")
 QUICK = ("test_broken_hooks", "test_command_line", "test_daemon")
 """Of those, what is worth its time in the first leg as well: each part of the real process once."""
 
-TOGETHER = (
-    *("test_browser", "test_login", "test_distributions", "test_container_image", "test_third_party", "test_tutorial"),
-    *("test_drones", "test_tardis"),
-)
-"""Modules of the second leg whose tests share what is dear to make: one worker runs each (``--dist loadgroup``)."""
-
 MEMORY: Final = Path("/dev/shm")  # noqa: S108 for folders that nobody else can guess
 ROOM: Final = 8 << 30
 """Bytes that have to be free for tests to keep their files in memory."""
@@ -55,7 +49,6 @@ def _has_room(folder: Path) -> bool:
     return usable and found.f_bavail * found.f_frsize >= ROOM
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist looks for its marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what is slow by where it is; skip what is marked ``benchmark`` unless ``-m`` names it."""
     for item in items:
@@ -64,8 +57,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         name = item.path.relative_to(Path(__file__).parent).as_posix()
         if name.startswith(SLOW) and item.path.stem not in QUICK and not item.get_closest_marker("benchmark"):
             item.add_marker(pytest.mark.slow)
-        if name.startswith("acceptance/") and item.path.stem in TOGETHER and config.pluginmanager.hasplugin("xdist"):
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
 @pytest.fixture(autouse=True)
