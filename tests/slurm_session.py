@@ -96,11 +96,21 @@ def pytest_xdist_node_collection_finished(node: WorkerController, ids: Sequence[
     node.config.stash[_begun].begin([test for test in ids if _needs_slurm(test)])
 
 
+_TOGETHER: Final = (
+    *("acceptance/page/", "acceptance/tardis/", "acceptance/paper/test_drones", "acceptance/test_third_party"),
+    *("acceptance/test_tutorial", "packaging/test_container_image", "packaging/test_distributions"),
+)
+"""Files whose tests share what is dear to make, such as an image of a container."""
+
+
 class _OneSlurm(LoadScopeScheduling):  # type: ignore[misc] # pytest-xdist has no types
-    """Hands out tests one by one, and those with a Slurm to one process: there is only one."""
+    """Hands out tests one by one, but to one process those with a Slurm, and files whose tests share what is dear."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return _FILES if _needs_slurm(nodeid) else nodeid
+        if _needs_slurm(nodeid):
+            return _FILES
+        file = nodeid.partition("::")[0]
+        return file if any(each in file for each in _TOGETHER) else nodeid
 
 
 @pytest.hookimpl(optionalhook=True)
