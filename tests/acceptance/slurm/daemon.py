@@ -34,6 +34,7 @@ class Site(DaemonProcess):
         self.store = store
         self.state = path / "state"
         self.file = path / "auditord.yml"
+        self._former_runs = 0
         # Far from UTC, and with summer time: nothing may depend on the zone of the host.
         environment = {"PATH": os.environ["PATH"], "HOME": str(path), "TZ": "America/St_Johns"}
         super().__init__(path / "log", environment)
@@ -65,6 +66,7 @@ class Site(DaemonProcess):
 
     def daemon(self) -> AbstractContextManager["subprocess.Popen[bytes]"]:
         """``auditord run``; killed at the end if it is still there."""
+        self._former_runs = self._last_run()
         return self.running((PROGRAM, "run", "--config", self.file))
 
     def command(self, *words: str) -> "subprocess.CompletedProcess[str]":
@@ -113,12 +115,17 @@ class Site(DaemonProcess):
         """Error and number of records of the last finished run, if there was one."""
         return self.rows("SELECT error, records FROM run WHERE task = 'slurm' ORDER BY number DESC LIMIT 1")
 
+    def _last_run(self) -> int:
+        """The number of the collector's last finished run; 0 before its first one."""
+        rows = self.rows("SELECT max(number) FROM run WHERE task = 'slurm'")
+        return (rows[0][0] or 0) if rows else 0
+
     def delivered(self) -> bool:
         """Whether nothing waits in the send-queue."""
         return self.rows("SELECT count(*) FROM queue") == [(0,)]
 
     def wait_for_run(self) -> None:
         """Wait until the present daemon's first run has gone well and all that it made is delivered."""
-        wait_until(lambda: re.search(r"\d+ records.* in [0-9.]+ s", self.text()), self.last_words)
+        wait_until(lambda: self._last_run() > self._former_runs, self.last_words)
         assert "run failed" not in self.text(), self.last_words()
         wait_until(self.delivered, self.last_words)
