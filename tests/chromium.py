@@ -8,6 +8,13 @@ from typing import Any, Final
 
 import pytest
 
+SHAPES: Final[dict[str, dict[str, Any]]] = {  # Any: options of a browser's context
+    "desktop": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "light"},
+    "phone": {"viewport": {"width": 360, "height": 740}, "color_scheme": "light"},
+    "dark": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "dark"},
+}
+"""Screens on which pages are looked at."""
+
 BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome")
 
 

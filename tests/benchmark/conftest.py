@@ -1,11 +1,13 @@
 """Full-size measurements run only when they are asked for."""
 
-from collections.abc import Generator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from auditord.store import RecordStore
+from auditord.store.opening import open_store
 from tests.benchmark.measured import Place, Running, server
 from tests.postgres_server import NoServer, OwnServer, PostgresServer, migrate_database, own_server
 
@@ -36,6 +38,22 @@ def any_place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
         return Place(tmp_path, f"sqlite://{tmp_path / 'records.db'}")
     found: Place = request.getfixturevalue("durable_place")
     return found
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An empty store of each kind."""
+    if request.param == "sqlite":
+        return f"sqlite://{tmp_path_factory.mktemp('records') / 'records.db'}"
+    made: str = request.getfixturevalue("postgres_url")
+    return made
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncGenerator[RecordStore, None]:
+    """The same, open."""
+    async with open_store(url, counted_keys=()) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="session")

@@ -9,12 +9,11 @@ group costs some 25 µs of Python, which is felt where groups have few records, 
 
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
@@ -22,7 +21,6 @@ import psycopg
 import pytest
 
 from auditord.store import Duplicates, Provenance, RecordStore
-from auditord.store.opening import open_store
 from auditord_hookspecs import (
     AggregateQuery,
     CalendarPeriod,
@@ -174,20 +172,6 @@ QUESTIONS: Final = (
         "SELECT site, score_set, count(*), sum(cores * ({runtime})) FROM {records} GROUP BY 1, 2",
     ),
 )
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite://{tmp_path / 'records.db'}"
-    made: str = request.getfixturevalue("postgres_url")
-    return made
-
-
-@pytest.fixture
-async def store(url: str) -> AsyncIterator[RecordStore]:
-    async with open_store(url, counted_keys=()) as opened:
-        yield opened
 
 
 async def fill(store: RecordStore, numbers: Sequence[int]) -> None:

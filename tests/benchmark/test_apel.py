@@ -18,9 +18,7 @@ from auditord_builtin.apel.rows import Summaries
 from auditord_builtin.apel.summaries import summaries
 from auditord_hookspecs.months import Month
 from tests.benchmark.in_turns import in_turns
-from tests.benchmark.test_aggregates import ROUNDS, bare_connection, fill, job, seconds_of_bare_sql, store, url
-
-__all__ = ["store", "url"]  # fixtures
+from tests.benchmark.test_aggregates import ROUNDS, bare_connection, fill, job, seconds_of_bare_sql
 
 FEBRUARY: Final = Month(2024, 2)
 SITE: Final = "SITE-A"

@@ -7,7 +7,7 @@ import json
 import sqlite3
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -18,7 +18,6 @@ import psycopg
 import pytest
 
 from auditord.store import Duplicates, Provenance, RecordStore
-from auditord.store.opening import open_store
 from auditord.store.reading import StoredRecords
 from auditord.testing import FakePluginContext
 from auditord_builtin.priority.config import PriorityConfig
@@ -61,20 +60,6 @@ class OnStore(FakePluginContext):
 
     async def aggregate(self, query: AggregateQuery) -> Aggregates:
         return await self.kept.aggregate(query)
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    if request.param == "sqlite":
-        return f"sqlite://{tmp_path_factory.mktemp('records') / 'records.db'}"
-    made: str = request.getfixturevalue("postgres_url")
-    return made
-
-
-@pytest.fixture
-async def store(url: str) -> AsyncIterator[RecordStore]:
-    async with open_store(url, counted_keys=()) as opened:
-        yield opened
 
 
 async def fill(store: RecordStore, numbers: Sequence[int]) -> None:

@@ -7,17 +7,15 @@ of the records.
 
 import os
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from statistics import median
 from typing import Final
 
 import pytest
 
 from auditord.store import Duplicates, Provenance, RecordStore
-from auditord.store.opening import open_store
 from auditord_hookspecs import (
     AggregateQuery,
     CalendarPeriod,
@@ -55,20 +53,6 @@ QUERIES: Final[Mapping[str, AggregateQuery]] = {
         (ComponentUsage("Cores", ("hepscore23",)),),
     ),
 }
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite://{tmp_path / 'records.db'}"
-    made: str = request.getfixturevalue("postgres_url")
-    return made
-
-
-@pytest.fixture
-async def store(url: str) -> AsyncIterator[RecordStore]:
-    async with open_store(url, counted_keys=()) as opened:
-        yield opened
 
 
 def job(number: int, of: int) -> Record:

@@ -19,10 +19,8 @@ from auditord_builtin.utilisation.report import ask, report_on
 from auditord_builtin.utilisation.tables import as_csv
 from auditord_hookspecs import Component, Record, Records
 from tests.benchmark.in_turns import in_turns
-from tests.benchmark.test_aggregates import BATCH, BEGIN, HEP, ROUNDS, bare_connection, seconds_of_bare_sql, store, url
+from tests.benchmark.test_aggregates import BATCH, BEGIN, HEP, ROUNDS, bare_connection, seconds_of_bare_sql
 from tests.benchmark.test_aggregates import job as plain_job
-
-__all__ = ["store", "url"]  # fixtures
 
 FEBRUARY: Final = parse_period("2024-02")
 IN_COLUMNS: Final[dict[str, Any]] = {"memory_peak": None, "energy": None}

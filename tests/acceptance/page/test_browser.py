@@ -18,7 +18,7 @@ from auditord.store import Provenance
 from auditord.store.opening import open_store
 from auditord.testing.daemon import running_daemon
 from auditord_hookspecs import Record
-from tests.chromium import chromium
+from tests.chromium import SHAPES
 
 RECORDS: Final = 100_000
 PAGES: Final = {
@@ -30,17 +30,6 @@ PAGES: Final = {
     "record": "/jobs/aurora-demo-wrong",
     "operations": "/operations",
 }
-SHAPES: Final[dict[str, dict[str, Any]]] = {  # Any: options of a browser's context
-    "desktop": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "light"},
-    "phone": {"viewport": {"width": 360, "height": 740}, "color_scheme": "light"},
-    "dark": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "dark"},
-}
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:  # Any: an extra's
-    with chromium() as opened:
-        yield opened
 
 
 def many_records(now: datetime) -> Iterator[Record]:

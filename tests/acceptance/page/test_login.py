@@ -17,21 +17,10 @@ from auditord.client import Client
 from auditord.testing.daemon import running_daemon
 from auditord_builtin.access.token_file import TokenFile, new_token
 from auditord_hookspecs import Component, Record
-from tests.chromium import chromium
+from tests.chromium import SHAPES
 from tests.oidc_issuer import CLIENT, SECRET, TestIssuer, serving
 
 NOW: Final = datetime.now(UTC)
-SHAPES: Final[dict[str, dict[str, Any]]] = {  # Any: options of a browser's context
-    "desktop": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "light"},
-    "phone": {"viewport": {"width": 360, "height": 740}, "color_scheme": "light"},
-    "dark": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "dark"},
-}
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:  # Any: an extra's
-    with chromium() as opened:
-        yield opened
 
 
 @dataclass(frozen=True)
