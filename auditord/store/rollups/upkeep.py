@@ -74,7 +74,8 @@ class Upkeep:
         self._is_ours = is_ours
         self._is_complete = False
         self._waiting = AT_ONCE  # since nobody has counted yet what an earlier process left
-        self._has_redacted = True  # perhaps an earlier process, which ended before it had dropped labels
+        self._redactions = 1  # perhaps one by an earlier process, which ended before it had dropped labels
+        self._redactions_done = 0
         self._folding = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
 
@@ -86,7 +87,7 @@ class Upkeep:
 
     def redacted(self) -> None:
         """Meta was taken out of records: see to it that no change and no label keeps it."""
-        self._has_redacted = True
+        self._redactions += 1
         self.wake()
 
     def wake(self) -> None:
@@ -118,7 +119,7 @@ class Upkeep:
             if await self._filled_to() < END:
                 await self._fill()
             await self.fold()
-            while self._has_redacted:  # while changes were folded
+            while self._redactions > self._redactions_done:  # some came while changes were folded
                 await self.fold()
 
     async def _fill(self) -> None:
@@ -134,6 +135,7 @@ class Upkeep:
     async def fold(self) -> None:
         """Fold all changes that there are."""
         async with self._folding:
+            redactions = self._redactions  # one that comes from here on may be missed by what is read next
             while (waiting := await self._read(next_changes())) is not None:
                 # Put together in threads: meanwhile neither the loop nor SQLite's only writer is held up.
                 levels = await asyncio.to_thread(waiting.cells)
@@ -141,9 +143,9 @@ class Upkeep:
                 rows = await asyncio.to_thread(rows_of, levels, numbers)
                 await self._write(partial(atomic, partial(fold, waiting, rows)))
             self._waiting = 0
-            if self._has_redacted:
-                self._has_redacted = False
+            if redactions > self._redactions_done:
                 await self._write(partial(atomic, drop_unused_labels), is_long=True)
+                self._redactions_done = redactions
 
     async def _filled_to(self) -> int:
         if self._is_complete:

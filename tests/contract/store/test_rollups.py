@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, Protocol, cast
+from typing import Final, Protocol, TypeVar, cast
 
 import anyio
 import pytest
@@ -22,7 +22,7 @@ from auditord.store.rollups.cells import END, label_row
 from auditord.store.rollups.changes import label_text
 from auditord.store.rollups.scope import scope_of
 from auditord.store.store import SqlRecordStore
-from auditord.store.work import as_json, ask
+from auditord.store.work import Work, as_json, ask
 from auditord_hookspecs import (
     AggregateQuery,
     Aggregates,
@@ -51,6 +51,8 @@ from auditord_hookspecs.query import (
 from auditord_hookspecs.records import MAX_AMOUNT
 from auditord_hookspecs.wire import decode_record
 from tests.summed_records import aggregate_records
+
+T = TypeVar("T")
 
 pytestmark = pytest.mark.anyio
 
@@ -276,6 +278,31 @@ async def test_no_label_keeps_a_name_that_is_in_no_record(stores: StoreFactory) 
         await store.rollups.fold()
         assert await labels(store) == [label_row(label_text("a", None, None)).digest]
         assert await check(store) > 0
+
+
+async def test_a_redaction_while_changes_are_folded_leaves_no_label(
+    stores: StoreFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with stores() as store:
+        assert isinstance(store, SqlRecordStore)
+        meta: dict[str, tuple[str, ...]] = {"site_id": ("a",), "user_id": ("alice",)}
+        both = [Record(each, BEGIN, (), BEGIN + HOUR, meta) for each in ("one", "two")]
+        await store.add_all(both, BY_COLLECTOR, Duplicates.SAME_RUN, atomic=True)
+        await settled(store)
+        read, others = store.rollups._read, ["two"]
+
+        async def redact_meanwhile(work: Work[T]) -> T:
+            answer = await read(work)
+            if answer is None and others:  # no changes are left, the labels are next
+                await store.redact([others.pop()], ["user_id"])
+            return answer
+
+        monkeypatch.setattr(store.rollups, "_read", redact_meanwhile)
+        await store.redact(["one"], ["user_id"])
+        while others:
+            await store.rollups.fold()
+        await store.rollups.fold()
+        assert await labels(store) == [label_row(label_text("a", None, None)).digest]
 
 
 async def labels(store: SqlRecordStore) -> list[str]:
