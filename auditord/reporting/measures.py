@@ -1,7 +1,8 @@
 """Measures of usage: names, units, and the sums of the store that they are made of.
 
 Figures are exact fractions; rounding is left to what shows them. The components have the names and units that the
-collectors give them: ``Cores`` and ``GPU`` in pieces, ``TotalCPU`` in seconds, ``Memory`` in MiB, ``Energy`` in joules.
+collectors give them: ``Cores`` and ``GPU`` in pieces, ``TotalCPU`` in seconds, ``Memory`` in MiB, its peak
+``MaxRSS`` in bytes, ``Energy`` in joules.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +19,8 @@ CORES: Final = "Cores"
 CPU_TIME: Final = "TotalCPU"
 _GPU: Final = "GPU"
 MEMORY: Final = "Memory"
-_ENERGY: Final = "Energy"
+ENERGY: Final = "Energy"
+PEAK: Final = "MaxRSS"
 
 _HOUR: Final = 3_600
 MIB_PER_GIB: Final = 1_024
@@ -148,7 +150,7 @@ def _memory_hours(sums: Sums) -> Figure:
 
 
 def _energy(sums: Sums) -> Figure:
-    return Figure(sums.total(_ENERGY) / _JOULES_PER_KWH)
+    return Figure(sums.total(ENERGY) / _JOULES_PER_KWH)
 
 
 _ALL: Final = (
@@ -161,7 +163,7 @@ _ALL: Final = (
     Measure("cpu-efficiency", "CPU efficiency", "%", _efficiency, (CORES, CPU_TIME), needs_cpu_time=True, ratio=True),
     Measure("idle-core-hours", "Idle core hours", "core h", _idle_core_hours, (CORES, CPU_TIME), needs_cpu_time=True),
     Measure("memory-hours", "Memory hours", "GiB h", _memory_hours, (MEMORY,)),
-    Measure("energy", "Energy", "kWh", _energy, (_ENERGY,)),
+    Measure("energy", "Energy", "kWh", _energy, (ENERGY,)),
 )
 
 MEASURES: Final[Mapping[str, Measure]] = {measure.name: measure for measure in _ALL}

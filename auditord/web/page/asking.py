@@ -27,6 +27,8 @@ _BY_WEEK: Final = timedelta(days=200)
 _LABEL: Final = "label"
 _KNOWN: Final = frozenset({"measure", "by", "bin", "period", "from", "to", "score", "top", _LABEL, *FILTERS})
 _MOST_BINS: Final = 800
+MOST_ROWS: Final = 1_000
+"""Of a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +152,9 @@ def _check(single: Mapping[str, str]) -> None:
     for name in ("from", "to"):
         if name in single:
             _day(name, single[name])
-    if not single.get("top", "8").isdigit():
-        raise InvalidQuery("'top' is a number of rows", "top")
+    top = single.get("top", "1")
+    if not (top.isascii() and top.isdigit() and 1 <= int(top) <= MOST_ROWS):
+        raise InvalidQuery(f"'top' is a number of rows, at most {MOST_ROWS}", "top")
 
 
 def _label(text: str) -> tuple[str, str]:

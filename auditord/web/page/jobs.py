@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 from aiohttp import web
 
 from auditord.reporting import Figure, LabelKeys
-from auditord.reporting.measures import CORES, CPU_TIME
+from auditord.reporting.measures import CORES, CPU_TIME, ENERGY, MEMORY, PEAK
 from auditord.reporting.periods import PERIODS
 from auditord.reporting.questions import Question
 from auditord.store import RecordStore
@@ -33,9 +33,15 @@ _CURSOR: Final = "cursor"
 _OPEN: Final = "open"
 _INCLUDE: Final = "include"
 _ARCHIVE: Final = "archive"
-_OWN: Final = frozenset({_CURSOR, _OPEN, _INCLUDE})
+_COLUMN: Final = "column"
+_OWN: Final = frozenset({_CURSOR, _OPEN, _INCLUDE, _COLUMN})
+_COLUMNS: Final = (*FILTERS, "start", "stop", "runtime", "cores", "gpus", "core_hours", "efficiency")
+_SHOWN: Final = ("group", "user", "stop", "runtime", "cores", "gpus", "core_hours", "efficiency")
+_MOST_COLUMNS: Final = 30
 _ID: Final = "id"
 _HOUR: Final = 3_600
+_UNITS: Final = {CPU_TIME: "s", MEMORY: "MiB", PEAK: "B", ENERGY: "J"}
+"""Of the components that collectors make, see :mod:`auditord.reporting.measures`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,23 +64,24 @@ class JobsPages:
 
     async def browse(self, request: web.BaseRequest) -> web.StreamResponse:
         """A page of the list."""
-        query = read_target(request.raw_path).query
-        own = {name: value for name, value in parse_qsl(query) if name in _OWN}
-        rest = urlencode([pair for pair in parse_qsl(query) if pair[0] not in _OWN])
-        view = read_view(rest)
+        pairs = parse_qsl(read_target(request.raw_path).query)
+        own = {name: value for name, value in pairs if name in _OWN}
+        view = read_view(urlencode([pair for pair in pairs if pair[0] not in _OWN]))
+        columns = _columns([value for name, value in pairs if name == _COLUMN])
         only_open = own.get(_OPEN) == "true"
         where, archived = self._where(view, own, only_open=only_open), own.get(_INCLUDE) == _ARCHIVE
         found = await self._page(self.records(request), where, archived=archived)
-        following = None
+        following, keys = None, self.figures.keys
         if len(found) > _PAGE:
             last = found[_PAGE - 1]
-            place = f"{format_time(last.start_time)},{last.record_id}"
-            following = _url(rest, {**own, _CURSOR: place})
+            following = _url(pairs, f"{format_time(last.start_time)},{last.record_id}")
         values = {
             "view": view,
-            "rows": [job_row(record, self.figures.keys) for record in found[:_PAGE]],
+            "rows": [{**job_row(record, keys), "labels": _labels(record, columns, keys)} for record in found[:_PAGE]],
+            "columns": columns,
+            "offered": _COLUMNS,
             "next": following,
-            "first": _url(rest, {**own, _CURSOR: None}) if _CURSOR in own else None,
+            "first": _url(pairs, None) if _CURSOR in own else None,
             "open": only_open,
             "has_archive": (await self.store.archive_state()).records > 0,
             "archived": archived,
@@ -135,9 +142,33 @@ class JobsPages:
             return [decode_record(document) async for page in pages for document in page]
 
 
-def _url(rest: str, own: Mapping[str, str | None]) -> str:
-    given = urlencode({name: value for name, value in own.items() if value is not None})
-    return f"{PATH}?{'&'.join(filter(None, [rest, given]))}"
+def _url(pairs: Sequence[tuple[str, str]], cursor: str | None) -> str:
+    """The URL of the same list from another place on."""
+    kept = [pair for pair in pairs if pair[0] != _CURSOR]
+    return f"{PATH}?{urlencode([*kept, (_CURSOR, cursor)] if cursor else kept)}"
+
+
+def _columns(asked: Sequence[str]) -> Sequence[str]:
+    """The columns of the list: those that are offered in their order, then meta keys as they were asked for.
+
+    Raises:
+        InvalidQuery: a name can be none, or there are too many.
+    """
+    if len(asked) > _MOST_COLUMNS:
+        raise InvalidQuery(f"more than {_MOST_COLUMNS} columns", _COLUMN)
+    others = dict.fromkeys(name for name in asked if name not in _COLUMNS)
+    for name in others:
+        try:
+            check_name(name)
+        except InvalidRecord as error:
+            raise InvalidQuery(str(error), _COLUMN) from error
+    return (*(name for name in _COLUMNS if name in asked), *others) if asked else _SHOWN
+
+
+def _labels(record: Record, columns: Sequence[str], keys: LabelKeys) -> Mapping[str, str]:
+    """The values of the columns that are meta keys."""
+    named = {name: (record.meta or {}).get(keys.key(name), ()) for name in columns if name not in _COLUMNS}
+    return {name: ", ".join(values) for name, values in named.items()}
 
 
 def job_row(record: Record, keys: LabelKeys) -> dict[str, Any]:  # Any: shown by the template
@@ -173,4 +204,5 @@ def _first(record: Record, key: str) -> str:
 def _component(record: Record, at: int) -> dict[str, str]:
     component = record.components[at]
     scores = ", ".join(f"{score.name} {score.value:g}" for score in component.scores)
-    return {"name": component.name, "amount": f"{component.amount:,}", "scores": scores}
+    amount = f"{component.amount:,} {_UNITS.get(component.name, '')}".rstrip()
+    return {"name": component.name, "amount": amount, "scores": scores}

@@ -8,7 +8,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from auditord.reporting import MEASURES, Figure, Report
-from auditord.reporting.measures import CORES, CPU_TIME, MEMORY, MIB_PER_GIB
+from auditord.reporting.measures import CORES, CPU_TIME, MEMORY, MIB_PER_GIB, PEAK
 from auditord.reporting.periods import PERIODS
 from auditord.web.page.asking import View, read_view
 from auditord.web.page.charts import bars
@@ -30,7 +30,6 @@ LOOKED_AT: Final = 500
 
 _SHOWN: Final = ("core-hours", "jobs", "cpu-efficiency", "idle-core-hours")
 _WORST: Final = 10
-_PEAK: Final = "MaxRSS"
 _HOUR: Final = 3_600
 
 
@@ -126,7 +125,7 @@ def _idle(record: Record) -> Fraction | None:
 
 def _memory(record: Record) -> str:
     """The peak of a job's memory, and what it had asked for, in GiB."""
-    asked, peak = amount(record, MEMORY), amount(record, _PEAK)
+    asked, peak = amount(record, MEMORY), amount(record, PEAK)
     if asked is None or peak is None:
         return NOTHING
     used = Figure(Fraction(peak, 1 << 30))

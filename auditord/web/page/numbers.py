@@ -10,6 +10,7 @@ from auditord_hookspecs.aggregates import CalendarUnit
 
 NOTHING: Final = "\N{EN DASH}"
 _WITHOUT_DIGITS: Final = 1_000
+_MANY_TIMES: Final = 900
 _STEPS: Final = ((Fraction(10**9), "G"), (Fraction(10**6), "M"), (Fraction(10**3), "k"))
 _AGES: Final = (
     (timedelta(days=2), timedelta(days=1), "d"),
@@ -41,8 +42,14 @@ def digits_of(value: Fraction, unit: str) -> int:
 
 
 def signed(change: Fraction | None) -> str | None:
-    """A change in whole percent with its sign; None if there is none to tell."""
-    return None if change is None else f"{round(change):+,} %"
+    """A change in whole percent with its sign, or how many times as much it is; None if there is none to tell."""
+    if change is None:
+        return None
+    if change >= _MANY_TIMES:
+        return f"\N{MULTIPLICATION SIGN} {round(1 + change / 100):,}"
+    rounded = round(change)
+    sign = "\N{MINUS SIGN}" if rounded < 0 else "+" if rounded else "\N{PLUS-MINUS SIGN}"
+    return f"{sign}{abs(rounded)} %"
 
 
 def percent(value: Fraction | None) -> str:

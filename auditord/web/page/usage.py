@@ -13,7 +13,7 @@ from auditord.client.aggregates import target
 from auditord.reporting import MEASURES, Figure, Question, Report, Row, writing
 from auditord.reporting.periods import PERIODS, before
 from auditord.reporting.report import following
-from auditord.web.page.asking import AUTOMATIC, GROUPS, NO_BIN, View, read_view
+from auditord.web.page.asking import AUTOMATIC, GROUPS, MOST_ROWS, NO_BIN, View, read_view
 from auditord.web.page.charts import Mark, Series, bars, lines
 from auditord.web.page.figures import MOST_COLOURS, OTHERS, Figures, axis, change, series
 from auditord.web.page.numbers import begin_of_bin, percent, shown, signed
@@ -32,6 +32,7 @@ _TYPES: Final = {
     "svg": "image/svg+xml",
 }
 _ROWS: Final = 50
+_RANKED: Final = 20
 
 Text = Callable[..., str]
 
@@ -72,13 +73,13 @@ class UsagePage:
                 "bins": (AUTOMATIC, *(unit.value for unit in CalendarUnit), NO_BIN),
                 "total": shown(report.total[0], view.measure.unit),
                 "former": shown(former.total[0], view.measure.unit),
-                "change": signed(change(report.total[0], former.total[0])),
+                "change": None if view.measure.ratio else signed(change(report.total[0], former.total[0])),
                 "pledge": None if pledge is None else shown(Figure(pledge), view.measure.unit),
                 "used": None if pledge is None else _share(report.total[0], pledge),
                 "chart": self.chart(report, view),
                 "legend": coloured(report, self.renderer.text),
                 "table": self._table(report, view),
-                "forms": [(form, view.url(f"{PATH}.{form}")) for form in FORMS],
+                "forms": [(self.renderer.text(f"usage.form.{form}"), view.url(f"{PATH}.{form}")) for form in FORMS],
                 "curl": f"curl -g {quote(self.renderer.url(request, target(question.query())))}",
                 "command": command(view, now),
             },
@@ -108,7 +109,7 @@ class UsagePage:
     def chart(self, report: Report, view: View) -> str:
         """The chart of a report; without bins, that of its rows."""
         now, unit = self.figures.now(), report.question.bin
-        rows = coloured(report, self.renderer.text)
+        rows = coloured(report, self.renderer.text, _RANKED if unit is None else MOST_COLOURS)
         measure = report.question.measures[0]
         if unit is None:
             labels = [name for name, _, _ in rows]
@@ -126,9 +127,13 @@ class UsagePage:
     def _table(self, report: Report, view: View) -> Mapping[str, Any]:  # Any: shown by the template
         unit, measure = report.question.bin, report.question.measures[0]
         bins = axis(report, self.figures.now())
-        rows, rest, count = report.largest(_ROWS)
+        rows, rest, count = report.largest(int(view.given.get("top", _ROWS)))
         named = [(_name(row, report, self.renderer.text), row, _link(row, view)) for row in rows]
-        named += [] if rest is None else [(self.renderer.text("usage.more", count=count), rest, None)]
+        named += (
+            []
+            if rest is None
+            else [(self.renderer.text("usage.more", count=count), rest, view.url(PATH, top=str(MOST_ROWS)))]
+        )
         total, like = report.total[0].value, report.total[0]
 
         def line(name: str, row: Row, link: str | None) -> dict[str, Any]:  # Any: see above
@@ -146,12 +151,13 @@ class UsagePage:
             "bins": [] if unit is None else [begin_of_bin(begin, unit) for begin in bins],
             "rows": [line(*each) for each in named],
             "total": line(self.renderer.text("usage.total"), Row(None, report.totals, report.total), None),
+            "has_shares": not measure.ratio,
         }
 
 
-def coloured(report: Report, text: Text) -> list[tuple[str, Row, int]]:
-    """The rows that have a colour, with their names; all others are one row."""
-    rows, rest, count = report.largest(MOST_COLOURS)
+def coloured(report: Report, text: Text, most: int = MOST_COLOURS) -> list[tuple[str, Row, int]]:
+    """The first rows, with their names and colours; all others are one row."""
+    rows, rest, count = report.largest(most)
     found = [(_name(row, report, text), row, at) for at, row in enumerate(rows)]
     return found if rest is None else [*found, (text("usage.more", count=count), rest, OTHERS)]
 

@@ -204,6 +204,19 @@ def test_jobs_come_in_pages_that_hold_each_record_once(open_site: Visitor) -> No
     assert ("job/100" in bobs, "alice" in bobs) == (True, False)
 
 
+def test_jobs_have_the_columns_that_were_chosen(open_site: Visitor) -> None:
+    page = open_site.get("/jobs?column=state&column=cores&column=site&column=").text
+    heading = re.findall(r"<th scope=\"col\"[^>]*>([^<]+)<", page)
+    assert heading == ["Record", "Site", "Cores", "state"]
+    assert 'name="column" value="state" checked' in page
+    following = re.search(r'href="(/jobs\?[^"]*cursor=[^"]*)"', page)
+    assert following is not None
+    assert (
+        re.findall(r"<th scope=\"col\"[^>]*>([^<]+)<", open_site.get(following[1].replace("&amp;", "&")).text)
+        == heading
+    )
+
+
 def test_a_record_has_a_page(open_site: Visitor) -> None:
     page = open_site.get("/jobs/job%2F100")
     assert (page.status, "HEPscore23 10" in page.text, "DESY" in page.text) == (200, True, True)
@@ -211,7 +224,8 @@ def test_a_record_has_a_page(open_site: Visitor) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/usage?x=1", "/usage?measure=gold", "/jobs?cursor=x", "/usage.csv?from=x", "/jobs/%ff"]
+    "path",
+    ["/usage?x=1", "/jobs?column=%00", "/usage?measure=gold", "/jobs?cursor=x", "/usage.csv?from=x", "/jobs/%ff"],
 )
 def test_what_cannot_be_shown_says_why(open_site: Visitor, path: str) -> None:
     got = open_site.get(path)

@@ -55,6 +55,7 @@ def test_the_time_axis_fits_the_period(period: str, unit: str) -> None:
         "group=" + "x" * 2_000,
         "by=%00",
         "top=many",
+        "top=5000",
     ],
 )
 def test_what_a_url_cannot_ask_for_is_named(query: str) -> None:
@@ -88,7 +89,14 @@ def test_figures_of_a_table_have_as_many_digits_and_hide_nothing() -> None:
     like = Figure(Fraction(50_000))
     assert [shown(Figure(Fraction(each)), "h", like) for each in ("964.8", "0.2", "0")] == ["965", "< 1", "0"]
     assert shown(Figure(Fraction(1), Fraction(0)), "%") == NOTHING
-    assert (signed(Fraction(-1, 3)), signed(Fraction(12_345)), signed(None)) == ("+0 %", "+12,345 %", None)
+    changes = [
+        Fraction(-1, 3),
+        Fraction(7),
+        Fraction(-21),
+        Fraction(12_345),
+        None,
+    ]  # a vast one says nothing in percent
+    assert [signed(each) for each in changes] == ["±0 %", "+7 %", "−21 %", "× 124", None]  # noqa: RUF001 signs
 
 
 def test_times_are_told_as_people_do() -> None:
@@ -159,7 +167,7 @@ def test_every_text_is_there_and_every_text_is_used() -> None:
     sources = [each.read_text() for each in PAGE.joinpath("templates").iterdir()]
     sources += [each.read_text() for each in PAGE.iterdir() if each.name.endswith(".py")]
     named = {key for text in sources for key in re.findall(r"""["']([a-z_]+(?:\.[a-z_0-9-]+)+)["']""", text)}
-    families = ("by.", "bin.", "row.", "period.", "state.", "operations.", "usage.", "act.", "change.")
+    families = ("by.", "bin.", "row.", "period.", "state.", "operations.", "usage.", "act.", "change.", "jobs.")
     keys = {key for key in named if key.split(".")[0] + "." in {each.split(".")[0] + "." for each in texts}}
     assert {key for key in keys if key not in texts and not key.endswith((".html", ".css", ".js"))} == set()
     assert {key for key in texts if key not in named and not key.startswith(families)} == set()
