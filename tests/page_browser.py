@@ -40,9 +40,10 @@ class Browser:
     url: str
     cookies: dict[str, str] = field(default_factory=dict[str, str])
     headers: dict[str, str] = field(default_factory=dict[str, str])
+    source: str = "127.0.0.1"
 
     def ask(self, method: str, path: str, body: str | None = None, **headers: str) -> Got:
-        connection = HTTPConnection(urlsplit(self.url).netloc, timeout=60)
+        connection = HTTPConnection(urlsplit(self.url).netloc, timeout=60, source_address=(self.source, 0))
         sent = HTML | self.headers | {name.replace("_", "-"): value for name, value in headers.items()}
         if self.cookies:
             sent["Cookie"] = "; ".join(f"{name}={value}" for name, value in self.cookies.items())

@@ -6,11 +6,12 @@ Each kind brings the model of its own instances (:mod:`auditord.config.instances
 import re
 from collections.abc import Mapping
 from datetime import timedelta
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 from urllib.parse import unquote
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from auditord.config.access import AccessSection
 from auditord.config.archive import ArchiveSection
@@ -46,6 +47,22 @@ _PASSWORD_PARAMETER = re.compile(
 )
 
 
+ProxyHeaders: TypeAlias = Literal["x-forwarded", "forwarded"]
+"""The form of the headers in which a reverse proxy says for whom it asks."""
+
+
+def _checked_proxy(text: str) -> str:
+    if text == "unix":
+        return text
+    try:
+        network = ip_network(text)
+    except ValueError as error:
+        raise ValueError(f"{error}: write an address, a network such as 10.0.0.0/8, or unix") from error
+    if network.prefixlen == 0:
+        raise ValueError(f"'{text}' is every address: anybody could say to be somebody else; name the proxies alone")
+    return str(network)
+
+
 class ApiSection(Section):
     """The REST interface."""
 
@@ -66,6 +83,16 @@ class ApiSection(Section):
         default=(),
         description="Names under which clients ask for this host without TLS, besides its own name, names without a "
         "dot and addresses; * for every name, which lets a page in a user's browser pretend to be this server.",
+    )
+    proxies: tuple[Annotated[str, AfterValidator(_checked_proxy)], ...] = Field(
+        default=(),
+        description="Reverse proxies whose word counts on who asked them, for which host, and by HTTP or HTTPS: "
+        "addresses, networks, and unix for whoever connects to a unix socket.",
+    )
+    proxy_headers: ProxyHeaders = Field(
+        default="x-forwarded",
+        description="The headers by which they say it: x-forwarded (X-Forwarded-For, -Proto and -Host), or forwarded "
+        "(RFC 7239). The other ones are not read.",
     )
     duplicates: Duplicates = Field(
         default=Duplicates.SAME_RUN,

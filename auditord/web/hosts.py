@@ -89,8 +89,11 @@ def _stands_for_itself(name: str) -> bool:
 
 
 def _is_out_of_reach(request: web.BaseRequest) -> bool:
-    """True if no name led a browser here: by TLS a certificate names us, and unix sockets have no names."""
+    """True if no name led a browser here.
+
+    By TLS, here or at a named proxy, a certificate names us, and unix sockets have no names.
+    """
     transport = request.transport
     if transport is None or not request.raw_path.startswith("/"):  # a browser asks its proxy like that, never a server
         return True
-    return transport.get_extra_info("sslcontext") is not None or isinstance(transport.get_extra_info("sockname"), str)
+    return request.secure or isinstance(transport.get_extra_info("sockname"), str)

@@ -43,6 +43,7 @@ from auditord.web.metrics import AbortReason, HttpMetrics
 from auditord.web.monitoring import MonitoringHandlers
 from auditord.web.page import Parts, page_routes
 from auditord.web.problems import refuse
+from auditord.web.proxies import Proxies
 from auditord.web.requests import visible_records
 from auditord.web.streams import StreamedAnswers
 from auditord.web.wire import ReadHandlers, WriteHandlers
@@ -212,7 +213,7 @@ def _controlled(
 ) -> AbstractAsyncContextManager[Sequence[str]]:
     """The control socket; a client that is cut off there finds what was done until then."""
     owned = [replace(route, handler=for_the_owner(route)) for route in routes]
-    alone = api.model_copy(update={"listen": (UnixListen(path, mode=0o600),)})
+    alone = api.model_copy(update={"listen": (UnixListen(path, mode=0o600),), "proxies": ()})
     limit = ConnectionLimit(_CONTROL_CONNECTIONS, partial(metrics.count_abort, "too_many"))
     hosts = HostCheck(known_names(alone.listen, api.hosts))
     return listening(Dispatcher(owned, metrics, hosts, refuse), alone, _CONTROL_GRACE, limit, metrics.count_abort)
@@ -233,7 +234,8 @@ async def listening(
     With a clock, clients' certificates are looked at for each request.
     """
     asked_for = any(isinstance(each, TcpListen) and each.tls and each.tls.client_ca for each in api.listen)
-    handler = while_valid(dispatcher.handle, now) if asked_for and now is not None else dispatcher.handle
+    handler = Proxies(api.proxies, api.proxy_headers).before(dispatcher.handle) if api.proxies else dispatcher.handle
+    handler = while_valid(handler, now) if asked_for and now is not None else handler
     server = LimitedServer(
         handler,
         limit,

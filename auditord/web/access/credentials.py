@@ -1,6 +1,7 @@
 """Credentials: of the connection, and of the header ``Authorization``. Nothing else that a client says counts.
 
-In particular no ``Forwarded`` and no ``X-Forwarded-…``: every client that reaches the server can write them.
+``Forwarded`` and ``X-Forwarded-…`` do where a named proxy wrote them, see :mod:`auditord.web.proxies`; then its own
+certificate and its own user say nothing of the client.
 """
 
 import socket
@@ -10,6 +11,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from auditord.web.proxies import UNKNOWN, is_passed_on
 from auditord_hookspecs import AccessRefused, Certificate, Credentials, UnixPeer
 
 LONGEST_TOKEN: Final = 16_384
@@ -28,8 +30,9 @@ def credentials_of(request: web.BaseRequest) -> Credentials:
     """
     if request.transport is None:
         raise ConnectionResetError("the client left before it was asked who it is")
-    address = _address(request.transport.get_extra_info("peername"))
-    if (token := _token(request)) is not None:
+    passed_on = is_passed_on(request)
+    address = _forwarded(request) if passed_on else _address(request.transport.get_extra_info("peername"))
+    if (token := _token(request)) is not None or passed_on:
         return Credentials(address, token=token)
     if (tls := request.transport.get_extra_info("ssl_object")) is not None:
         return Credentials(address, certificate=_proved(tls))
@@ -52,6 +55,10 @@ def _proved(tls: Any) -> Certificate | None:  # Any: an SSLObject, of whatever l
 def _address(peer: tuple[Any, ...] | str | bytes | None) -> str | None:  # Any: address and port, and more of IPv6
     """Without the scope of an IPv6 address; None of a unix socket, which has a path."""
     return str(peer[0]).partition("%")[0] if isinstance(peer, tuple) else None
+
+
+def _forwarded(request: web.BaseRequest) -> str | None:
+    return None if request.remote == UNKNOWN else request.remote
 
 
 def _token(request: web.BaseRequest) -> str | None:

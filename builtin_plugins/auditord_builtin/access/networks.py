@@ -1,4 +1,4 @@
-"""Authenticator ``networks``: where a connection comes from, for clients that can prove nothing else."""
+"""Authenticator ``networks``: the address of a client that can prove nothing else."""
 
 from contextlib import AbstractAsyncContextManager, nullcontext
 from ipaddress import IPv4Network, IPv6Network, ip_address
@@ -24,7 +24,7 @@ class NetworksConfig(InstanceConfig):
 def open_networks(
     config: NetworksConfig, context: access.AuthenticatorContext
 ) -> AbstractAsyncContextManager[access.Authenticate]:
-    """Nothing is opened. The address is that of the connection; no header can change it."""
+    """Nothing is opened. The address is that of the connection or, behind a proxy of ``api.proxies``, of its client."""
     del context
 
     async def authenticate(credentials: access.Credentials) -> access.Identity | None:
