@@ -15,11 +15,12 @@ from auditord.config.kinds import InstalledKinds, configured_transform
 from auditord.config.model import Configuration, SenderSource, kind_of, source_of
 from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.errors import ConfigurationError, NoTables, SchemaMismatch, StoreMismatch, StoreUnavailable
-from auditord.ingest import Pairing, lost_spool, missing_store
+from auditord.ingest import Pairing, missing_store, recognise, refuse_lost_spool
 from auditord.spool import Generation, Spool
 from auditord.spool.spool import FILE as SPOOL
 from auditord.store import RecordStore
 from auditord.store.opening import open_store, open_store_for_reading
+from auditord.store.work import Work
 from auditord_hookspecs import InstanceConfig, SenderKind, Transform
 
 LOCAL: Final = "local"
@@ -68,7 +69,7 @@ async def opened_storage(
 ) -> AsyncGenerator[Storage, None]:
     """Open spool and store of a state folder that the caller owns.
 
-    A store that is away now is looked at before anything is delivered to it. On leaving both note that they belong
+    A store that is away now is looked at before anything else is done with it. On leaving both note that they belong
     together, so that a copy made in between is known for an older one.
 
     Raises:
@@ -83,14 +84,19 @@ async def opened_storage(
     async with AsyncExitStack() as stack:
         refuse_unfinished(configuration.state_dir)
         if not (configuration.state_dir / SPOOL).exists():
-            await _refuse_lost_spool(configuration, now())
+            await refuse_to_make_spool(configuration, now())
         spool = await stack.enter_async_context(Spool.opened(configuration.state_dir, now, transform=transform))
         url, generation = configuration.store.url, await spool.generation()
         if not is_postgresql(url) and not (path := sqlite_path(url)).exists() and generation.number > 0:
             raise missing_store(f"There is no file {path}.")  # to open it would make a new one
         stack.enter_context(_explaining_lost_tables(generation))
         keys = configuration.metrics.database.counted_keys
-        store = await stack.enter_async_context(open_store(configuration.store, counted_keys=keys, outbox=outbox))
+
+        async def is_ours() -> Work[None]:
+            return recognise(await spool.generation(), socket.gethostname(), configuration.state_dir, now())
+
+        opening = open_store(configuration.store, counted_keys=keys, outbox=outbox, recognise=is_ours)
+        store = await stack.enter_async_context(opening)
         archive = stack.enter_context(archive_of(store, configuration))
         pairing = Pairing(store, spool)
         with suppress(StoreUnavailable):
@@ -100,17 +106,18 @@ async def opened_storage(
             await pairing.advance_both()
 
 
-async def _refuse_lost_spool(configuration: Configuration, now: datetime) -> None:
+async def refuse_to_make_spool(configuration: Configuration, now: datetime) -> None:
     """Return unless a daemon of this host and folder has had a spool beside this store: to open one would make it anew.
 
-    A store that cannot be read now (it is away, or not there yet, or its tables are older) is not looked at.
+    A store that cannot be read now (it is away, or not there yet, or its tables are older) is not looked at: once a
+    daemon opens it, a new spool is refused beside it.
+
+    Raises:
+        StoreMismatch: the spool is lost.
     """
     with suppress(StoreUnavailable, SchemaMismatch):
         async with open_store_for_reading(configuration.store) as store:
-            for known in await store.daemons(now):
-                daemon = known.state
-                if (daemon.host, daemon.state_dir) == (socket.gethostname(), str(configuration.state_dir)):
-                    raise lost_spool(daemon.queued)
+            refuse_lost_spool(await store.daemons(now), socket.gethostname(), configuration.state_dir)
 
 
 @contextmanager

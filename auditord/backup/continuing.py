@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Final
 
 import anyio.to_thread
@@ -43,7 +44,7 @@ class Continued:
     Args:
         restoration: the backup.
         behind: the part that is older than the other.
-        set_back: what became of the spool where the store was the older one.
+        set_back: what became of the spool where the store was the older one, or the spool a new one.
     """
 
     restoration: Restoration
@@ -69,8 +70,8 @@ async def continue_from(restoration: Restoration, configuration: Configuration) 
         await _place(restoration.store)
     if not has_spool:
         await _place(restoration.spool)
-    behind = await _behind(restoration, configuration)
-    done = await _set_back(restoration, configuration) if behind is Behind.STORE else None
+    behind, is_new = await _behind(restoration, configuration)
+    done = await _set_back(restoration, configuration, is_new=is_new) if is_new or behind is Behind.STORE else None
     note_restore(restoration.state_dir, restoration.now())
     async with _opened(restoration, configuration) as (spool, store):
         await Pairing(store, spool).adopt()
@@ -92,8 +93,10 @@ async def _place(target: Target) -> None:
         await target.discard()
 
 
-async def _behind(restoration: Restoration, configuration: Configuration) -> Behind:
+async def _behind(restoration: Restoration, configuration: Configuration) -> tuple[Behind, bool]:
     """Find out which one has forgotten something; what is asked changes nothing in either of them.
+
+    Returns the part, and whether the spool is a new one, made while nobody could see that another one was lost.
 
     Raises:
         RestoreRefused: neither has, or the store is older than the backup's spool.
@@ -103,24 +106,28 @@ async def _behind(restoration: Restoration, configuration: Configuration) -> Beh
         own = await spool.generation()
         known = await store.advance(own.spool_id, FOLLOWS_NONE)
         known_then = await store.advance(made.spool_id, FOLLOWS_NONE)
+    if own.number == 0:
+        return Behind.SPOOL, True
     if follows(known, own.number + 1):
         raise RestoreRefused("record store and spool.db belong together: nothing is missing, and nothing was changed")
     if known > own.number:
-        return Behind.SPOOL
+        return Behind.SPOOL, False
     if known_then < made.generation:
         raise RestoreRefused(
             f"the record store is older than {restoration.backup} (generation {known_then} of {made.generation}), or "
             "not of this site: what was delivered before that backup would be missing for good. Name an older backup"
         )
-    return Behind.STORE
+    return Behind.STORE, False
 
 
-async def _set_back(restoration: Restoration, configuration: Configuration) -> SetBack:
+async def _set_back(restoration: Restoration, configuration: Configuration, *, is_new: bool) -> SetBack:
+    """Set the spool back to the backup; what a new one has got since stays, behind what the backup has."""
     copy = spool_target(restoration.backup, restoration.state_dir)
     try:
         await copy.prepare()
-        senders = {name for name, config in configuration.senders.items() if kind_of(config) == _LOCAL} | {_LOCAL}
-        return await anyio.to_thread.run_sync(set_back, restoration.state_dir / SPOOL, copy.draft, senders)
+        found = {name for name, config in configuration.senders.items() if is_new or kind_of(config) == _LOCAL}
+        work = partial(set_back, restoration.state_dir / SPOOL, copy.draft, found | {_LOCAL}, plugins=is_new)
+        return await anyio.to_thread.run_sync(work)
     finally:
         await copy.discard()
 

@@ -32,13 +32,14 @@ class SetBack:
     quarantined: int
 
 
-def set_back(spool: Path, backup: Path, senders: Collection[str]) -> SetBack:
+def set_back(spool: Path, backup: Path, senders: Collection[str], *, plugins: bool = False) -> SetBack:
     """Set a spool back in one transaction; safe to repeat.
 
     Args:
         spool: the file, which no daemon uses.
         backup: a copy of the backup's, with the schema of this version.
-        senders: those to the record store that was restored.
+        senders: those whose entries wait again.
+        plugins: whether what plugins remember is the backup's, too.
 
     Raises:
         StoreUnavailable: a file cannot be used.
@@ -46,7 +47,7 @@ def set_back(spool: Path, backup: Path, senders: Collection[str]) -> SetBack:
     with closing(open_for_writing(spool)) as connection, translated(spool):
         connection.execute("ATTACH ? AS backup", (str(backup),))
         connection.execute("BEGIN IMMEDIATE")
-        for table in _MEMORY:
+        for table in (*_MEMORY, "plugin_state") if plugins else _MEMORY:
             connection.execute(f"DELETE FROM main.{table}")  # noqa: S608 our own names
             connection.execute(f"INSERT INTO main.{table} SELECT * FROM backup.{table}")  # noqa: S608 the same
         queued = sum(_queue_again(connection, sender) for sender in senders)

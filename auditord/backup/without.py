@@ -56,16 +56,16 @@ async def start_over(configuration: Configuration, kinds: InstalledKinds, now: C
     """
     folder, keys = configuration.state_dir, configuration.metrics.database.counted_keys
     refuse_unfinished(folder)
-    has_spool, has_store = (folder / SPOOL).exists(), await _has_store(configuration)
+    has_spool, has_store = await _has_spool(folder, now), await _has_store(configuration)
     if not has_spool and not has_store:
         raise RestoreRefused("neither record store nor spool.db is there: start the daemon, which makes both")
-    async with _spool_to_look_into(folder, now) as spool:
+    async with _spool_to_look_into(folder if has_spool else None, now) as spool:
         behind = await _behind(configuration, spool) if has_spool and has_store else None
         sources = await look_at_sources(configuration, kinds, spool, now)
     if behind is not Behind.SPOOL:  # an older spool has checkpoints
         _refuse_late_beginnings(sources, await _last_stop(configuration) if has_store else None)
     behind = behind or (Behind.STORE if has_spool else Behind.SPOOL)
-    if behind is Behind.STORE:
+    if behind is Behind.STORE or (not has_spool and (folder / SPOOL).exists()):
         await anyio.to_thread.run_sync(forget_sources, folder / SPOOL)
     note_restore(folder, now())
     if not has_store and is_postgresql(configuration.store.url):
@@ -76,11 +76,22 @@ async def start_over(configuration: Configuration, kinds: InstalledKinds, now: C
 
 
 @asynccontextmanager
-async def _spool_to_look_into(folder: Path, now: Callable[[], datetime]) -> AsyncGenerator[Spool, None]:
+async def _spool_to_look_into(folder: Path | None, now: Callable[[], datetime]) -> AsyncGenerator[Spool, None]:
     """The spool, or an empty one that leaves nothing behind: if it stayed, it would be that of a new daemon."""
     with TemporaryDirectory() as empty:
-        async with Spool.opened(folder if (folder / SPOOL).exists() else Path(empty), now) as spool:
+        async with Spool.opened(folder or Path(empty), now) as spool:
             yield spool
+
+
+async def _has_spool(folder: Path, now: Callable[[], datetime]) -> bool:
+    """Return whether there is a spool that has been with a record store.
+
+    A new one was made while nobody could see that another one was lost; what waits in it stays.
+    """
+    if not (folder / SPOOL).exists():
+        return False
+    async with Spool.opened(folder, now) as spool:
+        return (await spool.generation()).number > 0
 
 
 async def _behind(configuration: Configuration, spool: Spool) -> Behind:

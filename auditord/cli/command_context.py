@@ -21,6 +21,7 @@ from auditord.contexts.sources import remote_source
 from auditord.errors import UnknownInstance
 from auditord.spool import Spool
 from auditord.spool.spool import FILE as SPOOL_FILE
+from auditord.storage import refuse_to_make_spool
 from auditord.store.opening import open_store_beside, open_store_for_reading
 from auditord.store.reading import StoredRecords
 from auditord_hookspecs import AuditordError, InstanceConfig, PluginContext
@@ -114,7 +115,9 @@ async def _opened_states(
             with archive_of(store, configuration):
                 yield store, StoredRecords(store)
         return
-    read_only = dry_run and (configuration.state_dir / SPOOL_FILE).exists()
-    open_spool = Spool.opened_read_only if read_only else Spool.opened_beside
+    has_spool = (configuration.state_dir / SPOOL_FILE).exists()
+    if not has_spool:
+        await refuse_to_make_spool(configuration, utc_now())
+    open_spool = Spool.opened_read_only if dry_run and has_spool else Spool.opened_beside
     async with open_spool(configuration.state_dir, utc_now) as spool:
         yield spool, None

@@ -126,7 +126,7 @@ def _print_continued(done: Continued) -> None:
     say(f"continued  with {done.restoration.backup}, as of {made_at}: {done.behind.value} was the older one")
     if done.set_back is not None:
         say(_COUNTS.format(queued=done.set_back.queued, quarantined=done.set_back.quarantined))
-    else:
+    if done.behind is Behind.SPOOL:
         say(f"What has waited in spool.db since {made_at} is lost: posts while the store was away, and quarantine.")
 
 

@@ -1,7 +1,7 @@
 """The one way of a client's record into the store, through permission, transforms, and what waits in the spool."""
 
 from auditord.ingest.delivery import StoreSink, add_each
-from auditord.ingest.pairing import Pairing, lost_spool, missing_store
+from auditord.ingest.pairing import Pairing, missing_store, recognise, refuse_lost_spool
 from auditord.ingest.service import Ingest
 from auditord.ingest.submission import QUEUED, Forbidden, Outcome, Queued, Stopped, transformed_once
 
@@ -15,7 +15,8 @@ __all__ = [
     "Stopped",
     "StoreSink",
     "add_each",
-    "lost_spool",
     "missing_store",
+    "recognise",
+    "refuse_lost_spool",
     "transformed_once",
 ]

@@ -5,6 +5,9 @@ Collectors do not ask again for what their checkpoints in the spool lie behind. 
 delivery, start and stop; the store's is written first.
 """
 
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Final, Protocol
 
 import anyio
@@ -12,12 +15,19 @@ import anyio
 from auditord.errors import StoreMismatch
 from auditord.spool import Generation
 from auditord.store import RecordStore
-from auditord.store.protocol import follows
+from auditord.store.daemons import list_daemons, read_generation
+from auditord.store.protocol import KnownDaemon, follows
+from auditord.store.work import Work
 
 _REMEDY: Final = (
     "`auditord restore FOLDER --continue`, with a backup, lets collectors collect again what is missing; or put back "
     "the store and spool.db that belong together; or accept this pair with `auditord database adopt`, and then collect "
     "again what is missing (`auditord collect NAME --from DATE --to DATE`)."
+)
+
+_LOST_SPOOL_REMEDY: Final = (
+    "`auditord restore FOLDER --continue`, with a backup, or `auditord restore --continue --without-backup` lets "
+    "collectors collect again; or put spool.db back; or begin with a new one by `auditord database adopt`."
 )
 
 
@@ -79,14 +89,49 @@ def missing_store(lack: str) -> StoreMismatch:
     return StoreMismatch(f"{_mismatch(1, 0)} ({lack})")
 
 
-def lost_spool(queued: int) -> StoreMismatch:
-    """The error about a spool that is not there although the store knows a daemon that had one."""
+def recognise(own: Generation, host: str, state_dir: Path, now: datetime) -> Work[None]:
+    """Return if a store may be the one of a spool; changes nothing.
+
+    Raises:
+        StoreMismatch: they do not belong together, one is an older copy, or the spool is new and the store knows
+            another one of this host and folder.
+    """
+    known = yield from read_generation(own.spool_id)
+    if not follows(known, own.number + 1):
+        raise StoreMismatch(_mismatch(own.number, known))
+    if own.number == 0:
+        daemons = yield from list_daemons(now)
+        refuse_lost_spool([each for each in daemons if each.state.spool_id != own.spool_id], host, state_dir)
+
+
+def refuse_lost_spool(daemons: Sequence[KnownDaemon], host: str, state_dir: Path) -> None:
+    """Return unless one of a store's daemons was on this host with this folder.
+
+    Raises:
+        StoreMismatch: it was; its spool is lost, or it is on another machine with the same host name.
+    """
+    for each in daemons:
+        if (each.state.host, each.state.state_dir) == (host, str(state_dir)):
+            raise StoreMismatch(_namesake(each) if each.is_running else _lost_spool(each))
+
+
+def _lost_spool(daemon: KnownDaemon) -> str:
+    queued = daemon.state.queued
     lost = f"the {queued} entries that waited in it when it was last heard of" if queued else "what waited in it"
-    return StoreMismatch(
-        "This state folder has no spool.db any more, beside a record store that knows it: without its checkpoints "
-        f"collectors would not read again what they have missed since, and {lost} may be lost. "
-        "`auditord restore FOLDER --continue`, with a backup, or `auditord restore --continue --without-backup` lets "
-        "them collect again; or put spool.db back; or begin with a new one by `auditord database adopt`."
+    return (
+        "This state folder has no spool.db any more, or a new one, beside a record store that knows another: without "
+        f"its checkpoints collectors would not read again what they have missed since, and {lost} may be lost. "
+        f"{_LOST_SPOOL_REMEDY}"
+    )
+
+
+def _namesake(daemon: KnownDaemon) -> str:
+    state, ago = daemon.state, timedelta(seconds=daemon.age // timedelta(seconds=1))
+    return (
+        f"A daemon that calls its host {state.host} and its state folder {state.state_dir}, as this one does, was "
+        f"heard of {ago} ago by the record store, and this folder has another spool.db, or none. If it runs on another "
+        "machine or in another container, give the two different host names; or let this one begin with a spool.db of "
+        f"its own by `auditord database adopt`. If it was this one, whose spool.db is lost: {_LOST_SPOOL_REMEDY}"
     )
 
 

@@ -1,4 +1,4 @@
-"""Steps on a database: the daemons that use it, as they note themselves."""
+"""Steps on a database: the daemons that use it, as they note themselves, and the generations of their spools."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -20,6 +20,12 @@ def list_daemons(now: datetime) -> Work[list[KnownDaemon]]:
     """The noted daemons, by host."""
     rows = yield from ask("list_daemons", now=now)
     return [_known(row) for row in rows]
+
+
+def read_generation(spool_id: str) -> Work[int]:
+    """The generation that the store has reached with a spool; 0 if it knows none of it."""
+    rows = yield from ask("find_generation", spool_id=spool_id)
+    return int(rows[0][0]) if rows else 0
 
 
 def _known(row: Sequence[Any]) -> KnownDaemon:  # Any: columns of all types

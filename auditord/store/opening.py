@@ -13,6 +13,7 @@ from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.errors import ConfigurationError, StoreMisconfigured, StoreUnavailable, plain_errors
 from auditord.store.protocol import RecordStore
 from auditord.store.sqlite import SqliteRecordStore
+from auditord.store.store import Recognise
 
 if TYPE_CHECKING:
     from auditord.store.postgres import PostgresRecordStore
@@ -22,31 +23,39 @@ _log: Final = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def open_store(
-    where: StoreSection | str, *, counted_keys: Sequence[str], outbox: bool = False
+    where: StoreSection | str,
+    *,
+    counted_keys: Sequence[str],
+    outbox: bool = False,
+    recognise: Recognise | None = None,
 ) -> AsyncGenerator[RecordStore, None]:
     """The store that the configuration names, closed on leaving.
 
     A PostgreSQL server may be away: the store is there all the same, and works once the server does. If its schema
-    turns out not to be this version's, now or later, what is inside the context is cancelled and SchemaMismatch raised.
+    turns out not to be this version's, or it not the expected store, now or later, what is inside the context is
+    cancelled and SchemaMismatch or StoreMismatch raised.
 
     Args:
         where: the section ``store``, or its URL alone: ``sqlite:///var/lib/auditord/records.db`` (the path is absolute,
             a fourth slash does no harm) or ``postgresql://user@host/database``.
         counted_keys: meta keys whose values ``counts()`` has.
         outbox: whether changes are kept for senders, see :meth:`RecordStore.outbox`.
+        recognise: makes work that raises StoreMismatch if it is not the expected store; done before anything else is.
 
     Raises:
         ConfigurationError: the URL is none of those that this version can open.
         SchemaMismatch: the database is another program's, newer than this version, or not migrated.
+        StoreMismatch: it is not the expected store.
         StoreMisconfigured: the PostgreSQL server refuses the user, the database, or the way to it.
         StoreUnavailable: the SQLite file cannot be opened, or not be written.
     """
     section = section_of(where)
     if is_postgresql(section.url):
-        async with _postgres(section, counted_keys, outbox=outbox) as store:
+        async with _postgres(_postgres_store(section, counted_keys, outbox=outbox, recognise=recognise)) as store:
             yield store
         return
-    sqlite = await SqliteRecordStore.open(sqlite_path(section.url), counted_keys=counted_keys, outbox=outbox)
+    path = sqlite_path(section.url)
+    sqlite = await SqliteRecordStore.open(path, counted_keys=counted_keys, outbox=outbox, recognise=recognise)
     async with _closed(sqlite):
         yield sqlite
 
@@ -89,12 +98,18 @@ async def open_store_for_reading(where: StoreSection | str) -> AsyncGenerator[Re
 
 
 def _postgres_store(
-    section: StoreSection, counted_keys: Sequence[str] | None, *, outbox: bool = False, read_only: bool = False
+    section: StoreSection,
+    counted_keys: Sequence[str] | None,
+    *,
+    outbox: bool = False,
+    read_only: bool = False,
+    recognise: Recognise | None = None,
 ) -> "PostgresRecordStore":
     from auditord.database.postgres.address import address_of  # noqa: PLC0415 psycopg, where it is configured
     from auditord.store.postgres import PostgresRecordStore  # noqa: PLC0415 the same
 
-    return PostgresRecordStore(address_of(section), counted_keys, outbox=outbox, read_only=read_only)
+    address = address_of(section)
+    return PostgresRecordStore(address, counted_keys, outbox=outbox, read_only=read_only, recognise=recognise)
 
 
 @asynccontextmanager
@@ -114,10 +129,7 @@ async def _closed(store: RecordStore) -> AsyncGenerator[None, None]:
 
 
 @asynccontextmanager
-async def _postgres(
-    section: StoreSection, counted_keys: Sequence[str], *, outbox: bool
-) -> AsyncGenerator[RecordStore, None]:
-    store = _postgres_store(section, counted_keys, outbox=outbox)
+async def _postgres(store: "PostgresRecordStore") -> AsyncGenerator[RecordStore, None]:
     with plain_errors():
         async with _closed(store):
             await _open_patiently(store)

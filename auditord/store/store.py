@@ -16,7 +16,7 @@ from auditord.store.amendments import Action, Amended, Amendment, Version
 from auditord.store.archived import Counted, Removal
 from auditord.store.archiving_store import ArchivingStore
 from auditord.store.changes import correct
-from auditord.store.daemons import list_daemons, note_daemon
+from auditord.store.daemons import list_daemons, note_daemon, read_generation
 from auditord.store.planning import Addition, Bulk, Change, Correction, InArchive, Operation, Replacement, Stop
 from auditord.store.protocol import (
     DaemonState,
@@ -52,6 +52,9 @@ from auditord_hookspecs.wire import decode_record
 Submit: TypeAlias = Callable[[Change], Awaitable[Any]]  # Any: the change's outcome
 
 _RECORDS_BETWEEN_PAUSES: Final = 100  # about a millisecond
+
+Recognise: TypeAlias = Callable[[], Awaitable[Work[None]]]
+"""Makes work that raises StoreMismatch if a store is not the expected one."""
 
 
 class SqlRecordStore(ArchivingStore):
@@ -266,8 +269,7 @@ def refuse_unfinished_copy(where: object) -> Work[None]:
 
 
 def _advance(spool_id: str, generation: int, *, adopt: bool) -> Work[int]:
-    rows = yield from ask("find_generation", spool_id=spool_id)
-    before: int = rows[0][0] if rows else 0
+    before = yield from read_generation(spool_id)
     if adopt or follows(before, generation):
         yield from ask("set_generation", spool_id=spool_id, generation=generation)
     return before

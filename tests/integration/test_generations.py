@@ -3,10 +3,11 @@
 import json
 import shutil
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 import anyio
@@ -15,14 +16,24 @@ import pytest
 from click.testing import CliRunner, Result
 
 from auditord.cli import auditord
-from auditord.errors import StoreMismatch
-from auditord.spool import Spool
+from auditord.config.model import Configuration, StoreSection
+from auditord.errors import StoreMismatch, StoreUnavailable
+from auditord.hooks import load_hooks
+from auditord.ingest import recognise
+from auditord.spool import Generation, Spool
+from auditord.storage import Storage, opened_storage
+from auditord.store import Duplicates, Provenance
 from auditord.store.opening import open_store
+from auditord.store.protocol import DaemonState
+from auditord.store.work import Work
 from auditord.testing import make_record
 from auditord.testing.daemon import TestDaemon, running_daemon
 from auditord_hookspecs import AuditordError, Batch
 from auditord_hookspecs.wire import encode_record
 from tests.postgres_server import PostgresServer
+from tests.tcp_proxy import proxy
+
+PROVENANCE = Provenance(datetime(2026, 11, 22, tzinfo=UTC))
 
 
 class Site:
@@ -189,6 +200,79 @@ def test_a_daemon_whose_spool_is_lost_does_not_begin_anew_without_a_word(site: S
     done = site.run(*remedy)
     assert done.exit_code == 0, done.output
     site.start()
+
+
+@pytest.mark.parametrize(
+    "remedy",
+    ["database adopt --yes", "restore --continue --without-backup", "restore backups --continue"],
+)
+def test_a_new_spool_beside_a_store_that_knows_another_is_refused_and_mended(
+    site: Site, remedy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a command or a daemon leaves it that could not ask the store."""
+    monkeypatch.chdir(site.folder)
+    site.start()
+    assert site.run("backup", "backups", "--dump").exit_code == 0
+    site.collect("lost")
+    lose_spool(site)
+    site.collect("waits")
+    for _ in range(2):
+        with pytest.raises(StoreMismatch, match="or a new one"):
+            site.start()
+    done = site.run(*remedy.split())
+    assert done.exit_code == 0, done.output
+    with site.daemon() as daemon:
+        daemon.finish_sending()
+        assert [record.record_id for record in daemon.records()] == ["waits"]
+
+
+@pytest.mark.parametrize(("ended", "said"), [(False, "two different host names"), (True, "or a new one")])
+@pytest.mark.anyio
+async def test_a_daemon_of_the_same_name_is_another_one_while_it_runs(tmp_path: Path, ended: bool, said: str) -> None:  # noqa: FBT001 a parameter of the test
+    now = datetime.now(UTC)
+    known = DaemonState("known", "head", 1, "1.0", str(tmp_path), now, 0, None, 0, ended=ended)
+
+    async def new() -> Work[None]:
+        return recognise(Generation("new", 0), "head", tmp_path, now)
+
+    url = f"sqlite://{tmp_path / 'records.db'}"
+    async with open_store(url, counted_keys=()) as store:
+        await store.note_daemon(known, now)
+    with pytest.raises(StoreMismatch, match=said):
+        async with open_store(url, counted_keys=(), recognise=new):
+            pytest.fail("opened")
+
+
+@pytest.mark.anyio
+async def test_a_store_that_was_away_at_the_start_is_looked_at_before_anything_reaches_it(
+    tmp_path: Path, postgres_server: PostgresServer, postgres_template: str
+) -> None:
+    site = Site(tmp_path, postgres_server, postgres_template)
+    async with storage(site.state, str(site.url)):
+        pass
+    other = postgres_server.create(postgres_template)
+    async with proxy(urlsplit(other).port or 5432) as way:
+        await way.stop()
+
+        async def add_until_refused() -> None:
+            async with storage(site.state, other.replace(f":{urlsplit(other).port}/", f":{way.port}/")) as opened:
+                await way.start()
+                while True:
+                    with suppress(StoreUnavailable):
+                        await opened.store.add(make_record("posted"), PROVENANCE, Duplicates.SAME_RUN)
+                        pytest.fail("added")
+                    await anyio.sleep(0.01)
+
+        with pytest.raises(StoreMismatch, match="does not know"):
+            await add_until_refused()
+    async with open_store(other, counted_keys=()) as store:
+        assert (await store.counts()).total == 0
+
+
+def storage(state_dir: Path, url: str) -> AbstractAsyncContextManager[Storage]:
+    state_dir.mkdir(exist_ok=True)
+    configuration = Configuration(state_dir=state_dir, store=StoreSection(url=url))
+    return opened_storage(configuration, load_hooks(()).kinds, lambda: datetime.now(UTC))
 
 
 def test_another_daemon_of_the_same_database_begins_with_a_spool_of_its_own(tmp_path: Path, postgres_url: str) -> None:

@@ -19,7 +19,7 @@ from auditord.database.postgres.migrations import require_current
 from auditord.database.postgres.silence import WRITE_WITHIN, Silence
 from auditord.database.postgres.sockets import limited, require_open
 from auditord.database.sql_files import Script
-from auditord.errors import SchemaMismatch, StoreUnavailable
+from auditord.errors import SchemaMismatch, StoreMismatch, StoreUnavailable, plain_errors
 
 Connection: TypeAlias = AsyncConnection[TupleRow]
 _Pool: TypeAlias = AsyncConnectionPool[Connection]
@@ -90,10 +90,14 @@ class Server:
     While the server is away every call raises :class:`StoreUnavailable`, and connections are made again as soon as it
     is back. A schema that is not exactly this version's sets :attr:`refused`, whenever a connection finds it.
 
+    Attributes:
+        refused: why the database must not be used, once a connection has found that.
+
     Args:
         address: where it is.
         scripts: the migrations that make its schema.
-        prepare: called once, with the first connection; may refuse the database with SchemaMismatch.
+        prepare: called with the first connection, and with the first one after the server was away, when it may be
+            another database; may refuse it with SchemaMismatch or StoreMismatch.
         probe: writes something and commits it, as changes do.
         read_only: nothing may be written.
     """
@@ -102,7 +106,7 @@ class Server:
         self, address: Address, scripts: Sequence[Script], prepare: Prepare, probe: Prepare, *, read_only: bool
     ) -> None:
         self.where: Final = address.where
-        self.refused: SchemaMismatch | None = None
+        self.refused: SchemaMismatch | StoreMismatch | None = None
         self.refusal: Final = asyncio.Event()
         self._scripts = scripts
         self._prepare = prepare
@@ -122,19 +126,24 @@ class Server:
 
         Raises:
             SchemaMismatch: the schema is not this version's.
+            StoreMismatch: ``prepare`` says so.
             StoreUnavailable: the server does not answer; it is tried again.
         """
         # What it says about each attempt is said once, here.
         logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
         await self._short.open()
         await self._long.open()
-        try:
-            async with self.connection():
-                pass
-        except StoreUnavailable:
-            if self.refused is not None:
-                raise self.refused from None
-            raise
+        with plain_errors():
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._raise_refusal)
+                async with self.connection():
+                    group.cancel_scope.cancel()
+
+    async def _raise_refusal(self) -> None:
+        """Raise why the database is refused, as soon as it is: the pool would go on trying."""
+        await self.refusal.wait()
+        if self.refused is not None:
+            raise self.refused
 
     async def close(self) -> None:
         """Close every connection; those in use when they are given back."""
@@ -222,7 +231,7 @@ class Server:
     def _noting_refusal(self) -> Generator[None, None, None]:
         try:
             yield
-        except SchemaMismatch as error:
+        except (SchemaMismatch, StoreMismatch) as error:
             self.refused = error
             self._fault = error
             self.refusal.set()
@@ -245,7 +254,7 @@ class Server:
                 "server does."
             )
         if not self._away:
-            self._away = True
+            self._away, self._prepared = True, False
             _log.warning("the database %s is away: %s", self.where, self._fault)
         return as_unavailable(self._fault, self.where)
 

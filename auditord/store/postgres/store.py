@@ -17,7 +17,7 @@ from auditord.database.postgres.silence import WRITE_WITHIN
 from auditord.database.postgres.sockets import limited
 from auditord.database.postgres.streaming import copied
 from auditord.database.sql_files import load_scripts
-from auditord.errors import SchemaMismatch
+from auditord.errors import SchemaMismatch, StoreMismatch
 from auditord.store.aggregates import folded
 from auditord.store.aggregates_sql import compile_aggregate
 from auditord.store.archived import Counted
@@ -33,7 +33,7 @@ from auditord.store.postgres.memory import PostgresMemory, memory
 from auditord.store.protocol import Difference, HeldTurn, Occasion, RecordCounts
 from auditord.store.rollups.scope import Scope
 from auditord.store.rollups.upkeep import Pages
-from auditord.store.store import SqlRecordStore, difference, refuse_unfinished_copy
+from auditord.store.store import Recognise, SqlRecordStore, difference, refuse_unfinished_copy
 from auditord.store.work import Count, Work
 from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
 
@@ -62,6 +62,8 @@ class PostgresRecordStore(SqlRecordStore):
         counted_keys: meta keys whose values :meth:`counts` has; None for all that are counted.
         outbox: whether changes are kept for senders.
         read_only: only reading works.
+        recognise: makes work that raises StoreMismatch if it is not the expected store; done before anything else is,
+            also when the server comes back.
     """
 
     def __init__(
@@ -71,7 +73,9 @@ class PostgresRecordStore(SqlRecordStore):
         *,
         outbox: bool = False,
         read_only: bool = False,
+        recognise: Recognise | None = None,
     ) -> None:
+        self._recognise = recognise
         self._batches = Batches(lambda: self._server.connection(None), self._make, _AT_ONCE)
         keeps_rollups = not read_only and counted_keys is not None
         super().__init__(self._batches.submit, outbox=outbox, keeps_rollups=keeps_rollups)
@@ -86,13 +90,14 @@ class PostgresRecordStore(SqlRecordStore):
 
         Raises:
             SchemaMismatch: the schema is not this version's.
+            StoreMismatch: it is not the expected store.
             StoreUnavailable: the server does not answer now; the store may be used, and works once it does.
         """
         await self._server.open()
         self.rollups.wake()
 
-    async def refused(self) -> SchemaMismatch:
-        """Wait until a connection finds that the schema is not this version's, be it after hours."""
+    async def refused(self) -> SchemaMismatch | StoreMismatch:
+        """Wait until a connection finds that it is not the expected store, or its schema not, be it after hours."""
         await self._server.refusal.wait()
         if self._server.refused is None:
             raise AssertionError("the event is set after the reason")
@@ -197,6 +202,8 @@ class PostgresRecordStore(SqlRecordStore):
 
     async def _prepare(self, connection: Connection) -> None:
         await run(connection, refuse_unfinished_copy(self._server.where))
+        if self._recognise is not None:
+            await run(connection, await self._recognise())
         if not self._read_only:
             self._counted = await set_counted_keys(connection, self._shown or ())
 

@@ -24,7 +24,7 @@ from auditord.store.sqlite.counting import QUERIES, read_counts, set_counted_key
 from auditord.store.sqlite.dialect import SqliteDialect, marked, take_rows
 from auditord.store.sqlite.driver import Changes, change_in_bulk, run
 from auditord.store.sqlite.sums import Arithmetic, Overflow, noticing_overflow
-from auditord.store.store import SqlRecordStore, difference, refuse_unfinished_copy
+from auditord.store.store import Recognise, SqlRecordStore, difference, refuse_unfinished_copy
 from auditord.store.work import Work
 from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
 
@@ -54,6 +54,7 @@ class SqliteRecordStore(SqlRecordStore):
         counted_keys: Sequence[str] = (),
         outbox: bool = False,
         max_page_count: int | None = None,
+        recognise: Recognise | None = None,
     ) -> "SqliteRecordStore":
         """Open the file, or make it; migrates it, and counts what is stored if other keys were counted before.
 
@@ -62,15 +63,19 @@ class SqliteRecordStore(SqlRecordStore):
             counted_keys: meta keys whose values :meth:`counts` has.
             outbox: whether changes are kept for senders.
             max_page_count: pages that the file may have at most: a test's way to fill a disk.
+            recognise: makes work that raises StoreMismatch if it is not the expected store.
 
         Raises:
             SchemaMismatch: the file is another program's, or newer than this version.
+            StoreMismatch: it is not the expected store.
             StoreUnavailable: it cannot be opened, or not be written.
         """
         database = Database.open(path, MIGRATIONS, max_page_count=max_page_count)
         store = cls(database, outbox=outbox, keeps_rollups=True)
         try:
             await store._read(refuse_unfinished_copy(path))
+            if recognise is not None:
+                await store._read(await recognise())
             await store._database.write(lambda connection: set_counted_keys(connection, counted_keys))
             store.rollups.wake()
         except BaseException:

@@ -16,6 +16,7 @@ from anyio.from_thread import start_blocking_portal
 from click.testing import CliRunner, Result
 
 from auditord.cli import auditord, hook_commands
+from auditord.errors import StoreMismatch
 from auditord.hooks import HookEntry, HookModule, installed_entries, loading
 from auditord.store.sqlite import SqliteRecordStore
 from auditord.testing import FakeCommandContext, FakePluginContext, make_record
@@ -229,6 +230,20 @@ def test_records_elsewhere_need_no_store_here(run: Run, tmp_path: Path) -> None:
         for words, shown in ((["count", "--dry-run"], 1), (["count"], 1), (["count", "--dry-run"], 2), (["count"], 2)):
             assert run(*words).output == f"2 records, run {shown}\n"
     assert not (tmp_path / "state/records.db").exists()
+
+
+def test_a_command_makes_no_spool_in_the_place_of_a_lost_one(run: Run, tmp_path: Path) -> None:
+    sections = {"plugins": {"mine": {"kind": "count", "source": {"url": "http://127.0.0.1:9/"}}}}
+    with running_daemon(tmp_path, {}):
+        pass
+    (tmp_path / "a.json").write_text(json.dumps({"state_dir": str(tmp_path / "state"), **sections}))
+    for path in (tmp_path / "state").glob("spool.db*"):
+        path.unlink()
+    for words in (["count"], ["count", "--dry-run"]):
+        result = run(*words)
+        assert isinstance(result.exception, StoreMismatch)
+        assert "auditord database adopt" in str(result.exception)
+    assert not (tmp_path / "state/spool.db").exists()
 
 
 def test_a_database_that_is_not_there_is_not_made(run: Run, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from itertools import chain, repeat
 from urllib.parse import urlsplit
 
 import anyio
@@ -14,10 +15,11 @@ import pytest
 from auditord.config.model import StoreSection
 from auditord.database.postgres import server as server_module
 from auditord.database.postgres.streaming import copied
-from auditord.errors import SchemaMismatch, StoreUnavailable
+from auditord.errors import SchemaMismatch, StoreMismatch, StoreUnavailable
 from auditord.store import Duplicates, Provenance, RecordStore, Verdict
 from auditord.store.opening import open_store, open_store_for_reading
 from auditord.store.postgres import store as store_module
+from auditord.store.work import Work
 from auditord_hookspecs import Component, InvalidRecord, Record, RecordQuery
 from auditord_hookspecs.wire import decode_record
 from tests.postgres_server import NoServer, OwnServer, migrate_database, own_server
@@ -117,6 +119,34 @@ async def test_a_database_that_turns_out_not_to_be_migrated_ends_the_daemon(empt
 
         with pytest.raises(SchemaMismatch, match="has no tables yet"):
             await live()
+
+
+async def test_a_database_that_is_another_one_once_the_server_is_back_ends_the_daemon(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "PATIENCE", 0.5)
+    looks = chain(["ours"], repeat("another"))
+
+    def look() -> Work[None]:
+        yield from ()
+        if next(looks) == "another":
+            raise StoreMismatch("an older copy")
+
+    async def recognise() -> Work[None]:
+        return look()
+
+    async def live() -> None:
+        async with way_to(postgres_url) as (way, url), open_store(url, counted_keys=KEYS, recognise=recognise) as store:
+            assert await store.add(record(1), PROVENANCE, SAME_RUN) is Verdict.ADDED
+            await way.stop()
+            with pytest.raises(StoreUnavailable):
+                await store.add(record(2), PROVENANCE, SAME_RUN)
+            assert not await works(store)
+            await way.start()
+            await until(lambda: works(store))
+
+    with pytest.raises(StoreMismatch, match="an older copy"):
+        await live()
 
 
 async def test_a_command_says_that_the_server_is_away() -> None:
