@@ -197,7 +197,7 @@ class ArrayElements:
         if end <= at:
             return (), at
         try:
-            found = [bytes(each) for each in _values.decode(b"[%b]" % self._text[at + 1 : end])]
+            found = [bytes(each) for each in _values.decode(b"[%b]" % bytes(self._text[at + 1 : end]))]
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return (), at
         _limit(max(map(len, found)), self._longest)

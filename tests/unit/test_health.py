@@ -1,10 +1,14 @@
 """What the daemon says about itself: health and its own metrics."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 import anyio
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
 
 from auditord import health as health_module
 from auditord.errors import StoreUnavailable
@@ -97,6 +101,22 @@ def test_large_counts_are_whole_numbers_too_and_names_stay_names() -> None:
         "num_records_database 123456789",
         'num_records_database_per_site{site="} 4.0"} 10000000',
     }
+
+
+@given(st.dictionaries(st.text(), st.integers(0, 2**53), max_size=5))
+def test_counts_are_what_prometheus_own_writer_makes_of_them(counts: dict[str, int]) -> None:
+    registry, keys = CollectorRegistry(), (CountedKey("num_records_database_per_user", "user_id", "user_id"),)
+    statistics = DatabaseMetrics(total=True, keys=keys, most_values=200)
+    registry.register(statistics)
+    for shift in (0, 1):  # also the second time, when there is a text already
+        statistics.update(sum(counts.values()), {"user_id": {user: count + shift for user, count in counts.items()}}, 0)
+        for _ in range(2):
+            assert samples(exposition(registry)) == samples(generate_latest(registry))
+
+
+def samples(text: bytes) -> Mapping[str, list[tuple[Mapping[str, str], float]]]:
+    families = text_string_to_metric_families(text.decode())
+    return {each.name: [(sample.labels, sample.value) for sample in each.samples] for each in families}
 
 
 def test_the_total_may_be_left_out() -> None:
