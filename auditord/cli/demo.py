@@ -6,19 +6,17 @@ three months of a made-up site (:mod:`auditord.cli.demo_site`) are put beside it
 
 import json
 import os
-import shutil
 import signal
 import socket
-import sys
 import webbrowser
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from shlex import quote
 from tempfile import TemporaryDirectory
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import aiohttp
 import anyio
@@ -28,7 +26,7 @@ import click
 from auditord.actions import RunRequest
 from auditord.cli.collect import Watcher, summary
 from auditord.cli.demo_site import WRONG, corrected, damaged_lines, made_up_records
-from auditord.cli.installation import run_async, utc_now
+from auditord.cli.installation import program, run_async, utc_now
 from auditord.cli.progress import progress_bar
 from auditord.config.loading import load
 from auditord.config.model import Configuration
@@ -201,18 +199,18 @@ async def _get(session: aiohttp.ClientSession, path: str) -> str:
 
 
 def _what_to_try(url: str, file: Path) -> str:
-    program = _program()
+    called = program()
     return f"""
-Look at it:  {url}
+Look at it:  {url}{_from_afar(url)}
 
 Three months of a made-up site (nothing in it was measured), and recorded jobs of a real Slurm. Ctrl-C ends it. In
 another terminal:
 
-  {program} top groups --config {file}
-  {program} report usage --output chart --config {file}
-  {program} status --config {file}
-  {program} quarantine list --config {file}
-  {program} records history {WRONG} --config {file}
+  {called} top groups --config {file}
+  {called} report usage --output chart --config {file}
+  {called} status --config {file}
+  {called} quarantine list --config {file}
+  {called} records history {WRONG} --config {file}
   curl '{url}/records?limit=3'
   curl -g '{url}/records?meta[user_id][c][0]=alice&sort_by[desc]=runtime'
   curl '{url}/metrics'
@@ -221,9 +219,9 @@ The configuration of this demo is {file}.
 """
 
 
-def _program() -> str:
-    """The program that was called, so that what is printed runs wherever it is pasted."""
-    called = Path(sys.argv[0])
-    if called.name == "__main__.py":
-        return f"{quote(sys.executable)} -m auditord"
-    return quote(str(called.resolve()) if called.exists() else shutil.which(called.name) or called.name)
+def _from_afar(url: str) -> str:
+    """The remedy of a user whose browser runs on another machine."""
+    if "SSH_CONNECTION" not in os.environ:
+        return ""
+    port = urlsplit(url).port
+    return f"\nFrom another machine: ssh -L {port}:127.0.0.1:{port} {socket.gethostname()}, then the same URL there."

@@ -11,7 +11,7 @@ from auditord.cli.frame import config_paths
 from auditord.cli.init_answers import AUDITOR, Found, answers_to, chosen_collectors, given_answers
 from auditord.cli.init_file import FRAGMENTS, configuration_text, refuse_a_file_that_counts, write_configuration
 from auditord.cli.init_host import ThisHost, find_auditor, find_postgresql, proposals
-from auditord.cli.installation import utc_now
+from auditord.cli.installation import program, utc_now
 from auditord.config.kinds import InstalledKinds
 from auditord.config.loading import DEFAULT_FILE, load_text
 from auditord.hooks import load_hooks
@@ -79,13 +79,14 @@ def _next_steps(file: Path, found: Found, answers: Answers) -> Iterator[str]:
     option = _option(file)
     for name, proposal in found.imports.items():
         target = (file.parent if file.parent.name == "conf.d" else file.parent / "conf.d") / f"{name}.yml"
-        yield f"auditord config import {join(map(str, proposal.imports))} > {target}"
+        made = "" if target.parent.is_dir() else f"mkdir {target.parent} && "
+        yield f"{made}{program()} config import {join(map(str, proposal.imports))} > {target}"
     if answers.get("store", "sqlite") != "sqlite":
         yield from _store_steps(found, option)
     if answers.get(AUDITOR):
-        yield f"auditord import auditor {answers[AUDITOR]}{option}"
+        yield f"{program()} import auditor {answers[AUDITOR]}{option}"
     for name in chosen_collectors(found, answers):
-        yield f"auditord collect {name} --dry-run --from {answers['since']}{option} | head"
+        yield f"{program()} collect {name} --dry-run --from {answers['since']}{option} | head"
 
 
 def _option(file: Path) -> str:
@@ -94,9 +95,9 @@ def _option(file: Path) -> str:
 
 def _start(file: Path, host: Host) -> str:
     is_service = not _option(file) and host.run(["systemctl", "cat", "auditord.service"]) is not None
-    return "systemctl enable --now auditord" if is_service else f"auditord run{_option(file)}"
+    return "systemctl enable --now auditord" if is_service else f"{program()} run{_option(file)}"
 
 
 def _store_steps(found: Found, option: str) -> Sequence[str]:
     prepared = found.postgresql.steps if found.postgresql is not None else ()
-    return (*prepared, f"auditord database migrate{option}")
+    return (*prepared, f"{program()} database migrate{option}")

@@ -84,6 +84,7 @@ def write_configuration(file: Path, text: str) -> Path | None:
     aside = file.with_name(f"{file.name}.orig")
     try:
         if not file.exists():
+            file.parent.mkdir(parents=True, exist_ok=True)
             with file.open("x") as opened:
                 opened.write(text)
             return None
@@ -91,7 +92,9 @@ def write_configuration(file: Path, text: str) -> Path | None:
     except FileExistsError as error:
         raise ConfigurationError(f"{error.filename2 or error.filename} is there already: move it away") from error
     except OSError as error:
-        raise ConfigurationError(f"{file} cannot be written: {error.strerror}") from error
+        raise ConfigurationError(
+            f"{file} cannot be written: {error.strerror}; run it as root, or name a file with --config"
+        ) from error
     return aside
 
 

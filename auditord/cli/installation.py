@@ -1,10 +1,14 @@
 """The beginning of most commands: hook modules, their configuration, the clock and the event loop."""
 
 import os
+import shutil
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
+from shlex import quote
 from typing import Final, TypeVar, TypeVarTuple, Unpack
 
 import anyio
@@ -16,6 +20,8 @@ from auditord.config.model import Configuration
 from auditord.config.secrets import read_when_used
 from auditord.errors import ConfigurationError, plain_errors
 from auditord.hooks import Hooks, load_hooks
+
+_NAME: Final = "auditord"
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -74,3 +80,14 @@ def run_async(work: Callable[[Unpack[Ts]], Awaitable[T]], *arguments: *Ts) -> T:
     with plain_errors():
         return anyio.run(work, *arguments, backend_options={"use_uvloop": True})
     raise AssertionError("unreachable")
+
+
+def program() -> str:
+    """This program as one types it in the shell that called it: by its path where PATH leads to none, or to another."""
+    called = Path(sys.argv[0])
+    if called.name == "__main__.py":
+        return f"{quote(sys.executable)} -m auditord"
+    found = shutil.which(_NAME)
+    if called.name != _NAME or not called.exists() or (found is not None and Path(found).samefile(called)):
+        return _NAME
+    return quote(str(called.absolute()))

@@ -1,5 +1,6 @@
 """``auditord new-plugin``: a distribution with a hook module that works, its tests, and what to change in it."""
 
+import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -40,7 +41,7 @@ SHAPES: Final[Mapping[str, Shape]] = {
     "collector": Shape(
         "Collector: records of the finished jobs that a program lists.",
         "collectors",
-        "site_id: my-site\ncommand: [cat, /var/log/jobs]",
+        "site_id: my-site\ncommand: [echo, 17 alice 2026-01-01T08:00:00Z 2026-01-01T09:00:00Z 8]",
         "auditord collect my_$name --dry-run",
     ),
     "plugin": Shape(
@@ -132,7 +133,15 @@ def _written(name: str, shape: Shape, kind: str) -> Iterator[tuple[str, str]]:
 
 def _say_next(folder: Path, name: str) -> None:
     say(f"{folder} is a distribution that works; what it accounts for is in src/auditord_{name}/__init__.py.")
-    say(f"Next, in an environment that has auditord, such as {sys.prefix}:")
-    for line in (f"cd {folder}", "pip install -e '.[test]'", "pytest && mypy && ruff check", "auditord hooks"):
+    say("Next, in an environment that has auditord:")
+    activate = Path(sys.prefix, "bin/activate")
+    entered = [f". {activate}"] if activate.exists() and os.environ.get("VIRTUAL_ENV") != sys.prefix else []
+    for line in (
+        *entered,
+        f"cd {folder}",
+        "pip install -e '.[test]'",
+        "pytest && mypy && ruff check",
+        "auditord hooks",
+    ):
         say(f"  {line}")
     say("To read: auditord manual writing-plugins, auditord manual types")

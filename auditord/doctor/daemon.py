@@ -30,7 +30,7 @@ async def check_runs(
         yield Finding(Severity.WARNING, "configuration", remark, "see the remark")
     pid = owner(configuration.state_dir)
     if pid is None:
-        yield Finding(Severity.WARNING, "process", "no daemon runs", "systemctl start auditord")
+        yield Finding(Severity.WARNING, "process", "no daemon runs", "systemctl start auditord, or auditord run")
     else:
         yield Finding(Severity.OK, "process", f"process {pid} runs")
     if not (configuration.state_dir / SPOOL_FILE).exists():

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import auditord
+from tests.measurements.picture import LARGEST, PICTURE
 from tests.measurements.structure import Structure
 
 ROOT = Path(__file__).parents[2]
@@ -30,6 +31,15 @@ def test_ci_calls_the_readmes_test_command() -> None:
     run_demo, run_tests = readme_commands()
     assert "auditord demo" in run_demo
     assert run_tests in (ROOT / ".ci/run").read_text().splitlines()
+
+
+def test_the_readme_is_short_and_shows_a_small_picture() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert len(text.encode()) <= 6 * 1024
+    (shown,) = re.findall(r"!\[[^]]+\]\(([^)]+)\)", text)
+    assert ROOT / shown == PICTURE, "python tests/measurements/picture.py makes it"
+    assert PICTURE.read_bytes().startswith(b"\x89PNG")
+    assert PICTURE.stat().st_size <= LARGEST
 
 
 def test_the_changelog_has_an_entry_for_the_version() -> None:

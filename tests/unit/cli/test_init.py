@@ -252,3 +252,13 @@ def test_a_program_that_is_missing_or_fails_is_not_there(tmp_path: Path) -> None
     (tmp_path / "a.cfg").touch()
     (tmp_path / "c.cfg").mkdir()
     assert [each.name for each in host.find(f"{tmp_path}/nothing", f"{tmp_path}/*.cfg")] == ["a.cfg", "b.cfg"]
+
+
+def test_the_folder_of_the_file_is_made(play: Play, tmp_path: Path) -> None:
+    slurm_host(play)
+    file = tmp_path / "etc/auditord/auditord.yml"
+    done = call(file, "--yes")
+    assert (done.exit_code, file.exists()) == (0, True)
+    refused = str(call(Path("/proc/nowhere/a.yml"), "--yes").exception)
+    assert "/proc/nowhere/a.yml cannot be written: " in refused
+    assert "name a file with --config" in refused

@@ -1,0 +1,47 @@
+"""Commands that are printed to be typed run where they are typed: with the path where the shell needs one."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from auditord.cli.demo import _from_afar  # pyright: ignore[reportPrivateUsage]
+from auditord.cli.installation import program
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "bin/auditord"
+    path.parent.mkdir()
+    path.touch(0o755)
+    monkeypatch.setattr(sys, "argv", [str(path)])
+    monkeypatch.setenv("PATH", "/nowhere")
+    return path
+
+
+def test_a_program_that_no_shell_finds_is_named_by_its_path(installed: Path) -> None:
+    assert program() == str(installed)
+
+
+def test_a_program_in_the_path_is_named_by_its_name(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(installed.parent))
+    assert program() == "auditord"
+
+
+def test_another_one_in_the_path_is_not_meant(installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/auditord").touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "other"))
+    assert program() == str(installed)
+
+
+def test_a_module_is_called_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["/somewhere/auditord/__main__.py"])
+    assert program() == f"{sys.executable} -m auditord"
+
+
+def test_a_user_from_afar_hears_how_to_reach_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SSH_CONNECTION", raising=False)
+    assert _from_afar("http://127.0.0.1:8000") == ""
+    monkeypatch.setenv("SSH_CONNECTION", "192.0.2.1 50000 192.0.2.2 22")
+    assert "ssh -L 8000:127.0.0.1:8000 " in _from_afar("http://127.0.0.1:8000")
