@@ -136,6 +136,7 @@ class Renderer:
             "instant": numbers.instant,
             "duration": numbers.duration,
             "svg": Markup,  # made by our own code, see charts
+            "html": Markup,  # of the manual, see auditord.manual.html
             "ago": self._ago,
         }
         return environment

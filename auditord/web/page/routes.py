@@ -32,6 +32,8 @@ from auditord.web.page.jobs import PATH as JOBS
 from auditord.web.page.jobs import JobsPages
 from auditord.web.page.login import LOGOUT, LoginPage
 from auditord.web.page.login import PATH as LOGIN
+from auditord.web.page.manual import PATH as MANUAL
+from auditord.web.page.manual import ManualPages
 from auditord.web.page.my import PATH as MY
 from auditord.web.page.my import MyPage
 from auditord.web.page.operating import INSTANCE_ACT, QUARANTINE, QUARANTINE_ACT, RUN, OperatingPages
@@ -104,6 +106,7 @@ def page_routes(
     jobs = JobsPages(figures, records, store, renderer, visitors)
     overview = OverviewPage(figures, renderer, visitors, parts.status)
     operations = OperationsPage(figures, renderer, visitors, parts.status)
+    manual = ManualPages(renderer, visitors)
     login = LoginPage(authorisation, renderer, visitors, forms)
     issuers = IssuerPages(authorisation, login)
     pages = (
@@ -114,6 +117,8 @@ def page_routes(
         Route("GET", f"{JOBS}/{{record_id}}", guard.around(jobs.show), Permission.READ),
         Route("GET", MY, guard.around(MyPage(figures, renderer, visitors).show), Permission.READ),
         Route("GET", OPERATIONS, guard.around(operations.show), Permission.OPERATE),
+        Route("GET", MANUAL, guard.around(manual.contents), Permission.READ),
+        Route("GET", f"{MANUAL}/{{topic}}", guard.around(manual.show), Permission.READ),
     )
     operating = OperatingPages(
         AskedRuns(parts.actions, parts.start_soon), parts.actions, parts.spool, parts.status, renderer, visitors, forms

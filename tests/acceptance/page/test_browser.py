@@ -29,6 +29,8 @@ PAGES: Final = {
     "jobs": "/jobs",
     "record": "/jobs/aurora-demo-wrong",
     "operations": "/operations",
+    "manual": "/manual",
+    "topic": "/manual/access",
 }
 
 

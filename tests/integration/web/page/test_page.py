@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from html import unescape
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from auditord.client import Client
+from auditord.manual import topics
 from auditord.testing.daemon import running_daemon
 from auditord_builtin.access.token_file import TokenFile, new_token
 from auditord_hookspecs import Component, Record, Score
@@ -104,7 +106,15 @@ def guarded_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[s
         }
 
 
-PAGES = ["/", "/usage", "/usage?measure=cpu-efficiency&by=user", "/usage?by=size&bin=none", "/jobs", "/operations"]
+PAGES = [
+    "/",
+    "/usage",
+    "/usage?measure=cpu-efficiency&by=user",
+    "/usage?by=size&bin=none",
+    "/jobs",
+    "/operations",
+    "/manual",
+]
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -129,7 +139,23 @@ def test_programs_at_the_root_are_answered_as_without_a_page(open_site: Visitor)
 def test_without_the_page_there_is_no_route_of_it(tmp_path: Path) -> None:
     with running_daemon(tmp_path, {"ui": {"enabled": False}}) as daemon:
         visitor = Visitor(daemon.url)
-        assert {visitor.get(path).status for path in (*PAGES, "/usage.csv", "/jobs/x", "/page/page.css")} == {404}
+        assert {
+            visitor.get(path).status for path in (*PAGES, "/manual/page", "/usage.csv", "/jobs/x", "/page/page.css")
+        } == {404}
+
+
+def test_every_topic_of_the_manual_is_there_and_links_to_others(open_site: Visitor) -> None:
+    contents = unescape(open_site.get("/manual").text)
+    for name, topic in topics().items():
+        assert f'<a href="/manual/{name}">{topic.title}</a>' in contents
+    got = open_site.get("/manual/page")
+    assert got.status == 200
+    assert '<a href="/manual/access#logging-in-to-the-page">' in got.text
+    assert 'aria-current="page">The page</a>' in got.text
+    assert not re.search(r"<script(?! src=)|<style|\sstyle=|\son[a-z]+=", got.text)
+    assert "auditord_http_requests" in open_site.get("/manual/metrics").text  # a reference, written when asked
+    missing = open_site.get("/manual/%3Cb%3Enothing")
+    assert (missing.status, "&lt;b&gt;nothing" in missing.text) == (404, True)
 
 
 def test_static_files_are_kept_for_ever_under_the_hash_of_their_content(open_site: Visitor) -> None:

@@ -1,0 +1,71 @@
+"""The pages ``/manual`` and ``/manual/TOPIC``: the manual, as the terminal shows it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from http import HTTPStatus
+from itertools import groupby
+from typing import Final
+
+from aiohttp import web
+from anyio import CapacityLimiter, to_thread
+
+from auditord.manual import Topic, as_html, text_of, topics
+from auditord.manual.topics import INDEX
+from auditord.web.page.rendering import Renderer
+from auditord.web.page.visitors import Visitors
+from auditord.web.problems import Refused
+from auditord.web.requests import read_target
+from auditord_hookspecs import AuditordError
+
+PATH: Final = "/manual"
+
+
+@dataclass(frozen=True, slots=True)
+class ManualPages:
+    """The topics of the manual, each made of its Markdown once.
+
+    Args:
+        renderer: makes pages.
+        visitors: knows who sees what.
+        made: HTML of the topics that somebody has read.
+        alone: lets one topic be made at a time: references import every command and every kind.
+    """
+
+    renderer: Renderer
+    visitors: Visitors
+    made: dict[str, str] = field(default_factory=dict[str, str])
+    alone: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1))
+
+    async def contents(self, request: web.BaseRequest) -> web.StreamResponse:
+        """The chapters and their topics."""
+        values = {"title": self.renderer.text("manual.title"), "chapters": _chapters(topics()), "here": INDEX}
+        return self.renderer.answer("manual.html", values, self.visitors.navigation(request, PATH))
+
+    async def show(self, request: web.BaseRequest) -> web.StreamResponse:
+        """A topic."""
+        name = read_target(request.raw_path).segment(1)
+        topic = topics().get(name)
+        if topic is None:
+            raise Refused(HTTPStatus.NOT_FOUND, self.renderer.text("manual.missing", name=name))
+        html = self.made.get(name) or await self._make(name)
+        values = {"title": topic.title, "chapters": _chapters(topics()), "here": name, "text": html}
+        return self.renderer.answer("manual.html", values, self.visitors.navigation(request, PATH))
+
+    async def _make(self, name: str) -> str:
+        try:
+            text = await to_thread.run_sync(partial(text_of, name), limiter=self.alone)
+        except AuditordError as error:  # a hook module that is disabled since it is broken
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from error
+        self.made[name] = await to_thread.run_sync(partial(as_html, text, self._address), limiter=self.alone)
+        return self.made[name]
+
+    def _address(self, name: str) -> str:
+        return self.renderer.path(PATH if name == INDEX else f"{PATH}/{name}")
+
+
+def _chapters(known: Mapping[str, Topic]) -> Sequence[tuple[str, Sequence[Topic]]]:
+    """The chapters in their order; one may come twice in the list, since references follow all else."""
+    order = list(dict.fromkeys(topic.chapter for topic in known.values()))
+    listed = sorted(known.values(), key=lambda topic: order.index(topic.chapter))
+    return [(chapter, list(found)) for chapter, found in groupby(listed, key=lambda topic: topic.chapter)]
