@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Final, TypeAlias
+from zoneinfo import ZoneInfo
 
 from auditord.client.conditions import matches
 from auditord_hookspecs import Component, Record, aggregates
@@ -64,8 +65,9 @@ def _key_value(counted: _Counted, dimension: aggregates.Dimension) -> KeyValue:
         case aggregates.ScoreValue(name, score):
             components = _named(record, name)
             return _score(components[0], score) if components else None
-        case aggregates.CalendarPeriod(unit, field):
-            return _first_day(record.start_time if field is TimeField.START else counted.stop, unit)
+        case aggregates.CalendarPeriod(unit, field, zone):
+            moment = record.start_time if field is TimeField.START else counted.stop
+            return _first_day(moment.astimezone(ZoneInfo(zone)) if 1970 <= moment.year < 2100 else moment, unit)
 
 
 def _first_day(moment: datetime, unit: aggregates.CalendarUnit) -> date:

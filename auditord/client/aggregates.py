@@ -15,6 +15,7 @@ from auditord_hookspecs import HttpAnswer, InvalidRecord, RecordQuery, aggregate
 from auditord_hookspecs.aggregates import KeyValue
 from auditord_hookspecs.query import AllOf, Condition, IsOpen, MetaAbsent, MetaContainsAny, TimeField
 from auditord_hookspecs.wire import format_time, parse_time
+from auditord_hookspecs.zones import UTC_NAME
 
 PATH: Final = "/api/v1/aggregates"
 
@@ -80,8 +81,9 @@ def _dimension(dimension: aggregates.Dimension) -> str:
             return f"has:{_name(component)}"
         case aggregates.ScoreValue(component, score):
             return f"score:{_name(component)}:{_name(score)}"
-        case aggregates.CalendarPeriod(unit, field):
-            return f"{'start' if field is TimeField.START else 'stop'}:{unit.value}"
+        case aggregates.CalendarPeriod(unit, field, zone):
+            text = f"{'start' if field is TimeField.START else 'stop'}:{unit.value}"
+            return text if zone == UTC_NAME else f"{text}:{zone}"
 
 
 def _usage(usage: aggregates.ComponentUsage) -> str:

@@ -4,13 +4,14 @@ Memory is bounded by the groups and the values of their scores, not by the recor
 """
 
 from collections import defaultdict
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Final, TypeAlias
 
 from auditord.client.conditions import flattened, matches
 from auditord_hookspecs import Component, Record, RecordQuery, aggregates
 from auditord_hookspecs.query import AllOf, Comparison, MetaContains, TimeCompares, TimeField
+from auditord_hookspecs.zones import day_of
 
 Key: TypeAlias = tuple[aggregates.KeyValue, ...]
 
@@ -130,9 +131,9 @@ def _key_value(record: Record, stop: datetime, dimension: aggregates.Dimension) 
         case aggregates.ScoreValue(name, score):
             first = next((each for each in record.components if each.name == name), None)
             return None if first is None else _score(first, score)
-        case aggregates.CalendarPeriod(unit, field):
+        case aggregates.CalendarPeriod(unit, field, zone):
             moment = record.start_time if field is TimeField.START else stop
-            return unit.first_day(moment.astimezone(UTC).date())
+            return unit.first_day(day_of(moment, zone))
 
 
 def _meta_value(record: Record, keys: tuple[str, ...]) -> str | None:

@@ -7,7 +7,7 @@ of a document.
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import ClassVar, LiteralString
 
 from auditord.store.aggregates import Limbs
@@ -105,6 +105,10 @@ class Dialect(ABC):
         """An instant as a parameter."""
 
     @abstractmethod
+    def span(self, span: timedelta) -> Sql:
+        """A time to be added to an instant."""
+
+    @abstractmethod
     def has_key(self, key: str) -> Sql:
         """That a record has a meta key; never NULL."""
 
@@ -130,7 +134,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def first_day(self, moment: Sql, unit: CalendarUnit) -> Key:
-        """The first day of a calendar period, in UTC."""
+        """The first day of a calendar period, of an instant in UTC."""
 
     @abstractmethod
     def states(self, query: AggregateQuery, where: Sql) -> Sequence[State]:

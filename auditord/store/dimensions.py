@@ -1,7 +1,8 @@
 """Dimensions of aggregates as columns: from the narrow columns where they are complete, otherwise from documents."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Final, LiteralString
 
 from auditord.store.conditions import can_be_there, component_compares
@@ -17,6 +18,7 @@ from auditord_hookspecs import (
     ScoreValue,
 )
 from auditord_hookspecs.query import Comparison, TimeField
+from auditord_hookspecs.zones import ClockChange, clock_changes
 
 # These columns hold the first value under the first of both keys that a record has.
 _COLUMNS_OF_TWO: Final[Mapping[tuple[str, ...], LiteralString]] = {
@@ -46,8 +48,9 @@ def compile_dimension(dimension: Dimension, stop: Sql, dialect: Dialect, columns
             return _is_present(component, dialect)
         case ScoreValue(component):
             return _scores_of_several(component, dialect, columns)
-        case CalendarPeriod(unit, field):
-            return dialect.first_day(Sql("start_time") if field is TimeField.START else stop, unit)
+        case CalendarPeriod(unit, field, zone):
+            moment = Sql("start_time") if field is TimeField.START else stop
+            return dialect.first_day(_shown_by_clocks(moment, clock_changes(zone), dialect), unit)
 
 
 def key_of_amount(dimension: ComponentAmount | ComponentPresent, amount: LiteralString, dialect: Dialect) -> Key:
@@ -64,6 +67,25 @@ def amount_of_one(component: str, dialect: Dialect) -> Sql:
         f" WHERE {dialect.name} = %s) END",
         (encoded(component), component),
     )
+
+
+def _shown_by_clocks(moment: Sql, changes: Sequence[ClockChange], dialect: Dialect) -> Sql:
+    """An instant moved by as much as the clocks of a zone are ahead of UTC."""
+    if not changes:
+        return moment
+    ahead = _ahead(moment, ClockChange(changes[0].moment, timedelta(0)), changes, dialect)
+    return Sql(f"({moment.sql} + {ahead.sql})", (*moment.parameters, *ahead.parameters))
+
+
+def _ahead(moment: Sql, known: ClockChange, changes: Sequence[ClockChange], dialect: Dialect) -> Sql:
+    """The time by which they are ahead, found by halves: of 261 changes since 1970, nine are compared with."""
+    if not changes:
+        return dialect.span(known.ahead)
+    middle = len(changes) // 2
+    is_earlier = Sql(f"{moment.sql} < %s", (*moment.parameters, dialect.moment(changes[middle].moment)))
+    earlier = _ahead(moment, known, changes[:middle], dialect)
+    later = _ahead(moment, changes[middle], changes[middle + 1 :], dialect)
+    return case(is_earlier, earlier, later)
 
 
 def _possible(dimension: Dimension) -> Dimension | None:

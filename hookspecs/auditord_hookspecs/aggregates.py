@@ -15,13 +15,14 @@ from enum import Enum
 from typing import Final, TypeAlias
 
 from auditord_hookspecs.query import AllOf, Condition, TimeField, Window
+from auditord_hookspecs.zones import UTC_NAME, clock_changes
 
 # Between the largest and the smallest score lie 632 decimal digits: every sum of products with integers is exact.
 _EXACT: Final = Context(prec=1_000, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[Inexact])
 
 
 class CalendarUnit(Enum):
-    """Days, weeks (ISO 8601: from Monday on), months, quarters and years of UTC."""
+    """Days, weeks (ISO 8601: from Monday on), months, quarters and years."""
 
     DAY = "day"
     WEEK = "week"
@@ -101,17 +102,26 @@ class ScoreValue:
 
 @dataclass(frozen=True, slots=True)
 class CalendarPeriod:
-    """The day, week, month, quarter or year of UTC in which records started or stopped, as its first day.
+    """The day, week, month, quarter or year in which records started or stopped, as its first day.
 
     An open record counts as if it had stopped at the query's ``as_of``.
 
     Args:
         unit: day, week, month, quarter or year.
         field: the start or the stop time.
+        zone: the time zone whose calendar counts, such as Europe/Berlin. Roll-ups only know the days of UTC: sums by
+            those of other zones read the records.
+
+    Raises:
+        ValueError: this host knows no such zone.
     """
 
     unit: CalendarUnit
     field: TimeField = TimeField.STOP
+    zone: str = UTC_NAME
+
+    def __post_init__(self) -> None:
+        clock_changes(self.zone)
 
 
 Dimension: TypeAlias = MetaValue | ComponentAmount | ComponentPresent | ScoreValue | CalendarPeriod

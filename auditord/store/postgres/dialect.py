@@ -117,6 +117,10 @@ class PostgresDialect(Dialect):
         """The instant itself."""
         return moment
 
+    def span(self, span: timedelta) -> Sql:
+        """An interval."""
+        return Sql("%s::interval", (span,))
+
     def has_key(self, key: str) -> Sql:
         """That a record has a meta key."""
         return Sql("coalesce(meta ? %s, FALSE)", (key,))

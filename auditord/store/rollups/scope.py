@@ -1,9 +1,9 @@
 """The part of a query for sums that roll-ups answer.
 
 That is whole days of UTC of stop times, for queries that ask for nothing which cells do not tell apart: grouped by
-site, group, user, scores and periods of the stop time, with conditions on sites, groups and users, without a window. Of
-a range of stop times that does not begin and end with days, as a month of another time zone, the days within are read
-from roll-ups, and both edges from the records.
+site, group, user, scores and periods of the stop time in UTC, with conditions on sites, groups and users, without a
+window. Of a range of stop times that does not begin and end with days, as a month of another time zone, the days within
+are read from roll-ups, and both edges from the records.
 
 The archive: records that have moved there stay in the roll-ups. So with a :class:`Scope`, the archive is only asked for
 what roll-ups do not answer: the queries of :meth:`Scope.edges`, and records with ``more``. That is what the statement
@@ -43,6 +43,7 @@ from auditord_hookspecs.query import (
     TimeField,
     fold,
 )
+from auditord_hookspecs.zones import clock_changes
 
 _KEYS: Final = {*META_COLUMNS, *OLDER_KEYS}
 _USER_KEY: Final = "user_id"
@@ -173,8 +174,8 @@ def _tells_apart(dimension: Dimension) -> bool:
     match dimension:
         case MetaValue(keys):
             return _KEYS.issuperset(keys)
-        case CalendarPeriod(_, field):
-            return field is TimeField.STOP
+        case CalendarPeriod(_, field, zone):
+            return field is TimeField.STOP and not clock_changes(zone)
         case _:
             return isinstance(dimension, ScoreValue)
 

@@ -9,7 +9,7 @@ import re
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, LiteralString
 
 from auditord.database.instants import EPOCH, MICROSECOND, to_micros
@@ -103,6 +103,10 @@ class SqliteDialect(Dialect):
         """Microseconds since 1970."""
         return (moment - EPOCH) // MICROSECOND
 
+    def span(self, span: timedelta) -> Sql:
+        """Microseconds."""
+        return Sql("%s", (span // MICROSECOND,))
+
     def has_key(self, key: str) -> Sql:
         """That a record has a meta key."""
         if _PLAIN_KEY.fullmatch(key):
@@ -139,17 +143,16 @@ class SqliteDialect(Dialect):
 
     def first_day(self, moment: Sql, unit: CalendarUnit) -> Key:
         """The first day of a calendar period."""
-        # Division truncates toward zero; before 1970 that would be the next second.
-        day = f"({moment.sql} - 86399999999 * ({moment.sql} < 0)) / 86400000000"
+        # Division truncates toward zero, so all counts from the year 1, which began 719,162 days before 1970, a Monday.
+        day = f"({moment.sql} + 62135596800000000) / 86400000000"
         if unit is CalendarUnit.DAY:  # a number is quicker to group by, and days have one length
-            return Key(Sql(day, moment.parameters * 2), "strftime('%Y-%m-%d', {} * 86400, 'unixepoch')")
-        if unit is CalendarUnit.WEEK:  # the same; 719,162 days before 1970, the year 1 began with a Monday
-            week = f"(({day}) + 719162) / 7"
-            return Key(Sql(week, moment.parameters * 2), "strftime('%Y-%m-%d', ({} * 7 - 719162) * 86400, 'unixepoch')")
-        seconds = f"({moment.sql} - 999999 * ({moment.sql} < 0)) / 1000000"
+            return Key(Sql(day, moment.parameters), "strftime('%Y-%m-%d', ({} - 719162) * 86400, 'unixepoch')")
+        if unit is CalendarUnit.WEEK:  # the same
+            week = f"({day}) / 7"
+            return Key(Sql(week, moment.parameters), "strftime('%Y-%m-%d', ({} * 7 - 719162) * 86400, 'unixepoch')")
+        seconds = f"({moment.sql} + 62135596800000000) / 1000000 - 62135596800"
         first_day = _FIRST_DAYS[unit]
-        parameters = moment.parameters * 2 * first_day.count("{0}")
-        return Key(Sql(first_day.format(seconds), parameters))
+        return Key(Sql(first_day.format(seconds), moment.parameters * first_day.count("{0}")))
 
     def states(self, query: AggregateQuery, where: Sql) -> Sequence[State]:
         """Finished records, and open ones if they count."""

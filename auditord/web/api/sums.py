@@ -27,18 +27,22 @@ from auditord_hookspecs import AggregateQuery, ComponentUsage, Permission, Windo
 from auditord_hookspecs.query import AllOf, TimeField
 from auditord_hookspecs.records import check_name
 from auditord_hookspecs.wire import format_time
+from auditord_hookspecs.zones import UTC_NAME
 
 MOST: Final = 20
 """Dimensions, and components, of one query."""
 
 FORMS: Final = (
     "meta:key or meta:key|otherkey, amount:component, has:component, score:component:score, start:day, start:week "
-    "(from Monday on), start:month, start:quarter or start:year, and the same with stop"
+    "(from Monday on), start:month, start:quarter or start:year, and the same with stop; days are those of UTC, or "
+    "of a time zone that is named behind, as in stop:day:Europe/Berlin"
 )
 
 # A name in a pattern: what divides names is percent-encoded, and any other ASCII may be.
 _NAME: Final = rf"(?:[^%:|{WHITE_SPACE}\u0000]|%2[1-9A-F]|%[3-7][0-9A-F])(?:[^%:|\u0000]|%[2-7][0-9A-F]){{0,255}}"
 _UNIT: Final = "|".join(unit.value for unit in aggregates.CalendarUnit)
+
+_ZONE: Final = r"[A-Z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+){0,2}"
 
 _MOMENTS: Final = ("from", "to", "as_of")
 
@@ -50,7 +54,7 @@ _FORMS: Final = (
     rf"meta:{_NAME}(?:\|{_NAME}){{0,9}}",
     rf"(?:amount|has):{_NAME}",
     f"score:{_NAME}:{_NAME}",
-    f"(?:start|stop):(?:{_UNIT})",
+    rf"(?:start|stop):(?:{_UNIT})(?::{_ZONE})?",
 )
 BY: Final = Texts("|".join(_FORMS), MOST)
 USAGE: Final = Texts(rf"{_NAME}(?::{_NAME}(?:\|{_NAME}){{0,9}})?", MOST)
@@ -134,11 +138,16 @@ def _score(text: str) -> aggregates.ScoreValue:
 
 
 def _period(field: TimeField, text: str) -> aggregates.CalendarPeriod:
+    name, _, zone = text.partition(":")
     try:
-        return aggregates.CalendarPeriod(aggregates.CalendarUnit(text), field)
+        unit = aggregates.CalendarUnit(name)
     except ValueError as error:
         units = ", ".join(unit.value for unit in aggregates.CalendarUnit)
         raise InvalidQuery(f"unknown period '{text[:60]}', expected one of {units}") from error
+    try:
+        return aggregates.CalendarPeriod(unit, field, zone or UTC_NAME)
+    except ValueError as error:
+        raise InvalidQuery(str(error)) from error
 
 
 _DIMENSIONS: Final[Mapping[str, Callable[[str], aggregates.Dimension]]] = {

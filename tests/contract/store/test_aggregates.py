@@ -7,6 +7,7 @@ from decimal import Context, Decimal
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from zoneinfo import ZoneInfo
 
 import anyio
 import pytest
@@ -113,7 +114,12 @@ DIMENSIONS: st.SearchStrategy[aggregates.Dimension] = st.one_of(
     st.builds(aggregates.ComponentAmount, NAMES),
     st.builds(aggregates.ComponentPresent, NAMES),
     st.builds(aggregates.ScoreValue, NAMES, SCORE_NAMES),
-    st.builds(aggregates.CalendarPeriod, st.sampled_from(aggregates.CalendarUnit), st.sampled_from(TimeField)),
+    st.builds(
+        aggregates.CalendarPeriod,
+        st.sampled_from(aggregates.CalendarUnit),
+        st.sampled_from(TimeField),
+        st.sampled_from(["UTC", "UTC", "Europe/Berlin", "America/St_Johns", "Africa/Abidjan"]),
+    ),
 )
 USAGES = st.builds(aggregates.ComponentUsage, NAMES, st.lists(SCORE_NAMES, max_size=2, unique=True).map(tuple))
 WINDOWS = st.lists(TIMES, min_size=2, max_size=2).map(lambda ends: Window(*sorted(ends)))
@@ -183,6 +189,52 @@ async def test_periods_begin_and_end_as_in_the_calendar(stores: StoreFactory, un
     records = [Record(f"r{at}", min(stop, EPOCH), (), stop, None) for at, stop in enumerate(sorted(stops))]
     async with filled(stores, records) as store:
         await check(store, records, aggregates.AggregateQuery(by=(aggregates.CalendarPeriod(unit),)))
+
+
+CHANGES = [  # of the clocks in Berlin, and the length of the day in hours
+    (datetime(2026, 3, 29, 1, tzinfo=UTC), datetime(2026, 3, 28, 23, tzinfo=UTC), 23),
+    (datetime(2026, 10, 25, 1, tzinfo=UTC), datetime(2026, 10, 24, 22, tzinfo=UTC), 25),
+]
+
+
+@pytest.mark.parametrize(("change", "midnight", "hours"), CHANGES)
+async def test_a_day_of_a_zone_lasts_as_long_as_its_clocks_say(
+    stores: StoreFactory, change: datetime, midnight: datetime, hours: int
+) -> None:
+    """A record stops in each half hour of five days around the change: twice as many as hours belong to each day."""
+    first = change - timedelta(days=2)
+    stops = [first.replace(hour=0) + at * HOUR / 2 for at in range(5 * 48)]
+    records = [Record(f"r{at}", stop - HOUR, (), stop, None) for at, stop in enumerate(stops)]
+    by_day = aggregates.CalendarPeriod(aggregates.CalendarUnit.DAY, zone="Europe/Berlin")
+    async with filled(stores, records) as store:
+        await check(store, records, aggregates.AggregateQuery(by=(by_day,)))
+        groups = (await store.aggregate(aggregates.AggregateQuery(by=(by_day,)))).groups
+    counted = {group.key[0]: group for group in groups}
+    here = counted[change.date()]
+    assert (here.records, here.first_stop) == (2 * hours, midnight)
+    assert {counted[change.date() + timedelta(days=at)].records for at in (-1, 1)} == {48}
+    assert sum(group.records for group in groups) == len(records)
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/St_Johns", "Pacific/Kiritimati", "Antarctica/Troll"])
+@pytest.mark.parametrize("unit", aggregates.CalendarUnit)
+async def test_periods_of_zones_begin_as_their_clocks_say(
+    stores: StoreFactory, unit: aggregates.CalendarUnit, zone: str
+) -> None:
+    midnights = [
+        datetime(year, month, day, tzinfo=ZoneInfo(zone)).astimezone(UTC)
+        for year in (1970, 1996, 2026, 2037, 2099)
+        for month in (1, 3, 4, 10, 11)
+        for day in (1, 2, 29, 30)
+    ]
+    stops = [midnight + step for midnight in midnights for step in (-SECOND, timedelta(), SECOND)]
+    records = [
+        Record(f"r{at}", min(stop, EPOCH), (), stop, None) for at, stop in enumerate(sorted({*stops, FIRST, LAST}))
+    ]
+    async with filled(stores, records) as store:
+        for field in TimeField:
+            period = aggregates.CalendarPeriod(unit, field, zone)
+            await check(store, records, aggregates.AggregateQuery(by=(period,)))
 
 
 async def test_several_components_of_one_name_keep_their_own_scores(stores: StoreFactory) -> None:

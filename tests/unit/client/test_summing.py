@@ -73,7 +73,12 @@ DIMENSIONS: st.SearchStrategy[Dimension] = st.one_of(
     st.builds(ComponentAmount, NAMES),
     st.builds(ComponentPresent, NAMES),
     st.builds(ScoreValue, NAMES, SCORE_NAMES),
-    st.builds(CalendarPeriod, st.sampled_from(CalendarUnit), st.sampled_from(queries.TimeField)),
+    st.builds(
+        CalendarPeriod,
+        st.sampled_from(CalendarUnit),
+        st.sampled_from(queries.TimeField),
+        st.sampled_from(["UTC", "Europe/Berlin", "Etc/GMT+12"]),
+    ),
 )
 USAGES = st.builds(ComponentUsage, NAMES, st.lists(SCORE_NAMES, max_size=2, unique=True).map(tuple))
 QUERIES = st.builds(

@@ -53,6 +53,7 @@ QUERIES = [
     "by=meta:site_id&by=stop:month&usage=Cores:HEPscore23&usage=Memory",
     "by[]=stop:day&by[]=start:year&by[]=amount:Cores&by[]=has:Memory",
     "by=stop:week&by=start:quarter",
+    "by=stop:month:Europe/Berlin&by=start:day:America%2FSt_Johns",
     "by=score:Cores:HEPscore23&usage=Cores:HEPscore23|HS06",
     "usage=Memory&from=2026-01-31T23:00:00Z&to=2026-02-01T01:30:00Z",
     "usage=Cores&as_of=2026-02-02T00:00:00Z&by=meta:site_id",

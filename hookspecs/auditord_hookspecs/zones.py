@@ -1,0 +1,101 @@
+"""Named time zones, such as Europe/Berlin, and the calendar days of their clocks.
+
+The clocks of a zone are read from this host's zone database, and databases get what they need of it with the question,
+so that every store counts the same days. From 1970 to 2100; earlier and later days are those of UTC.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from functools import lru_cache
+from typing import Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+UTC_NAME: Final = "UTC"
+
+_FIRST: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_END: Final = datetime(2100, 1, 1, tzinfo=UTC)
+_STEP: Final = timedelta(days=1)
+_SECOND: Final = timedelta(seconds=1)
+_NOTHING: Final = timedelta(0)
+
+
+@dataclass(frozen=True, slots=True)
+class ClockChange:
+    """A change of a zone's clocks.
+
+    Args:
+        moment: from which on it holds.
+        ahead: the time by which they are ahead of UTC, negative where they are behind.
+    """
+
+    moment: datetime
+    ahead: timedelta
+
+
+def zone_named(name: str) -> tzinfo:
+    """The zone of a name.
+
+    Raises:
+        ValueError: this host knows none.
+    """
+    if name == UTC_NAME:  # also on hosts without a zone database
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        text = f"'{name[:60]}' is no time zone that this host knows (such as UTC or Europe/Berlin; package tzdata)"
+        raise ValueError(text) from error
+
+
+def zone_name(moment: datetime) -> str:
+    """The name of the zone that an instant is written in; that of UTC if it has none."""
+    return str(getattr(moment.tzinfo, "key", UTC_NAME))
+
+
+@lru_cache(maxsize=128)
+def clock_changes(name: str) -> Sequence[ClockChange]:
+    """The changes of a zone's clocks, the earliest first; none if they always show UTC, which they do before the first.
+
+    Raises:
+        ValueError: this host knows no such zone.
+    """
+    return tuple(_changes(zone_named(name)))
+
+
+def day_of(moment: datetime, name: str) -> date:
+    """The calendar day of an instant in a zone."""
+    changes = clock_changes(name)
+    at = bisect_right(changes, moment, key=lambda change: change.moment)
+    return (moment.astimezone(UTC) + (changes[at - 1].ahead if at else _NOTHING)).date()
+
+
+def _changes(zone: tzinfo) -> Iterator[ClockChange]:
+    if zone is UTC:
+        return
+    ahead, moment = _NOTHING, _FIRST
+    while moment < _END:
+        if (found := _ahead(zone, moment)) != ahead:
+            begin = moment if moment == _FIRST else _begin(zone, moment - _STEP, moment)
+            ahead = found
+            yield ClockChange(begin, ahead)
+        moment += _STEP
+    if ahead:
+        yield ClockChange(_END, _NOTHING)
+
+
+def _begin(zone: tzinfo, earlier: datetime, later: datetime) -> datetime:
+    """The second from which on the clocks show what they show at the later instant, and not at the earlier one."""
+    shown = _ahead(zone, later)
+    while later - earlier > _SECOND:
+        middle = earlier + (later - earlier) // _SECOND // 2 * _SECOND
+        if _ahead(zone, middle) == shown:
+            later = middle
+        else:
+            earlier = middle
+    return later
+
+
+def _ahead(zone: tzinfo, moment: datetime) -> timedelta:
+    return moment.astimezone(zone).utcoffset() or _NOTHING
