@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 
 import click
@@ -17,19 +17,27 @@ from auditord_hookspecs import InvalidRecord
 from auditord_hookspecs import query as queries
 from auditord_hookspecs.config import parse_duration
 from auditord_hookspecs.wire import parse_time
+from auditord_hookspecs.zones import zone_named
 
 
 class Instant(click.ParamType[datetime]):
-    """A date (midnight in UTC) or a time with zone."""
+    """A date (midnight in a zone) or a time with zone.
+
+    Args:
+        zone: of dates; None leaves their midnights without one.
+    """
 
     name = "time"
+
+    def __init__(self, zone: tzinfo | None = UTC) -> None:
+        self._zone = zone
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:  # Any: click's
         """Read it, or fail with what is allowed."""
         if isinstance(value, datetime):
             return value
         try:
-            return datetime.strptime(value, "%Y-%m-%d").replace(tzinfo=UTC)
+            return datetime.strptime(value, "%Y-%m-%d").replace(tzinfo=self._zone)
         except ValueError:
             pass
         try:
@@ -41,6 +49,24 @@ class Instant(click.ParamType[datetime]):
 
 
 INSTANT = Instant()
+LOCAL_INSTANT = Instant(None)
+
+
+class Zone(click.ParamType[str]):
+    """The name of a time zone."""
+
+    name = "zone"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # Any: click's
+        """Look it up, or fail with what is allowed."""
+        try:
+            zone_named(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return str(value)
+
+
+ZONE = Zone()
 
 
 class Span(click.ParamType[timedelta]):

@@ -21,7 +21,7 @@ _output = partial(
 def report_command() -> None:
     """Report usage or efficiency: tables, charts in the terminal, CSV, JSON and Parquet.
 
-    A record counts in the period in which it stopped. Days begin at midnight UTC.
+    A record counts in the period in which it stopped. Days begin at midnight, in UTC or --timezone.
     """
 
 

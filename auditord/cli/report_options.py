@@ -1,8 +1,8 @@
 """The options that reports have in common, and the question that they make."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, fields, replace
+from datetime import datetime, tzinfo
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,7 +11,7 @@ import click
 
 from auditord.archive.opening import archive_of
 from auditord.cli.installation import Installation, load_installation, run_async, utc_now
-from auditord.cli.record_filters import INSTANT
+from auditord.cli.record_filters import LOCAL_INSTANT, ZONE
 from auditord.client import AsyncClient
 from auditord.reporting import LabelKeys, Measure, Question
 from auditord.reporting.measures import DEFAULT_SCORE
@@ -22,6 +22,7 @@ from auditord.store.opening import open_store_for_reading
 from auditord_hookspecs import AggregateQuery, Aggregates
 from auditord_hookspecs.aggregates import CalendarUnit
 from auditord_hookspecs.query import Window
+from auditord_hookspecs.zones import UTC_NAME, zone_named
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -31,14 +32,20 @@ class ReportOptions:
     """The records that a report is about, and where they are.
 
     Args:
-        window: of their stop times.
+        period: the name of the period of their stop times.
+        since: instead, from then on.
+        until: instead, before then.
+        zone: the time zone of the calendar; None for the page's.
         filters: names and values that they have.
         score: the benchmark of weighted hours.
         url: of a server; None for the store of this host.
         token_file: with a token for the server.
     """
 
-    window: Window
+    period: str
+    since: datetime | None
+    until: datetime | None
+    zone: str | None
     filters: tuple[tuple[str, str], ...]
     score: str
     url: str | None
@@ -59,10 +66,9 @@ def report_options(default_period: str) -> Callable[[F], F]:
     def decorate(command: F) -> F:
         @wraps(command)
         def wrapped(**chosen: Any) -> Any:  # Any: click's values
-            window = _window(chosen.pop("period"), chosen.pop("since"), chosen.pop("until"), utc_now())
             filters = tuple(_pair(text) for text in chosen.pop("filters"))
-            taken = {name: chosen.pop(name) for name in ("score", "url", "token_file")}
-            return command(**chosen, options=ReportOptions(window, filters, **taken))
+            taken = {each.name: chosen.pop(each.name) for each in fields(ReportOptions) if each.name != "filters"}
+            return command(**chosen, options=ReportOptions(filters=filters, **taken))
 
         for option in reversed(_options(default_period)):
             wrapped = option(wrapped)
@@ -79,10 +85,16 @@ def _options(default_period: str) -> Sequence[Callable[[Any], Any]]:  # Any: cli
             default=default_period,
             show_default=True,
             metavar="PERIOD",
-            help=f"In UTC: {', '.join(PERIODS)}.",
+            help=f"{', '.join(PERIODS)}.",
         ),
-        click.option("--from", "since", type=INSTANT, help="Instead: records that stopped then or later."),
-        click.option("--to", "until", type=INSTANT, help="Only records that stopped earlier."),
+        click.option("--from", "since", type=LOCAL_INSTANT, help="Instead: records that stopped then or later."),
+        click.option("--to", "until", type=LOCAL_INSTANT, help="Only records that stopped earlier."),
+        click.option(
+            "--timezone",
+            "zone",
+            type=ZONE,
+            help="Of days, months and periods, such as Europe/Berlin; by default ui.timezone, with --url UTC.",
+        ),
         click.option(
             "--filter",
             "filters",
@@ -100,14 +112,21 @@ def _options(default_period: str) -> Sequence[Callable[[Any], Any]]:  # Any: cli
     )
 
 
-def _window(period: str, since: datetime | None, until: datetime | None, now: datetime) -> Window:
-    named = PERIODS[period](now)
+def _window(options: ReportOptions, now: datetime) -> Window:
+    """The window, in the time zone of the present."""
+    named, zone = PERIODS[options.period](now), now.tzinfo
+    since, until = (None if each is None else _local(each, zone) for each in (options.since, options.until))
     if since is None and until is None:
         return named
     window = (since or named.start, until or max(named.stop, since or named.stop))
     if window[1] <= window[0]:
         raise click.BadParameter("it is not behind --from", param_hint="--to")
     return Window(*window)
+
+
+def _local(moment: datetime, zone: tzinfo | None) -> datetime:
+    """The same instant in a zone; midnight there for a date."""
+    return moment.replace(tzinfo=zone) if moment.tzinfo is None else moment.astimezone(zone)
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -121,18 +140,24 @@ def answered(
     options: ReportOptions, measures: tuple[Measure, ...], by: str | None, unit: CalendarUnit | None
 ) -> Answered:
     """Ask for the sums and make the report of them."""
-    given = (measures, by, unit, options.window, options.filters, options.score)
+    asked = Question(measures, by, unit, filters=options.filters, score=options.score)
     if options.url is not None:
         if not options.url.startswith(("http://", "https://")):
             raise click.UsageError(f"--url: '{options.url}' is neither http://host:port nor https://host")
-        question = Question(*given)
+        question = _in_zone(asked, options, options.zone or UTC_NAME)
         return Answered(make_report(question, run_async(_ask_server, question.query(), options)), ())
     if options.token_file is not None:
         raise click.UsageError("--token-file is for --url: without it, the record store itself is read")
     installation = load_installation()
-    question = Question(*given, keys=LabelKeys(*installation.configuration.metrics.database.label_keys))
+    configuration = installation.configuration
+    keys = LabelKeys(*configuration.metrics.database.label_keys)
+    question = replace(_in_zone(asked, options, options.zone or configuration.ui.timezone), keys=keys)
     report = make_report(question, run_async(_ask_store, question.query(), installation))
-    return Answered(report, [each.pledge() for each in installation.configuration.pledges])
+    return Answered(report, [each.pledge() for each in configuration.pledges])
+
+
+def _in_zone(question: Question, options: ReportOptions, zone: str) -> Question:
+    return replace(question, window=_window(options, utc_now().astimezone(zone_named(zone))), zone=zone)
 
 
 async def _ask_store(query: AggregateQuery, installation: Installation) -> Aggregates:

@@ -50,7 +50,8 @@ def write_table(answered: Answered, most: int | None) -> None:
 
 def _period(report: Report) -> str:
     window = report.question.window
-    return "" if window is None else f", {window.start:%Y-%m-%d %H:%M} to {window.stop:%Y-%m-%d %H:%M} UTC"
+    span = "" if window is None else f", {window.start:%Y-%m-%d %H:%M} to {window.stop:%Y-%m-%d %H:%M}"
+    return f"{span} {report.question.zone}" if span else ""
 
 
 def _write_pledge(answered: Answered) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, Field
 
 from auditord_hookspecs import Section
+from auditord_hookspecs.zones import UTC_NAME, zone_named
 
 _URL: Final = re.compile(r"https?://[^\s]+|/[^\s]*")
 _SOURCE: Final = re.compile(r"'self'|https?://[A-Za-z0-9.*:\[\]-]+")
@@ -38,6 +39,11 @@ def _checked_logo(path: Path | None) -> Path | None:
     return path
 
 
+def _checked_zone(name: str) -> str:
+    zone_named(name)
+    return name
+
+
 class LinkSection(Section):
     """A link at the foot of every page."""
 
@@ -56,6 +62,11 @@ class UiSection(Section):
     links: tuple[LinkSection, ...] = Field(default=(), description="At the foot of every page: help, imprint.")
     frame_ancestors: tuple[Annotated[str, AfterValidator(_checked_source)], ...] = Field(
         default=(), description="Servers whose pages may show this one in a frame, such as https://portal.example.org."
+    )
+    timezone: Annotated[str, AfterValidator(_checked_zone)] = Field(
+        default=UTC_NAME,
+        description="The time zone of the page, and of reports of the command line on this host, such as "
+        "Europe/Berlin. Sums by days of other zones than UTC take longer: roll-ups have the days of UTC.",
     )
     root_path: Annotated[str, AfterValidator(_checked_root)] = Field(
         default="", description="The path below which a proxy shows the page, such as /accounting."

@@ -4,7 +4,7 @@
 * :mod:`questions`: a report that is wanted, and the question to the store that answers it.
 * :mod:`report`: rows, bins and totals of the answer.
 * :mod:`pledges`: capacity that was promised, in the unit of a measure.
-* :mod:`periods`: named periods of the calendar, in UTC; :mod:`writing`: CSV, JSON and Parquet.
+* :mod:`periods`: named periods of the calendar; :mod:`writing`: CSV, JSON and Parquet.
 """
 
 from auditord.reporting.measures import MEASURES, Figure, Measure

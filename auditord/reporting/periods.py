@@ -1,14 +1,17 @@
-"""Named periods of the calendar, in UTC."""
+"""Named periods of the calendar, in the time zone of the instant that they are about.
+
+Steps from one midnight to another are those of the zone's clocks: a day may last 23 or 25 hours.
+"""
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from auditord_hookspecs.query import Window
 
 
 def _midnight(moment: datetime) -> datetime:
-    return moment.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    return moment.replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 def month_of(moment: datetime, back: int = 0) -> Window:
@@ -32,8 +35,8 @@ def days_until(moment: datetime, count: int) -> Window:
 
 def year_of(moment: datetime, back: int = 0) -> Window:
     """The calendar year of an instant, or one before it."""
-    year = moment.astimezone(UTC).year - back
-    return Window(datetime(year, 1, 1, tzinfo=UTC), datetime(year + 1, 1, 1, tzinfo=UTC))
+    first = _midnight(moment).replace(year=moment.year - back, month=1, day=1)
+    return Window(first, first.replace(year=first.year + 1))
 
 
 def before(window: Window) -> Window:

@@ -6,14 +6,15 @@ to another. In a period it amounts to power times hours.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime, time, timedelta
 from fractions import Fraction
 from typing import Final
 
 from auditord.reporting.questions import Question
 from auditord_hookspecs.query import Window
 
-_HOUR_PER_DAY: Final = 24
+_SECOND: Final = timedelta(seconds=1)
+_SECONDS_PER_HOUR: Final = 3_600
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +37,13 @@ class Pledge:
     first: date
     end: date
 
-    def hours(self, first: date, end: date) -> Fraction:
-        """Power times the hours of it between two days."""
-        days = (min(end, self.end) - max(first, self.first)).days
-        return self.power * max(days, 0) * _HOUR_PER_DAY
+    def hours(self, window: Window) -> Fraction:
+        """Power times the hours of it in a window of whole days, of its time zone."""
+        first, end = max(window.start.date(), self.first), min(window.stop.date(), self.end)
+        if end <= first:
+            return Fraction(0)
+        begin, stop = (datetime.combine(day, time.min, window.start.tzinfo).astimezone(UTC) for day in (first, end))
+        return self.power * Fraction((stop - begin) // _SECOND, _SECONDS_PER_HOUR)
 
 
 def pledged(pledges: Sequence[Pledge], question: Question, window: Window) -> Fraction | None:
@@ -49,7 +53,7 @@ def pledged(pledges: Sequence[Pledge], question: Question, window: Window) -> Fr
         return None
     score = question.score if question.measures[0].scored else None
     found = _matching([each for each in pledges if each.score == score], *wanted)
-    amounts = [each.hours(window.start.date(), window.stop.date()) for each in found]
+    amounts = [each.hours(window) for each in found]
     return sum(amounts, Fraction(0)) if any(amounts) else None
 
 

@@ -19,6 +19,7 @@ from auditord_hookspecs.aggregates import (
     MetaValue,
 )
 from auditord_hookspecs.query import AllOf, Condition, MetaAbsent, MetaContains, Window, stopped_within
+from auditord_hookspecs.zones import UTC_NAME
 
 SIZE: Final = "size"
 """The group of job sizes: cores of a job, in classes."""
@@ -54,6 +55,7 @@ class Question:
             without the key.
         score: the benchmark by which core hours are weighted.
         keys: the meta keys behind the names.
+        zone: the time zone of the bins; whole bins if the window is of its days.
     """
 
     measures: tuple[Measure, ...]
@@ -63,6 +65,7 @@ class Question:
     filters: tuple[tuple[str, str], ...] = ()
     score: str = DEFAULT_SCORE
     keys: LabelKeys = field(default_factory=LabelKeys)
+    zone: str = UTC_NAME
 
     @property
     def needs_cpu_time(self) -> bool:
@@ -80,7 +83,7 @@ class Question:
         """The question to the store; its dimensions are the bin, the group and the presence of a CPU time."""
         dimensions: list[Dimension] = []
         if self.bin is not None:
-            dimensions.append(CalendarPeriod(self.bin))
+            dimensions.append(CalendarPeriod(self.bin, zone=self.zone))
         if self.by is not None:
             dimensions.append(ComponentAmount(CORES) if self.by == SIZE else MetaValue(self.keys.key(self.by)))
         if self.needs_cpu_time:

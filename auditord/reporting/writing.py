@@ -51,6 +51,7 @@ def as_json(report: Report) -> str:
     document: dict[str, Any] = {  # Any: JSON
         "by": question.by,
         "bin": None if question.bin is None else question.bin.value,
+        "timezone": question.zone,
         "from": None if question.window is None else question.window.start.isoformat(),
         "to": None if question.window is None else question.window.stop.isoformat(),
         "units": {measure.name: measure.unit for measure in question.measures},

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final
 from urllib.parse import parse_qs, urlencode
 
@@ -14,6 +14,7 @@ from auditord_hookspecs import InvalidRecord
 from auditord_hookspecs.aggregates import CalendarUnit
 from auditord_hookspecs.query import Window
 from auditord_hookspecs.records import check_name
+from auditord_hookspecs.zones import zone_name, zone_named
 
 FILTERS: Final = ("site", "group", "user")
 GROUPS: Final = ("group", "site", "user", "size", "none")
@@ -25,7 +26,9 @@ _LONGEST: Final = 1_000
 _BY_DAY: Final = timedelta(days=62)
 _BY_WEEK: Final = timedelta(days=200)
 _LABEL: Final = "label"
-_KNOWN: Final = frozenset({"measure", "by", "bin", "period", "from", "to", "score", "top", _LABEL, *FILTERS})
+_KNOWN: Final = frozenset(
+    {"measure", "by", "bin", "period", "from", "to", "score", "top", "timezone", _LABEL, *FILTERS}
+)
 _MOST_BINS: Final = 800
 MOST_ROWS: Final = 1_000
 """Of a table."""
@@ -69,8 +72,13 @@ class View:
         """The names and values that records must have."""
         return (*((name, self.given[name]) for name in FILTERS if name in self.given), *self.labels)
 
+    @property
+    def zone(self) -> str | None:
+        """The time zone that the view asks for; None for that of the page."""
+        return self.given.get("timezone")
+
     def window(self, now: datetime) -> Window:
-        """The period, half-open.
+        """The period, half-open, in the time zone of the present.
 
         Raises:
             InvalidQuery: it ends before it begins.
@@ -78,8 +86,9 @@ class View:
         if self.period:
             return PERIODS[self.period](now)
         start, stop = self.given.get("from"), self.given.get("to")
-        end = PERIODS["7-days"](now).stop if stop is None else _day("to", stop) + timedelta(days=1)
-        begin = end - timedelta(days=30) if start is None else _day("from", start)
+        zone = now.tzinfo
+        end = PERIODS["7-days"](now).stop if stop is None else _day("to", stop, zone) + timedelta(days=1)
+        begin = end - timedelta(days=30) if start is None else _day("from", start, zone)
         if end <= begin:
             raise InvalidQuery("the period ends before it begins", "to")
         return Window(begin, end)
@@ -100,9 +109,9 @@ class View:
         return None if name == NO_BIN else CalendarUnit(name)
 
     def question(self, now: datetime, keys: LabelKeys) -> Question:
-        """The question that the view is the answer to."""
-        by = None if self.by == "none" else self.by
-        return Question((self.measure,), by, self.unit(now), self.window(now), self.filters, self.score, keys)
+        """The question that the view is the answer to, in the time zone of the present."""
+        by, zone = None if self.by == "none" else self.by, zone_name(now)
+        return Question((self.measure,), by, self.unit(now), self.window(now), self.filters, self.score, keys, zone)
 
     def url(self, path: str, **changes: str | None) -> str:
         """The URL of the same view with some parameters changed, or with None left out."""
@@ -149,6 +158,11 @@ def _check(single: Mapping[str, str]) -> None:
     for name in ("score", "by", *FILTERS):
         if text := single.get(name):
             _check_name(name, text)
+    if zone := single.get("timezone"):
+        try:
+            zone_named(zone)
+        except ValueError as error:
+            raise InvalidQuery(str(error), "timezone") from error
     for name in ("from", "to"):
         if name in single:
             _day(name, single[name])
@@ -174,8 +188,8 @@ def _check_name(parameter: str, text: str) -> None:
         raise InvalidQuery(str(error), parameter) from error
 
 
-def _day(name: str, text: str) -> datetime:
+def _day(name: str, text: str, zone: tzinfo | None = UTC) -> datetime:
     try:
-        return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
+        return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=zone)
     except ValueError as error:
         raise InvalidQuery(f"'{name}' is a day, such as 2026-01-31", name) from error

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta
 from fractions import Fraction
 from typing import Final
 
@@ -16,6 +16,7 @@ from auditord.web.page.charts import Mark, Series
 from auditord.web.page.numbers import begin_of_bin, shown
 from auditord.web.requests import RecordsFor, holder
 from auditord_hookspecs.query import Window
+from auditord_hookspecs.zones import zone_named
 
 OTHERS: Final = 8
 """The colour of all that is not among the largest rows."""
@@ -32,14 +33,20 @@ class Figures:
         slots: for long work of the store.
         keys: the meta keys of sites, groups and users.
         pledges: of the configuration.
-        now: the clock.
+        clock: the present.
+        zone: the time zone of the page.
     """
 
     records: RecordsFor
     slots: Shares
     keys: LabelKeys
     pledges: Sequence[Pledge]
-    now: Callable[[], datetime]
+    clock: Callable[[], datetime]
+    zone: str
+
+    def now(self, zone: str | None = None) -> datetime:
+        """The present in a time zone, else in that of the page."""
+        return self.clock().astimezone(zone_named(zone or self.zone))
 
     async def report(self, request: web.BaseRequest, question: Question) -> Report:
         """The report for the sender of a request."""
@@ -59,8 +66,8 @@ class Figures:
         for begin in bins:
             first = max(begin, window.start.date())
             end = min(following(begin, unit), window.stop.date())
-            span = Window(datetime.combine(first, time.min, UTC), datetime.combine(end, time.min, UTC))
-            amount = self.pledge(report.question, span)
+            begun, over = (datetime.combine(day, time.min, window.start.tzinfo) for day in (first, end))
+            amount = self.pledge(report.question, Window(begun, over))
             found.append(None if amount is None else float(amount))
         return found if any(found) else ()
 
@@ -73,7 +80,8 @@ def axis(report: Report, now: datetime) -> Sequence[date]:
     if window is None:
         return report.bins
     begin, bins = unit.first_day(window.start.date()), list[date]()
-    last = min(window.stop - timedelta(microseconds=1), max(now, window.start)).date()
+    here = now.astimezone(window.start.tzinfo)
+    last = min(window.stop - timedelta(microseconds=1), max(here, window.start)).date()
     while begin <= max([last, *report.bins]):
         bins.append(begin)
         begin = following(begin, unit)

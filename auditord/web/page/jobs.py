@@ -122,7 +122,9 @@ class JobsPages:
 
     def _where(self, view: View, own: Mapping[str, str], *, only_open: bool) -> Condition:
         window = (
-            None if only_open or not {"from", "to", "period"} & set(view.given) else view.window(self.figures.now())
+            None
+            if only_open or not {"from", "to", "period"} & set(view.given)
+            else view.window(self.figures.now(view.zone))
         )
         question = Question((view.measure,), window=window, filters=view.filters, keys=self.figures.keys)
         conditions: list[Condition] = [question.where()]

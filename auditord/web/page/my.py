@@ -55,7 +55,7 @@ class MyPage:
             return self.renderer.answer("my.html", {"user": None, "known": principal is not None}, navigation)
         view = View({**asked.given, "user": principal.user}, asked.labels)
         question = replace(
-            view.question(self.figures.now(), self.figures.keys),
+            view.question(self.figures.now(view.zone), self.figures.keys),
             by=None,
             measures=tuple(MEASURES[name] for name in _SHOWN),
         )

@@ -1,6 +1,6 @@
 """Numbers and times as people read them."""
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from fractions import Fraction
 from typing import Final
 
@@ -95,9 +95,9 @@ def ago(moment: datetime | None, now: datetime) -> str:
     return f"{seconds} s ago" if distance >= timedelta(0) else f"in {seconds} s"
 
 
-def instant(moment: datetime | None) -> str:
-    """An instant to the second, in UTC."""
-    return NOTHING if moment is None else f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+def instant(moment: datetime | None, zone: tzinfo = UTC) -> str:
+    """An instant to the second, in a time zone."""
+    return NOTHING if moment is None else f"{moment.astimezone(zone):%Y-%m-%d %H:%M:%S}"
 
 
 def duration(seconds: int | None) -> str:

@@ -50,7 +50,7 @@ class OverviewPage:
         measures = tuple(MEASURES[name] for name in _SHOWN)
         both = Window(last.start, this.stop)
         by_day = await self.figures.report(
-            request, Question(measures, "group", CalendarUnit.DAY, both, keys=self.figures.keys)
+            request, Question(measures, "group", CalendarUnit.DAY, both, keys=self.figures.keys, zone=self.figures.zone)
         )
         users = await self.figures.report(request, Question(measures, "user", None, this, keys=self.figures.keys))
         elapsed = now.date() - this.start.date()

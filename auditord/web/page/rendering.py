@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from http import HTTPStatus
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
@@ -15,6 +15,7 @@ from markupsafe import Markup
 from auditord.config.ui import UiSection
 from auditord.web.page import numbers
 from auditord.web.page.assets import Assets
+from auditord_hookspecs.zones import zone_named
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -133,7 +134,7 @@ class Renderer:
             auto_reload=False,
         )
         environment.filters |= {
-            "instant": numbers.instant,
+            "instant": partial(numbers.instant, zone=zone_named(self._ui.timezone)),
             "duration": numbers.duration,
             "svg": Markup,  # made by our own code, see charts
             "html": Markup,  # of the manual, see auditord.manual.html

@@ -100,7 +100,7 @@ def page_routes(
     renderer = Renderer(parts.ui, assets, now)
     forms = Forms(None if authorisation is None else authorisation.sessions)
     visitors = Visitors(renderer.text, forms)
-    figures = Figures(records, slots, parts.keys, parts.pledges, now)
+    figures = Figures(records, slots, parts.keys, parts.pledges, now, parts.ui.timezone)
     guard = _Guard(renderer, visitors)
     usage = UsagePage(figures, renderer, visitors)
     jobs = JobsPages(figures, records, store, renderer, visitors)

@@ -21,6 +21,7 @@ from auditord.web.page.rendering import Renderer
 from auditord.web.page.visitors import Visitors
 from auditord.web.requests import read_target
 from auditord_hookspecs.aggregates import CalendarUnit
+from auditord_hookspecs.zones import UTC_NAME, zone_name
 
 PATH: Final = "/usage"
 FORMS: Final = ("csv", "json", "parquet", "svg")
@@ -54,7 +55,7 @@ class UsagePage:
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
         """The page."""
         view = read_view(read_target(request.raw_path).query)
-        now = self.figures.now()
+        now = self.figures.now(view.zone)
         question = view.question(now, self.figures.keys)
         report = await self.figures.report(request, question)
         former = await self.figures.report(request, former_question(question))
@@ -64,6 +65,8 @@ class UsagePage:
             "usage.html",
             {
                 "view": view,
+                "zones": list(dict.fromkeys([self.figures.zone, UTC_NAME, question.zone])),
+                "zone": question.zone,
                 "first": f"{window.start:%-d %b %Y}",
                 "last": f"{window.stop - timedelta(days=1):%-d %b %Y}",
                 "measure": view.measure,
@@ -81,7 +84,7 @@ class UsagePage:
                 "table": self._table(report, view),
                 "forms": [(self.renderer.text(f"usage.form.{form}"), view.url(f"{PATH}.{form}")) for form in FORMS],
                 "curl": f"curl -g {quote(self.renderer.url(request, target(question.query())))}",
-                "command": command(view, now),
+                "command": command(view, now, self.figures.zone),
             },
             self.visitors.navigation(request, PATH),
         )
@@ -91,7 +94,7 @@ class UsagePage:
         asked = read_target(request.raw_path)
         form = asked.path.rpartition(".")[2]
         view = read_view(asked.query)
-        report = await self.figures.report(request, view.question(self.figures.now(), self.figures.keys))
+        report = await self.figures.report(request, view.question(self.figures.now(view.zone), self.figures.keys))
         body: bytes = {
             "csv": lambda: writing.as_csv(report).encode(),
             "json": lambda: writing.as_json(report).encode(),
@@ -178,17 +181,18 @@ def stacked(rows: Sequence[tuple[str, Row, int]], bins: Sequence[date], report: 
     return series(rows, bins, report, link)
 
 
-_KEPT: Final = frozenset({"site", "group", "user"})
+_KEPT: Final = frozenset({"site", "group", "user", "timezone"})
 
 
-def command(view: View, now: datetime) -> str:
-    """The line of the command line that gives the same, bins and all."""
+def command(view: View, now: datetime, zone: str = UTC_NAME) -> str:
+    """The line of the command line that gives the same, bins and all; ``zone`` is the page's."""
     unit, window = view.unit(now), view.window(now)
     words = ["auditord", "report", "usage", "--measure", view.measure.name, "--by", view.by]
     words += ["--bin", NO_BIN if unit is None else unit.value]
     words += ["--score", view.score] if view.measure.scored else []
     span = ["--from", f"{window.start:%Y-%m-%d}", "--to", f"{window.stop:%Y-%m-%d}"]  # the end is not part of it
     words += ["--period", view.period] if view.period else span
+    words += [] if zone == zone_name(now) == UTC_NAME else ["--timezone", zone_name(now)]
     for key, value in view.filters:
         words += ["--filter", f"{key}={value}"]
     return " ".join(map(quote, words))

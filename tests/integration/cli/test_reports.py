@@ -28,6 +28,7 @@ RECORDS = [
     for at, (group, user) in enumerate(GROUPS.items())
     for number in range(0, 62, 31)
 ]
+ZONED = ("--bin", "day", "--timezone", "Pacific/Kiritimati")
 SPAN = ("--from", "2026-03-01", "--to", "2026-05-01")
 
 
@@ -66,6 +67,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         ("report", "usage", *SPAN),
         ("report", "usage", *SPAN, "--by", "site", "--bin", "none", "--measure", "jobs", "--measure", "cpu-efficiency"),
         ("report", "usage", *SPAN, "--by", "none", "--filter", "group=belle"),
+        ("report", "usage", *SPAN, *ZONED),
         ("report", "efficiency", *SPAN),
         ("top", "users", *SPAN),
     ],
@@ -84,6 +86,12 @@ def test_usage_is_the_sum_of_the_records(site: Site) -> None:
     rows = list(csv.reader(io.StringIO(site.run("report", "usage", *SPAN, "--output", "csv").stdout)))
     assert rows[0] == ["month", "group", "core-hours"]
     assert ["2026-04-01", "'=cms", "4"] in rows
+    far_east = json.loads(site.run("report", "usage", *SPAN, *ZONED, "--output", "json").stdout)
+    assert (far_east["timezone"], far_east["from"]) == ("Pacific/Kiritimati", "2026-03-01T00:00:00+14:00")
+    assert far_east["bins"] == {
+        "2026-03-02": {"core-hours": 20},
+        "2026-04-02": {"core-hours": 20},
+    }  # noon is over there
 
 
 def test_tables_and_charts_are_readable(site: Site) -> None:
@@ -118,6 +126,7 @@ def test_no_records_make_no_figures(site: Site) -> None:
         (("top", "--from", "2026-02-01", "--to", "2026-01-01"), "it is not behind --from"),
         (("top", "--url", "unix:/run/x"), "neither http://host:port nor https://host"),
         (("report", "usage", "--period", "yesterday"), "is not one of"),
+        (("top", "--timezone", "Moon/Base"), "is no time zone that this host knows"),
     ],
 )
 def test_wrong_options_are_named(site: Site, arguments: tuple[str, ...], remedy: str) -> None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from fractions import Fraction
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -110,6 +111,28 @@ def test_periods_end_behind_the_present() -> None:
     assert PERIODS["last-month"](now) == Window(datetime(2026, 2, 1, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC))
     assert before(month_of(now)) == PERIODS["last-month"](now)
     assert before(PERIODS["7-days"](now)).start == datetime(2026, 3, 18, tzinfo=UTC)
+
+
+BERLIN = ZoneInfo("Europe/Berlin")
+
+
+def test_periods_are_those_of_the_zone_of_the_instant() -> None:
+    now = datetime(2026, 3, 31, 22, 30, tzinfo=UTC).astimezone(BERLIN)  # there it is April already
+    assert PERIODS["this-month"](now) == Window(
+        datetime(2026, 3, 31, 22, tzinfo=UTC).astimezone(BERLIN),
+        datetime(2026, 4, 30, 22, tzinfo=UTC).astimezone(BERLIN),
+    )
+    march = PERIODS["last-month"](now)
+    assert march.start.astimezone(UTC) == datetime(2026, 2, 28, 23, tzinfo=UTC)  # in winter time
+    assert before(march).start.astimezone(UTC) == datetime(2026, 1, 31, 23, tzinfo=UTC)
+    assert before(PERIODS["7-days"](now)).start.astimezone(UTC) == datetime(2026, 3, 18, 23, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(("month", "hours"), [(3, 743), (4, 720), (10, 745)])
+def test_a_pledge_lasts_as_long_as_the_days_of_the_zone(month: int, hours: int) -> None:
+    span = month_of(datetime(2026, month, 15, tzinfo=BERLIN))
+    question = Question((MEASURES["core-hours"],), None, None, span, (("site", "DESY"),), zone="Europe/Berlin")
+    assert pledged(PLEDGES, question, span) == hours
 
 
 PLEDGES = [

@@ -8,6 +8,7 @@ from fractions import Fraction
 from importlib.resources import files
 from urllib.parse import urlsplit
 from xml.etree.ElementTree import fromstring
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -55,6 +56,8 @@ def test_the_time_axis_fits_the_period(period: str, unit: str) -> None:
         "group=" + "x" * 2_000,
         "by=%00",
         "top=many",
+        "timezone=Moon/Base",
+        "timezone=../../etc/passwd",
         "top=5000",
     ],
 )
@@ -75,6 +78,17 @@ def test_the_command_gives_the_same_view() -> None:
     begin = "auditord report usage --measure score-hours --by none --bin week --score HEPscore23 "
     assert command(view, NOW) == begin + "--from 2026-01-01 --to 2026-02-01 --filter 'group=it'\"'\"'s'"
     assert command(read_view(""), NOW).endswith("--by group --bin day --period 30-days")
+    there = NOW.astimezone(ZoneInfo("Europe/Berlin"))
+    assert command(read_view(""), there).endswith("--period 30-days --timezone Europe/Berlin")
+    assert command(read_view(""), NOW, "Europe/Berlin").endswith("--period 30-days --timezone UTC")
+
+
+def test_days_of_a_view_are_those_of_the_time_zone() -> None:
+    there = NOW.astimezone(ZoneInfo("Europe/Berlin"))
+    window = read_view("from=2026-03-29&to=2026-03-29").window(there)
+    begin, end = window.start.astimezone(UTC), window.stop.astimezone(UTC)
+    assert (begin, end - begin) == (datetime(2026, 3, 28, 23, tzinfo=UTC), timedelta(hours=23))
+    assert read_view("").question(there, LabelKeys()).zone == "Europe/Berlin"
 
 
 @pytest.mark.parametrize(
