@@ -6,22 +6,27 @@ ends after its time, and when its owner logs out. The daemon keeps no list of se
 """
 
 import secrets
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from aiohttp import web
-from cryptography.fernet import Fernet, InvalidToken
 
 from auditord.errors import ConfigurationError
 from auditord_hookspecs import AuditordError, Credentials
 from auditord_hookspecs.folders import replace_private
 
+if TYPE_CHECKING:
+    from cryptography.fernet import Fernet
+
 FILE: Final = "sessions.json"
+
+_KEY_BYTES: Final = 32  # https://github.com/fernet/spec/blob/master/Spec.md#key-format
 
 LONGEST_COOKIE: Final = 3_900
 """Browsers keep cookies of up to 4,096 bytes, name and all."""
@@ -174,6 +179,8 @@ class Sessions:
 
     def open(self, sealed: str, length: timedelta) -> bytes | None:
         """The content that was sealed; None if it was not, or longer ago."""
+        from cryptography.fernet import InvalidToken  # noqa: PLC0415 see _fernet
+
         try:
             padded = sealed.encode() + b"=" * (-len(sealed) % 4)
             return self._fernet.decrypt_at_time(padded, int(length.total_seconds()), int(self.now().timestamp()))
@@ -181,7 +188,9 @@ class Sessions:
             return None
 
     @property
-    def _fernet(self) -> Fernet:
+    def _fernet(self) -> "Fernet":
+        from cryptography.fernet import Fernet  # noqa: PLC0415 7 MB of memory, for daemons into which somebody logs in
+
         return Fernet(self.kept.key)
 
 
@@ -195,14 +204,19 @@ def open_sessions(state_dir: Path, length: timedelta, root: str, now: Callable[[
     try:
         if path.exists():
             kept = msgspec.json.decode(path.read_bytes(), type=_Kept)
-            Fernet(kept.key)
+            _require_key(kept.key)
         else:
-            kept = _Kept(Fernet.generate_key().decode())
+            kept = _Kept(urlsafe_b64encode(secrets.token_bytes(_KEY_BYTES)).decode())
             replace_private(path, msgspec.json.encode(kept))
     except (OSError, msgspec.DecodeError, ValueError) as error:
         text = f"the key of sessions in {path} cannot be used: {error}: remove the file, and people log in again"
         raise ConfigurationError(text) from error
     return Sessions(path, kept, length, root, now)
+
+
+def _require_key(key: str) -> None:
+    if len(urlsafe_b64decode(key)) != _KEY_BYTES:
+        raise ValueError(f"it has not {_KEY_BYTES} bytes")
 
 
 def _decoded(content: bytes) -> Session | None:
