@@ -10,13 +10,15 @@ import pytest
 from tests.benchmark.measured import Cost, Place, Running, counted, fill, memory, ratio, server, table
 
 DOCUMENTS: Final = "COPY (SELECT document FROM auditord.records ORDER BY stop_time, record_id) TO STDOUT"
+LONG: Final = "COPY (SELECT document FROM auditord.records WHERE runtime > %d ORDER BY stop_time, record_id) TO STDOUT"
 MOST_GROWTH: Final = 8 * 1024
 """Kilobytes."""
 
 FETCH: Final = """
 import socket, sys
 connection = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
-connection.sendall(b"GET /records HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n\\r\\n")
+target = b"/records" + sys.argv[2].encode()
+connection.sendall(b"GET %b HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n\\r\\n" % target)
 size, last = 0, b""
 while piece := connection.recv(1 << 18):
     size, last = size + len(piece), (last + piece)[-5:]
@@ -26,10 +28,10 @@ print(size)
 """A client that costs as little as psql: it reads, and sees that the answer is whole."""
 
 
-def fetch(port: int) -> int:
+def fetch(port: int, query: str = "") -> int:
     """Bytes of an answer, with what HTTP puts around them."""
-    done = subprocess.run([sys.executable, "-IS", "-c", FETCH, str(port)], capture_output=True, check=True, timeout=600)
-    return int(done.stdout)
+    command = [sys.executable, "-IS", "-c", FETCH, str(port), query]
+    return int(subprocess.run(command, capture_output=True, check=True, timeout=600).stdout)
 
 
 def written(place: Place) -> tuple[int, int]:
@@ -42,9 +44,9 @@ def written(place: Place) -> tuple[int, int]:
     return row
 
 
-def drop(place: Place) -> None:
+def drop(place: Place, copy: str = DOCUMENTS) -> None:
     """Let psql copy the documents, and keep nothing."""
-    subprocess.run(["psql", "-X", "-q", "-c", DOCUMENTS, place.url], stdout=subprocess.DEVNULL, check=True)
+    subprocess.run(["psql", "-X", "-q", "-c", copy, place.url], stdout=subprocess.DEVNULL, check=True)
 
 
 def fill_and_vacuum(running: Running, records: int) -> None:
@@ -81,12 +83,32 @@ def report(place: Place, costs: dict[str, list[Cost]], size: int, growth: int) -
     )
 
 
+def measure_long(running: Running, rounds: int) -> str:
+    """Records whose runtime is among the longest, for which there is no index."""
+    place, copies = running.place, LONG.replace("COPY", "SELECT count(*) FROM").replace(" TO STDOUT", " AS found")
+    with psycopg.connect(place.url) as connection:
+        (seconds,) = connection.execute(
+            "SELECT percentile_disc(0.99) WITHIN GROUP (ORDER BY runtime) FROM auditord.records"
+        ).fetchone() or (0,)
+        (records,) = connection.execute((copies % seconds).encode()).fetchone() or (0,)
+    costs: dict[str, list[Cost]] = {"daemon": [], "psql": []}
+    for _ in range(rounds):
+        with counted(place, running.pid) as cost:
+            fetch(running.ports["record"], f"?runtime[gt]={seconds}")
+            costs["daemon"].append(cost(records, None))
+        with counted(place) as cost:
+            drop(place, LONG % seconds)
+            costs["psql"].append(cost(records, None))
+    title = f"\nGET /records?runtime[gt]={seconds}: {records:,} records"
+    return "\n".join([title, *table(costs), ratio("daemon / psql COPY", costs["daemon"], costs["psql"], 0.70), ""])
+
+
 @pytest.mark.benchmark
 def test_get_records_beside_psql(durable_place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     with server(durable_place) as running:
         fill_and_vacuum(running, 1_000_000)
     with server(durable_place) as running:  # a fresh process, so that filling has left nothing behind
-        text = measure(running, rounds=5)
+        text = measure(running, rounds=5) + measure_long(running, rounds=5)
     with capsys.disabled():
         sys.stdout.write(text)
 
@@ -94,3 +116,4 @@ def test_get_records_beside_psql(durable_place: Place, capsys: pytest.CaptureFix
 def test_get_records_beside_psql_in_small(running_small: Running) -> None:
     fill_and_vacuum(running_small, 7_000)
     assert "memory grew by" in measure(running_small, rounds=1)
+    assert "runtime" in measure_long(running_small, rounds=1)
