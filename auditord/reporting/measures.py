@@ -40,8 +40,9 @@ class Figure:
     base: Fraction | None = None
 
     def __add__(self, other: "Figure") -> "Figure":
-        base = None if self.base is None and other.base is None else (self.base or 0) + Fraction(other.base or 0)
-        return Figure(self.amount + other.amount, base)
+        if self.base is None and other.base is None:
+            return Figure(self.amount + other.amount)
+        return Figure(self.amount + other.amount, (self.base or 0) + Fraction(other.base or 0))
 
     @property
     def value(self) -> Fraction | None:
@@ -57,14 +58,19 @@ class Sums:
 
     Args:
         records: how many.
-        seconds: the sum of their runtimes.
+        runtime: the sum of their runtimes, in ticks.
         usage: of each component that the measure needs, in seconds where it is multiplied by the runtime.
     """
 
     records: int
-    seconds: Fraction
+    runtime: int
     usage: Mapping[str, UsageSums]
     ticks_per_second: int
+
+    @property
+    def wall_hours(self) -> Fraction:
+        """The sum of their runtimes, in hours."""
+        return Fraction(self.runtime, self.ticks_per_second * _HOUR)
 
     def total(self, component: str) -> Fraction:
         """The sum of the amounts of a component."""
@@ -130,7 +136,7 @@ def _gpu_hours(sums: Sums) -> Figure:
 
 
 def _wall_hours(sums: Sums) -> Figure:
-    return Figure(sums.seconds / _HOUR)
+    return Figure(sums.wall_hours)
 
 
 def _cpu_hours(sums: Sums) -> Figure:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from fractions import Fraction
+from functools import reduce
 from typing import Final, TypeAlias
 
 from auditord.reporting.measures import Figure, Measure, Sums
@@ -16,6 +17,9 @@ Label: TypeAlias = str | None
 
 Cell: TypeAlias = tuple[Figure, ...]
 """One figure for each measure of the question."""
+
+_NOTHING: Final = Figure()
+_NO_RATIO: Final = Figure(base=Fraction(0))
 
 _SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024)
 
@@ -79,12 +83,13 @@ def make_report(question: Question, answer: Aggregates) -> Report:
         begin, label, counts = _key(question, group)
         sums = Sums(
             group.records,
-            Fraction(group.runtime, answer.ticks_per_second),
+            group.runtime,
             dict(zip(names, group.usage, strict=True)),
             answer.ticks_per_second,
         )
         cell = _cell(measures, sums, with_cpu_time=counts)
-        cells[label][begin] = _added(cells[label].get(begin, zero(measures)), cell)
+        known = cells[label].get(begin)
+        cells[label][begin] = cell if known is None else _added(known, cell)
     rows = [Row(label, by_bin, _sum(list(by_bin.values()), measures)) for label, by_bin in cells.items()]
     if question.by == SIZE:
         rows.sort(key=lambda row: _smallest(row.label))
@@ -96,7 +101,11 @@ def make_report(question: Question, answer: Aggregates) -> Report:
 
 def zero(measures: Sequence[Measure]) -> Cell:
     """The figures of no records."""
-    return tuple(Figure(base=Fraction(0) if measure.ratio else None) for measure in measures)
+    return tuple(map(_nothing, measures))
+
+
+def _nothing(measure: Measure) -> Figure:
+    return _NO_RATIO if measure.ratio else _NOTHING
 
 
 def following(first: date, unit: CalendarUnit) -> date:
@@ -116,8 +125,8 @@ def _key(question: Question, group: Group) -> tuple[date | None, Label, bool]:
 
 def _cell(measures: Sequence[Measure], sums: Sums, *, with_cpu_time: bool) -> Cell:
     return tuple(
-        measure.compute(sums) if with_cpu_time or not measure.needs_cpu_time else none
-        for measure, none in zip(measures, zero(measures), strict=True)
+        measure.compute(sums) if with_cpu_time or not measure.needs_cpu_time else _nothing(measure)
+        for measure in measures
     )
 
 
@@ -126,17 +135,15 @@ def _added(one: Cell, other: Cell) -> Cell:
 
 
 def _sum(cells: Sequence[Cell], measures: Sequence[Measure]) -> Cell:
-    total = zero(measures)
-    for cell in cells:
-        total = _added(total, cell)
-    return total
+    return reduce(_added, cells) if cells else zero(measures)
 
 
 def _joined(rows: Sequence[Row], measures: Sequence[Measure]) -> Row:
     cells: dict[date | None, Cell] = {}
     for row in rows:
         for begin, cell in row.cells.items():
-            cells[begin] = _added(cells.get(begin, zero(measures)), cell)
+            known = cells.get(begin)
+            cells[begin] = cell if known is None else _added(known, cell)
     return Row(None, cells, _sum(list(cells.values()), measures))
 
 

@@ -32,7 +32,7 @@ def test_a_fault_goes_to_standard_error_with_exit_code_1(tmp_path: Path) -> None
     assert len(result.stderr.splitlines()) == 1
 
 
-SERVING: Final = {"aiohttp.web", "auditord.supervisor", "auditord.web.server", "apscheduler", "jinja2", "pygal"}
+SERVING: Final = {"aiohttp.web", "auditord.supervisor", "auditord.web.server", "apscheduler", "jinja2"}
 DATABASES: Final = {"psycopg", "psycopg_pool", "pyarrow", "pyiceberg", "pandas", "cryptography"}
 WORK: Final = {
     f"auditord_builtin.{each}.config" for each in ("apel", "htcondor", "kubernetes", "utilisation", "waldur")

@@ -21,13 +21,16 @@ GROUPS: Final = ("group", "site", "user", "size", "none")
 NO_BIN: Final = "none"
 AUTOMATIC: Final = "auto"
 
+DAYS: Final = "days"
+CHARTS: Final = (AUTOMATIC, "bars", "areas", "lines", DAYS)
+
 _DEFAULT_PERIOD: Final = "30-days"
 _LONGEST: Final = 1_000
 _BY_DAY: Final = timedelta(days=62)
 _BY_WEEK: Final = timedelta(days=200)
 _LABEL: Final = "label"
 _KNOWN: Final = frozenset(
-    {"measure", "by", "bin", "period", "from", "to", "score", "top", "timezone", _LABEL, *FILTERS}
+    {"measure", "by", "bin", "period", "from", "to", "score", "top", "chart", "timezone", _LABEL, *FILTERS}
 )
 _MOST_BINS: Final = 800
 MOST_ROWS: Final = 1_000
@@ -73,6 +76,11 @@ class View:
         return (*((name, self.given[name]) for name in FILTERS if name in self.given), *self.labels)
 
     @property
+    def chart(self) -> str:
+        """The kind of chart."""
+        return self.given.get("chart", AUTOMATIC)
+
+    @property
     def zone(self) -> str | None:
         """The time zone that the view asks for; None for that of the page."""
         return self.given.get("timezone")
@@ -100,6 +108,7 @@ class View:
             InvalidQuery: that would be too many.
         """
         name, window = self.given.get("bin", AUTOMATIC), self.window(now)
+        name = CalendarUnit.DAY.value if self.chart == DAYS else name
         length = window.stop - window.start
         if name == AUTOMATIC:
             by_day_or_week = CalendarUnit.DAY if length <= _BY_DAY else CalendarUnit.WEEK
@@ -150,6 +159,7 @@ def _check(single: Mapping[str, str]) -> None:
     offered: Mapping[str, Sequence[str]] = {
         "measure": tuple(MEASURES),
         "period": tuple(PERIODS),
+        "chart": CHARTS,
         "bin": (AUTOMATIC, NO_BIN, *(unit.value for unit in CalendarUnit)),
     }
     for name, values in offered.items():

@@ -12,7 +12,8 @@ from auditord.reporting import Figure, LabelKeys, Question, Report, Row
 from auditord.reporting.pledges import Pledge, pledged
 from auditord.reporting.report import Cell, following, make_report
 from auditord.web.limits import Shares, reading_slot
-from auditord.web.page.charts import Mark, Series
+from auditord.web.page.charts import Series
+from auditord.web.page.drawing import Mark
 from auditord.web.page.numbers import begin_of_bin, shown
 from auditord.web.requests import RecordsFor, holder
 from auditord_hookspecs.query import Window

@@ -11,12 +11,13 @@ from auditord.reporting import MEASURES, Figure, Report
 from auditord.reporting.measures import CORES, CPU_TIME, MEMORY, MIB_PER_GIB, PEAK
 from auditord.reporting.periods import PERIODS
 from auditord.web.page.asking import View, read_view
-from auditord.web.page.charts import bars
+from auditord.web.page.charts import Axis, bars
 from auditord.web.page.figures import Figures, axis, change
 from auditord.web.page.jobs import amount, job_row
 from auditord.web.page.numbers import NOTHING, begin_of_bin, shown, signed
 from auditord.web.page.rendering import Renderer
-from auditord.web.page.usage import coloured, former_question, stacked
+from auditord.web.page.usage import former_question
+from auditord.web.page.usage_charts import Charts
 from auditord.web.page.visitors import Visitors
 from auditord.web.requests import principal_of, read_target
 from auditord_hookspecs import Record
@@ -41,11 +42,13 @@ class MyPage:
         figures: answers questions.
         renderer: makes pages.
         visitors: knows who sees what.
+        charts: draws reports.
     """
 
     figures: Figures
     renderer: Renderer
     visitors: Visitors
+    charts: Charts
 
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
         """The page; without a user name, the reason why there is nothing on it."""
@@ -85,9 +88,7 @@ class MyPage:
             return ""
         bins = axis(report, self.figures.now())
         labels = [begin_of_bin(begin, unit) for begin in bins]
-        return bars(
-            self.renderer.text("my.chart"), labels, stacked(coloured(report, self.renderer.text), bins, report, view)
-        )
+        return bars(self.renderer.text("my.chart"), Axis(labels), self.charts.series(report, view, bins))
 
     def _worst(self, records: Sequence[Record]) -> list[dict[str, Any]]:  # Any: shown by the template
         """The jobs that left most core hours unused."""

@@ -11,11 +11,11 @@ from auditord.reporting.periods import PERIODS, month_of
 from auditord.reporting.report import Cell, zero
 from auditord.web.api.status import StatusHandlers
 from auditord.web.page.asking import View
-from auditord.web.page.charts import bars
+from auditord.web.page.charts import Axis, bars
 from auditord.web.page.figures import Figures, axis, change
 from auditord.web.page.numbers import begin_of_bin, percent, shown, signed
 from auditord.web.page.rendering import Renderer
-from auditord.web.page.usage import coloured, stacked
+from auditord.web.page.usage_charts import Charts
 from auditord.web.page.visitors import Visitors, may
 from auditord_hookspecs import Permission
 from auditord_hookspecs.aggregates import CalendarUnit
@@ -36,12 +36,14 @@ class OverviewPage:
         renderer: makes pages.
         visitors: knows who sees what.
         status: of the daemon.
+        charts: draws reports.
     """
 
     figures: Figures
     renderer: Renderer
     visitors: Visitors
     status: StatusHandlers
+    charts: Charts
 
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
         """The page."""
@@ -61,7 +63,7 @@ class OverviewPage:
                 "month": f"{this.start:%B %Y}",
                 "cards": _cards(by_day, this, last, elapsed),
                 "chart": self._chart(by_day, PERIODS["30-days"](now)),
-                "legend": coloured(by_day, self.renderer.text),
+                "legend": self.charts.rows(by_day),
                 "groups": _top(by_day, this),
                 "users": [_row(row.label, row.total, users.total) for row in users.rows[:_TOP]],
                 "health": health,
@@ -73,8 +75,7 @@ class OverviewPage:
     def _chart(self, report: Report, window: Window) -> str:
         bins = [begin for begin in axis(report, self.figures.now()) if begin >= window.start.date()]
         labels = [begin_of_bin(begin, CalendarUnit.DAY) for begin in bins]
-        rows = coloured(report, self.renderer.text)
-        return bars(self.renderer.text("overview.chart"), labels, stacked(rows, bins, report, View()))
+        return bars(self.renderer.text("overview.chart"), Axis(labels), self.charts.series(report, View(), bins))
 
 
 def _cards(report: Report, this: Window, last: Window, elapsed: timedelta) -> list[dict[str, Any]]:  # Any: shown

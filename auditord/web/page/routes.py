@@ -44,6 +44,7 @@ from auditord.web.page.overview import OverviewPage
 from auditord.web.page.rendering import Renderer
 from auditord.web.page.usage import FORMS, UsagePage
 from auditord.web.page.usage import PATH as USAGE
+from auditord.web.page.usage_charts import Charts
 from auditord.web.page.visitors import Visitors
 from auditord.web.problems import Refused
 from auditord.web.record_query import InvalidQuery
@@ -102,9 +103,10 @@ def page_routes(
     visitors = Visitors(renderer.text, forms)
     figures = Figures(records, slots, parts.keys, parts.pledges, now, parts.ui.timezone)
     guard = _Guard(renderer, visitors)
-    usage = UsagePage(figures, renderer, visitors)
+    charts = Charts(renderer.text, renderer.path)
+    usage = UsagePage(figures, renderer, visitors, charts)
     jobs = JobsPages(figures, records, store, renderer, visitors)
-    overview = OverviewPage(figures, renderer, visitors, parts.status)
+    overview = OverviewPage(figures, renderer, visitors, parts.status, charts)
     operations = OperationsPage(figures, renderer, visitors, parts.status)
     manual = ManualPages(renderer, visitors)
     login = LoginPage(authorisation, renderer, visitors, forms)
@@ -115,7 +117,7 @@ def page_routes(
         *(Route("GET", f"{USAGE}.{form}", guard.around(usage.export), Permission.READ) for form in FORMS),
         Route("GET", JOBS, guard.around(jobs.browse), Permission.READ),
         Route("GET", f"{JOBS}/{{record_id}}", guard.around(jobs.show), Permission.READ),
-        Route("GET", MY, guard.around(MyPage(figures, renderer, visitors).show), Permission.READ),
+        Route("GET", MY, guard.around(MyPage(figures, renderer, visitors, charts).show), Permission.READ),
         Route("GET", OPERATIONS, guard.around(operations.show), Permission.OPERATE),
         Route("GET", MANUAL, guard.around(manual.contents), Permission.READ),
         Route("GET", f"{MANUAL}/{{topic}}", guard.around(manual.show), Permission.READ),

@@ -1,8 +1,8 @@
 """The page ``/usage``, and the same figures as files: any measure by any label over any period."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from fractions import Fraction
 from shlex import quote
 from typing import Any, Final
@@ -12,12 +12,11 @@ from aiohttp import web
 from auditord.client.aggregates import target
 from auditord.reporting import MEASURES, Figure, Question, Report, Row, writing
 from auditord.reporting.periods import PERIODS, before
-from auditord.reporting.report import following
-from auditord.web.page.asking import AUTOMATIC, GROUPS, MOST_ROWS, NO_BIN, View, read_view
-from auditord.web.page.charts import Mark, Series, bars, lines
-from auditord.web.page.figures import MOST_COLOURS, OTHERS, Figures, axis, change, series
+from auditord.web.page.asking import AUTOMATIC, CHARTS, GROUPS, MOST_ROWS, NO_BIN, View, read_view
+from auditord.web.page.figures import Figures, axis, change
 from auditord.web.page.numbers import begin_of_bin, percent, shown, signed
 from auditord.web.page.rendering import Renderer
+from auditord.web.page.usage_charts import Charts, moves
 from auditord.web.page.visitors import Visitors
 from auditord.web.requests import read_target
 from auditord_hookspecs.aggregates import CalendarUnit
@@ -33,9 +32,6 @@ _TYPES: Final = {
     "svg": "image/svg+xml",
 }
 _ROWS: Final = 50
-_RANKED: Final = 20
-
-Text = Callable[..., str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +42,13 @@ class UsagePage:
         figures: answers questions.
         renderer: makes pages.
         visitors: knows who sees what.
+        charts: draws reports.
     """
 
     figures: Figures
     renderer: Renderer
     visitors: Visitors
+    charts: Charts
 
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
         """The page."""
@@ -80,7 +78,9 @@ class UsagePage:
                 "pledge": None if pledge is None else shown(Figure(pledge), view.measure.unit),
                 "used": None if pledge is None else _share(report.total[0], pledge),
                 "chart": self.chart(report, view),
-                "legend": coloured(report, self.renderer.text),
+                "legend": [] if view.chart == "days" else self.charts.rows(report),
+                "charts": CHARTS,
+                "moves": moves(view, window.start.date(), window.stop.date(), now.date()),
                 "table": self._table(report, view),
                 "forms": [(self.renderer.text(f"usage.form.{form}"), view.url(f"{PATH}.{form}")) for form in FORMS],
                 "curl": f"curl -g {quote(self.renderer.url(request, target(question.query())))}",
@@ -110,28 +110,15 @@ class UsagePage:
         return web.Response(body=body, headers=headers)
 
     def chart(self, report: Report, view: View) -> str:
-        """The chart of a report; without bins, that of its rows."""
-        now, unit = self.figures.now(), report.question.bin
-        rows = coloured(report, self.renderer.text, _RANKED if unit is None else MOST_COLOURS)
-        measure = report.question.measures[0]
-        if unit is None:
-            labels = [name for name, _, _ in rows]
-            marks = [_whole(row, name, measure.unit) for name, row, _ in rows]
-            return bars(measure.title, labels, [Series(measure.title, 0, marks)])
-        bins = axis(report, now)
-        labels = [begin_of_bin(begin, unit) for begin in bins]
-        made = stacked(rows, bins, report, view)
-        if measure.ratio:
-            return lines(measure.title, labels, made)
-        amounts = self.figures.pledge_line(report, bins)
-        pledge = Series(self.renderer.text("usage.pledge"), 0, [Mark(amount, "") for amount in amounts])
-        return bars(measure.title, labels, made, pledge if amounts else None)
+        """The chart of a report."""
+        bins = axis(report, self.figures.now())
+        return self.charts.chart(report, view, bins, self.figures.pledge_line(report, bins))
 
     def _table(self, report: Report, view: View) -> Mapping[str, Any]:  # Any: shown by the template
         unit, measure = report.question.bin, report.question.measures[0]
         bins = axis(report, self.figures.now())
         rows, rest, count = report.largest(int(view.given.get("top", _ROWS)))
-        named = [(_name(row, report, self.renderer.text), row, _link(row, view)) for row in rows]
+        named = [(self.charts.name(row, report), row, _link(row, view)) for row in rows]
         named += (
             []
             if rest is None
@@ -158,32 +145,6 @@ class UsagePage:
         }
 
 
-def coloured(report: Report, text: Text, most: int = MOST_COLOURS) -> list[tuple[str, Row, int]]:
-    """The first rows, with their names and colours; all others are one row."""
-    rows, rest, count = report.largest(most)
-    found = [(_name(row, report, text), row, at) for at, row in enumerate(rows)]
-    return found if rest is None else [*found, (text("usage.more", count=count), rest, OTHERS)]
-
-
-def stacked(rows: Sequence[tuple[str, Row, int]], bins: Sequence[date], report: Report, view: View) -> list[Series]:
-    """The rows as series, each bar of which leads to its records."""
-    labels = {name: row.label for name, row, colour in rows if colour != OTHERS}
-
-    def link(name: str, begin: date) -> str | None:
-        unit, label = report.question.bin, labels.get(name)
-        if unit is None or (label is None and report.question.by is not None) or view.by == "size":
-            return None
-        last = date.fromordinal(following(begin, unit).toordinal() - 1)
-        span = {"from": begin.isoformat(), "to": last.isoformat()}
-        chosen = View({**{key: value for key, value in view.given.items() if key in _KEPT}, **span}, view.labels)
-        return chosen.url("/jobs") if label is None else chosen.narrowed("/jobs", report.question.by or "", label)
-
-    return series(rows, bins, report, link)
-
-
-_KEPT: Final = frozenset({"site", "group", "user", "timezone"})
-
-
 def command(view: View, now: datetime, zone: str = UTC_NAME) -> str:
     """The line of the command line that gives the same, bins and all; ``zone`` is the page's."""
     unit, window = view.unit(now), view.window(now)
@@ -204,21 +165,12 @@ def former_question(question: Question) -> Question:
     return question if window is None else replace(question, by=None, bin=None, window=before(window))
 
 
-def _name(row: Row, report: Report, text: Text) -> str:
-    return text("usage.all") if report.question.by is None else row.label or text("usage.none")
-
-
 def _link(row: Row, view: View) -> str | None:
     """The view of one row alone, by what comes below it."""
     if row.label is None or view.by in {"size", "none"}:
         return None
     below = {"site": "group", "group": "user"}.get(view.by, "none")
     return replace(view, given={**view.given, "by": below}).narrowed(PATH, view.by, row.label)
-
-
-def _whole(row: Row, name: str, unit: str) -> Mark:
-    value = row.total[0].value
-    return Mark(None if not value else float(value), f"{name}: {shown(row.total[0], unit)} {unit}")
 
 
 def _share(figure: Figure, of: Fraction) -> str:

@@ -26,6 +26,8 @@ PAGES: Final = {
     "usage": "/usage?period=90-days",
     "efficiency": "/usage?measure=cpu-efficiency&by=user&period=90-days",
     "sizes": "/usage?by=size&bin=none",
+    "heat": "/usage?chart=days&period=12-months",
+    "ranking": "/usage?by=user&bin=none&measure=energy",
     "jobs": "/jobs",
     "record": "/jobs/aurora-demo-wrong",
     "operations": "/operations",
@@ -121,6 +123,31 @@ def test_the_legend_hides_a_series_and_a_heading_sorts(browser: Any, url: str) -
     page.context.close()
 
 
+def test_dragging_over_a_chart_leads_to_the_days_that_were_chosen(browser: Any, url: str) -> None:  # Any: see above
+    page = browser.new_page()
+    page.goto(url + PAGES["usage"])
+    chart = page.locator("svg.chart[data-days]")
+    days = chart.get_attribute("data-days").split()
+    box = chart.bounding_box()
+    left, width, *_ = (float(each) * box["width"] / 960 for each in chart.get_attribute("data-plot").split())
+    middle = box["y"] + box["height"] / 2
+
+    def place(at: int) -> float:
+        return float(box["x"] + left + width * (at + 0.5) / (len(days) - 1))
+
+    page.mouse.move(place(3), middle)
+    page.mouse.down()
+    page.mouse.move(place(5), middle, steps=4)
+    page.mouse.up()
+    page.wait_for_url(f"**from={days[3]}**")
+    last = datetime.fromisoformat(days[6]) - timedelta(days=1)
+    assert f"to={last:%Y-%m-%d}" in page.url
+    assert "period=" not in page.url
+    page.click("text=Zoom out")
+    assert page.locator("svg.chart[data-days]").count() == 1
+    page.context.close()
+
+
 def test_the_page_works_without_scripts(browser: Any, url: str) -> None:  # Any: see above
     page = browser.new_context(java_script_enabled=False).new_page()
     page.goto(url + PAGES["usage"])
@@ -128,4 +155,8 @@ def test_the_page_works_without_scripts(browser: Any, url: str) -> None:  # Any:
     page.click("button.primary")
     assert "measure=jobs" in page.url
     assert page.locator("svg.chart .mark").count() > 10
+    page.goto(url + PAGES["usage"])
+    page.click("svg.chart > a >> nth=2")  # a label of the axis
+    assert "from=" in page.url
+    assert page.locator("svg.chart .mark").count() > 0
     page.context.close()

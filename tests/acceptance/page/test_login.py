@@ -30,6 +30,17 @@ class Site:
     url: str
     state_dir: Path
     token: str
+    root: str
+
+
+ACTS: Final = {
+    "operations-acts": "/operations",
+    "record-acts": "/jobs/slurm-1000",
+    "run": "/operations/instances/reports/run",
+    "correct": "/jobs/slurm-1000/correct",
+    "delete": "/jobs/slurm-1000/delete",
+    "quarantine": "/operations/quarantine?task=reports",
+}
 
 
 def jobs() -> Iterator[Record]:
@@ -62,11 +73,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         sections = {
             "ui": {"title": "A made-up site"},
             "authenticators": {"tokens": {"kind": "tokens"}, "sso": sso},
+            "plugins": {"reports": {"kind": "utilisation", "schedule": "0 0 1 1 *"}},
             "access": {"roles": {"own": {"permissions": ["read"], "rows": {"user_id": ["self"]}}}},
         }
         with running_daemon(folder, sections) as daemon:
             Client(daemon.url, token=root[1]).add_all(list(jobs()))
-            yield Site(daemon.url.replace("127.0.0.1", "localhost"), folder / "state", alice[1])
+            yield Site(daemon.url.replace("127.0.0.1", "localhost"), folder / "state", alice[1], root[1])
 
 
 def log_in(page: Any, site: Site, token: str | None = None) -> None:  # Any: an extra's
@@ -97,6 +109,12 @@ def test_login_and_my_usage_fit_the_screen_and_have_no_serious_barrier(
     log_in(page, site)
     assert page.url == f"{site.url}/my?period=90-days"
     looked_at("my")
+    page.click("text=Log out")
+    page.goto(f"{site.url}/operations")
+    log_in(page, site, site.root)
+    for name, path in ACTS.items():
+        page.goto(site.url + path)
+        looked_at(name)
     page.context.close()
 
 

@@ -59,6 +59,64 @@ function sortTable(table, heading) {
   body.append(...rows);
 }
 
+/**
+ * Let a range of a chart's bins be chosen with a mouse or a pen, and lead to the view of its days.
+ * @param {SVGSVGElement} chart
+ */
+function chooseRange(chart) {
+  const days = (chart.dataset.days ?? "").split(" ");
+  const [left, width, top, height] = (chart.dataset.plot ?? "").split(" ").map(Number);
+  const choice = document.createElementNS(chart.namespaceURI ?? "", "rect");
+  choice.setAttribute("class", "choice");
+  let begun = -1;
+  let moved = false;
+
+  /** @param {PointerEvent} event @returns {number} */
+  const binAt = (event) => {
+    const box = chart.getBoundingClientRect();
+    const x = (event.clientX - box.left) / box.width * chart.viewBox.baseVal.width;
+    return Math.min(Math.max(Math.floor((x - left) / width * (days.length - 1)), 0), days.length - 2);
+  };
+  /** @param {number} one @param {number} other */
+  const show = (one, other) => {
+    const wide = width / (days.length - 1);
+    choice.setAttribute("x", String(left + Math.min(one, other) * wide));
+    choice.setAttribute("width", String((Math.abs(one - other) + 1) * wide));
+    choice.setAttribute("y", String(top));
+    choice.setAttribute("height", String(height));
+    chart.append(choice);
+  };
+  chart.addEventListener("dragstart", (event) => event.preventDefault());
+  chart.addEventListener("pointerdown", (event) => {
+    if (event.button === 0 && event.pointerType !== "touch") [begun, moved] = [binAt(event), false];
+  });
+  chart.addEventListener("pointermove", (event) => {
+    if (begun < 0 || (!moved && binAt(event) === begun)) return;
+    moved = true;
+    show(begun, binAt(event));
+  });
+  chart.addEventListener("click", (event) => { if (moved) event.preventDefault(); }, true);
+  document.addEventListener("pointerup", (event) => {
+    if (begun < 0) return;
+    const [first, last] = [begun, binAt(event)].sort((one, other) => one - other);
+    begun = -1;
+    choice.remove();
+    if (!moved) return;
+    const url = new URL(location.href);
+    const end = new Date(Date.parse(days[last + 1]) - 86_400_000);
+    for (const name of ["period", "bin"]) url.searchParams.delete(name);
+    url.searchParams.set("from", days[first]);
+    url.searchParams.set("to", end.toISOString().slice(0, 10));
+    location.assign(url);
+  });
+}
+
+for (const chart of /** @type {NodeListOf<SVGSVGElement>} */ (document.querySelectorAll(".chart[data-days]"))) {
+  chooseRange(chart);
+}
+for (const hint of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[data-needs-script]"))) {
+  hint.hidden = matchMedia("(hover: none)").matches;
+}
 for (const button of /** @type {NodeListOf<HTMLButtonElement>} */ (document.querySelectorAll("[data-toggle]"))) {
   button.addEventListener("click", () => toggleSeries(button));
 }

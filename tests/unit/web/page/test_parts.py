@@ -15,9 +15,12 @@ import pytest
 from auditord.reporting import MEASURES, Figure, LabelKeys
 from auditord.reporting.periods import PERIODS
 from auditord.web.page.asking import View, read_view
-from auditord.web.page.charts import Mark, Series, bars, lines, ticks
+from auditord.web.page.charts import Axis, Series, areas, bars, lines, ranking
+from auditord.web.page.drawing import Mark, ticks
+from auditord.web.page.heat_map import heat_map, shade
 from auditord.web.page.numbers import NOTHING, ago, begin_of_bin, compact, duration, shown, signed
 from auditord.web.page.usage import command
+from auditord.web.page.usage_charts import moves, zoomed
 from auditord.web.record_query import InvalidQuery
 from auditord_hookspecs.aggregates import CalendarUnit
 
@@ -140,15 +143,15 @@ def test_an_axis_has_few_round_ticks_up_to_the_largest_value(largest: float) -> 
     assert 2 <= len(found) <= 8
 
 
-LABELS = [f"{day} Nov" for day in range(1, 31)]
+LABELS = Axis([f"{day} Nov" for day in range(1, 31)])
 HOSTILE = '<script>alert("1")</script>'
 SERIES = [
-    Series(HOSTILE, 0, [Mark(float(at), f"{HOSTILE} {at}", "/jobs?a=1&b=2") for at in range(30)]),
+    Series(HOSTILE, 0, [Mark(at + 1.0, f"{HOSTILE} {at}", "/jobs?a=1&b=2") for at in range(30)]),
     Series("others", 8, [Mark(None if at % 2 else 1.0, f"others {at}") for at in range(30)]),
 ]
 
 
-@pytest.mark.parametrize("draw", [bars, lines])
+@pytest.mark.parametrize("draw", [bars, areas, lines])
 def test_charts_hold_titles_links_and_nothing_that_acts(draw: Callable[..., str]) -> None:
     text = draw("Core <hours>", LABELS, SERIES)
     picture = fromstring(text)  # noqa: S314 our own
@@ -162,18 +165,72 @@ def test_charts_hold_titles_links_and_nothing_that_acts(draw: Callable[..., str]
     assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
 
 
-@pytest.mark.parametrize("draw", [bars, lines])
+@pytest.mark.parametrize("draw", [bars, areas, lines])
 def test_nothing_makes_no_picture(draw: Callable[..., str]) -> None:
-    assert draw("x", [], []) == draw("x", ["a"], [Series("y", 0, [Mark(None, "")])]) == ""
+    assert draw("x", Axis([]), []) == draw("x", Axis(["a"]), [Series("y", 0, [Mark(None, "")])]) == ""
 
 
 def test_a_pledge_is_a_line_at_its_height() -> None:
-    pledge = Series("Pledge", 0, [Mark(15.0, "")] * 30)
-    text = bars("x", LABELS, [SERIES[1]], pledge)
+    text = bars("x", LABELS, [SERIES[1]], [15.0] * 30)
     heights = re.findall(r"M[\d.]+ ([\d.]+) H", text)
+    assert len(heights) == 30
     assert len(set(heights)) == 1
-    grid = {float(y) for y in re.findall(r"M0\.0+ ([\d.]+) h", text)}
-    assert any(abs(float(heights[0]) - each) < 0.2 for each in grid)  # 15 is one of the ticks
+    assert heights[0] in re.findall(r"M64 ([\d.]+) h", text)  # 15 is one of the ticks
+
+
+def test_bars_stand_on_each_other_and_are_as_high_as_their_values() -> None:
+    marks = [Series(name, at, [Mark(value, name)]) for at, (name, value) in enumerate([("a", 10.0), ("b", 30.0)])]
+    found = re.findall(r'y="([\d.]+)" width="[\d.]+" height="([\d.]+)"', bars("x", Axis(["1"]), marks))
+    (low, small), (high, large) = ((float(y), float(height)) for y, height in found)
+    assert large == pytest.approx(3 * small, abs=0.2)
+    assert high + large == pytest.approx(low, abs=0.2)
+
+
+def test_a_ranking_names_each_row_and_its_value() -> None:
+    text = ranking("x", [(HOSTILE, "1,234", Mark(1_234.0, HOSTILE)), ("b", "0", Mark(0.0, "b"))])
+    texts = [each.text for each in fromstring(text).iter() if each.tag.endswith("text")]  # noqa: S314 our own
+    assert texts == [HOSTILE, "1,234", "b", "0"]
+    assert not ranking("x", [("b", "0", Mark(0.0, "b"))])
+
+
+def test_a_heat_map_has_each_day_in_its_week_and_shade() -> None:
+    days = {date(2025, 12, 30) + timedelta(days=at): Mark(float(at), f"day {at}", "/jobs") for at in range(10)}
+    text = heat_map("x", days)
+    picture = fromstring(text)  # noqa: S314 our own
+    squares = {
+        link[0].text: (link[1].get("class"), float(link[1].get("x", "")), float(link[1].get("y", "")))
+        for link in picture
+        if link.tag.endswith("}a")
+    }
+    assert len(squares) == 10
+    assert [squares[f"day {at}"][0] for at in (0, 1, 5, 9)] == ["heat-0", "heat-1", "heat-3", "heat-5"]
+    assert squares["day 6"][1] > squares["day 5"][1]  # a Monday after a Sunday, in the next column
+    assert squares["day 2"][2] > squares["day 1"][2]  # another year, another block
+    assert [shade(each, 10) for each in (None, 0, 0.1, 2, 10)] == [0, 0, 1, 2, 5]
+    assert not heat_map("x", {date(2026, 1, 1): Mark(None, "")})
+
+
+def test_views_lead_closer_and_to_the_times_beside_them() -> None:
+    view = read_view("period=12-months&by=user&bin=month")
+    closer = read_view(urlsplit(zoomed(view, date(2026, 2, 1), date(2026, 3, 1))).query)
+    assert dict(closer.given) == {"by": "user", "from": "2026-02-01", "to": "2026-02-28"}
+    spans = {
+        name: [dict(read_view(urlsplit(url).query).given)[end] for end in ("from", "to")]
+        for name, url in moves(view, date(2026, 2, 1), date(2026, 2, 11), date(2026, 2, 11))
+    }
+    assert spans == {
+        "earlier": ["2026-01-22", "2026-01-31"],
+        "out": ["2026-01-22", "2026-02-20"],
+        "later": ["2026-02-11", "2026-02-20"],
+    }
+    assert [name for name, _ in moves(view, date(2026, 2, 1), date(2026, 2, 12), date(2026, 2, 11))] == [
+        "earlier",
+        "out",
+    ]
+
+
+def test_a_heat_map_is_of_days() -> None:
+    assert read_view("chart=days&bin=month").unit(NOW) is CalendarUnit.DAY
 
 
 def test_every_text_is_there_and_every_text_is_used() -> None:

@@ -1,0 +1,76 @@
+"""Parts of pictures in SVG: marks with titles and links, texts, grids.
+
+Colours and fonts come from the page's style sheet, by class; a picture that is downloaded brings the same rules with
+it. The browser shows the title of a mark that is pointed at, and screen readers read it.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+from markupsafe import escape
+
+WIDTH: Final = 960
+
+_TICKS: Final = 5
+_NICE: Final = (Fraction(1), Fraction(2), Fraction(5, 2), Fraction(5), Fraction(10))
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One value.
+
+    Args:
+        value: its size; None leaves a gap.
+        title: the text for who points at it.
+        link: the page that it leads to, if any.
+    """
+
+    value: float | None
+    title: str
+    link: str | None = None
+
+
+def picture(title: str, height: int, parts: Iterable[str], data: Mapping[str, str] | None = None) -> str:
+    """A whole picture.
+
+    Args:
+        title: for screen readers.
+        height: in its own units, of which the width has 960.
+        parts: elements.
+        data: for scripts, by names that begin with ``data-``.
+    """
+    more = "".join(f' {name}="{escape(value)}"' for name, value in (data or {}).items())
+    begin = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" class="chart" role="group"'
+    return f'{begin} aria-label="{escape(title)}"{more}>{"".join(parts)}</svg>'
+
+
+def marked(shape: str, mark: Mark) -> str:
+    """A shape with the title of its mark, and its link."""
+    titled = f"<title>{escape(mark.title)}</title>{shape}"
+    # the table beside the picture has the same links for the keyboard
+    return f"<g>{titled}</g>" if mark.link is None else f'<a href="{escape(mark.link)}" tabindex="-1">{titled}</a>'
+
+
+def rectangle(x: float, y: float, width: float, height: float, css: str = "mark") -> str:
+    """A rectangle."""
+    return f'<rect class="{css}" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"/>'
+
+
+def text_at(x: float, y: float, text: str, link: str | None = None, css: str = "") -> str:
+    """A text, which may be a link."""
+    named = f' class="{css}"' if css else ""
+    written = f'<text{named} x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>'
+    return written if link is None else f'<a href="{escape(link)}">{written}</a>'
+
+
+def ticks(largest: float) -> list[float]:
+    """Round numbers from 0 to at least the largest value."""
+    if largest <= 0:
+        return [0, 1]
+    rough = Fraction(largest) / _TICKS
+    power = Fraction(10) ** (len(str(int(rough))) - 1 if rough >= 1 else -len(str(int(1 / rough))))
+    step = next(power * nice for nice in _NICE if power * nice >= rough)
+    count = -(-Fraction(largest) // step)
+    return [float(step * at) for at in range(int(count) + 1)]
