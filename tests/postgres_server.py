@@ -34,6 +34,9 @@ _UNPRIVILEGED: Final = ("postgres", "nobody")
 _FAST: Final = ("-F", "-c", "synchronous_commit=off", "-c", "full_page_writes=off")
 """What is lost in a power cut is test data."""
 
+_WITH_STRATEGY: Final = 150_000
+"""The version of PostgreSQL since which CREATE DATABASE writes its copy into the log, unless it is given a strategy."""
+
 _GIVEN_SERVER: Final = os.environ.get("AUDITORD_TEST_DATABASE_URL")  # each test takes it out of the environment
 
 _numbers = count(1)
@@ -62,6 +65,8 @@ class PostgresServer:
         name = f"auditord_test_{os.getpid()}_{next(_numbers)}"
         like = sql.SQL(" TEMPLATE {}").format(sql.Identifier(template)) if template else sql.SQL("")
         with psycopg.connect(self.url, autocommit=True) as connection:
+            if connection.info.server_version >= _WITH_STRATEGY:
+                like += sql.SQL(" STRATEGY FILE_COPY")  # half the work, where nothing waits for a disk
             connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)) + like)
         return self.database(name)
 
