@@ -1,6 +1,7 @@
 """What every test shares."""
 
 import os
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -28,8 +29,11 @@ ROOM: Final = 8 << 30
 def pytest_configure(config: pytest.Config) -> None:
     """Keep the files of tests in memory, where it is large: most of what they wait for is a disk's ``fsync``.
 
-    Measurements stay on the disk, and so does everything if ``TMPDIR`` is set.
+    Measurements stay on the disk, and so does everything if ``TMPDIR`` is set. Bytecode is kept where Python is told not
+    to, since each of hundreds of processes would compile all modules again.
     """
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     if not measures(config) and "TMPDIR" not in os.environ and _has_room(MEMORY):
         os.environ["TMPDIR"] = str(MEMORY)
         tempfile.tempdir = None
