@@ -29,8 +29,8 @@ ROOM: Final = 8 << 30
 def pytest_configure(config: pytest.Config) -> None:
     """Keep the files of tests in memory, where it is large: most of what they wait for is a disk's ``fsync``.
 
-    Measurements stay on the disk, and so does everything if ``TMPDIR`` is set. Bytecode is kept where Python is told not
-    to, since each of hundreds of processes would compile all modules again.
+    Measurements stay on the disk, and so does everything if ``TMPDIR`` is set. Bytecode is kept even
+    where Python is told not to: each of hundreds of processes would compile all modules again.
     """
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False

@@ -16,10 +16,11 @@ BIN = Path(sys.executable).parent
         ["ruff", "check", "."],
         ["ruff", "format", "--check", "."],
         ["mypy"],
-        ["pyright", "--pythonpath", sys.executable],
+        ["pyright", "--pythonpath", sys.executable, "auditord", "hookspecs", "builtin_plugins"],
+        pytest.param(["pyright", "--pythonpath", sys.executable, "tests"], marks=pytest.mark.slow),  # by mypy before
         ["lint-imports"],
     ],
-    ids=lambda command: " ".join(command[:2]),
+    ids=["ruff check", "ruff format", "mypy", "pyright", "pyright tests", "import-linter"],
 )
 @pytest.mark.timeout(1_200)
 def test_the_tree_is_clean(command: list[str]) -> None:

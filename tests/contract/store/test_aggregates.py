@@ -133,8 +133,8 @@ QUERIES = st.builds(
 )
 
 
-@given(records=RECORDS, queries=st.lists(QUERIES, min_size=1, max_size=10))
-@settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(records=RECORDS, queries=st.lists(QUERIES, min_size=4, max_size=20))
+@settings(deadline=None, max_examples=35, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_answers_equal_a_plain_evaluation(
     store_factory: Callable[[Path], StoreFactory],
     records: Sequence[Record],

@@ -114,8 +114,8 @@ QUERIES = st.builds(
 )
 
 
-@given(records=RECORDS, queries=st.lists(QUERIES, min_size=1, max_size=12))
-@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(records=RECORDS, queries=st.lists(QUERIES, min_size=5, max_size=25))
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_answers_equal_a_plain_evaluation(
     store_factory: Callable[[Path], StoreFactory], records: list[Record], queries: list[RecordQuery]
 ) -> None:

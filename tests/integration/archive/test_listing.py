@@ -108,8 +108,8 @@ async def test_every_question_is_answered_as_over_all_records(
     monkeypatch.setattr(reading, "MOST", 30)  # an answer takes several pages of the archive
     async with stores(tmp_path) as (store, table):
         records = await fill(store, Archiver(store, table))
-        for number, (where, order) in enumerate(product(WHERE, ORDERS)):
-            query = RecordQuery(where, order, (None, 10, 0)[number % 3], archived=True)
+        for number, where in enumerate(WHERE + WHERE):  # twice, in different orders
+            query = RecordQuery(where, ORDERS[number % len(ORDERS)], (None, 10, 0)[number // 2 % 3], archived=True)
             assert await listed(store, query) == expected(records, query), query
 
 
