@@ -1,8 +1,7 @@
-"""A heat map of days: a row for each weekday, a column for each week, a block for each year."""
+"""A heat map of days: a row for each weekday, a column for each week, in blocks of a year's weeks."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, timedelta
-from itertools import groupby
 from typing import Final
 
 from auditord.web.page.drawing import WIDTH, Mark, marked, picture, rectangle, text_at
@@ -11,10 +10,11 @@ from auditord.web.page.numbers import compact
 SHADES: Final = 5
 
 _LEFT: Final = 52
-_STEP: Final = (WIDTH - _LEFT) / 54
+_WEEKS: Final = 53
+_STEP: Final = (WIDTH - _LEFT) / _WEEKS
 _SIZE: Final = _STEP - 2.5
 _TOP: Final = 24
-_BLOCK: Final = _TOP + 7 * _STEP + 12
+_BLOCK: Final = round(_TOP + 7 * _STEP + 12)
 _WEEKDAYS: Final = (0, 2, 4)
 _A_MONDAY: Final = date(2024, 1, 1)
 
@@ -24,12 +24,13 @@ def heat_map(title: str, days: Mapping[date, Mark]) -> str:
     largest = max((mark.value or 0 for mark in days.values()), default=0)
     if not largest:
         return ""
-    parts: list[str] = []
-    years = [list(each) for _, each in groupby(sorted(days), key=lambda day: day.year)]
-    for at, year in enumerate(years):
-        parts += _year(year, days, largest, at * _BLOCK)
-    foot = len(years) * _BLOCK
-    return picture(title, round(foot + _STEP + 8), [*parts, *_key(largest, foot)])
+    first = min(days)
+    monday = first - timedelta(days=first.weekday())
+    squares = [part for day in sorted(days) for part in _square(day, days[day], largest, (day - monday).days // 7)]
+    foot = ((max(days) - monday).days // 7 // _WEEKS + 1) * _BLOCK
+    names = [part for top in range(0, foot, _BLOCK) for part in _names(top)]
+    months = _months(sorted(days), monday)
+    return picture(title, round(foot + _STEP + 8), [*names, *months, *squares, *_key(largest, foot)])
 
 
 def shade(value: float | None, largest: float) -> int:
@@ -37,18 +38,29 @@ def shade(value: float | None, largest: float) -> int:
     return min(SHADES, 1 + int(SHADES * value / largest)) if value else 0
 
 
-def _year(year: Sequence[date], days: Mapping[date, Mark], largest: float, top: float) -> Iterator[str]:
-    yield text_at(0, top + 14, str(year[0].year), css="begin strong")
+def _names(top: float) -> Iterator[str]:
     for weekday in _WEEKDAYS:
         name = f"{_A_MONDAY + timedelta(days=weekday):%a}"
         yield text_at(_LEFT - 8, top + _TOP + (weekday + 0.7) * _STEP, name, css="end")
-    first_week = date(year[0].year, 1, 1) - timedelta(days=date(year[0].year, 1, 1).weekday())
-    for day in year:
-        x, y = _LEFT + (day - first_week).days // 7 * _STEP, top + _TOP + day.weekday() * _STEP
+
+
+def _months(days: Sequence[date], monday: date) -> Iterator[str]:
+    """The names of months above their first weeks, with the year where it begins."""
+    for day in days:
         if day.day == 1:
-            yield text_at(x, top + 14, f"{day:%b}", css="begin")
-        square = rectangle(x, y, _SIZE, _SIZE, f"heat-{shade(days[day].value, largest)}")
-        yield marked(square, days[day])
+            x, top = _place((day - monday).days // 7)
+            yield text_at(x, top + 14, f"{day:%Y}" if day.month == 1 else f"{day:%b}", css="begin")
+
+
+def _place(week: int) -> tuple[float, float]:
+    block, column = divmod(week, _WEEKS)
+    return _LEFT + column * _STEP, block * _BLOCK
+
+
+def _square(day: date, mark: Mark, largest: float, week: int) -> Iterator[str]:
+    x, top = _place(week)
+    css = f"heat-{shade(mark.value, largest)}"
+    yield marked(rectangle(x, top + _TOP + day.weekday() * _STEP, _SIZE, _SIZE, css), mark)
 
 
 def _key(largest: float, top: float) -> Iterator[str]:

@@ -62,8 +62,8 @@ def compact(value: float) -> str:
     exact = Fraction(value).limit_denominator(10**6)
     for size, letter in _STEPS:
         if abs(exact) >= size:
-            return f"{float(exact / size):g} {letter}"
-    return f"{float(exact):g}"
+            return f"{float(exact / size):.3g} {letter}"
+    return f"{float(exact):.3g}"
 
 
 def begin_of_bin(begin: date, unit: CalendarUnit) -> str:

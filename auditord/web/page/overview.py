@@ -1,7 +1,9 @@
 """The page ``/``: the month so far beside the last one, the largest groups and users, and the daemon's health."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
+from functools import partial
 from typing import Any, Final
 
 from aiohttp import web
@@ -13,7 +15,7 @@ from auditord.web.api.status import StatusHandlers
 from auditord.web.page.asking import View
 from auditord.web.page.charts import Axis, bars
 from auditord.web.page.figures import Figures, axis, change
-from auditord.web.page.numbers import begin_of_bin, percent, shown, signed
+from auditord.web.page.numbers import NOTHING, begin_of_bin, percent, shown, signed
 from auditord.web.page.rendering import Renderer
 from auditord.web.page.usage_charts import Charts
 from auditord.web.page.visitors import Visitors, may
@@ -23,7 +25,7 @@ from auditord_hookspecs.query import Window
 
 PATH: Final = "/"
 
-_SHOWN: Final = ("core-hours", "jobs", "gpu-hours", "cpu-efficiency")
+_SUMMED: Final = ("core-hours", "jobs", "gpu-hours")
 _TOP: Final = 5
 
 
@@ -48,32 +50,43 @@ class OverviewPage:
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
         """The page."""
         now = self.figures.now()
-        this, last = month_of(now), month_of(now, 1)
-        measures = tuple(MEASURES[name] for name in _SHOWN)
-        both = Window(last.start, this.stop)
-        by_day = await self.figures.report(
-            request, Question(measures, "group", CalendarUnit.DAY, both, keys=self.figures.keys, zone=self.figures.zone)
-        )
-        users = await self.figures.report(request, Question(measures, "user", None, this, keys=self.figures.keys))
+        this, last, recent = month_of(now), month_of(now, 1), PERIODS["30-days"](now)
+        ask = partial(self._ask, request)
+        by_day = await ask(("core-hours",), "group", recent, CalendarUnit.DAY)
+        whole = await ask(_SUMMED, None, Window(last.start, this.stop), CalendarUnit.DAY)
+        users, groups = [await ask(("core-hours", "jobs"), name, this) for name in ("user", "group")]
+        efficiency = await ask(("cpu-efficiency",), "group", this)  # of this month alone: roll-ups do not know it
         elapsed = now.date() - this.start.date()
         health = await self.status.health_report() if may(request, Permission.METRICS) else None
         return self.renderer.answer(
             "overview.html",
             {
                 "month": f"{this.start:%B %Y}",
-                "cards": _cards(by_day, this, last, elapsed),
-                "chart": self._chart(by_day, PERIODS["30-days"](now)),
+                "cards": [*_cards(whole, this, last, elapsed), _efficiency_card(efficiency)],
+                "chart": self._chart(by_day),
                 "legend": self.charts.rows(by_day),
-                "groups": _top(by_day, this),
-                "users": [_row(row.label, row.total, users.total) for row in users.rows[:_TOP]],
+                "groups": _top(groups, efficiency),
+                "users": _top(users, None),
                 "health": health,
                 "view": View({"period": "this-month"}),
             },
             self.visitors.navigation(request, PATH),
         )
 
-    def _chart(self, report: Report, window: Window) -> str:
-        bins = [begin for begin in axis(report, self.figures.now()) if begin >= window.start.date()]
+    async def _ask(
+        self,
+        request: web.BaseRequest,
+        names: Sequence[str],
+        by: str | None,
+        window: Window,
+        unit: CalendarUnit | None = None,
+    ) -> Report:
+        measures = tuple(MEASURES[name] for name in names)
+        question = Question(measures, by, unit, window, keys=self.figures.keys, zone=self.figures.zone)
+        return await self.figures.report(request, question)
+
+    def _chart(self, report: Report) -> str:
+        bins = axis(report, self.figures.now())
         labels = [begin_of_bin(begin, CalendarUnit.DAY) for begin in bins]
         return bars(self.renderer.text("overview.chart"), Axis(labels), self.charts.series(report, View(), bins))
 
@@ -86,7 +99,7 @@ def _cards(report: Report, this: Window, last: Window, elapsed: timedelta) -> li
     for at, measure in enumerate(report.question.measures):
         if measure.name == "gpu-hours" and not (present[at].value or whole[at].value):
             continue
-        difference = None if measure.ratio else change(present[at], as_far[at])
+        difference = change(present[at], as_far[at])
         cards.append(
             {
                 "title": measure.title,
@@ -107,27 +120,31 @@ def _within(report: Report, first: date, end: date) -> Cell:
     return total
 
 
-def _top(report: Report, window: Window) -> list[dict[str, str | None]]:
-    """The largest groups of the window, which is a part of the report's."""
-    first, end = window.start.date(), window.stop.date()
-    total = _within(report, first, end)
-    found: list[tuple[str | None, Cell]] = []
-    for row in report.rows:
-        sums = zero(report.question.measures)
-        for begin, cell in row.cells.items():
-            if begin is not None and first <= begin < end:
-                sums = tuple(one + other for one, other in zip(sums, cell, strict=True))
-        found.append((row.label, sums))
-    found.sort(key=lambda each: each[1][0].value or 0, reverse=True)
-    return [_row(label, cell, total) for label, cell in found[:_TOP] if cell[0].value]
-
-
-def _row(label: str | None, cell: Cell, total: Cell) -> dict[str, str | None]:
-    share = 100 * (cell[0].value or 0) / total[0].value if total[0].value else None
+def _efficiency_card(report: Report) -> dict[str, Any]:  # Any: shown
+    measure = report.question.measures[0]
     return {
-        "label": label,
-        "core_hours": shown(cell[0], "core h"),
-        "jobs": shown(cell[1]),
-        "efficiency": shown(cell[3], "%"),
-        "share": percent(share),
+        "title": measure.title,
+        "unit": measure.unit,
+        "value": shown(report.total[0], measure.unit),
+        "last": None,
+        "change": None,
     }
+
+
+def _top(report: Report, efficiency: Report | None) -> list[dict[str, str | None]]:
+    """The largest rows, with their efficiencies if these are known."""
+    known = {} if efficiency is None else {row.label: row.total[0] for row in efficiency.rows}
+    total, found = report.total[0].value, list[dict[str, str | None]]()
+    for row in report.rows[:_TOP]:
+        if value := row.total[0].value:
+            of_row = known.get(row.label)
+            found.append(
+                {
+                    "label": row.label,
+                    "core_hours": shown(row.total[0], "core h"),
+                    "jobs": shown(row.total[1]),
+                    "efficiency": None if efficiency is None else NOTHING if of_row is None else shown(of_row, "%"),
+                    "share": percent(100 * value / total if total else None),
+                }
+            )
+    return found

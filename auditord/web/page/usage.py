@@ -32,6 +32,7 @@ _TYPES: Final = {
     "svg": "image/svg+xml",
 }
 _ROWS: Final = 50
+_MOST_COLUMNS: Final = 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,8 @@ class UsagePage:
 
     def _table(self, report: Report, view: View) -> Mapping[str, Any]:  # Any: shown by the template
         unit, measure = report.question.bin, report.question.measures[0]
-        bins = axis(report, self.figures.now())
+        every_bin = axis(report, self.figures.now())
+        bins = every_bin if len(every_bin) <= _MOST_COLUMNS else ()
         rows, rest, count = report.largest(int(view.given.get("top", _ROWS)))
         named = [(self.charts.name(row, report), row, _link(row, view)) for row in rows]
         named += (
@@ -141,6 +143,7 @@ class UsagePage:
             "bins": [] if unit is None else [begin_of_bin(begin, unit) for begin in bins],
             "rows": [line(*each) for each in named],
             "total": line(self.renderer.text("usage.total"), Row(None, report.totals, report.total), None),
+            "has_bins": bool(every_bin),
             "has_shares": not measure.ratio,
         }
 

@@ -48,9 +48,9 @@ class Charts:
             draw = charts.lines
         return draw(measure.title, self._axis(view, bins, unit), self.series(report, view, bins), pledge)
 
-    def rows(self, report: Report, most: int = MOST_COLOURS) -> list[tuple[str, Row, int]]:
-        """The first rows, with their names and colours; all others are one row."""
-        rows, rest, count = report.largest(most)
+    def rows(self, report: Report) -> list[tuple[str, Row, int]]:
+        """The rows that have a colour, with their names; all others are one row."""
+        rows, rest, count = report.largest(MOST_COLOURS)
         found = [(self.name(row, report), row, at) for at, row in enumerate(rows)]
         return found if rest is None else [*found, (self.text("usage.more", count=count), rest, OTHERS)]
 
@@ -82,8 +82,8 @@ class Charts:
 
     def _ranked(self, report: Report, view: View) -> list[tuple[str, str, Mark]]:
         unit, found = report.question.measures[0].unit, list[tuple[str, str, Mark]]()
-        for name, row, colour in self.rows(report, _RANKED):
-            value, label = row.total[0].value, None if colour == OTHERS else row.label
+        for row in report.rows[:_RANKED]:
+            name, value, label = self.name(row, report), row.total[0].value, row.label
             link = None if label is None or view.by == "size" else self.path(view.narrowed("/usage", view.by, label))
             figure = shown(row.total[0], unit)
             found.append((name, figure, Mark(float(value or 0), f"{name}: {figure} {unit}".strip(), link)))

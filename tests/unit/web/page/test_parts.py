@@ -205,7 +205,7 @@ def test_a_heat_map_has_each_day_in_its_week_and_shade() -> None:
     assert len(squares) == 10
     assert [squares[f"day {at}"][0] for at in (0, 1, 5, 9)] == ["heat-0", "heat-1", "heat-3", "heat-5"]
     assert squares["day 6"][1] > squares["day 5"][1]  # a Monday after a Sunday, in the next column
-    assert squares["day 2"][2] > squares["day 1"][2]  # another year, another block
+    assert squares["day 2"][2] > squares["day 1"][2]  # a Thursday below a Wednesday
     assert [shade(each, 10) for each in (None, 0, 0.1, 2, 10)] == [0, 0, 1, 2, 5]
     assert not heat_map("x", {date(2026, 1, 1): Mark(None, "")})
 
