@@ -19,7 +19,7 @@ _output = partial(
 
 @click.group("report", cls=ExtensibleGroup)
 def report_command() -> None:
-    """Report usage or efficiency: tables, charts in the terminal, CSV, JSON and Parquet.
+    """Report usage or efficiency: tables, charts in the terminal, CSV, JSON, Parquet and XLSX.
 
     A record counts in the period in which it stopped. Days begin at midnight, in UTC or --timezone.
     """

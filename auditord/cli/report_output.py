@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from fractions import Fraction
+from functools import partial
 from typing import Final, TypeAlias
 
 from rich.console import Console
@@ -15,6 +16,7 @@ from auditord.cli.tables import new_table, print_table
 from auditord.reporting import Figure, Measure, Report, Row
 from auditord.reporting.pledges import pledged
 from auditord.reporting.report import Label, zero
+from auditord.reporting.workbook import as_xlsx
 from auditord.reporting.writing import as_csv, as_json, as_parquet, text
 from auditord_hookspecs.terminal import escaped, say, write
 
@@ -168,13 +170,12 @@ def _value(cells: Mapping[date | None, tuple[Figure, ...]], begin: date) -> Frac
     return (cells[begin][0].value or Fraction(0)) if begin in cells else Fraction(0)
 
 
-def write_parquet(answered: Answered, most: int | None) -> None:
-    """Parquet on standard output, unless that is a terminal."""
-    del most
+def _write_file(form: str, content: Callable[[Report], bytes], answered: Answered, _most: int | None) -> None:
+    """A file on standard output, unless that is a terminal."""
     if sys.stdout.isatty():
-        say("Parquet is not for a terminal: write > usage.parquet", err=True)
+        say(f"{form} is not for a terminal: write > usage.{form}", err=True)
         raise SystemExit(2)
-    sys.stdout.buffer.write(as_parquet(answered.report))
+    sys.stdout.buffer.write(content(answered.report))
 
 
 OUTPUTS: Final[Mapping[str, ReportOutput]] = {
@@ -182,5 +183,6 @@ OUTPUTS: Final[Mapping[str, ReportOutput]] = {
     "chart": write_chart,
     "csv": lambda answered, _: write(as_csv(answered.report)),
     "json": lambda answered, _: write(as_json(answered.report)),
-    "parquet": write_parquet,
+    "parquet": partial(_write_file, "parquet", as_parquet),
+    "xlsx": partial(_write_file, "xlsx", as_xlsx),
 }

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from fractions import Fraction
+from importlib.util import find_spec
 from shlex import quote
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from aiohttp import web
 from auditord.client.aggregates import target
 from auditord.reporting import MEASURES, Figure, Question, Report, Row, writing
 from auditord.reporting.periods import PERIODS, before
+from auditord.reporting.workbook import as_xlsx
 from auditord.web.page.asking import AUTOMATIC, CHARTS, GROUPS, MOST_ROWS, NO_BIN, View, read_view
 from auditord.web.page.figures import Figures, axis, change
 from auditord.web.page.numbers import begin_of_bin, percent, shown, signed
@@ -23,12 +25,16 @@ from auditord_hookspecs.aggregates import CalendarUnit
 from auditord_hookspecs.zones import UTC_NAME, zone_name
 
 PATH: Final = "/usage"
-FORMS: Final = ("csv", "json", "parquet", "svg")
+FORMS: Final = ("csv", "xlsx", "json", "parquet", "svg")
+
+_OFFERED: Final = [form for form in FORMS if form != "parquet" or find_spec("pyarrow") is not None]
+"""Those that can be written here."""
 
 _TYPES: Final = {
     "csv": "text/csv; charset=utf-8",
     "json": "application/json",
     "parquet": "application/vnd.apache.parquet",
+    "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
     "svg": "image/svg+xml",
 }
 _ROWS: Final = 50
@@ -83,7 +89,7 @@ class UsagePage:
                 "charts": CHARTS,
                 "moves": moves(view, window.start.date(), window.stop.date(), now.date()),
                 "table": self._table(report, view),
-                "forms": [(self.renderer.text(f"usage.form.{form}"), view.url(f"{PATH}.{form}")) for form in FORMS],
+                "forms": [(self.renderer.text(f"usage.form.{form}"), view.url(f"{PATH}.{form}")) for form in _OFFERED],
                 "curl": f"curl -g {quote(self.renderer.url(request, target(question.query())))}",
                 "command": command(view, now, self.figures.zone),
             },
@@ -100,6 +106,7 @@ class UsagePage:
             "csv": lambda: writing.as_csv(report).encode(),
             "json": lambda: writing.as_json(report).encode(),
             "parquet": lambda: writing.as_parquet(report),
+            "xlsx": lambda: as_xlsx(report),
             "svg": lambda: self.renderer.picture(self.chart(report, view)).encode(),
         }[form]()
         headers = {

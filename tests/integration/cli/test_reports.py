@@ -94,6 +94,11 @@ def test_usage_is_the_sum_of_the_records(site: Site) -> None:
     }  # noon is over there
 
 
+@pytest.mark.parametrize(("form", "begin"), [("xlsx", b"PK"), ("parquet", b"PAR1")])
+def test_files_go_to_standard_output(site: Site, form: str, begin: bytes) -> None:
+    assert site.run("report", "usage", *SPAN, "--output", form).stdout_bytes[: len(begin)] == begin
+
+
 def test_tables_and_charts_are_readable(site: Site) -> None:
     table = site.run("report", "usage", *SPAN)
     assert table.stdout.split("\n")[-2].split() == ["total", "16.0", "16.0", "8.0", "40.0"]

@@ -6,6 +6,8 @@ import json
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from fractions import Fraction
+from xml.etree.ElementTree import fromstring
+from zipfile import ZipFile
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -14,6 +16,7 @@ from auditord.reporting import MEASURES, Question, Report
 from auditord.reporting.periods import PERIODS, before, month_of
 from auditord.reporting.pledges import Pledge, pledged
 from auditord.reporting.report import following, make_report
+from auditord.reporting.workbook import as_xlsx
 from auditord.reporting.writing import as_csv, as_json, as_parquet
 from auditord_hookspecs import Component, Record, Score
 from auditord_hookspecs.aggregates import CalendarUnit
@@ -163,6 +166,28 @@ def test_a_pledge_has_the_unit_of_the_measure() -> None:
     weighted = Question((MEASURES["score-hours"],), window=YEAR)
     assert pledged(PLEDGES, weighted, YEAR) == 99 * 365 * 24
     assert pledged(PLEDGES, Question((MEASURES["jobs"],), window=YEAR), YEAR) is None
+
+
+def cells(sheet: bytes) -> list[list[str]]:
+    """The values of a sheet as they are written: numbers, or places among the shared texts."""
+    rows = fromstring(sheet).findall(".//{*}row")  # noqa: S314 our own
+    return [["".join(cell.itertext()) for cell in row] for row in rows]
+
+
+def test_a_workbook_has_numbers_and_no_formulas() -> None:
+    made = report("core-hours", unit=CalendarUnit.MONTH)
+    with ZipFile(io.BytesIO(as_xlsx(made))) as file:
+        sheet, texts = (file.read(f"xl/{name}.xml") for name in ("worksheets/sheet1", "sharedStrings"))
+    assert b"<f>" not in sheet
+    known = ["".join(each.itertext()) for each in fromstring(texts)]  # noqa: S314 our own
+    assert {"group", "total", "atlas", "belle", "2026-01-01", "Core hours", "core h"} <= set(known)
+    found = cells(sheet)
+    totals = [float(line[1]) for line in found[1:]]
+    assert len(found) == 1 + len(made.rows) + 1
+    assert sum(totals[:-1]) == pytest.approx(totals[-1])
+    assert totals[-1] == pytest.approx(float(made.total[0].value or 0))
+    with ZipFile(io.BytesIO(as_xlsx(report("core-hours", "jobs")))) as file:
+        assert {len(line) for line in cells(file.read("xl/worksheets/sheet1.xml"))} == {3}
 
 
 def test_every_form_says_the_same() -> None:

@@ -208,7 +208,7 @@ def test_the_share_of_the_pledge_is_shown(open_site: Visitor) -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "begin"), [("csv", b"day,group,"), ("parquet", b"PAR1"), ("svg", b"<svg"), ("json", b"{")]
+    ("form", "begin"), [("csv", b"day,group,"), ("parquet", b"PAR1"), ("xlsx", b"PK"), ("svg", b"<svg"), ("json", b"{")]
 )
 def test_views_are_files_as_well(open_site: Visitor, form: str, begin: bytes) -> None:
     got = open_site.get(f"/usage.{form}")
