@@ -209,6 +209,7 @@ async def test_concurrent_posts_of_one_id_agree_on_one_run(trial: Trial) -> None
         accepted[f"x{steps}"] = [start for start, answer in zip(starts, answers, strict=True) if answer == STORED]
         moving.cancel()
         await asyncio.wait([moving])
+    trial.back()
     await trial.drain()
     assert {name: [start] for name, (start, _) in (await trial.stored()).items()} == accepted
 
