@@ -19,6 +19,9 @@ _REPAIRED: Final = "it is collected now"
 _REPLACED: Final = "replaced"
 _AT_ONCE: Final = 1_000
 
+_ON_ITS_WAY: Final[Collection[State]] = {"queued", "missing"}
+"""States of runs that may be stored, under either of their ids, before the store is asked for what it has besides."""
+
 
 @dataclass(frozen=True, slots=True)
 class Repairs:
@@ -104,6 +107,8 @@ class Audit:
             for compared in await self._comparer.compare(over[first : first + _AT_ONCE]):
                 if named.add(compared.record.record_id):
                     await self._account(compared, missing)
+                    if compared.state in _ON_ITS_WAY and compared.produced.alternate_id is not None:
+                        named.add(compared.produced.alternate_id)
         await self._collect(missing, await self._unkept(batch.quarantined, named))
 
     async def _account(self, compared: Compared, missing: list[Produced]) -> None:

@@ -1,7 +1,7 @@
 """Audits of a collector on both stores: every state that a run can be in, repairs, and what they must not do."""
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -21,7 +21,7 @@ from auditord.errors import UnknownInstance, UnsuitableRequest
 from auditord.hooks import HookEntry, HookModule, Hooks, load_hooks
 from auditord.spool import Spool
 from auditord.store import Duplicates, Provenance
-from auditord.store.opening import open_store
+from auditord.store.opening import open_store, open_store_for_reading
 from auditord.store.reading import StoredRecords
 from auditord.testing import make_record
 from auditord.testing.records import EPOCH
@@ -69,6 +69,7 @@ class Source:
     batches: list[Batch] = field(default_factory=list[Batch])
     reach: Reach = field(default_factory=Reach)
     fails: str | None = None
+    until: Callable[[], Awaitable[bool]] | None = None
     asked: list[Window | None] = field(default_factory=list[Window | None])
 
     async def inventory(self, _: RunConfig, context: CollectorContext) -> AsyncGenerator[Batch, None]:
@@ -76,6 +77,8 @@ class Source:
         self.asked.append(context.window)
         for batch in self.batches:
             yield batch
+        while self.until is not None and not await self.until():  # noqa: ASYNC110 it has no event
+            await anyio.sleep(0.01)
         if self.fails is not None:
             raise AuditordError(self.fails)
 
@@ -240,6 +243,20 @@ async def test_the_run_counts_and_not_the_id(place: Place) -> None:
     report = await place.audit(repair=True)
     assert {each.record_id: each.state for each in report.discrepancies} == {"job-1": "missing"}
     assert set(await place.stored()) == {"job-1", "job-1-again", "job-1-third"}
+
+
+async def test_what_arrives_during_the_audit_is_no_extra(place: Place) -> None:
+    """A repaired run is stored under its second id before the store is asked for what it has besides."""
+    await place.store(job(1, day=0))
+    place.source.batches = [Batch([Produced(job(1, day=7), "job-1-third")])]
+
+    async def arrived() -> bool:
+        async with open_store_for_reading(place.url) as store:
+            return await store.get("job-1-third") is not None
+
+    place.source.until = arrived
+    report = await place.audit(repair=True)
+    assert {each.record_id: each.state for each in report.discrepancies} == {"job-1": "missing"}
 
 
 async def test_what_is_on_its_way_or_in_quarantine_is_not_missing(place: Place) -> None:

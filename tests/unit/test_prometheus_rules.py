@@ -32,6 +32,7 @@ def promtool(*words: str) -> str:
     return ended.stdout
 
 
+@pytest.mark.slow  # half a minute of promtool's work
 @needs_promtool
 def test_the_rules_are_valid_and_each_fires_when_it_should() -> None:
     assert f"{len(rules())} rules found" in promtool("check", "rules", RULES.name)
