@@ -7,6 +7,7 @@ arrays, some fail, some use GPUs, and in the second month faster machines raise 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from random import Random
 from typing import Final
 
@@ -130,7 +131,8 @@ def _jobs(
         used = max(0.02, min(1.0, random.gauss(group.efficiency - 0.02 * (number % 6), 0.06)))
         record_id = f"{group.cluster}-demo-{name}" + (f"_{task}" if tasks > 1 else "")
         labels = {"state": "FAILED" if failed else "COMPLETED", "user_id": f"demo-user-{number + 1:02}"}
-        components = _components(cores, gpus, seconds, used, _NEW if fast else _OLD)
+        waiting = Component("WaitTime", waited // timedelta(seconds=1), ())
+        components = chain(_components(cores, gpus, seconds, used, _NEW if fast else _OLD), [waiting])
         yield _record(record_id, start + waited, seconds, components, (group, labels))
 
 

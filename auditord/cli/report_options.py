@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, tzinfo
+from decimal import Decimal
+from fractions import Fraction
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
@@ -38,6 +40,7 @@ class ReportOptions:
         zone: the time zone of the calendar; None for the page's.
         filters: names and values that they have.
         score: the benchmark of weighted hours.
+        co2_per_kwh: of the grid, in kg; None for what is configured.
         url: of a server; None for the store of this host.
         token_file: with a token for the server.
     """
@@ -48,6 +51,7 @@ class ReportOptions:
     zone: str | None
     filters: tuple[tuple[str, str], ...]
     score: str
+    co2_per_kwh: float | None
     url: str | None
     token_file: Path | None
 
@@ -103,6 +107,12 @@ def _options(default_period: str) -> Sequence[Callable[[Any], Any]]:  # Any: cli
             help="Only records with this site, group, user or value of a meta key; repeated: with all of them.",
         ),
         click.option("--score", default=DEFAULT_SCORE, show_default=True, help="The benchmark of score-hours."),
+        click.option(
+            "--co2-per-kwh",
+            type=click.FloatRange(min=0),
+            metavar="KG",
+            help="The CO2 of a kWh, for the measure co2; by default ui.co2_per_kwh.",
+        ),
         click.option("--url", metavar="URL", help="Ask the server at http://host:port or https://host."),
         click.option(
             "--token-file",
@@ -144,20 +154,28 @@ def answered(
     if options.url is not None:
         if not options.url.startswith(("http://", "https://")):
             raise click.UsageError(f"--url: '{options.url}' is neither http://host:port nor https://host")
-        question = _in_zone(asked, options, options.zone or UTC_NAME)
+        question = replace(
+            _in_zone(asked, options, options.zone or UTC_NAME), co2_per_kwh=_intensity(options.co2_per_kwh)
+        )
         return Answered(make_report(question, run_async(_ask_server, question.query(), options)), ())
     if options.token_file is not None:
         raise click.UsageError("--token-file is for --url: without it, the record store itself is read")
     installation = load_installation()
     configuration = installation.configuration
     keys = LabelKeys(*configuration.metrics.database.label_keys)
-    question = replace(_in_zone(asked, options, options.zone or configuration.ui.timezone), keys=keys)
+    here = _in_zone(asked, options, options.zone or configuration.ui.timezone)
+    question = replace(here, keys=keys, co2_per_kwh=_intensity(options.co2_per_kwh, configuration.ui.co2_per_kwh))
     report = make_report(question, run_async(_ask_store, question.query(), installation))
     return Answered(report, [each.pledge() for each in configuration.pledges])
 
 
 def _in_zone(question: Question, options: ReportOptions, zone: str) -> Question:
     return replace(question, window=_window(options, utc_now().astimezone(zone_named(zone))), zone=zone)
+
+
+def _intensity(*said: float | Decimal | None) -> Fraction | None:
+    """The first CO2 of a kWh that somebody has said."""
+    return next((Fraction(str(each)) for each in said if each is not None), None)
 
 
 async def _ask_store(query: AggregateQuery, installation: Installation) -> Aggregates:

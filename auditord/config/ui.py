@@ -1,6 +1,7 @@
 """The page that the daemon serves to browsers."""
 
 import re
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -67,6 +68,13 @@ class UiSection(Section):
         default=UTC_NAME,
         description="The time zone of the page, and of reports of the command line on this host, such as "
         "Europe/Berlin. Sums by days of other zones than UTC take longer: roll-ups have the days of UTC.",
+    )
+    co2_per_kwh: Decimal | None = Field(
+        default=None,
+        ge=0,
+        allow_inf_nan=False,
+        description="The CO2 that the grid emits for a kWh of measured energy, in kg, for the measure co2 of the "
+        "page and of reports; times what the building draws per what computers draw.",
     )
     root_path: Annotated[str, AfterValidator(_checked_root)] = Field(
         default="", description="The path below which a proxy shows the page, such as /accounting."

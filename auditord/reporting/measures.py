@@ -2,7 +2,7 @@
 
 Figures are exact fractions; rounding is left to what shows them. The components have the names and units that the
 collectors give them: ``Cores`` and ``GPU`` in pieces, ``TotalCPU`` in seconds, ``Memory`` in MiB, its peak
-``MaxRSS`` in bytes, ``Energy`` in joules.
+``MaxRSS`` in bytes, ``Energy`` in joules, ``WaitTime`` in seconds.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,6 +20,7 @@ CPU_TIME: Final = "TotalCPU"
 _GPU: Final = "GPU"
 MEMORY: Final = "Memory"
 ENERGY: Final = "Energy"
+WAITING: Final = "WaitTime"
 PEAK: Final = "MaxRSS"
 
 _HOUR: Final = 3_600
@@ -66,6 +67,7 @@ class Sums:
     runtime: int
     usage: Mapping[str, UsageSums]
     ticks_per_second: int
+    co2_per_kwh: Fraction = Fraction(0)
 
     @property
     def wall_hours(self) -> Fraction:
@@ -102,6 +104,7 @@ class Measure:
         scored: whether the cores are weighted by a score.
         needs_cpu_time: whether only records with a CPU time count.
         ratio: whether figures of groups cannot be stacked.
+        needs_intensity: whether the grid's CO2 per kWh has to be known.
     """
 
     name: str
@@ -112,6 +115,7 @@ class Measure:
     scored: bool = False
     needs_cpu_time: bool = False
     ratio: bool = False
+    needs_intensity: bool = False
 
     def usage(self, score: str) -> tuple[ComponentUsage, ...]:
         """The sums to ask the store for."""
@@ -159,6 +163,14 @@ def _energy(sums: Sums) -> Figure:
     return Figure(sums.total(ENERGY) / _JOULES_PER_KWH)
 
 
+def _co2(sums: Sums) -> Figure:
+    return Figure(sums.total(ENERGY) / _JOULES_PER_KWH * sums.co2_per_kwh)
+
+
+def _waiting_hours(sums: Sums) -> Figure:
+    return Figure(sums.total(WAITING) / _HOUR)
+
+
 _ALL: Final = (
     Measure("jobs", "Jobs", "", _jobs),
     Measure("core-hours", "Core hours", "core h", _core_hours, (CORES,)),
@@ -169,7 +181,9 @@ _ALL: Final = (
     Measure("cpu-efficiency", "CPU efficiency", "%", _efficiency, (CORES, CPU_TIME), needs_cpu_time=True, ratio=True),
     Measure("idle-core-hours", "Idle core hours", "core h", _idle_core_hours, (CORES, CPU_TIME), needs_cpu_time=True),
     Measure("memory-hours", "Memory hours", "GiB h", _memory_hours, (MEMORY,)),
+    Measure("waiting-hours", "Waiting hours", "h", _waiting_hours, (WAITING,)),
     Measure("energy", "Energy", "kWh", _energy, (ENERGY,)),
+    Measure("co2", "CO2", "kg", _co2, (ENERGY,), needs_intensity=True),
 )
 
 MEASURES: Final[Mapping[str, Measure]] = {measure.name: measure for measure in _ALL}

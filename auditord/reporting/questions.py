@@ -5,6 +5,7 @@ record counts once, and the sums of days, months and sites are each other's part
 """
 
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Final
 
 from auditord.reporting.measures import CORES, CPU_TIME, DEFAULT_SCORE, Measure
@@ -18,6 +19,7 @@ from auditord_hookspecs.aggregates import (
     Dimension,
     MetaValue,
 )
+from auditord_hookspecs.errors import AuditordError
 from auditord_hookspecs.query import AllOf, Condition, MetaAbsent, MetaContains, Window, stopped_within
 from auditord_hookspecs.zones import UTC_NAME
 
@@ -25,6 +27,10 @@ SIZE: Final = "size"
 """The group of job sizes: cores of a job, in classes."""
 
 _META: Final = "meta:"
+
+
+class UnknownIntensity(AuditordError):
+    """The CO2 of a kWh is asked for, and not configured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +62,7 @@ class Question:
         score: the benchmark by which core hours are weighted.
         keys: the meta keys behind the names.
         zone: the time zone of the bins; whole bins if the window is of its days.
+        co2_per_kwh: the CO2 that the grid emits for a kWh, in kg; None if that is not known.
     """
 
     measures: tuple[Measure, ...]
@@ -66,6 +73,7 @@ class Question:
     score: str = DEFAULT_SCORE
     keys: LabelKeys = field(default_factory=LabelKeys)
     zone: str = UTC_NAME
+    co2_per_kwh: Fraction | None = None
 
     @property
     def needs_cpu_time(self) -> bool:
@@ -80,7 +88,13 @@ class Question:
         return AllOf(tuple(conditions))
 
     def query(self) -> AggregateQuery:
-        """The question to the store; its dimensions are the bin, the group and the presence of a CPU time."""
+        """The question to the store; its dimensions are the bin, the group and the presence of a CPU time.
+
+        Raises:
+            UnknownIntensity: a measure needs the CO2 of a kWh, and nobody has said it.
+        """
+        if self.co2_per_kwh is None and any(measure.needs_intensity for measure in self.measures):
+            raise UnknownIntensity("nobody has said how much CO2 a kWh is: configure ui.co2_per_kwh, in kg")
         dimensions: list[Dimension] = []
         if self.bin is not None:
             dimensions.append(CalendarPeriod(self.bin, zone=self.zone))

@@ -86,6 +86,7 @@ def make_report(question: Question, answer: Aggregates) -> Report:
             group.runtime,
             dict(zip(names, group.usage, strict=True)),
             answer.ticks_per_second,
+            question.co2_per_kwh or Fraction(0),
         )
         cell = _cell(measures, sums, with_cpu_time=counts)
         known = cells[label].get(begin)

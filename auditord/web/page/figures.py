@@ -1,14 +1,14 @@
 """Reports over the records that a visitor may see, made of the same questions as the API's and the command line's."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from fractions import Fraction
 from typing import Final
 
 from aiohttp import web
 
-from auditord.reporting import Figure, LabelKeys, Question, Report, Row
+from auditord.reporting import MEASURES, Figure, LabelKeys, Measure, Question, Report, Row
 from auditord.reporting.pledges import Pledge, pledged
 from auditord.reporting.report import Cell, following, make_report
 from auditord.web.limits import Shares, reading_slot
@@ -36,6 +36,7 @@ class Figures:
         pledges: of the configuration.
         clock: the present.
         zone: the time zone of the page.
+        co2_per_kwh: the CO2 of a kWh, in kg; None if that is not known.
     """
 
     records: RecordsFor
@@ -44,6 +45,7 @@ class Figures:
     pledges: Sequence[Pledge]
     clock: Callable[[], datetime]
     zone: str
+    co2_per_kwh: Fraction | None = None
 
     def now(self, zone: str | None = None) -> datetime:
         """The present in a time zone, else in that of the page."""
@@ -51,8 +53,14 @@ class Figures:
 
     async def report(self, request: web.BaseRequest, question: Question) -> Report:
         """The report for the sender of a request."""
+        asked = replace(question, co2_per_kwh=self.co2_per_kwh)
         async with reading_slot(self.slots, holder(request)):
-            return make_report(question, await self.records(request).aggregate(question.query()))
+            return make_report(asked, await self.records(request).aggregate(asked.query()))
+
+    @property
+    def measures(self) -> Sequence[Measure]:
+        """The measures that can be shown."""
+        return [each for each in MEASURES.values() if self.co2_per_kwh is not None or not each.needs_intensity]
 
     def pledge(self, question: Question, window: Window) -> Fraction | None:
         """The pledge for a question in a window."""

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from fractions import Fraction
 from http import HTTPStatus
 from typing import Final
 
@@ -14,6 +15,7 @@ from auditord.config.ui import UiSection
 from auditord.errors import StoreUnavailable
 from auditord.reporting import LabelKeys
 from auditord.reporting.pledges import Pledge
+from auditord.reporting.questions import UnknownIntensity
 from auditord.reporting.writing import NoParquet
 from auditord.spool import Spool
 from auditord.store import RecordStore
@@ -101,7 +103,8 @@ def page_routes(
     renderer = Renderer(parts.ui, assets, now)
     forms = Forms(None if authorisation is None else authorisation.sessions)
     visitors = Visitors(renderer.text, forms)
-    figures = Figures(records, slots, parts.keys, parts.pledges, now, parts.ui.timezone)
+    intensity = None if parts.ui.co2_per_kwh is None else Fraction(parts.ui.co2_per_kwh)
+    figures = Figures(records, slots, parts.keys, parts.pledges, now, parts.ui.timezone, intensity)
     guard = _Guard(renderer, visitors)
     charts = Charts(renderer.text, renderer.path)
     usage = UsagePage(figures, renderer, visitors, charts)
@@ -183,7 +186,7 @@ class _Guard:
                 return await handler(request)
             except Refused as error:
                 return self._page(request, HTTPStatus(error.problem.status), str(error))
-            except (InvalidQuery, NoParquet, UnicodeDecodeError) as error:
+            except (InvalidQuery, NoParquet, UnknownIntensity, UnicodeDecodeError) as error:
                 return self._page(request, HTTPStatus.BAD_REQUEST, str(error))
             except StoreUnavailable as error:
                 log.warning("the page %s cannot be shown: %s", request.raw_path[:200], error)

@@ -11,7 +11,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from auditord.client.aggregates import target
-from auditord.reporting import MEASURES, Figure, Question, Report, Row, writing
+from auditord.reporting import Figure, Question, Report, Row, writing
 from auditord.reporting.periods import PERIODS, before
 from auditord.reporting.workbook import as_xlsx
 from auditord.web.page.asking import AUTOMATIC, CHARTS, GROUPS, MOST_ROWS, NO_BIN, View, read_view
@@ -75,7 +75,7 @@ class UsagePage:
                 "first": f"{window.start:%-d %b %Y}",
                 "last": f"{window.stop - timedelta(days=1):%-d %b %Y}",
                 "measure": view.measure,
-                "measures": MEASURES.values(),
+                "measures": self.figures.measures,
                 "periods": PERIODS,
                 "groups": GROUPS if view.by in GROUPS else (*GROUPS, view.by),
                 "bins": (AUTOMATIC, *(unit.value for unit in CalendarUnit), NO_BIN),

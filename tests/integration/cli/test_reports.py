@@ -131,6 +131,7 @@ def test_no_records_make_no_figures(site: Site) -> None:
         (("top", "--from", "2026-02-01", "--to", "2026-01-01"), "it is not behind --from"),
         (("top", "--url", "unix:/run/x"), "neither http://host:port nor https://host"),
         (("report", "usage", "--period", "yesterday"), "is not one of"),
+        (("report", "usage", "--co2-per-kwh", "-1"), "-1"),
         (("top", "--timezone", "Moon/Base"), "is no time zone that this host knows"),
     ],
 )

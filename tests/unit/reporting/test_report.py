@@ -15,6 +15,7 @@ import pytest
 from auditord.reporting import MEASURES, Question, Report
 from auditord.reporting.periods import PERIODS, before, month_of
 from auditord.reporting.pledges import Pledge, pledged
+from auditord.reporting.questions import UnknownIntensity
 from auditord.reporting.report import following, make_report
 from auditord.reporting.workbook import as_xlsx
 from auditord.reporting.writing import as_csv, as_json, as_parquet
@@ -172,6 +173,16 @@ def cells(sheet: bytes) -> list[list[str]]:
     """The values of a sheet as they are written: numbers, or places among the shared texts."""
     rows = fromstring(sheet).findall(".//{*}row")  # noqa: S314 our own
     return [["".join(cell.itertext()) for cell in row] for row in rows]
+
+
+def test_co2_is_measured_energy_times_the_intensity_of_the_grid() -> None:
+    parts = (Component("Energy", 7_200_000, ()), Component("WaitTime", 5_400, ()))
+    records = [Record("a", BEGIN, parts, BEGIN + timedelta(hours=1)), job("b", 0, 1, 1, None)]
+    question = Question((MEASURES["co2"], MEASURES["energy"], MEASURES["waiting-hours"]), co2_per_kwh=Fraction(19, 50))
+    total = make_report(question, aggregate_records(records, question.query())).total
+    assert [each.value for each in total] == [Fraction(19, 25), 2, Fraction(3, 2)]
+    with pytest.raises(UnknownIntensity, match=r"ui\.co2_per_kwh"):
+        Question((MEASURES["co2"],)).query()
 
 
 def test_a_workbook_has_numbers_and_no_formulas() -> None:

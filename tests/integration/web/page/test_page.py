@@ -251,7 +251,15 @@ def test_a_record_has_a_page(open_site: Visitor) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["/usage?x=1", "/jobs?column=%00", "/usage?measure=gold", "/jobs?cursor=x", "/usage.csv?from=x", "/jobs/%ff"],
+    [
+        "/usage?x=1",
+        "/jobs?column=%00",
+        "/usage?measure=co2",
+        "/usage?measure=gold",
+        "/jobs?cursor=x",
+        "/usage.csv?from=x",
+        "/jobs/%ff",
+    ],
 )
 def test_what_cannot_be_shown_says_why(open_site: Visitor, path: str) -> None:
     got = open_site.get(path)
