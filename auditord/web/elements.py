@@ -248,14 +248,17 @@ async def decoded(pieces: Iterable[bytes]) -> Decoded:
     found, elements, growth = Decoded(), ArrayElements(LARGEST_RECORD), _Growth()
     try:
         for piece in pieces:
+            some = list[bytes]()
             for element in elements.feed(piece):
                 growth.add(element)
-                _decode(element, found)
-                if len(found.records) % _BETWEEN_PAUSES == 0:
+                some.append(element)
+                if len(some) == _BETWEEN_PAUSES:
+                    _decode(some, found)
+                    some.clear()
                     await asyncio.sleep(0)
+            _decode(some, found)
             await asyncio.sleep(0)
-        for element in elements.end():
-            _decode(element, found)
+        _decode(list(elements.end()), found)
     except NoArray as error:
         raise InvalidRecord(f"The body is no JSON array: {error}") from error
     except TooLong as error:
@@ -290,13 +293,20 @@ class _Growth:
             raise BodyTooLarge(f"its many small values would take more than {_MOST_GROWTH} times its size")
 
 
-def _decode(element: bytes, found: Decoded) -> None:
+def _decode(elements: Sequence[bytes], found: Decoded) -> None:
     try:
-        record = decode_record(element)
+        records = decode_records(b"[%b]" % b",".join(elements))
+    except InvalidRecord:
+        records = [_decoded_at(len(found.records) + at, element) for at, element in enumerate(elements)]
+    found.records += records
+    found.longish += [record for record, element in zip(records, elements, strict=True) if len(element) > SURELY_SMALL]
+
+
+def _decoded_at(position: int, element: bytes) -> Record:
+    """Decode one element; what is wrong with it is said as of the whole array."""
+    try:
+        return decode_record(element)
     except InvalidRecord as error:
-        text, place = str(error), f"`$[{len(found.records)}]"
+        text, place = str(error), f"`$[{position}]"
         placed = text.replace("`$", place, 1) if "`$" in text else f"{text} - at {place}`"
         raise InvalidRecord(placed) from error
-    found.records.append(record)
-    if len(element) > SURELY_SMALL:
-        found.longish.append(record)

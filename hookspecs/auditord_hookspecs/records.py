@@ -14,6 +14,7 @@ from typing import Annotated
 
 import msgspec
 import regex
+from msgspec.structs import force_setattr
 
 from auditord_hookspecs.errors import InvalidRecord
 
@@ -56,7 +57,8 @@ class Score(msgspec.Struct, frozen=True, gc=False):
         _check_again(self.name)
         if not (0 <= self.value < math.inf):
             raise InvalidRecord(f"Parsing '{self.value}' failed.")
-        msgspec.structs.force_setattr(self, "value", float(self.value))
+        if type(self.value) is not float:  # as it always is when decoded
+            force_setattr(self, "value", float(self.value))
 
 
 class Component(msgspec.Struct, frozen=True, gc=False):
@@ -111,10 +113,13 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
     def __post_init__(self) -> None:
         check_name(self.record_id)
-        _check_meta(self.meta)
-        msgspec.structs.force_setattr(self, "start_time", in_utc(self.start_time))
-        if self.stop_time is not None:
-            msgspec.structs.force_setattr(self, "stop_time", in_utc(self.stop_time))
+        if self.meta:
+            _check_meta(self.meta)
+        start, stop = self.start_time, self.stop_time
+        if start.tzinfo is not UTC:
+            force_setattr(self, "start_time", in_utc(start))
+        if stop is not None and stop.tzinfo is not UTC:
+            force_setattr(self, "stop_time", in_utc(stop))
 
     @property
     def runtime(self) -> int | None:
@@ -141,10 +146,11 @@ class RecordUpdate(msgspec.Struct, frozen=True, gc=False):
 
     def __post_init__(self) -> None:
         check_name(self.record_id)
-        _check_meta(self.meta)
-        msgspec.structs.force_setattr(self, "stop_time", in_utc(self.stop_time))
+        if self.meta:
+            _check_meta(self.meta)
+        force_setattr(self, "stop_time", in_utc(self.stop_time))
         if self.start_time is not None:
-            msgspec.structs.force_setattr(self, "start_time", in_utc(self.start_time))
+            force_setattr(self, "start_time", in_utc(self.start_time))
 
 
 def check_name(text: str) -> None:
@@ -161,12 +167,11 @@ _check_again = lru_cache(maxsize=4_096)(check_name)
 """The same for names that occur in many records, at half the cost; what is refused is not remembered."""
 
 
-def _check_meta(meta: Meta | None) -> None:
-    if meta:
-        for key, values in meta.items():
-            _check_again(key)
-            for value in values:
-                _check_again(value)
+def _check_meta(meta: Meta) -> None:
+    for key, values in meta.items():
+        _check_again(key)
+        for value in values:
+            _check_again(value)
 
 
 def _check_size(text: str) -> None:
