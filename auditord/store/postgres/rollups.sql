@@ -22,6 +22,11 @@ FOR UPDATE
 UPDATE auditord.rollup_state
 SET filled_to = %(filled_to)s
 
+-- name: size_of_rollup_changes
+-- How many changes of cells wait.
+SELECT coalesce(sum(size), 0)
+FROM auditord.rollup_changes
+
 -- name: list_rollup_changes
 -- The oldest changes of days that are in the cells, about so many cells of them.
 SELECT number, day, changes::text

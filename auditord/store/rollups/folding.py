@@ -115,6 +115,12 @@ class Waiting:
         return cells.by_level()
 
 
+def waiting_changes() -> Work[int]:
+    """The number of changes of cells that nobody has folded yet; records that fall into one cell together are one."""
+    ((changes,),) = yield from ask("size_of_rollup_changes")
+    return int(changes)
+
+
 def next_changes() -> Work[Waiting | None]:
     """The oldest changes, to be folded next; None if there are none."""
     complete = yield from filled_to()

@@ -20,6 +20,7 @@ from auditord.store.rollups.folding import (
     next_days,
     number_labels,
     rows_of,
+    waiting_changes,
 )
 from auditord.store.work import Work, atomic
 
@@ -28,7 +29,7 @@ T = TypeVar("T")
 _log: Final = logging.getLogger(__name__)
 
 _FEW: Final = 500
-"""Records since the last folding whose changes are rather read as they are than folded before a sum is made."""
+"""Records since the last folding, or changes by them, that are rather read as they are than folded for a sum."""
 
 Pages: TypeAlias = AsyncIterator[Sequence[Sequence[Any]]]  # Any: columns of all types
 
@@ -73,7 +74,7 @@ class Upkeep:
         self._stream = stream
         self._is_ours = is_ours
         self._is_complete = False
-        self._waiting = AT_ONCE  # since nobody has counted yet what an earlier process left
+        self._waiting = AT_ONCE  # records and changes of cells, at most; nobody has counted yet what was left before
         self._redactions = 1  # perhaps one by an earlier process, which ended before it had dropped labels
         self._redactions_done = 0
         self._folding = asyncio.Lock()
@@ -118,8 +119,11 @@ class Upkeep:
         with suppress(StoreUnavailable):  # the next change tries again
             if await self._filled_to() < END:
                 await self._fill()
-            await self.fold()
-            while self._redactions > self._redactions_done:  # some came while changes were folded
+            # Changes of one cell are folded the cheaper the more they are: they wait until they are many.
+            self._waiting = await self._read(waiting_changes())
+            if self._waiting >= AT_ONCE:
+                await self.fold()
+            while self._redactions > self._redactions_done:  # some come while changes are folded
                 await self.fold()
 
     async def _fill(self) -> None:

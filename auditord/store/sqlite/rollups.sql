@@ -20,6 +20,11 @@ FROM rollup_state
 UPDATE rollup_state
 SET filled_to = :filled_to
 
+-- name: size_of_rollup_changes
+-- How many changes of cells wait.
+SELECT coalesce(sum(size), 0)
+FROM rollup_changes
+
 -- name: list_rollup_changes
 -- The oldest changes of days that are in the cells, about so many cells of them.
 SELECT number, day, changes
