@@ -31,6 +31,7 @@ PAGES: Final = (
     "/usage",
     "/usage?period=12-months",
     "/usage?period=12-months&by=user&measure=score-hours",
+    "/usage?period=12-months&chart=days",
     "/usage?period=12-months&bin=day",
     "/usage?period=90-days&measure=cpu-efficiency&by=user",
     "/usage?period=30-days&by=size&bin=none",

@@ -14,7 +14,7 @@ from auditord.client.aggregates import target
 from auditord.reporting import Figure, Question, Report, Row, writing
 from auditord.reporting.periods import PERIODS, before
 from auditord.reporting.workbook import as_xlsx
-from auditord.web.page.asking import AUTOMATIC, CHARTS, GROUPS, MOST_ROWS, NO_BIN, View, read_view
+from auditord.web.page.asking import AUTOMATIC, CHARTS, DAYS, GROUPS, MOST_ROWS, NO_BIN, View, read_view
 from auditord.web.page.figures import Figures, axis, change
 from auditord.web.page.numbers import begin_of_bin, percent, shown, signed
 from auditord.web.page.rendering import Renderer
@@ -62,7 +62,7 @@ class UsagePage:
         view = read_view(read_target(request.raw_path).query)
         now = self.figures.now(view.zone)
         question = view.question(now, self.figures.keys)
-        report = await self.figures.report(request, question)
+        report, drawn = await self._reports(request, view, question)
         former = await self.figures.report(request, former_question(question))
         window = view.window(now)
         pledge = self.figures.pledge(question, window)
@@ -84,8 +84,8 @@ class UsagePage:
                 "change": None if view.measure.ratio else signed(change(report.total[0], former.total[0])),
                 "pledge": None if pledge is None else shown(Figure(pledge), view.measure.unit),
                 "used": None if pledge is None else _share(report.total[0], pledge),
-                "chart": self.chart(report, view),
-                "legend": [] if view.chart == "days" else self.charts.rows(report),
+                "chart": self.chart(drawn, view),
+                "legend": [] if view.chart == DAYS else self.charts.rows(report),
                 "charts": CHARTS,
                 "moves": moves(view, window.start.date(), window.stop.date(), now.date()),
                 "table": self._table(report, view),
@@ -116,6 +116,14 @@ class UsagePage:
             "Cache-Control": "no-store",
         }
         return web.Response(body=body, headers=headers)
+
+    async def _reports(self, request: web.BaseRequest, view: View, question: Question) -> tuple[Report, Report]:
+        """The report of the table, and that of the chart: a heat map of days has no use for those of each row."""
+        if view.chart != DAYS:
+            report = await self.figures.report(request, question)
+            return report, report
+        rows = await self.figures.report(request, replace(question, bin=None))
+        return rows, await self.figures.report(request, replace(question, by=None))
 
     def chart(self, report: Report, view: View) -> str:
         """The chart of a report."""

@@ -191,6 +191,14 @@ def test_each_figure_is_the_sum_of_the_api(open_site: Visitor) -> None:
     assert sum(each["core-hours"] for each in document["bins"].values()) == sum(expected.values())
 
 
+def test_a_heat_map_has_the_days_of_all_and_the_table_the_rows(open_site: Visitor) -> None:
+    page = open_site.get("/usage?chart=days&measure=jobs&period=90-days").text
+    days = re.findall(r"<title>\w{3} \d+ \w{3} \d{4}: (\d+)</title>", page)
+    assert len(days) == 90
+    assert sum(map(int, days)) == len(RECORDS)
+    assert [each in page for each in ("belle", "atlas", f'<p class="figure">{len(RECORDS)}')] == [True] * 3
+
+
 def test_the_curl_line_of_a_view_gives_its_figures(open_site: Visitor) -> None:
     page = open_site.get("/usage?period=90-days&bin=none&group=belle").text
     line = re.search(r"<code>curl -g &#39;([^<]+)&#39;</code>", page)
