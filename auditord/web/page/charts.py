@@ -13,7 +13,7 @@ from auditord.web.page.drawing import WIDTH, Mark, marked, picture, rectangle, t
 from auditord.web.page.numbers import compact
 
 _HEIGHT: Final = 320
-_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 946, 12, 286
+_LEFT, _RIGHT, _TOP, _BOTTOM = 14, 896, 12, 286
 _WIDE: Final = _RIGHT - _LEFT
 _HIGH: Final = _BOTTOM - _TOP
 _MOST_LABELS: Final = 12
@@ -186,7 +186,7 @@ def _grid(top: float) -> Iterator[str]:
     for tick in ticks(top):
         y = _y(tick, top)
         yield f'<path class="{"guide" if tick else "base"}" d="M{_LEFT} {y:.1f} h{_WIDE}"/>'
-        yield text_at(_LEFT - 8, y + 4, compact(tick), css="end")
+        yield text_at(_RIGHT + 8, y + 4, compact(tick), css="begin")  # beside the latest, which phones show first
 
 
 def _labels(axis: Axis, places: int) -> Iterator[str]:

@@ -96,7 +96,9 @@ class Charts:
             value = None if cell is None else cell[0].value
             figure = shown(cell[0], unit) if cell is not None else "0"
             link = self._records(report, view, day, None) if value else None
-            found[day] = Mark(None if value is None else float(value), f"{day:%a %-d %b %Y}: {figure} {unit}".strip(), link)
+            found[day] = Mark(
+                None if value is None else float(value), f"{day:%a %-d %b %Y}: {figure} {unit}".strip(), link
+            )
         return found
 
     def _axis(self, view: View, bins: Sequence[date], unit: CalendarUnit) -> Axis:
