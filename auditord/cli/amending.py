@@ -22,7 +22,7 @@ from auditord.cli.record_filters import INSTANT, SPAN, condition, opened_source,
 from auditord.web.api.changes import FormerVersion, former
 from auditord_hookspecs import AuditordError, Record, RecordQuery
 from auditord_hookspecs.query import AllOf, Condition, IsOpen, Order, SortField
-from auditord_hookspecs.terminal import say, write
+from auditord_hookspecs.terminal import output_option, say, write
 from auditord_hookspecs.wire import decode_record, encode_record
 
 F = TypeVar("F", bound=Callable[..., Any])  # Any: what a command takes
@@ -134,7 +134,7 @@ def close_command(
 
 @click.command("history")
 @click.argument("record_id", metavar="ID")
-@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@output_option
 @url_option
 def history_command(*, record_id: str, output: str, url: str | None) -> None:
     """Show what the record ID was before each correction, closing or deletion: who, when and why."""

@@ -27,7 +27,7 @@ from auditord.store.merging import archived_pages, merged_pages
 from auditord.store.opening import open_store, open_store_for_reading
 from auditord.store.reading import decoded
 from auditord_hookspecs import RecordQuery
-from auditord_hookspecs.terminal import say
+from auditord_hookspecs.terminal import output_option, say, write_json
 
 _LAYOUTS = ("hive", "auditor")
 _MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
@@ -44,23 +44,26 @@ def archive_command() -> None:
 
 @archive_command.command("run")
 @click.option("--dry-run", is_flag=True, help="Say which records would move, and move none.")
+@output_option
 @url_option
 @click.pass_context
-def run_command(context: click.Context, *, dry_run: bool, url: str | None) -> None:
+def run_command(context: click.Context, *, dry_run: bool, output: str, url: str | None) -> None:
     """Move what is old enough now; needs archive.enabled. Interrupted, it goes on the next time."""
-    context.invoke(trigger_command, instance=INSTANCE, dry_run=dry_run, url=url)
+    context.invoke(trigger_command, instance=INSTANCE, dry_run=dry_run, output=output, url=url)
 
 
 @archive_command.command("list")
-def list_command() -> None:
+@output_option
+def list_command(output: str) -> None:
     """List months and sites with the rows and bytes of their files."""
-    run_async(_list)
+    run_async(_list, output)
 
 
 @archive_command.command("verify")
-def verify_command() -> None:
+@output_option
+def verify_command(output: str) -> None:
     """Read all of the archive and compare it with what the record store knows; the exit code is 1 if they differ."""
-    if not run_async(_verify):
+    if not run_async(_verify, output):
         raise SystemExit(1)
 
 
@@ -113,23 +116,32 @@ async def _opened() -> AsyncGenerator[tuple[RecordStore, ConfiguredArchive], Non
             yield store, archive
 
 
-async def _list() -> None:
+async def _list(output: str) -> None:
     writing: Any = import_module("auditord.archive.writing")
     async with _opened() as (store, archive):
         state = await store.archive_state()
         files = await asyncio.to_thread(archive.table.files, state.snapshot_id)
-    table = new_table("month", "site", "rows", "bytes", "files")
+    titles, rows = ("month", "site", "rows", "bytes", "files"), list[tuple[str, str | None, int, int, int]]()
     for partition in sorted({file.partition for file in files}, key=lambda each: (each[0], each[1] or "")):
         inside = [file for file in files if file.partition == partition]
-        rows, size = sum(file.rows for file in inside), sum(file.size for file in inside)
-        table.add_row(writing.month_name(partition[0]), partition[1] or "", str(rows), str(size), str(len(inside)))
+        sums = sum(file.rows for file in inside), sum(file.size for file in inside)
+        rows.append((writing.month_name(partition[0]), partition[1], *sums, len(inside)))
+    if output == "json":
+        write_json([dict(zip(titles, row, strict=True)) for row in rows])
+        return
+    table = new_table(*titles)
+    for month, site, *counts in rows:
+        table.add_row(month, site or "", *map(str, counts))
     print_table(table)
     say(f"{state.records} records are archived in {state.location}, snapshot {state.snapshot_id}", err=True)
 
 
-async def _verify() -> bool:
+async def _verify(output: str) -> bool:
     async with _opened() as (store, archive):
         result = await import_module("auditord.archive.verifying").verify(store, archive.table)
+    if output == "json":
+        write_json({"records": result.records, "expected": result.expected, "findings": result.findings})
+        return not result.findings
     for finding in result.findings:
         say(finding, err=True)
     say(f"{result.records} of {result.expected} archived records were read back")

@@ -11,7 +11,7 @@ from auditord.backup.noting import BY_COMMAND, note_backup
 from auditord.cli.installation import load_installation, run_async, utc_now
 from auditord.cli.progress import StepBar
 from auditord.config.sizes import parse_size
-from auditord_hookspecs.terminal import say, say_lines, write
+from auditord_hookspecs.terminal import output_option, say, say_lines, write
 from auditord_hookspecs.wire import format_time
 
 
@@ -30,7 +30,7 @@ def _size(_context: click.Context, _parameter: click.Parameter, value: str | Non
 @click.option("--keep", type=click.IntRange(min=1), help="Remove all but the newest N backups in FOLDER afterwards.")
 @click.option("--rate", metavar="SIZE", callback=_size, help="Read at most so much per second, such as 50MB.")
 @click.option("--dump", is_flag=True, help="Have pg_dump write the record store in PostgreSQL into the backup, too.")
-@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@output_option
 def backup_command(*, folder: Path, keep: int | None, rate: int | None, dump: bool, output: str) -> None:
     """Make a backup in a new folder below FOLDER, as of one moment; the daemon goes on meanwhile.
 

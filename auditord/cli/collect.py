@@ -9,17 +9,18 @@ import click
 from auditord.actions import RunRequest
 from auditord.cli.acting import actions, log_to_terminal
 from auditord.cli.daemon_client import url_option
-from auditord.cli.installation import run_async, utc_now
+from auditord.cli.installation import complete_instances, run_async, utc_now
 from auditord.cli.progress import progress_bar
 from auditord.cli.record_filters import INSTANT
 from auditord.errors import OutputClosed
 from auditord_hookspecs import Batch, JobChoice, Produced, RunReport, Window
-from auditord_hookspecs.terminal import escaped, output, say, say_lines
+from auditord_hookspecs.terminal import escaped, output_option, say, say_lines, write_json
+from auditord_hookspecs.terminal import output as standard_output
 from auditord_hookspecs.wire import encode_record
 
 
 @click.command("collect")
-@click.argument("instance")
+@click.argument("instance", shell_complete=complete_instances("collectors"))
 @click.option(
     "--once", is_flag=True, help="Go on from the checkpoint, once; this is what happens without options, too."
 )
@@ -29,6 +30,7 @@ from auditord_hookspecs.wire import encode_record
 @click.option("--schedd", help="Where the job of --job-id ran (HTCondor); all are asked, if not given.")
 @click.option("--replace", is_flag=True, help="Overwrite what is stored of these jobs; it stays in their history.")
 @click.option("--dry-run", is_flag=True, help="Print the records as NDJSON instead of keeping them.")
+@output_option
 @url_option
 def collect_command(
     *,
@@ -40,6 +42,7 @@ def collect_command(
     schedd: str | None,
     replace: bool,
     dry_run: bool,
+    output: str,
     url: str | None,
 ) -> None:
     """Run the collector INSTANCE once.
@@ -48,11 +51,12 @@ def collect_command(
     was requeued ends at its later end), and the checkpoint does not move. Asks the running daemon, or works on the
     files where none runs.
     """
+    _check_output(output, dry_run=dry_run)
     _check_choice(once=once, start=start, stop=stop, job_id=job_id, schedd=schedd, replace=replace)
     job = None if job_id is None else JobChoice(job_id, schedd)
     request = RunRequest(instance, _window(start, stop), replace, dry_run, "collectors", job)
     report = run_async(_run, request, url)
-    say_lines(summary(report), err=True)
+    _print(report, output)
     if request.again and not (replace or dry_run):
         say("What was stored of these jobs stays as it is; runs that were requeued end at their later end.", err=True)
     if report.error is not None:
@@ -60,19 +64,26 @@ def collect_command(
 
 
 @click.command("trigger")
-@click.argument("instance")
+@click.argument("instance", shell_complete=complete_instances("collectors", "plugins"))
 @click.option("--dry-run", is_flag=True, help="Print what it would do (a collector: its records), and do nothing.")
+@output_option
 @url_option
-def trigger_command(*, instance: str, dry_run: bool, url: str | None) -> None:
+def trigger_command(*, instance: str, dry_run: bool, output: str, url: str | None) -> None:
     """Run the collector or plugin INSTANCE once, now.
 
     Asks the running daemon, which lets a run that is going on end first, or works on the files where none runs.
     """
     log_to_terminal()
+    _check_output(output, dry_run=dry_run)
     report = run_async(_run, RunRequest(instance, dry_run=dry_run), url)
-    say_lines(summary(report), err=True)
+    _print(report, output)
     if report.error is not None:
         raise SystemExit(1)
+
+
+def _check_output(output: str, *, dry_run: bool) -> None:
+    if dry_run and output == "json":
+        raise click.UsageError("--dry-run prints what there would be, and not the report of a run: leave --output out")
 
 
 def _check_choice(
@@ -95,6 +106,14 @@ def _window(start: datetime | None, stop: datetime | None) -> Window | None:
     if end <= start:
         raise click.UsageError("--to must be later than --from")
     return Window(start, end)
+
+
+def _print(report: RunReport, output: str) -> None:
+    say_lines(summary(report), err=True)
+    if output == "json":
+        values = {"task": report.task, "kind": report.kind, "started": report.started, "error": report.error}
+        counts = {"records": report.records, "quarantined": report.quarantined, "skipped": report.skipped}
+        write_json({**values, "seconds": report.duration.total_seconds(), **counts})
 
 
 async def _run(request: RunRequest, url: str | None) -> RunReport:
@@ -135,7 +154,7 @@ class Watcher(Terminal):
         """
         lines = [encode_record(item.record if isinstance(item, Produced) else item).decode() for item in batch.records]
         try:
-            output().writelines(f"{line}\n" for line in lines)
+            standard_output().writelines(f"{line}\n" for line in lines)
             sys.stdout.flush()
         except BrokenPipeError as error:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains once more at its end

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 from pydantic import SecretStr
 
 from auditord.actions import CONTROL_FILE
@@ -25,7 +24,7 @@ from auditord.config.shown import show
 from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.errors import ConfigurationError, DaemonError
 from auditord.store.opening import open_store_for_reading
-from auditord_hookspecs.terminal import say, write
+from auditord_hookspecs.terminal import output_option, say, write, write_json
 
 if TYPE_CHECKING:
     from auditord.web.api.status_shapes import Reloaded
@@ -39,19 +38,40 @@ def config_command() -> None:
 @config_command.command("check")
 @click.option("--connect", is_flag=True, help="Also connect to the record store, and say what is wrong with that.")
 @click.option("--deep", is_flag=True, help="Also look at all that it refers to, as auditord doctor does.")
-def check(*, connect: bool, deep: bool) -> None:
+@output_option
+def check(*, connect: bool, deep: bool, output: str) -> None:
     """Load the configuration as the daemon would, and say what is wrong with it."""
+    if output == "json":
+        if connect or deep:
+            raise click.UsageError(
+                "--output json is of the files alone: auditord doctor --output json has all the rest"
+            )
+        _check_as_json()
+        return
     installation = load_installation(_outside_the_unit)
     if connect:
         run_async(_connect, installation.configuration)
-    missing = missing_files(installation.configuration, lambda path: os.access(path, os.R_OK))
-    for remark in (*remarks(installation.configuration, installation.hooks.kinds), *missing):
+    for remark in _remarks(installation):
         say(f"remark: {remark}", err=True)
     say(f"the configuration is fine: {_summary(installation)}")
     if deep:
         from auditord.cli.doctor import examined, exit_with  # noqa: PLC0415 most of the daemon
 
         exit_with(examined(installation), "text", show_all=False)
+
+
+def _check_as_json() -> None:
+    try:
+        installation = load_installation(_outside_the_unit)
+    except ConfigurationError as error:
+        write_json({"fine": False, "faults": str(error).splitlines(), "remarks": []})
+        raise SystemExit(1) from error
+    write_json({"fine": True, "faults": [], "remarks": _remarks(installation)})
+
+
+def _remarks(installation: Installation) -> Sequence[str]:
+    missing = missing_files(installation.configuration, lambda path: os.access(path, os.R_OK))
+    return [*remarks(installation.configuration, installation.hooks.kinds), *missing]
 
 
 @config_command.command("schema")
@@ -85,7 +105,7 @@ def import_command(files: Sequence[Path]) -> None:
 
 
 @config_command.command("diff")
-@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@output_option
 def diff_command(output: str) -> None:
     """Compare the files with what the running daemon uses. Exit code: 0 nothing differs, 1 something does."""
     found = run_async(partial(_ask_to_reload, dry_run=True))
@@ -94,7 +114,7 @@ def diff_command(output: str) -> None:
 
 
 @config_command.command("reload")
-@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@output_option
 def reload_command(output: str) -> None:
     """Have the running daemon take over what the files say: collectors, plugins, and options of senders.
 
@@ -120,7 +140,7 @@ async def _ask_to_reload(*, dry_run: bool) -> "Reloaded":
 
 def _print_changes(found: "Reloaded", output: str) -> None:
     if output == "json":
-        write(msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n")
+        write_json(found)
         return
     for each in found.differences:
         say(f"{each.option}: {json.dumps(each.running)} -> {json.dumps(each.written)}")

@@ -25,7 +25,7 @@ from auditord.spool.spool import FILE as SPOOL_FILE
 from auditord.store.copying import copy_store
 from auditord.store.opening import open_store, section_of
 from auditord.store.postgres.administration import DatabaseStatus, database_status, migrate_database, pending_script
-from auditord_hookspecs.terminal import say, write
+from auditord_hookspecs.terminal import output_option, say, write
 from auditord_hookspecs.wire import format_time
 
 _SALVAGE = "sqlite3 {path} .recover | sqlite3 {path}.recovered"
@@ -98,7 +98,7 @@ async def _migrated(address: Address, *, end_sessions: bool) -> Sequence[Script]
 
 
 @database_command.command("status")
-@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@output_option
 def status_command(output: str) -> None:
     """Say which version the tables have and what they occupy; the exit code is 3 if a migration is due."""
     status = run_async(database_status, _address())

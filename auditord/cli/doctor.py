@@ -11,7 +11,7 @@ from auditord.cli.installation import Installation, load_installation, run_async
 from auditord.cli.tables import new_table, print_table
 from auditord.doctor import Examined, examine
 from auditord_hookspecs.checks import Severity
-from auditord_hookspecs.terminal import say, write
+from auditord_hookspecs.terminal import output_option, say, write
 
 EXIT_CODES: Final = {Severity.OK: 0, Severity.WARNING: 1, Severity.FAILURE: 2}
 """Those of monitoring plug-ins."""
@@ -20,7 +20,7 @@ _WORDS: Final = {"ok": "OK", "warning": "WARNING", "failure": "CRITICAL"}
 
 
 @click.command("doctor")
-@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@output_option
 @click.option("--all", "show_all", is_flag=True, help="Also list what is well.")
 def doctor_command(*, output: str, show_all: bool) -> None:
     """Look at everything outside the configuration's files: programs, columns, certificates, database, disks, clocks.

@@ -12,10 +12,11 @@ from shlex import quote
 from typing import Final, TypeVar, TypeVarTuple, Unpack
 
 import anyio
+import click
 
 from auditord.cli.frame import config_paths
 from auditord.config.documents import Document
-from auditord.config.loading import disabled_hooks, load_with_sources
+from auditord.config.loading import disabled_hooks, load_with_sources, read_files
 from auditord.config.model import Configuration
 from auditord.config.secrets import read_when_used
 from auditord.errors import ConfigurationError, plain_errors
@@ -80,6 +81,21 @@ def run_async(work: Callable[[Unpack[Ts]], Awaitable[T]], *arguments: *Ts) -> T:
     with plain_errors():
         return anyio.run(work, *arguments, backend_options={"use_uvloop": True})
     raise AssertionError("unreachable")
+
+
+def complete_instances(*sections: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """Make a completion of instances' names, as the files of the configuration have them, without checking those."""
+
+    def complete(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+        try:
+            with context.scope(cleanup=False):
+                values = read_files(config_paths()).values
+        except ConfigurationError:  # a shell that completes words has no place for it
+            return []
+        names = [name for section in sections for name in values.get(section) or ()]
+        return sorted(name for name in names if name.startswith(incomplete))
+
+    return complete
 
 
 def program() -> str:

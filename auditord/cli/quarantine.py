@@ -8,6 +8,7 @@ from datetime import datetime
 import click
 import msgspec
 
+from auditord.actions import Retried
 from auditord.cli.acting import actions
 from auditord.cli.daemon_client import daemon_at, url_option
 from auditord.cli.installation import load_installation, run_async, utc_now
@@ -16,7 +17,7 @@ from auditord.spool import Spool
 from auditord.web.api.quarantine import summary, with_input
 from auditord.web.api.shapes import QuarantinedInput, QuarantineEntry
 from auditord_hookspecs import AuditordError
-from auditord_hookspecs.terminal import say, write
+from auditord_hookspecs.terminal import output_option, say, write, write_json
 
 _PAGE = 1_000
 
@@ -56,11 +57,12 @@ def show_command(number: int, url: str | None) -> None:
 @click.argument("numbers", type=int, nargs=-1)
 @click.option("--all", "every", is_flag=True, help="Every entry (with --task: of this collector or sender).")
 @click.option("--task", help="With --all: only these.")
+@output_option
 @url_option
-def retry_command(*, numbers: Sequence[int], every: bool, task: str | None, url: str | None) -> None:
+def retry_command(*, numbers: Sequence[int], every: bool, task: str | None, output: str, url: str | None) -> None:
     """Try entries again, after their cause has been mended; what is still wrong stays."""
     _require_choice(numbers, every=every)
-    run_async(_retry, None if every else numbers, task, url)
+    run_async(_retry, None if every else numbers, task, output, url)
 
 
 @quarantine_command.command("discard")
@@ -80,15 +82,22 @@ def _require_choice(numbers: Sequence[int], *, every: bool) -> None:
         raise click.UsageError("name entries by their numbers (auditord quarantine list), or use --all")
 
 
-async def _retry(numbers: Sequence[int] | None, task: str | None, url: str | None) -> None:
+async def _retry(numbers: Sequence[int] | None, task: str | None, output: str, url: str | None) -> None:
     chosen = await _chosen(numbers, task, url)
     async with actions(url) as owner:
         retried = await owner.retry(chosen)
+    if output == "json":
+        write_json(retried)
+    else:
+        _print_retried(retried)
+    if retried.failed:
+        raise SystemExit(1)
+
+
+def _print_retried(retried: Retried) -> None:
     say(f"{retried.settled} settled, {retried.queued} records on their way, {len(retried.failed)} still wrong")
     for number, reason in retried.failed.items():
         say(f"  {number}: {reason}", err=True)
-    if retried.failed:
-        raise SystemExit(1)
 
 
 async def _discard(numbers: Sequence[int] | None, task: str | None, url: str | None) -> None:

@@ -24,7 +24,7 @@ from auditord.spool import LastRun, QueueStatistics, Spool
 from auditord.spool.spool import FILE as SPOOL_FILE
 from auditord.store.opening import open_store_for_reading
 from auditord.web.api.status_shapes import HeldTurn, Instance, Run
-from auditord_hookspecs.terminal import say, say_error, write
+from auditord_hookspecs.terminal import output_option, say, say_error, write
 from auditord_hookspecs.wire import format_time, parse_time
 
 NOBODY_ANSWERS = 3
@@ -34,7 +34,7 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 @click.command("status")
-@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@output_option
 @click.option("--all", "everywhere", is_flag=True, help="List every daemon of the database of this configuration.")
 @click.option("--watch", is_flag=True, help="Show it again every two seconds, until Ctrl-C.")
 @url_option

@@ -5,15 +5,26 @@ escapes, in the notation of JSON. Commands print by these functions and by no ot
 
 - :func:`say` one line for people;
 - :func:`say_lines` text of several lines, whose parts from outside have been through :func:`escaped`;
-- :func:`write` formats for programs: as they are, but for a terminal, which is no program.
+- :func:`write` formats for programs: as they are, but for a terminal, which is no program;
+- :func:`write_json` one of these, of commands that have :data:`output_option`.
 """
 
+import json
 import sys
 from collections.abc import Iterable
 from io import TextIOBase
-from typing import Final, TextIO, cast
+from typing import Any, Final, TextIO, cast
 
 import click
+
+output_option: Final = click.option(
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Text for people, or JSON for programs.",
+)
+"""The option of commands that print a result, as the parameter ``output``."""
 
 _SHORT: Final = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
@@ -54,6 +65,13 @@ def say_error(text: str) -> None:
 def write(text: str) -> None:
     """Write a part of a format for programs to standard output."""
     output().write(text)
+
+
+def write_json(value: Any) -> None:  # Any: dataclasses, mappings, texts, numbers and times, as deep as need be
+    """Write a value as JSON to standard output."""
+    import msgspec  # noqa: PLC0415 most commands write text
+
+    write(json.dumps(msgspec.to_builtins(value, str_keys=True), indent=2, ensure_ascii=False) + "\n")
 
 
 def output() -> TextIO:

@@ -77,7 +77,9 @@ async def measure(place: Place, number: int, rounds: int) -> str:
     records = jobs(number)
     table = ArchiveTable(f"sqlite:///{place.folder}/catalog.db", f"file://{place.folder}/archive")
     archived = await fill(place, table, records)
-    lines = [f"\n{place.url.partition(':')[0]}, {number:,} records of ten years, {archived:,} of them archived:"]
+    size = sum(file.stat().st_size for file in (place.folder / "archive").rglob("*") if file.is_file())
+    counts = f"{number:,} records of ten years, {archived:,} of them archived, {size / archived:.0f} bytes each"
+    lines = [f"\n{place.url.partition(':')[0]}, {counts}:"]
     for name, query in QUESTIONS.items():
         answer, costs = await ask(place, table, query, rounds)
         if query.by == (MONTH,):

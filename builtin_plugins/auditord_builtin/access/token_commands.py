@@ -1,6 +1,5 @@
 """``auditord token``: make, list and revoke bearer tokens; beside a running daemon, which heeds them at once."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -11,7 +10,7 @@ import click
 from auditord_builtin.access.token_file import StoredToken, TokenFile, new_token
 from auditord_hookspecs import CommandContext, pass_context
 from auditord_hookspecs.config import parse_duration
-from auditord_hookspecs.terminal import say, write
+from auditord_hookspecs.terminal import output_option, say, write_json
 from auditord_hookspecs.wire import format_time
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,99}")
@@ -47,14 +46,20 @@ def token_command() -> None:
 @click.argument("name", callback=_checked_name)
 @click.option("--role", "roles", multiple=True, required=True, help="What it is for, as access.roles says; repeatable.")
 @click.option("--valid", default="365d", show_default=True, callback=_duration, help="For how long: 90d, or never.")
+@output_option
 @pass_context
-def create_command(context: CommandContext, name: str, roles: Sequence[str], valid: timedelta | None) -> None:
+def create_command(
+    context: CommandContext, *, name: str, roles: Sequence[str], valid: timedelta | None, output: str
+) -> None:
     """Make a token for NAME and print it, this once: only its hash is kept."""
     if unknown := [role for role in roles if role not in context.roles()]:
         raise click.BadParameter(f"there is no role '{unknown[0]}' (there are: {', '.join(sorted(context.roles()))})")
     now = context.now()
     stored, token = new_token(name, roles, now, None if valid is None else now + valid)
     TokenFile(context.state_dir).change(lambda tokens: [*tokens.values(), stored])
+    if output == "json":
+        write_json({**_shown(stored), "token": token})
+        return
     say(f"token {stored.token_id} for {name}, {_until(stored)}; keep it, it is not shown again:", err=True)
     say(token)
 
@@ -66,7 +71,7 @@ def list_command(context: CommandContext, output: str) -> None:
     """List the tokens; what they say is not known."""
     tokens = sorted(TokenFile(context.state_dir).tokens().values(), key=lambda each: (each.name, each.created))
     if output == "json":
-        write(json.dumps([_shown(each) for each in tokens], indent=2) + "\n")
+        write_json([_shown(each) for each in tokens])
         return
     for each in tokens:
         over = each.expires is not None and each.expires <= context.now()

@@ -20,7 +20,7 @@ from auditord_builtin.waldur.usage import folded
 from auditord_builtin.waldur.usage_source import Source
 from auditord_hookspecs import AuditordError, CommandContext, PluginContext, pass_context
 from auditord_hookspecs.months import Month
-from auditord_hookspecs.terminal import say, say_cells
+from auditord_hookspecs.terminal import output_option, say, say_cells, write_json
 
 KIND: Final = "waldur"
 
@@ -142,6 +142,7 @@ class _Lines:
 @click.option("--tres", type=click.Choice(["ReqTRES", "AllocTRES"]), help="What sacct counts.")
 @click.option("--exact", is_flag=True, help="Ask for every run of each job and the exact period, as load-history does.")
 @choose_instance
+@output_option
 @pass_context
 def compare_command(
     context: CommandContext,
@@ -151,6 +152,7 @@ def compare_command(
     *,
     exact: bool,
     instance: str | None,
+    output: str,
 ) -> None:
     """Compare the records' amounts with sacct's, by the command line of the Waldur site agent.
 
@@ -165,21 +167,20 @@ def compare_command(
             as_of = plugin_context.now().replace(microsecond=0)  # sacct knows whole seconds
             query = exact_query(config, period.window, as_of=as_of) if exact else agent_query(config, period)
             asked = replace(query, tres=tres or query.tres, accounts=[folded(account) for account in accounts])
-            say(f"sacct: {shlex.join(asked.argv(config))}")
+            say(f"sacct: {shlex.join(asked.argv(config))}", err=output == "json")
             found = await compare_month(config, plugin_context, period, asked, as_of=as_of)
-            return _print(found)
+            write_json(found) if output == "json" else _print(found)
+            return not found
 
     sys.exit(0 if context.run(compare) else 1)
 
 
-def _print(found: Sequence[Difference]) -> bool:
-    """Print the differences; True if there are none."""
+def _print(found: Sequence[Difference]) -> None:
     heading = ("account", "user", "component", "records", "sacct", "difference")
     say_cells(heading if found else ["records and sacct agree"])
     for each in found:
         amounts = (str(each.stored), str(each.accounted), f"{each.accounted - each.stored:+}")
         say_cells([each.account, each.user or "(all)", each.component, *amounts])
-    return not found
 
 
 def _period(config: WaldurConfig, context: PluginContext, month: str | None) -> BillingMonth:

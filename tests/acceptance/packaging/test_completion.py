@@ -24,10 +24,18 @@ def script(shell: str) -> str:
 
 @pytest.mark.parametrize(
     ("words", "expected"),
-    [(["conf"], {"config"}), (["config", ""], {"check", "show", "import"}), (["new-plugin", "--k"], {"--kind"})],
+    [
+        (["collect", "--config", "@", ""], {"slurm-a", "slurm-b"}),
+        (["trigger", "--config", "@", "ut"], {"utilisation"}),
+        (["conf"], {"config"}),
+        (["config", ""], {"check", "show", "import"}),
+        (["new-plugin", "--k"], {"--kind"}),
+    ],
 )
 def test_bash_completes(words: list[str], expected: set[str], tmp_path: Path) -> None:
     (tmp_path / "auditord").write_text(script("bash"))
+    (tmp_path / "a.yml").write_text("collectors: {slurm-a: {}, slurm-b: {}}\nplugins: {utilisation: {}}\n")
+    words = [word.replace("@", str(tmp_path / "a.yml")) for word in words]
     command = ["bash", "-c", COMPLETE, "bash", str(tmp_path / "auditord"), *words]
     done = subprocess.run(command, env={"PATH": f"{BIN}:/usr/bin:/bin"}, capture_output=True, text=True, check=False)
     assert expected <= set(done.stdout.split()), done.stderr
