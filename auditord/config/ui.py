@@ -60,6 +60,9 @@ class UiSection(Section):
     logo: Annotated[Path | None, AfterValidator(_checked_logo)] = Field(
         default=None, description="A picture beside the title; read at the start."
     )
+    labels: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        default=(), description="Other meta keys that Usage offers to group by, such as partition."
+    )
     links: tuple[LinkSection, ...] = Field(default=(), description="At the foot of every page: help, imprint.")
     frame_ancestors: tuple[Annotated[str, AfterValidator(_checked_source)], ...] = Field(
         default=(), description="Servers whose pages may show this one in a frame, such as https://portal.example.org."

@@ -62,7 +62,10 @@ class OverviewPage:
             "overview.html",
             {
                 "month": f"{this.start:%B %Y}",
-                "cards": [*_cards(whole, this, last, elapsed), _efficiency_card(efficiency)],
+                "cards": [
+                    *_cards(whole, this, last, elapsed),
+                    self._efficiency(efficiency),
+                ],
                 "chart": self._chart(by_day),
                 "legend": self.charts.rows(by_day),
                 "groups": _top(groups, efficiency),
@@ -85,6 +88,12 @@ class OverviewPage:
         question = Question(measures, by, unit, window, keys=self.figures.keys, zone=self.figures.zone)
         return await self.figures.report(request, question)
 
+    def _efficiency(self, report: Report) -> dict[str, Any]:  # Any: shown
+        measure, value = report.question.measures[0], report.total[0]
+        note = self.renderer.text("overview.known")
+        shared = {"last": None, "change": None, "note": note}
+        return {"title": measure.title, "unit": measure.unit, "value": shown(value, measure.unit), **shared}
+
     def _chart(self, report: Report) -> str:
         bins = axis(report, self.figures.now())
         labels = [begin_of_bin(begin, CalendarUnit.DAY) for begin in bins]
@@ -106,6 +115,7 @@ def _cards(report: Report, this: Window, last: Window, elapsed: timedelta) -> li
                 "unit": measure.unit,
                 "value": shown(present[at], measure.unit),
                 "last": shown(whole[at], measure.unit),
+                "note": None,
                 "change": signed(difference),
             }
         )
@@ -118,17 +128,6 @@ def _within(report: Report, first: date, end: date) -> Cell:
         if begin is not None and first <= begin < end:
             total = tuple(one + other for one, other in zip(total, cell, strict=True))
     return total
-
-
-def _efficiency_card(report: Report) -> dict[str, Any]:  # Any: shown
-    measure = report.question.measures[0]
-    return {
-        "title": measure.title,
-        "unit": measure.unit,
-        "value": shown(report.total[0], measure.unit),
-        "last": None,
-        "change": None,
-    }
 
 
 def _top(report: Report, efficiency: Report | None) -> list[dict[str, str | None]]:

@@ -107,7 +107,7 @@ def page_routes(
     figures = Figures(records, slots, parts.keys, parts.pledges, now, parts.ui.timezone, intensity)
     guard = _Guard(renderer, visitors)
     charts = Charts(renderer.text, renderer.path)
-    usage = UsagePage(figures, renderer, visitors, charts)
+    usage = UsagePage(figures, renderer, visitors, charts, parts.ui.labels)
     jobs = JobsPages(figures, records, store, renderer, visitors)
     overview = OverviewPage(figures, renderer, visitors, parts.status, charts)
     operations = OperationsPage(figures, renderer, visitors, parts.status)

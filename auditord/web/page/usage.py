@@ -1,6 +1,6 @@
 """The page ``/usage``, and the same figures as files: any measure by any label over any period."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from fractions import Fraction
@@ -50,12 +50,14 @@ class UsagePage:
         renderer: makes pages.
         visitors: knows who sees what.
         charts: draws reports.
+        labels: other meta keys to group by.
     """
 
     figures: Figures
     renderer: Renderer
     visitors: Visitors
     charts: Charts
+    labels: Sequence[str] = ()
 
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
         """The page."""
@@ -77,7 +79,7 @@ class UsagePage:
                 "measure": view.measure,
                 "measures": self.figures.measures,
                 "periods": PERIODS,
-                "groups": GROUPS if view.by in GROUPS else (*GROUPS, view.by),
+                "groups": list(dict.fromkeys([*GROUPS, *self.labels, view.by])),
                 "bins": (AUTOMATIC, *(unit.value for unit in CalendarUnit), NO_BIN),
                 "total": shown(report.total[0], view.measure.unit),
                 "former": shown(former.total[0], view.measure.unit),

@@ -85,7 +85,10 @@ ROLES = {
 @pytest.fixture(scope="module")
 def open_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Visitor]:
     pledges = [{"amount": 100, "from": f"{NOW.year - 1}-01-01", "to": f"{NOW.year + 1}-01-01"}]
-    sections = {"ui": {"title": "Site & Sons", "links": [{"title": "Help", "url": "/help"}]}, "pledges": pledges}
+    sections = {
+        "ui": {"title": "Site & Sons", "labels": ["partition"], "links": [{"title": "Help", "url": "/help"}]},
+        "pledges": pledges,
+    }
     with running_daemon(tmp_path_factory.mktemp("open"), sections) as daemon:
         Client(daemon.url).add_all(RECORDS)
         yield Visitor(daemon.url)
@@ -206,6 +209,12 @@ def test_the_curl_line_of_a_view_gives_its_figures(open_site: Visitor) -> None:
     answer = open_site.json(line[1].replace("&amp;", "&").removeprefix(open_site.url))
     (group,) = answer["groups"]
     assert group["usage"]["Cores"]["amount_runtime"] / 3_600 == sums(open_site)["belle"]
+
+
+def test_configured_labels_are_offered_to_group_by(open_site: Visitor) -> None:
+    offered = re.search(r'<select name="by">(.*?)</select>', open_site.get("/usage?by=VO").text, re.DOTALL)
+    assert offered is not None
+    assert re.findall(r'value="(\w+)"', offered[1]) == ["group", "site", "user", "size", "none", "partition", "VO"]
 
 
 def test_the_share_of_the_pledge_is_shown(open_site: Visitor) -> None:
