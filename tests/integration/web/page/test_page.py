@@ -11,6 +11,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -209,6 +210,18 @@ def test_the_curl_line_of_a_view_gives_its_figures(open_site: Visitor) -> None:
     answer = open_site.json(line[1].replace("&amp;", "&").removeprefix(open_site.url))
     (group,) = answer["groups"]
     assert group["usage"]["Cores"]["amount_runtime"] / 3_600 == sums(open_site)["belle"]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati", "America/St_Johns"])
+def test_the_days_of_a_view_are_those_of_its_time_zone(open_site: Visitor, zone: str) -> None:
+    view = f"period=7-days&bin=day&by=none&measure=jobs&timezone={zone}"
+    shown = {day: each["jobs"] for day, each in open_site.json(f"/usage.json?{view}")["bins"].items()}
+    line = re.search(r"<code>curl -g &#39;([^<]+)&#39;</code>", open_site.get(f"/usage?{view}").text)
+    assert line is not None
+    groups = open_site.json(line[1].replace("&amp;", "&").removeprefix(open_site.url))["groups"]
+    assert shown == {next(iter(group["key"].values())): group["records"] for group in groups}
+    days = [record.stop_time.astimezone(ZoneInfo(zone)).date() for record in RECORDS if record.stop_time]
+    assert shown == {day.isoformat(): days.count(day) for day in days}
 
 
 def test_configured_labels_are_offered_to_group_by(open_site: Visitor) -> None:
