@@ -70,12 +70,13 @@ async def classify(
     Labels that were left out go to the log.
     """
     # In a thread: a page of a large cluster takes seconds, in which the daemon has requests to answer.
-    outcomes = await to_thread.run_sync(_convert_all, config, found, known)
+    outcomes = await to_thread.run_sync(convert_all, config, found, known)
     outcomes.log_left_out(context.log)
     return outcomes.batch(seen=dict.fromkeys({*found.runs, *found.quarantined}.difference(known), remember))
 
 
-def _convert_all(config: JobsConfig, found: Found, known: Collection[str]) -> Outcomes:
+def convert_all(config: JobsConfig, found: Found, known: Collection[str]) -> Outcomes:
+    """The outcomes of all whose keys are not ``known``; this takes time."""
     outcomes = Outcomes()
     for key, run in found.runs.items():
         if key not in known:

@@ -53,7 +53,10 @@ def merge_rows(run: Run, chosen: Mapping[str, MergePolicy]) -> Row:
     Raises:
         InvalidRecord: values of several steps cannot be compared or added; the message names the column.
     """
-    merged = {column: _merged(column, run, policy_of(column, chosen)) for column in run.allocation}
+    merged = dict(run.allocation)
+    for column in run.allocation:
+        if column in _DEFAULTS or column in chosen:  # few are, and this is done for every job
+            merged[column] = _merged(column, run, policy_of(column, chosen))
     for name, number in (("User", "UID"), ("Group", "GID")):
         merged[name] = _known(merged[name]) or _known(merged[number])
     if "ReqMem" in merged:

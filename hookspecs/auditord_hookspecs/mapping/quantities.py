@@ -26,7 +26,8 @@ _PREFIXES = "KMGTPE"
 
 def is_missing(text: str) -> bool:
     """Tell a text that stands for "nothing known": empty, ``Unknown``, ``INVALID``, ``16?``, NO_VAL and the like."""
-    return text.strip() in _SENTINELS or _UNKNOWN_CODE.fullmatch(text.strip()) is not None
+    stripped = text.strip()
+    return stripped in _SENTINELS or (stripped.endswith("?") and _UNKNOWN_CODE.fullmatch(stripped) is not None)
 
 
 def parse_number(text: str) -> Decimal:

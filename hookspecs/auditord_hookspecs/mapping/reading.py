@@ -35,6 +35,8 @@ def _keys(rule: AnyRule) -> Iterable[str | None]:
 
 def holds(conditions: Sequence[Condition], row: Row) -> bool:
     """Tell if all conditions are met."""
+    if not conditions:  # as for most rules
+        return True
     return all(condition.matches.search(row.get(condition.key, "")) is not None for condition in conditions)
 
 
