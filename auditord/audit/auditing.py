@@ -1,6 +1,11 @@
-"""An audit of one collector: its source's inventory, batch by batch, then what is stored besides."""
+"""An audit of one collector: its source's inventory, batch by batch, then what is stored besides.
+
+The collector goes on meanwhile. What seems to be missing may be in its hands, so that is looked for once more between
+two of its runs, and repaired there.
+"""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -18,6 +23,8 @@ from auditord_hookspecs.wire import decode_record, format_time
 _REPAIRED: Final = "it is collected now"
 _REPLACED: Final = "replaced"
 _AT_ONCE: Final = 1_000
+_OPEN: Final[Collection[State]] = {"missing", "unclosed", "different"}
+"""States that a run of the collector may change at any moment."""
 
 _ON_ITS_WAY: Final[Collection[State]] = {"queued", "missing"}
 """States of runs that may be stored, under either of their ids, before the store is asked for what it has besides."""
@@ -30,10 +37,14 @@ class Repairs:
     Args:
         collect: keeps a batch as the collector's run does.
         correct: puts a record in the place of a stored one; returns why not, or None.
+        turn: waits for the end of a run of the collector; the next one begins afterwards.
+        collected: the ids of what the collector has collected since the audit began.
     """
 
     collect: Callable[[Batch], Awaitable[object]]
     correct: Callable[[Record, Record], Awaitable[str | None]]
+    turn: Callable[[], AbstractAsyncContextManager[object]]
+    collected: Collection[str]
 
 
 class Audit:
@@ -102,14 +113,28 @@ class Audit:
         self._tally.skipped.update(batch.skipped)
         produced = [each if isinstance(each, Produced) else Produced(each) for each in batch.records]
         over = [each for each in produced if each.record.stop_time is not None]
-        missing: list[Produced] = []
         for first in range(0, len(over), _AT_ONCE):
-            for compared in await self._comparer.compare(over[first : first + _AT_ONCE]):
-                if named.add(compared.record.record_id):
-                    await self._account(compared, missing)
-                    if compared.state in _ON_ITS_WAY and compared.produced.alternate_id is not None:
-                        named.add(compared.produced.alternate_id)
-        await self._collect(missing, await self._unkept(batch.quarantined, named))
+            await self._take_some(over[first : first + _AT_ONCE], named)
+        if batch.quarantined:
+            async with self._repairs.turn():
+                await self._collect((), await self._unkept(batch.quarantined, named))
+
+    async def _take_some(self, over: Sequence[Produced], named: NamedIds) -> None:
+        found = await self._comparer.compare(over)
+        if any(each.state in _OPEN for each in found):
+            async with self._repairs.turn():
+                await self._account_all(await self._comparer.compare(over), named)
+        else:
+            await self._account_all(found, named)
+
+    async def _account_all(self, found: Sequence[Compared], named: NamedIds) -> None:
+        missing: list[Produced] = []
+        for compared in found:
+            if named.add(compared.record.record_id):
+                await self._account(compared, missing)
+                if compared.state in _ON_ITS_WAY and compared.produced.alternate_id is not None:
+                    named.add(compared.produced.alternate_id)
+        await self._collect(missing, ())
 
     async def _account(self, compared: Compared, missing: list[Produced]) -> None:
         """Count a run, and repair it if that is asked for."""
@@ -151,7 +176,7 @@ class Audit:
 
     def _count_extras(self, records: Sequence[Record], named: Collection[str], horizon: datetime | None) -> None:
         for record in records:
-            if record.record_id in named or record.stop_time is None:
+            if record.record_id in named or record.record_id in self._repairs.collected or record.stop_time is None:
                 continue
             known = horizon is not None and record.stop_time >= horizon
             self._tally.note("extra" if known else "forgotten", record.record_id, record.stop_time, site_of(record))

@@ -1,7 +1,7 @@
 """Audits of collectors: contexts, limits and repairs around :mod:`auditord.audit`."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Final
 
@@ -27,7 +27,7 @@ class Audits:
     async def audit(
         self, request: AuditRequest, records: RecordActions, observer: Observer | None = None
     ) -> AuditReport:
-        """Audit a collector, after a run that is going on and before the next one.
+        """Audit a collector, which goes on meanwhile.
 
         Args:
             request: what is asked, of an enabled collector.
@@ -44,7 +44,7 @@ class Audits:
             text = "what it collects goes elsewhere, so there is no record store here to compare its source with"
             raise UnsuitableRequest(f"{request.instance}: {text}")
         run = RunRequest(request.instance, request.window, dry_run=True)
-        async with self._instances.turns[request.instance].borrowed():
+        with self._instances.noting_collected(request.instance) as collected:
             context = await self._instances.collector_context(run, observer)
             reach = Reach() if kind.reach is None else await kind.reach(config, context)
             audit = Audit(
@@ -52,7 +52,7 @@ class Audits:
                 self._sides(request.instance),
                 reach,
                 own=self._own(request.instance),
-                repairs=self._repairs(request, records),
+                repairs=self._repairs(request, records, collected),
                 now=self._instances.now(),
             )
             async with closing(kind.inventory(config, context)) as inventory:
@@ -71,7 +71,7 @@ class Audits:
         }
         return partial(_begins, _patterns(found.values()), found[name]) if found.get(name) else None
 
-    def _repairs(self, request: AuditRequest, records: RecordActions) -> Repairs:
+    def _repairs(self, request: AuditRequest, records: RecordActions, collected: Collection[str]) -> Repairs:
         note = Note(request.replace or "", request.by)
 
         async def correct(record: Record, stored: Record) -> str | None:
@@ -79,7 +79,8 @@ class Audits:
             return None if outcome.outcome in {"done", "same"} else outcome.detail or outcome.outcome
 
         run = RunRequest(request.instance, request.window)
-        return Repairs(partial(self._instances.keep, run), correct)
+        turn = self._instances.turns[request.instance].borrowed
+        return Repairs(partial(self._instances.keep, run), correct, turn, collected)
 
 
 def _patterns(prefixes: Iterable[str]) -> list[tuple[str, re.Pattern[str]]]:

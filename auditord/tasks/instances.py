@@ -1,7 +1,17 @@
 """Collectors and plugins of the configuration, ready to run."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Generator,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -23,7 +33,7 @@ from auditord.storage import Storage
 from auditord.store.reading import StoredRecords
 from auditord.tasks.clock import Turn, latest_tick
 from auditord.tasks.runs import Runnable, Tally
-from auditord_hookspecs import Batch, CollectorKind, InstanceConfig, PluginKind, RunConfig
+from auditord_hookspecs import Batch, CollectorKind, InstanceConfig, PluginKind, Produced, RunConfig
 
 _TOLERANCE: Final = 0.1
 """By which part of their interval the ticks of daemons may come early: their clocks differ, and runs take time."""
@@ -65,6 +75,7 @@ class Instances:
         self._storage = storage
         self._destinations = storage.destinations("collectors")
         self._metrics = metrics
+        self._collected: Final[list[tuple[str, set[str]]]] = []
 
     def enabled(self, section: Section) -> Mapping[str, tuple[CollectorKind[Any] | PluginKind[Any], InstanceConfig]]:
         """Kind and configuration of the instances of a section that take part."""
@@ -131,6 +142,9 @@ class Instances:
     async def keep(self, request: RunRequest, batch: Batch) -> Enqueued:
         """Put a collector's batch into the spool."""
         kind, _ = self.collectors[request.instance]
+        for name, ids in self._collected:
+            if name == request.instance:
+                ids.update(_ids(batch))
         kept = await self._storage.spool.enqueue(
             request.instance,
             replace(batch, checkpoint=None) if request.again else batch,
@@ -139,6 +153,16 @@ class Instances:
         )
         self._metrics.oversized_records.labels(request.instance, kind.name).inc(kept.oversized)
         return kept
+
+    @contextmanager
+    def noting_collected(self, name: str) -> Generator[Collection[str], None, None]:
+        """The ids of the records that a collector makes meanwhile."""
+        ids = set[str]()
+        self._collected.append((name, ids))
+        try:
+            yield ids
+        finally:
+            self._collected[:] = [each for each in self._collected if each[1] is not ids]
 
     def plugin(
         self, name: str, observer: Observer | None = None, *, by_clock: bool = False, dry_run: bool = False
@@ -201,6 +225,14 @@ async def closing(batches: AsyncIterator[Batch]) -> AsyncGenerator[AsyncIterator
         aclose: Callable[[], Awaitable[None]] | None = getattr(batches, "aclose", None)
         if aclose is not None:  # an async generator; any other iterator has nothing to close
             await aclose()
+
+
+def _ids(batch: Batch) -> Iterator[str]:
+    for each in batch.records:
+        produced = each if isinstance(each, Produced) else Produced(each)
+        yield produced.record.record_id
+        if produced.alternate_id is not None:
+            yield produced.alternate_id
 
 
 async def _show(observer: Observer | None, batch: Batch) -> Enqueued:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from auditord import supervisor
-from auditord.actions import Actions, Note
+from auditord.actions import Actions, Note, RunRequest
 from auditord.audit.values import AuditReport, AuditRequest
 from auditord.config.loading import load
 from auditord.errors import UnknownInstance, UnsuitableRequest
@@ -23,6 +23,7 @@ from auditord.spool import Spool
 from auditord.store import Duplicates, Provenance
 from auditord.store.opening import open_store, open_store_for_reading
 from auditord.store.reading import StoredRecords
+from auditord.tasks.clock import Turn
 from auditord.testing import make_record
 from auditord.testing.records import EPOCH
 from auditord_builtin import local, privacy, secrets
@@ -71,6 +72,8 @@ class Source:
     fails: str | None = None
     until: Callable[[], Awaitable[bool]] | None = None
     asked: list[Window | None] = field(default_factory=list[Window | None])
+    meanwhile: Callable[[], Awaitable[object]] | None = None
+    collects: Batch = field(default_factory=Batch)
 
     async def inventory(self, _: RunConfig, context: CollectorContext) -> AsyncGenerator[Batch, None]:
         assert context.dry_run
@@ -79,6 +82,8 @@ class Source:
             yield batch
         while self.until is not None and not await self.until():  # noqa: ASYNC110 it has no event
             await anyio.sleep(0.01)
+        if self.meanwhile is not None:
+            await self.meanwhile()
         if self.fails is not None:
             raise AuditordError(self.fails)
 
@@ -86,7 +91,7 @@ class Source:
         return self.reach
 
     async def collect(self, _: RunConfig, __: CollectorContext) -> AsyncGenerator[Batch, None]:
-        yield Batch()
+        yield self.collects
 
     def module(self) -> ModuleType:
         @hookimpl
@@ -340,6 +345,50 @@ async def test_records_are_compared_as_they_are_kept(place: Place) -> None:
     place.source.batches = [Batch([job(1, user_id="bob")])]
     assert (await place.audit(replace="bob ran it", by="alice")).replaced == 1
     assert states(await place.audit()) == {"stored": 1}
+
+
+async def test_a_collector_runs_while_it_is_audited_and_what_it_makes_is_not_extra(place: Place) -> None:
+    await place.store(job(1), job(9))
+    place.source.batches, place.source.collects = [Batch([job(1), job(2)])], Batch([job(2), job(3)])
+    async with place.acting() as actions:
+
+        async def run() -> None:
+            assert (await actions.run(RunRequest("jobs"), Quiet())).error is None
+            with anyio.fail_after(60):
+                while "job-3" not in await place.stored():  # noqa: ASYNC110 another task stores it
+                    await anyio.sleep(0.01)
+
+        place.source.meanwhile = run
+        report = await actions.audit(AuditRequest("jobs", WINDOW, repair=True), Quiet())
+    assert (states(report), report.repaired) == ({"stored": 1, "missing": 1, "extra": 1}, 1)
+    assert set(await place.stored()) == {"job-1", "job-2", "job-3", "job-9"}
+
+
+async def test_what_a_run_holds_is_waited_for_and_not_missing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The inventory lists a job that a run has read, and not kept yet."""
+    place.source.batches = [Batch([job(1)])]
+    reading, wanted = anyio.Event(), anyio.Event()
+
+    async def collect_slowly(_: RunConfig, __: CollectorContext) -> AsyncGenerator[Batch, None]:
+        reading.set()
+        await wanted.wait()
+        yield Batch([job(1)])
+
+    def borrowed(turn: Turn) -> AbstractAsyncContextManager[None]:
+        if reading.is_set():
+            wanted.set()
+        return at_last(turn)
+
+    at_last = Turn.borrowed
+    monkeypatch.setattr(Turn, "borrowed", borrowed)
+    monkeypatch.setattr(place.source, "collect", collect_slowly)
+    async with place.acting() as actions, anyio.create_task_group() as group:
+        group.start_soon(actions.run, RunRequest("jobs"), Quiet())
+        await reading.wait()
+        report = await actions.audit(AuditRequest("jobs", WINDOW), Quiet())
+        wanted.set()
+    assert report.complete
+    assert states(report).keys() <= {"queued", "stored"}
 
 
 async def test_an_inventory_that_breaks_off_finds_no_extras(place: Place) -> None:
