@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from auditord import __version__
 from auditord.actions import Actions, Section
-from auditord.archive.running import own_plugins
+from auditord.archive.running import ArchiveMetrics, own_plugins
 from auditord.config.model import Configuration
 from auditord.contexts.instances import HostDaemon, StoreSenderContext
 from auditord.errors import HookError
@@ -54,7 +54,8 @@ class Runtime:
         self.clock: Final = Clock(lambda most: most * RANDOM.random())
         self.health: Final = Health([store.check, spool.check], spool.check, self.clock.next_run)
         self._metrics = TaskMetrics(self.registry)
-        own = own_plugins(storage.store, storage.archive, configuration.archive, self.registry)
+        self.archive_metrics: Final = ArchiveMetrics()
+        own = own_plugins(storage.store, storage.archive, configuration.archive, self.archive_metrics)
         self.instances: Final = Instances(configuration, hooks.kinds, storage, self._metrics, now, own=own)
         self.send_loops: Final[dict[str, SendLoop]] = {}
         self._daemon = HostDaemon(__version__, StoredRecords(store))

@@ -190,6 +190,10 @@ async def _observe(runtime: Runtime, working: TaskGroup, notifier: Notifier, cha
     runtime.registry.register(spool_metrics)
     runtime.registry.register(database_metrics)
     runtime.registry.register(BackupMetrics(runtime.configuration.state_dir))
+    if runtime.configuration.archive.enabled:
+        await runtime.archive_metrics.look(runtime.storage.store, spool)
+        runtime.registry.register(runtime.archive_metrics)
+        working.start_soon(runtime.archive_metrics.keep_looking, runtime.storage.store, spool)
     host = HostMetrics(changing.intervals, runtime.health, runtime.now)
     runtime.registry.register(host)
     working.start_soon(look_at_host, runtime.configuration, runtime.storage.store, host, runtime.health, runtime.now)

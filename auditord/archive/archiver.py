@@ -125,12 +125,9 @@ class Archiver:
 
     async def _move(self, found: Sequence[ArchivedRecord]) -> None:
         state, head = await self._store.archive_state(), await asyncio.to_thread(self._table.head)
-        first = max(state.chunk, head.chunk) + 1
-        copies = [
-            msgspec.structs.replace(copy, chunk=first + number // CHUNK_RECORDS) for number, copy in enumerate(found)
-        ]
+        copies, written = await asyncio.to_thread(_in_chunks, found, max(state.chunk, head.chunk) + 1)
         head = await asyncio.to_thread(self._table.append, copies, head)
-        await self._publish(head, state.chunk, {_digest(copy) for copy in copies})
+        await self._publish(head, state.chunk, written)
 
     async def _publish(self, head: Head, previous: int, written: set[int] | None) -> None:
         """Read the chunks back that do not count yet, and let them count.
@@ -152,10 +149,11 @@ class Archiver:
     async def _read_back(
         self, head: Head, after: int, written: set[int] | None
     ) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
+        read = self._table.records
         rows = await asyncio.to_thread(
-            lambda: sorted(self._table.records(head.snapshot_id, GreaterThan(term="chunk", value=after)), key=_place)
+            lambda: sorted(read(head.snapshot_id, GreaterThan(term="chunk", value=after)), key=_place)
         )
-        if written is not None and (len(rows) != len(written) or not written.issuperset(map(_digest, rows))):
+        if written is not None and not await asyncio.to_thread(_are_equal, rows, written):
             raise StoreUnavailable(
                 f"The archive {self._table.location} does not give back what was written to it: look at its disk. "
                 "No record has been deleted; `auditord archive verify` says more."
@@ -195,6 +193,16 @@ class Archiver:
         sealed = await asyncio.to_thread(self._table.seal, head)
         await self._store.forget_removals((), sealed.snapshot_id, sealed.sequence)
         return await asyncio.to_thread(self._table.clean, left.files)
+
+
+def _in_chunks(found: Sequence[ArchivedRecord], first: int) -> tuple[Sequence[ArchivedRecord], set[int]]:
+    """Records with the numbers of their chunks from the first one on, and what tells that they are read back."""
+    copies = [msgspec.structs.replace(copy, chunk=first + at // CHUNK_RECORDS) for at, copy in enumerate(found)]
+    return copies, {_digest(copy) for copy in copies}
+
+
+def _are_equal(rows: Sequence[ArchivedRecord], written: set[int]) -> bool:
+    return len(rows) == len(written) and written.issuperset(map(_digest, rows))
 
 
 def _digest(copy: ArchivedRecord) -> int:

@@ -1,31 +1,62 @@
 """The archive as an instance that runs by the clock, as plugins do: one daemon of a database at a time."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
-from prometheus_client import CollectorRegistry, Gauge
+import anyio
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from auditord.archive.opening import ConfiguredArchive
 from auditord.config.archive import ArchiveSection
+from auditord.errors import StoreUnavailable
+from auditord.spool import Spool
 from auditord.store import RecordStore
 from auditord_hookspecs import PluginContext, PluginKind
 
 INSTANCE: Final = "archive"
 """Name and kind of the instance."""
 
+_BETWEEN_LOOKS: Final = 30.0
+"""Seconds; another daemon of the same database may run the archive."""
 
-def archive_kind(
-    store: RecordStore, archive: ConfiguredArchive, registry: CollectorRegistry
-) -> PluginKind[ArchiveSection]:
+
+class ArchiveMetrics(Collector):
+    """The gauges of the archive: those that are known, from the first scrape after a restart on."""
+
+    def __init__(self) -> None:
+        self.records: int | None = None
+        self.succeeded: datetime | None = None
+
+    def collect(self) -> Iterator[Metric]:
+        """The families; what is not known has no sample."""
+        succeeded = None if self.succeeded is None else self.succeeded.timestamp()
+        yield GaugeMetricFamily(
+            "auditord_archive_last_success_timestamp_seconds",
+            "When the last run of the archive that went well has ended.",
+            succeeded,
+        )
+        yield GaugeMetricFamily("auditord_archived_records", "Number of records in the archive.", self.records)
+
+    async def look(self, store: RecordStore, spool: Spool) -> None:
+        """Read what store and spool know; a store that is away is reported by others."""
+        with suppress(StoreUnavailable):
+            if runs := (await spool.last_runs()).get(INSTANCE):
+                self.succeeded = runs[0].last_success
+            self.records = (await store.archive_state()).records
+
+    async def keep_looking(self, store: RecordStore, spool: Spool) -> NoReturn:
+        """Look again and again."""
+        while True:
+            await anyio.sleep(_BETWEEN_LOOKS)
+            await self.look(store, spool)
+
+
+def archive_kind(store: RecordStore, archive: ConfiguredArchive, metrics: ArchiveMetrics) -> PluginKind[ArchiveSection]:
     """The kind of the one instance."""
-    succeeded = Gauge(
-        "auditord_archive_last_success_timestamp_seconds",
-        "When the last run of the archive that went well has ended.",
-        registry=registry,
-    )
-    archived = Gauge("auditord_archived_records", "Number of records in the archive.", registry=registry)
 
     async def run(section: ArchiveSection, context: PluginContext) -> None:
         before = first_kept(context.now(), section.after_months)
@@ -40,8 +71,7 @@ def archive_kind(
         archiver: Any = import_module("auditord.archive.archiver").Archiver(store, table)
         result = await archiver.run(before, sites)
         context.log.info("archived %d records, %d were changed meanwhile", result.moved, result.kept)
-        archived.set((await store.archive_state()).records)
-        succeeded.set(context.now().timestamp())
+        metrics.records, metrics.succeeded = (await store.archive_state()).records, context.now()
 
     return PluginKind(
         name=INSTANCE, config=ArchiveSection, run=run, interval=timedelta(days=1), timeout=timedelta(days=1)
@@ -49,10 +79,10 @@ def archive_kind(
 
 
 def own_plugins(
-    store: RecordStore, archive: ConfiguredArchive, section: ArchiveSection, registry: CollectorRegistry
+    store: RecordStore, archive: ConfiguredArchive, section: ArchiveSection, metrics: ArchiveMetrics
 ) -> Mapping[str, tuple[PluginKind[Any], ArchiveSection]]:  # Any: as of kinds of hook modules
     """The instance by its name, if the configuration wants one."""
-    return {INSTANCE: (archive_kind(store, archive, registry), section)} if section.enabled else {}
+    return {INSTANCE: (archive_kind(store, archive, metrics), section)} if section.enabled else {}
 
 
 def first_kept(now: datetime, months: int) -> datetime:

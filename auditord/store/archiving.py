@@ -98,7 +98,7 @@ def publish(chunk: Sequence[ArchivedRecord], previous: int, snapshot_id: int, se
         raise ArchiveOvertaken(f"chunk {number} of the archive does not follow chunk {state.chunk}: try again")
     copies = {each.record.record_id: each for each in chunk}
     rows = yield from ask("lock_archivable", ids=as_json(sorted(copies)))
-    yield from ask("hold_insertions")
+    yield from ask("hold_counts")
     equal = [row for row in rows if _is_equal(copies[row[0]], document=row[4], updated_at=row[6])]
     gone = stored_rows(row[:6] for row in equal)
     if gone:
@@ -115,6 +115,7 @@ def publish(chunk: Sequence[ArchivedRecord], previous: int, snapshot_id: int, se
 
 def forget_removals(removals: Sequence[Removal], snapshot_id: int, sequence: int) -> Work[None]:
     """Note a snapshot in which rows that did not count are there no more."""
+    yield from read_state("lock_archive")  # first, as all who change rows of it
     yield from for_each("forget_removals", removals)
     yield from ask("note_snapshot", snapshot_id=snapshot_id, sequence=sequence)
 

@@ -1,5 +1,6 @@
 """The part of a record store that moves records into the archive and back."""
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
@@ -105,7 +106,8 @@ class ArchivingStore(ABC):
     ) -> Sequence[ArchivedRecord]:
         """See :class:`RecordStore`."""
         place = None if after is None else (after.stop_time, after.record.record_id)
-        return _copies(await self._write(lambda: list_archivable(before, sites, place, limit), is_long=True))
+        rows = await self._write(lambda: list_archivable(before, sites, place, limit), is_long=True)
+        return await asyncio.to_thread(_copies, rows)  # thousands of records take a second
 
     async def publish_chunk(
         self, chunk: Sequence[ArchivedRecord], previous: int, snapshot_id: int, sequence: int

@@ -65,9 +65,10 @@ WHERE record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%(ids)s::jsonb)))
 ORDER BY record_id
 FOR UPDATE
 
--- name: hold_insertions
--- Let nobody look for archived ids while records are added, until the transaction ends: see add_records. Rows are locked
--- before, since those who have locked rows note their changes afterwards.
+-- name: hold_counts
+-- Wait for transactions that change or add up counts, and let no other begin to until this one ends: so nobody looks for
+-- archived ids while records are added, see add_records. Rows are locked before, since those who have locked rows note
+-- their changes afterwards. No other table is locked against writers: they lock the two tables in either order.
 LOCK TABLE auditord.count_changes IN SHARE ROW EXCLUSIVE MODE
 
 -- name: put_archived

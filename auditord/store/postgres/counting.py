@@ -82,7 +82,7 @@ async def _count_from_scratch(connection: Connection, keys: Sequence[str]) -> No
     parameter = {"keys": json.dumps(keys)}
     async with connection.transaction():
         await connection.execute("SET LOCAL statement_timeout = 0")  # it reads every record
-        await connection.execute(QUERIES["hold_writers"])
+        await connection.execute(QUERIES["hold_counts"])
         while await _any_changes(connection):
             await connection.execute(QUERIES["add_up"])
         await connection.execute(QUERIES["forget_counts"], parameter)

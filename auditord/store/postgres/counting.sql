@@ -44,10 +44,6 @@ ON CONFLICT DO NOTHING
 DELETE FROM auditord.counted_keys
 WHERE meta_key = ANY (ARRAY(SELECT jsonb_array_elements_text(%(keys)s::jsonb)))
 
--- name: hold_writers
--- Wait for transactions that change or add up counts, and let no other begin to until this one ends.
-LOCK TABLE auditord.records, auditord.count_changes IN SHARE ROW EXCLUSIVE MODE
-
 -- name: forget_counts
 -- Drop the counts of keys.
 DELETE FROM auditord.record_counts

@@ -2,7 +2,7 @@
 
 -- name: add_records
 -- Add records whose ids are all free, and what they change in the counts and in the roll-ups; fails as a whole otherwise.
--- No id moves into the archive after it was looked for there: hold_insertions waits for all who write count_changes, and
+-- No id moves into the archive after it was looked for there: hold_counts waits for all who write count_changes, and
 -- they for it, before they see anything.
 WITH counted AS (
     INSERT INTO auditord.count_changes (changes)

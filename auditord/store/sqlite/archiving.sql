@@ -53,7 +53,7 @@ SELECT records.record_id, start_time, stop_time, content, document, seq, updated
 FROM json_each(:ids) AS wanted
 INNER JOIN records ON records.record_id = wanted.value
 
--- name: hold_insertions
+-- name: hold_counts
 -- Nobody else writes.
 SELECT 1
 

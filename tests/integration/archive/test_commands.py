@@ -142,6 +142,10 @@ def test_a_running_daemon_moves_them_by_itself_and_on_demand(tmp_path: Path) -> 
         shown = ("records", "--output", "ndjson", "--include", "archive", "--url", daemon.url, "--config", config)
         assert ids(CliRunner().invoke(auditord, shown).stdout) == [each.record_id for each in RECORDS]
         pages_of_the_archive(daemon.url)
+    with running_daemon(tmp_path, {"archive": {"enabled": True, "after_months": 6, "schedule": "0 0 1 1 *"}}) as daemon:
+        metrics = daemon.get("/metrics").decode()
+        assert "auditord_archived_records 90.0" in metrics
+        assert re.search(r"auditord_archive_last_success_timestamp_seconds 1\.\d+e\+09", metrics)
 
 
 def pages_of_the_archive(url: str) -> None:
