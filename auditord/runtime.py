@@ -1,6 +1,6 @@
 """The parts of a process that owns a state folder, made from its open storage."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from random import SystemRandom
@@ -13,6 +13,7 @@ from auditord.actions import Actions, Section
 from auditord.archive.running import ArchiveMetrics, own_plugins
 from auditord.config.model import Configuration
 from auditord.contexts.instances import HostDaemon, StoreSenderContext
+from auditord.contexts.panels import Memories, PanelInstance, Panels, declared_panels
 from auditord.errors import HookError
 from auditord.health import Health
 from auditord.hooks import Hooks
@@ -102,6 +103,20 @@ class Runtime:
             now=self.now,
             random=RANDOM.random,
         )
+
+    def panels(self) -> Panels:
+        """The panels of hook modules.
+
+        Raises:
+            HookError: a module declares what is none.
+        """
+        memories = Memories(self.storage.store, self.storage.spool)
+        return Panels(declared_panels(self.hooks), self._panel_instances, memories)
+
+    def _panel_instances(self) -> Iterator[PanelInstance]:
+        for section in SECTIONS:
+            for name, (kind, config) in self.instances.enabled(section).items():
+                yield PanelInstance(section, name, kind.name, config)
 
     def register_hook_metrics(self) -> None:
         """Show the metrics of hook modules, too.

@@ -245,6 +245,7 @@ def _page(runtime: Runtime, not_enabled: Sequence[TaskHealth], actions: Actions,
         actions,
         runtime.storage.spool,
         working.start_soon,
+        runtime.panels(),
     )
 
 

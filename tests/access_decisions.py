@@ -59,6 +59,7 @@ DECISIONS: Final[Mapping[tuple[str, str], Decision]] = {
     ("GET", "/jobs/{record_id}"): Decision(Permission.READ, 404, f"/jobs/{_NOBODY}"),
     ("GET", "/my"): Decision(Permission.READ),
     ("GET", "/operations"): Decision(Permission.OPERATE),
+    ("GET", "/panels"): Decision(Permission.READ),
     ("GET", "/manual"): Decision(Permission.READ),
     ("GET", "/manual/{topic}"): Decision(Permission.READ, target="/manual/page"),
     ("GET", "/login"): Decision(None),

@@ -26,6 +26,7 @@ CHAPTERS: Final[Mapping[str, tuple[str, ...]]] = {
     "What an instance gets": ("contexts", "commands"),
     "What a sender gets": ("entries",),
     "Questions and answers": ("query", "aggregates"),
+    "Panels of the page": ("panels",),
     "Requests to servers elsewhere": ("http",),
     "Options": ("config", "sources"),
     "Errors": ("errors",),

@@ -77,6 +77,7 @@ from auditord_hookspecs.kinds import (
     Sender,
     SenderKind,
 )
+from auditord_hookspecs.panels import CellValue, Chart, Column, Panel, PanelContext, PanelPart, Series, Table
 from auditord_hookspecs.query import RecordQuery, Window
 from auditord_hookspecs.records import Component, Record, RecordUpdate, Score
 from auditord_hookspecs.roles import Permission, Principal, Role
@@ -97,11 +98,14 @@ __all__ = [
     "Batch",
     "CalendarPeriod",
     "CalendarUnit",
+    "CellValue",
     "Certificate",
     "CertificateUntrusted",
+    "Chart",
     "Close",
     "CollectorContext",
     "CollectorKind",
+    "Column",
     "CommandContext",
     "CommandFailed",
     "CommandOutput",
@@ -134,6 +138,9 @@ __all__ = [
     "JobChoice",
     "MetaValue",
     "NoHttpAnswer",
+    "Panel",
+    "PanelContext",
+    "PanelPart",
     "Permission",
     "PluginConfig",
     "PluginContext",
@@ -162,6 +169,8 @@ __all__ = [
     "Sender",
     "SenderContext",
     "SenderKind",
+    "Series",
+    "Table",
     "Transform",
     "TransformKind",
     "UnixPeer",

@@ -36,7 +36,7 @@ class Contract(NamedTuple):
         return f"{self.major}.{self.minor}"
 
 
-CONTRACT: Final = Contract(1, 0)
+CONTRACT: Final = Contract(1, 1)
 """The version that this auditord keeps."""
 
 DECLARED_AS: Final = "AUDITORD_CONTRACT"

@@ -17,6 +17,7 @@ from auditord_hookspecs.access import AuthenticatorKind
 from auditord_hookspecs.contexts import Daemon
 from auditord_hookspecs.deferred import Deferred
 from auditord_hookspecs.kinds import CollectorKind, PluginKind, RunReport, SenderKind
+from auditord_hookspecs.panels import Panel
 from auditord_hookspecs.transforms import TransformKind
 
 PROJECT = "auditord"
@@ -125,6 +126,19 @@ def auditord_resolve_secret(reference: str) -> SecretStr | None:
             if reference.startswith("vault:"):
                 return SecretStr(read_vault(reference.removeprefix("vault:")))
             return None
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def auditord_panels() -> Iterable[Panel]:
+    """Bring panels for the page. Called after the configuration, before the first run, if there is a page.
+
+    Example::
+
+        @hookimpl
+        def auditord_panels():
+            yield Panel("pages", "Printed pages", show_pages)
     """
     raise NotImplementedError
 

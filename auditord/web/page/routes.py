@@ -12,6 +12,7 @@ from aiohttp import web
 
 from auditord.actions import Actions
 from auditord.config.ui import UiSection
+from auditord.contexts.panels import Panels
 from auditord.errors import StoreUnavailable
 from auditord.reporting import LabelKeys
 from auditord.reporting.pledges import Pledge
@@ -43,6 +44,8 @@ from auditord.web.page.operations import PATH as OPERATIONS
 from auditord.web.page.operations import OperationsPage
 from auditord.web.page.overview import PATH as OVERVIEW
 from auditord.web.page.overview import OverviewPage
+from auditord.web.page.panels import PATH as PANELS
+from auditord.web.page.panels import PanelsPage
 from auditord.web.page.rendering import Renderer
 from auditord.web.page.usage import FORMS, UsagePage
 from auditord.web.page.usage import PATH as USAGE
@@ -68,6 +71,7 @@ class Parts:
         actions: what may be asked of the daemon.
         spool: has the quarantine.
         start_soon: has a run go on behind the answer.
+        panels: of hook modules.
     """
 
     ui: UiSection
@@ -77,6 +81,7 @@ class Parts:
     actions: Actions
     spool: Spool
     start_soon: StartSoon
+    panels: Panels
 
 
 def page_routes(
@@ -111,6 +116,7 @@ def page_routes(
     jobs = JobsPages(figures, records, store, renderer, visitors)
     overview = OverviewPage(figures, renderer, visitors, parts.status, charts)
     operations = OperationsPage(figures, renderer, visitors, parts.status)
+    panels = PanelsPage(parts.panels, figures, renderer, visitors)
     manual = ManualPages(renderer, visitors)
     login = LoginPage(authorisation, renderer, visitors, forms)
     issuers = IssuerPages(authorisation, login)
@@ -122,6 +128,7 @@ def page_routes(
         Route("GET", f"{JOBS}/{{record_id}}", guard.around(jobs.show), Permission.READ),
         Route("GET", MY, guard.around(MyPage(figures, renderer, visitors, charts).show), Permission.READ),
         Route("GET", OPERATIONS, guard.around(operations.show), Permission.OPERATE),
+        Route("GET", PANELS, guard.around(panels.show), Permission.READ),
         Route("GET", MANUAL, guard.around(manual.contents), Permission.READ),
         Route("GET", f"{MANUAL}/{{topic}}", guard.around(manual.show), Permission.READ),
     )

@@ -17,6 +17,7 @@ _PAGES: Final = (
     _OVERVIEW,
     ("/usage", "nav.usage", Permission.READ),
     ("/jobs", "nav.jobs", Permission.READ),
+    ("/panels", "nav.panels", Permission.READ),
     ("/operations", "nav.operations", Permission.OPERATE),
 )
 

@@ -21,7 +21,7 @@ from typing import Any
 import click
 from prometheus_client.registry import Collector
 
-from auditord_hookspecs import Daemon, Deferred, PluginKind, hookimpl
+from auditord_hookspecs import Daemon, Deferred, Panel, PluginKind, hookimpl
 
 
 @hookimpl
@@ -55,3 +55,11 @@ def auditord_metrics(daemon: Daemon) -> Iterable[Collector]:
 
     del daemon
     return INSTRUMENTS
+
+
+@hookimpl
+def auditord_panels() -> Iterable[Panel]:
+    """The panel of each instance."""
+    from auditord_builtin.apel.panels import PANELS  # noqa: PLC0415 of the page alone
+
+    return PANELS

@@ -10,7 +10,7 @@ audits and ``auditord doctor``, ``detecting`` for ``auditord init``.
 from collections.abc import Iterable
 from typing import Any
 
-from auditord_hookspecs import CollectorKind, Deferred, hookimpl
+from auditord_hookspecs import CollectorKind, Deferred, Panel, hookimpl
 
 
 @hookimpl
@@ -23,3 +23,11 @@ def _kubernetes() -> CollectorKind[Any]:
     from auditord_builtin.kubernetes.kinds import KUBERNETES  # noqa: PLC0415 when it is configured
 
     return KUBERNETES
+
+
+@hookimpl
+def auditord_panels() -> Iterable[Panel]:
+    """The panel of each instance."""
+    from auditord_builtin.kubernetes.panels import PANELS  # noqa: PLC0415 of the page alone
+
+    return PANELS

@@ -5,7 +5,7 @@ from typing import Any
 
 from prometheus_client.registry import Collector
 
-from auditord_hookspecs import Daemon, Deferred, PluginKind, hookimpl
+from auditord_hookspecs import Daemon, Deferred, Panel, PluginKind, hookimpl
 
 
 @hookimpl
@@ -27,3 +27,11 @@ def auditord_metrics(daemon: Daemon) -> Iterable[Collector]:
 
     del daemon
     return INSTRUMENTS
+
+
+@hookimpl
+def auditord_panels() -> Iterable[Panel]:
+    """The panel of each instance."""
+    from auditord_builtin.priority.running import show_priorities  # noqa: PLC0415 of the page alone
+
+    yield Panel("priorities", "Priorities", show_priorities, "priority", whole=True)

@@ -5,7 +5,7 @@ Commands are templates that become argument vectors; no shell ever sees them.
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
@@ -14,7 +14,7 @@ from auditord_builtin.priority import metrics
 from auditord_builtin.priority.computing import Targets, rounded, smoothed, targets
 from auditord_builtin.priority.config import PriorityConfig
 from auditord_builtin.priority.usage import Usage, look_up_usage
-from auditord_hookspecs import AuditordError, CommandFailed, PluginContext
+from auditord_hookspecs import AuditordError, Column, CommandFailed, PanelContext, PanelPart, PluginContext, Table
 
 _PLACEHOLDER: Final = re.compile(r"\{(priority|resources?|group|[1-9]\d*)\}", re.ASCII)
 
@@ -109,3 +109,13 @@ def printed(usage: Fraction) -> str:
     """As AUDITOR prints it: the shortest decimal that is read as the same 64-bit float, without exponent."""
     text = format(Decimal(repr(float(usage))), "f")
     return text.removesuffix(".0")
+
+
+async def show_priorities(context: PanelContext) -> Sequence[PanelPart]:
+    """The groups with their priorities, the highest first."""
+    state: dict[str, float] | None = await context.state()
+    if not state:
+        return ["No priority was set yet."]
+    ordered = sorted(state.items(), key=lambda each: -each[1])
+    rows = [(group, rounded(Fraction(value))) for group, value in ordered]
+    return [Table([Column("Group"), Column("Priority")], rows), "As they were set last; earlier ones are not kept."]

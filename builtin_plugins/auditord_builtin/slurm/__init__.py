@@ -17,7 +17,7 @@ The way of a row of sacct to a record, file by file:
 from collections.abc import Iterable
 from typing import Any
 
-from auditord_hookspecs import CollectorKind, Deferred, hookimpl
+from auditord_hookspecs import CollectorKind, Deferred, Panel, Permission, hookimpl
 
 
 @hookimpl
@@ -37,3 +37,11 @@ def _slurm_epilog() -> CollectorKind[Any]:
     from auditord_builtin.slurm.kinds import SLURM_EPILOG  # noqa: PLC0415 when it is configured
 
     return SLURM_EPILOG
+
+
+@hookimpl
+def auditord_panels() -> Iterable[Panel]:
+    """The panel of each instance."""
+    from auditord_builtin.slurm.collecting import show_state  # noqa: PLC0415 of the page alone
+
+    yield Panel("slurm_state", "Slurm", show_state, "slurm", whole=True, permission=Permission.OPERATE)

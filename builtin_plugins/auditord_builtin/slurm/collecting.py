@@ -1,7 +1,7 @@
 """The collector's run: parts of accounting, of which the last batch moves the checkpoint."""
 
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -16,8 +16,19 @@ from auditord_builtin.slurm.merge import reads_steps
 from auditord_builtin.slurm.query import Query, stream_query
 from auditord_builtin.slurm.reading import read_period
 from auditord_builtin.slurm.runs import RUNNING
-from auditord_hookspecs import AuditordError, Batch, CollectorContext, JobChoice, Window
+from auditord_hookspecs import (
+    AuditordError,
+    Batch,
+    CollectorContext,
+    Column,
+    JobChoice,
+    PanelContext,
+    PanelPart,
+    Table,
+    Window,
+)
 from auditord_hookspecs.outcomes import restore
+from auditord_hookspecs.panels import table_of_runs
 
 JOBS_AT_ONCE: Final = 200
 """Jobs that sacct is asked for by their ids at a time."""
@@ -177,3 +188,17 @@ def _remembered(config: JobsConfig, context: CollectorContext) -> datetime:
 def _report(context: CollectorContext, period: Window, read: datetime | None) -> None:
     if read is not None:
         context.report_progress((read - period.start) / (period.stop - period.start))
+
+
+async def show_state(context: PanelContext) -> Sequence[PanelPart]:
+    """The checkpoint and the last runs."""
+    state = await context.state()
+    if state is None:
+        return ["It has not read anything yet."]
+    checkpoint = restore(state, Checkpoint)
+    rows = [
+        ("Jobs that ended before are never looked at", checkpoint.earliest),
+        ("Jobs that ended before are accounted for", checkpoint.until),
+        ("Last look far back", checkpoint.rescanned),
+    ]
+    return [Table([Column("Position"), Column("Time")], rows), table_of_runs(await context.last_runs())]

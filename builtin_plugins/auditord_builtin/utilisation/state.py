@@ -14,7 +14,7 @@ from prometheus_client import Counter, Gauge
 from prometheus_client.registry import Collector
 
 from auditord_builtin.utilisation.periods import Period, PeriodKind, due, parse_period
-from auditord_hookspecs import PluginContext
+from auditord_hookspecs import Column, PanelContext, PanelPart, PluginContext, Table
 
 MOST_TRIES: Final = 5
 """The attempts of a mail to a recipient whom the server refuses."""
@@ -147,3 +147,16 @@ class ReportedState:
     async def _save(self) -> None:
         state = {series.value: msgspec.to_builtins(reported) for series, reported in self._series.items()}
         await self._context.save_state(state)
+
+
+async def show_reports(context: PanelContext) -> Sequence[PanelPart]:
+    """Each series of reports, and the periods for which recipients are still waited for."""
+    state: Mapping[str, Any] = await context.state() or {}  # Any: JSON of the plugin's own
+    rows = [
+        (name, _instant(series.get("reported_until")), len(series.get("open", {}))) for name, series in state.items()
+    ]
+    return [Table([Column("Series"), Column("Reported until"), Column("Open periods")], rows)]
+
+
+def _instant(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)

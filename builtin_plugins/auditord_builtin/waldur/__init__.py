@@ -6,7 +6,7 @@ from typing import Any
 import click
 from prometheus_client.registry import Collector
 
-from auditord_hookspecs import Daemon, Deferred, PluginKind, hookimpl
+from auditord_hookspecs import Daemon, Deferred, Panel, Permission, PluginKind, hookimpl
 
 
 @hookimpl
@@ -55,3 +55,11 @@ def auditord_metrics(daemon: Daemon) -> Iterable[Collector]:
 
     del daemon
     return INSTRUMENTS
+
+
+@hookimpl
+def auditord_panels() -> Iterable[Panel]:
+    """The panel of each instance."""
+    from auditord_builtin.waldur.state import show_resources  # noqa: PLC0415 of the page alone
+
+    yield Panel("waldur_resources", "Waldur", show_resources, "waldur", whole=True, permission=Permission.OPERATE)

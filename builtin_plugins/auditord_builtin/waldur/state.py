@@ -8,7 +8,8 @@ from typing import Any, Final
 from auditord_builtin.waldur.answers import User
 from auditord_builtin.waldur.config import WaldurConfig
 from auditord_builtin.waldur.plans import ResourcePlan
-from auditord_hookspecs import PluginContext
+from auditord_hookspecs import Column, PanelContext, PanelPart, PluginContext, Table
+from auditord_hookspecs.panels import table_of_runs
 
 RETRY_AFTER: Final = timedelta(days=1)
 """After so long amounts that were refused are tried again: Waldur's rules may be others by then."""
@@ -94,3 +95,14 @@ def _digest(plan: ResourcePlan) -> str:
 
 def _short(texts: Collection[str]) -> str:
     return sha256("\0".join(texts).encode()).hexdigest()[:16]
+
+
+async def show_resources(context: PanelContext) -> Sequence[PanelPart]:
+    """The refused amounts: of months that are over, of which Waldur takes nothing more."""
+    state: Mapping[str, Any] = await context.state() or {}  # Any: JSON of the plugin's own
+    refused: Mapping[str, Mapping[str, str]] = state.get("refused", {})
+    rows = [
+        (*key.partition(" ")[::2], datetime.fromisoformat(refusal["at"])) for key, refusal in sorted(refused.items())
+    ]
+    columns = [Column("Month"), Column("Resource"), Column("Refused")]
+    return [Table(columns, rows, "Amounts that Waldur refused"), table_of_runs(await context.last_runs())]

@@ -31,6 +31,7 @@ PAGES: Final = {
     "jobs": "/jobs",
     "record": "/jobs/aurora-demo-wrong",
     "operations": "/operations",
+    "panels": "/panels",
     "manual": "/manual",
     "topic": "/manual/access",
 }

@@ -119,19 +119,19 @@ def module_for(contract: object) -> HookEntry:
 @pytest.mark.parametrize(
     ("contract", "remedy"),
     [
-        ("2.0", "update auditord, or install a release of acme for contract 1.0"),
-        ("1.1", "update auditord, or install a release of acme for contract 1.0"),
+        ("2.0", "update auditord, or install a release of acme for contract 1.1"),
+        ("1.2", "update auditord, or install a release of acme for contract 1.1"),
         ("0.9", "update acme to a release for contract 1, or keep an older auditord"),
     ],
 )
 def test_a_module_for_another_contract_is_refused_with_both_and_the_remedy(contract: str, remedy: str) -> None:
-    said = f"it was written for contract {contract} of hook modules, and this auditord has 1.0: {remedy}"
+    said = f"it was written for contract {contract} of hook modules, and this auditord has 1.1: {remedy}"
     assert f"acme_x (entry point x of acme 1.2): {said}" in refusal(module_for(contract))
 
 
 @pytest.mark.parametrize("contract", ["1", "one", "1.0.0", "1.-1", "", 1.0, ("1", "0"), "²1.0"])
 def test_a_contract_that_is_no_version_is_refused(contract: object) -> None:
-    said = f"AUDITORD_CONTRACT: {contract!r} is no version of the contract: write it like '1.0'"
+    said = f"AUDITORD_CONTRACT: {contract!r} is no version of the contract: write it like '1.1'"
     assert said in refusal(module_for(contract))
 
 
@@ -142,7 +142,7 @@ def test_a_module_for_this_contract_or_without_one_takes_part(contract: str | No
 
 def test_an_import_of_what_a_later_contract_has_says_so(broken: Broken) -> None:
     error = ImportError("cannot import name 'Teleporter'", name="auditord_hookspecs.kinds")
-    assert "this auditord has contract 1.0 of hook modules: a module for a later one" in refusal(broken("bad", error))
+    assert "this auditord has contract 1.1 of hook modules: a module for a later one" in refusal(broken("bad", error))
     assert "has contract" not in refusal(broken("bad", ImportError("no cups", name="cups")))
 
 

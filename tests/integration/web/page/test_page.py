@@ -117,6 +117,7 @@ PAGES = [
     "/usage?by=size&bin=none",
     "/jobs",
     "/operations",
+    "/panels",
     "/manual",
 ]
 

@@ -1,0 +1,164 @@
+"""Panels: what a hook module shows on the page, as data. The host makes pages of it, and nothing in it is HTML."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Protocol, TypeAlias
+
+from auditord_hookspecs.aggregates import AggregateQuery, Aggregates
+from auditord_hookspecs.kinds import RunReport
+from auditord_hookspecs.roles import Permission
+
+CellValue: TypeAlias = str | int | float | Decimal | datetime | None
+"""The value of a cell of a table; an instant is aware, None is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table.
+
+    Args:
+        title: the name above it.
+        unit: of its numbers, such as ``core h``.
+    """
+
+    title: str
+    unit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table; 500 rows of it are shown at most.
+
+    Args:
+        columns: 20 at most.
+        rows: each with a value for each column.
+        title: above it, where a panel has several.
+    """
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[CellValue]]
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A series of a chart.
+
+    Args:
+        name: in the legend.
+        values: one for each label, 0 or more; None is a gap.
+    """
+
+    name: str
+    values: Sequence[float | Decimal | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A chart with an axis of labels, such as months.
+
+    Args:
+        title: above it.
+        labels: of the axis, 400 at most.
+        series: 8 at most; stacked bars, unless they are lines.
+        unit: of all values.
+        lines: lines with dots, for what cannot be added up.
+    """
+
+    title: str
+    labels: Sequence[str]
+    series: Sequence[Series]
+    unit: str = ""
+    lines: bool = False
+
+
+PanelPart: TypeAlias = Table | Chart | str
+"""A part of a panel; a text is a note."""
+
+
+class PanelContext(Protocol):
+    """The context of a panel, for the visitor who looks at it."""
+
+    @property
+    def instance(self) -> str | None:
+        """The instance's name, of a panel that belongs to a kind."""
+        ...
+
+    @property
+    def config(self) -> Any:  # Any: the kind's own model
+        """The instance's section of the configuration, of a panel that belongs to a kind."""
+        ...
+
+    def now(self) -> datetime:
+        """The present instant, aware and in UTC."""
+        ...
+
+    async def aggregate(self, query: AggregateQuery) -> Aggregates:
+        """Sums over those of the matching records that the visitor may see; to others they do not exist."""
+        ...
+
+    async def state(self) -> Any:  # Any: the JSON that the instance itself saved
+        """The JSON that the instance saved last: a plugin's state, a collector's checkpoint; None if there is none.
+
+        Raises:
+            AuditordError: the panel is not declared as ``whole``, or belongs to no kind.
+        """
+        ...
+
+    async def pending(self) -> Mapping[str, Any]:  # Any: the JSON that the collector itself stored
+        """The values that a collector keeps between runs (``Batch.pending``), by key.
+
+        Raises:
+            AuditordError: as for :meth:`state`.
+        """
+        ...
+
+    async def last_runs(self) -> Sequence[RunReport]:
+        """The reports of the instance's last runs, the newest first.
+
+        Raises:
+            AuditordError: as for :meth:`state`.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A panel of the page.
+
+    Args:
+        name: letters, digits and ``_``; no other panel of the module has it.
+        title: above it.
+        show: makes it, each time that somebody looks at it, within five seconds.
+        kind: of collectors or plugins; the panel is there once for each of its enabled instances. None: there is one.
+        whole: shows what is not limited to the records that a visitor may see. Those whose roles limit them do not see
+            it; to all others :meth:`PanelContext.state` and its like answer.
+        permission: that it takes besides ``read``.
+    """
+
+    name: str
+    title: str
+    show: Callable[[PanelContext], Awaitable[Sequence[PanelPart]]]
+    kind: str | None = None
+    whole: bool = False
+    permission: Permission = Permission.READ
+
+
+def table_of_runs(reports: Sequence[RunReport]) -> Table:
+    """The last runs of an instance, as :meth:`PanelContext.last_runs` has them."""
+    columns = ("Started", "Took", "Records", "Quarantined", "Made no record", "Error")
+    units = {"Took": "s"}
+    rows = [
+        (
+            report.started,
+            report.duration.total_seconds(),
+            report.records,
+            report.quarantined,
+            sum(report.skipped.values()),
+            report.error or "",
+        )
+        for report in reports
+    ]
+    return Table([Column(name, units.get(name, "")) for name in columns], rows, "Last runs")

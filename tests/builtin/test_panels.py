@@ -1,0 +1,109 @@
+"""The panels of the built-in kinds, made of states as the kinds save them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from auditord.web.page.panel_parts import DrawnPart, drawn
+from auditord_builtin.apel.panels import show_months
+from auditord_builtin.apel.state import MonthState, ReportedState, SiteState
+from auditord_builtin.kubernetes import panels as kubernetes
+from auditord_builtin.kubernetes.tracking import Checkpoint as Positions
+from auditord_builtin.kubernetes.tracking import Position
+from auditord_builtin.priority.running import show_priorities
+from auditord_builtin.slurm.collecting import Checkpoint, show_state
+from auditord_builtin.utilisation.state import show_reports
+from auditord_builtin.waldur.state import show_resources
+from auditord_hookspecs import AggregateQuery, Aggregates, RunReport
+
+NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+SHOWN = "2026-11-22 12:00:00"
+RUN = RunReport("a", "slurm", NOW, timedelta(seconds=90), "no answer", 1_234, 2, {"never started": 3})
+
+
+@dataclass
+class SavedContext:
+    """A panel's context with what an instance has saved."""
+
+    saved: Any = None  # Any: JSON
+    kept: Mapping[str, Any] = field(default_factory=dict[str, Any])  # Any: JSON
+    instance: str | None = "a"
+    config: Any = None  # Any: of no kind
+
+    def now(self) -> datetime:
+        return NOW
+
+    async def aggregate(self, query: AggregateQuery) -> Aggregates:
+        raise NotImplementedError
+
+    async def state(self) -> Any:  # Any: JSON
+        return self.saved
+
+    async def pending(self) -> Mapping[str, Any]:  # Any: JSON
+        return self.kept
+
+    async def last_runs(self) -> Sequence[RunReport]:
+        return [RUN]
+
+
+def rows(parts: Sequence[DrawnPart]) -> list[list[str]]:
+    return [list(row) for part in parts for row in part.rows]
+
+
+RUNS = [SHOWN, "90.0", "1,234", "2", "3", "no answer"]
+
+
+@pytest.mark.anyio
+async def test_slurm_shows_how_far_it_has_read_and_its_runs() -> None:
+    saved = msgspec.to_builtins(Checkpoint(NOW - timedelta(days=2), NOW, NOW - timedelta(days=1)))
+    shown = rows(drawn(await show_state(SavedContext(saved))))
+    assert [row[1] for row in shown[:3]] == ["2026-11-20 12:00:00", SHOWN, "2026-11-21 12:00:00"]
+    assert shown[3:] == [RUNS]
+    assert [part.note for part in drawn(await show_state(SavedContext()))] == ["It has not read anything yet."]
+
+
+@pytest.mark.anyio
+async def test_kubernetes_shows_its_namespaces_and_pods() -> None:
+    saved = msgspec.to_builtins(Positions(NOW, {"*": Position(NOW, "1"), "hep": Position(NOW, None)}))
+    parts = drawn(await kubernetes.show_state(SavedContext(saved)))
+    assert parts[0].note == "Pods that run: 0. Pods that are over and wait for their metrics: 0."
+    assert rows(parts) == [["all", SHOWN], ["hep", SHOWN], RUNS]
+
+
+@pytest.mark.anyio
+async def test_apel_shows_its_months() -> None:
+    months = {
+        "2026-09": MonthState(jobs=7, stored=7, reportable=7, acknowledged=NOW),
+        "2026-10": MonthState(stored=9, reportable=8, problems=("KIT 2026-10: 1 job has no VO",)),
+    }
+    saved = msgspec.to_builtins(ReportedState(sites={"KIT": SiteState(months=months)}))
+    chart, table, note = drawn(await show_months(SavedContext(saved)))
+    assert "KIT, 2026-09: 7 jobs" in chart.svg
+    assert rows([table]) == [
+        ["KIT", "2026-10", "9", "8", "0", "0", "\N{EN DASH}"],
+        ["KIT", "2026-09", "7", "7", "7", "0", SHOWN],
+    ]
+    assert note.note == "KIT 2026-10: 1 job has no VO"
+
+
+@pytest.mark.anyio
+async def test_other_plugins_show_what_they_have_saved() -> None:
+    shown = drawn(await show_priorities(SavedContext({"atlas": 10.5, "belle": 99.4})))
+    assert rows(shown) == [["belle", "99"], ["atlas", "11"]]
+    refused = {"2026-10-01 ab12": {"at": NOW.isoformat()}}
+    assert rows(drawn(await show_resources(SavedContext({"refused": refused})))) == [
+        ["2026-10-01", "ab12", SHOWN],
+        RUNS,
+    ]
+    reported: Mapping[str, Any] = {
+        "reports": {"reported_until": "2026-11-22T12:00:00Z", "open": {"2026-10": {}}},
+        "users": {},
+    }  # Any: JSON
+    assert rows(drawn(await show_reports(SavedContext(reported)))) == [
+        ["reports", SHOWN, "1"],
+        ["users", "\N{EN DASH}", "0"],
+    ]
