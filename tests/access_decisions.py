@@ -54,6 +54,7 @@ DECISIONS: Final[Mapping[tuple[str, str], Decision]] = {
     ("GET", "/usage.csv"): Decision(Permission.READ),
     ("GET", "/usage.json"): Decision(Permission.READ),
     ("GET", "/usage.parquet"): Decision(Permission.READ),
+    ("GET", "/usage.xlsx"): Decision(Permission.READ),
     ("GET", "/usage.svg"): Decision(Permission.READ),
     ("GET", "/jobs"): Decision(Permission.READ),
     ("GET", "/jobs/{record_id}"): Decision(Permission.READ, 404, f"/jobs/{_NOBODY}"),

@@ -10,6 +10,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Final
 from urllib.parse import unquote
+from zoneinfo import available_timezones
 
 import msgspec
 from aiohttp import web
@@ -42,7 +43,8 @@ FORMS: Final = (
 _NAME: Final = rf"(?:[^%:|{WHITE_SPACE}\u0000]|%2[1-9A-F]|%[3-7][0-9A-F])(?:[^%:|\u0000]|%[2-7][0-9A-F]){{0,255}}"
 _UNIT: Final = "|".join(unit.value for unit in aggregates.CalendarUnit)
 
-_ZONE: Final = r"[A-Z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+){0,2}"
+# Every name that is one, so that what the description allows is answered.
+_ZONE: Final = "|".join(name.replace("+", r"\+") for name in sorted({UTC_NAME, *available_timezones()}))
 
 _MOMENTS: Final = ("from", "to", "as_of")
 
@@ -54,7 +56,7 @@ _FORMS: Final = (
     rf"meta:{_NAME}(?:\|{_NAME}){{0,9}}",
     rf"(?:amount|has):{_NAME}",
     f"score:{_NAME}:{_NAME}",
-    rf"(?:start|stop):(?:{_UNIT})(?::{_ZONE})?",
+    rf"(?:start|stop):(?:{_UNIT})(?::(?:{_ZONE}))?",
 )
 BY: Final = Texts("|".join(_FORMS), MOST)
 USAGE: Final = Texts(rf"{_NAME}(?::{_NAME}(?:\|{_NAME}){{0,9}})?", MOST)
