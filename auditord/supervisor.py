@@ -12,6 +12,7 @@ from anyio.abc import TaskGroup
 
 from auditord import __version__
 from auditord.actions import CONTROL_FILE, Actions
+from auditord.archive.opening import archive_of
 from auditord.backup.last import BackupMetrics
 from auditord.config.kinds import audited, remarks
 from auditord.config.model import WORKING_SECTIONS, Configuration, kind_of
@@ -24,6 +25,8 @@ from auditord.runtime import RANDOM, Runtime
 from auditord.spool import own
 from auditord.spool.exposition import SpoolMetrics
 from auditord.storage import opened_storage
+from auditord.store.opening import open_replica
+from auditord.store.replica import Reads, ReplicaMetrics, ReplicatedReads
 from auditord.systemd import Notifier
 from auditord.tasks.gauges import count_records, look_at_spool, record_gauges
 from auditord.tasks.heartbeat import Heartbeat
@@ -90,7 +93,8 @@ async def run(
                 page = _page(runtime, changing.not_enabled, actions, working) if configuration.ui.enabled else None
                 async with (
                     open_authorisation(configuration, hooks, now) as authorisation,
-                    _serving(runtime, actions, authorisation, changing, reloading, page=page) as urls,
+                    _reads(runtime) as reads,
+                    _serving(runtime, actions, authorisation, changing, reloading, reads=reads, page=page) as urls,
                     runtime.clock.running(),
                 ):
                     _announce(urls, ready, notifier)
@@ -209,6 +213,7 @@ def _serving(
     changing: _Changing,
     reloading: Reloading | None,
     *,
+    reads: Reads,
     page: Parts | None,
 ) -> AbstractAsyncContextManager[Sequence[str]]:
     """Answer requests: on every address of ``api.listen`` if the API is enabled, on the control socket always."""
@@ -224,6 +229,7 @@ def _serving(
         authorisation=authorisation,
         control=configuration.state_dir / CONTROL_FILE,
         page=page,
+        reads=reads,
         operations=daemon_operations(
             actions,
             runtime.health,
@@ -233,6 +239,21 @@ def _serving(
             reload=None if reloading is None else reloading.reload,
         ),
     )
+
+
+@asynccontextmanager
+async def _reads(runtime: Runtime) -> AsyncGenerator[Reads, None]:
+    """The store, behind its replica if there is one."""
+    configuration, store = runtime.configuration, runtime.storage.store
+    if configuration.store.replica is None:
+        yield store
+        return
+    async with open_replica(configuration.store, store) as replica, anyio.create_task_group() as group:
+        with archive_of(replica.store, configuration):
+            runtime.registry.register(ReplicaMetrics(replica))
+            group.start_soon(replica.watch)
+            yield ReplicatedReads(store, replica)
+            group.cancel_scope.cancel()
 
 
 def _page(runtime: Runtime, not_enabled: Sequence[TaskHealth], actions: Actions, working: TaskGroup) -> Parts:

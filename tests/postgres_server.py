@@ -82,9 +82,10 @@ class OwnServer:
 
     Args:
         options: of ``postgres``; empty for one that keeps what it has committed.
+        primary: the server that it follows; None for one that follows nobody.
     """
 
-    def __init__(self, options: Sequence[str] = _FAST) -> None:
+    def __init__(self, options: Sequence[str] = _FAST, primary: "OwnServer | None" = None) -> None:
         self._bin = _programs()
         self._user = _server_user()
         self.folder = Path(mkdtemp(prefix="auditord-postgres-"))
@@ -93,7 +94,13 @@ class OwnServer:
         if self._user:
             shutil.chown(self.folder, self._user)
         self.folder.chmod(0o755)
-        self._run("initdb", "-D", self._data, "-U", "auditord", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "-N")
+        if primary is None:
+            self._run(
+                "initdb", "-D", self._data, "-U", "auditord", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "-N"
+            )
+        else:
+            # Its recovery settings (-R) are of the connection by which the copy was made.
+            self._run("pg_basebackup", "-D", self._data, "-R", "-X", "stream", "-c", "fast", "-d", primary.url)
 
     @property
     def url(self) -> str:
@@ -179,9 +186,9 @@ def _free_port() -> int:
 
 
 @contextmanager
-def own_server(options: Sequence[str] = _FAST) -> Generator[OwnServer, None, None]:
-    """A running server of one's own, gone afterwards."""
-    server = OwnServer(options)
+def own_server(options: Sequence[str] = _FAST, primary: OwnServer | None = None) -> Generator[OwnServer, None, None]:
+    """A running server of one's own, gone afterwards; see :class:`OwnServer`."""
+    server = OwnServer(options, primary)
     try:
         server.start()
         yield server

@@ -170,6 +170,17 @@ class StoreSection(Section):
         le=1_000,
         description="Connections for short statements, and as many again for long answers, each as far as needed.",
     )
+    replica: str | None = Field(
+        default=None,
+        pattern=r"^postgres(ql)?://",
+        description="A streaming replica of the database, postgresql://user@host:port/database, for lists, sums and "
+        "the page; the other options are also its own. Senders, plugins and single records go to url.",
+    )
+    replica_max_lag: Duration = Field(
+        default=timedelta(seconds=30),
+        gt=timedelta(seconds=2),
+        description="The lag with which the replica is still asked; beyond it url answers.",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -193,6 +204,13 @@ class StoreSection(Section):
         if given and not is_postgresql(self.url):
             raise ValueError(f"{given[0]} is for PostgreSQL only: leave it out, or write a url postgresql://…")
         return self
+
+    @field_validator("replica")
+    @classmethod
+    def _without_password(cls, url: str | None) -> str | None:
+        if url is not None and (_PASSWORD.fullmatch(url) or _PASSWORD_PARAMETER.fullmatch(url)):
+            raise ValueError("leave the password out: it is that of store.password")
+        return url
 
     @field_validator("url")
     @classmethod

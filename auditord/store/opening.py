@@ -2,16 +2,17 @@
 
 import logging
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, NoReturn
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Final, NoReturn, cast
 
 import anyio
 from pydantic import ValidationError
 
 from auditord.config.model import StoreSection
 from auditord.config.store_url import is_postgresql, sqlite_path
-from auditord.errors import ConfigurationError, StoreMisconfigured, StoreUnavailable, plain_errors
+from auditord.errors import ConfigurationError, SchemaMismatch, StoreMisconfigured, StoreUnavailable, plain_errors
 from auditord.store.protocol import RecordStore
+from auditord.store.replica import Located, Replica
 from auditord.store.sqlite import SqliteRecordStore
 from auditord.store.store import Recognise
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from auditord.store.postgres import PostgresRecordStore
 
 _log: Final = logging.getLogger(__name__)
+
+_BEFORE_THE_PRIMARY: Final = 1.0
+"""Seconds that a question waits for a connection to the replica before it goes to the store itself."""
 
 
 @asynccontextmanager
@@ -95,6 +99,24 @@ async def open_store_for_reading(where: StoreSection | str) -> AsyncGenerator[Re
     sqlite = SqliteRecordStore.open_read_only(sqlite_path(section.url))
     async with _closed(sqlite):
         yield sqlite
+
+
+@asynccontextmanager
+async def open_replica(section: StoreSection, primary: RecordStore) -> AsyncGenerator[Replica, None]:
+    """The replica that the section names, for :class:`ReplicatedReads`; it may be away, and be found later.
+
+    Raises:
+        ConfigurationError: libpq does not understand its URL.
+    """
+    from auditord.database.postgres.address import address_of  # noqa: PLC0415 psycopg, where it is configured
+    from auditord.store.postgres import PostgresRecordStore  # noqa: PLC0415 the same
+
+    address = address_of(section.model_copy(update={"url": section.replica}))
+    store = PostgresRecordStore(address, None, read_only=True, patience=_BEFORE_THE_PRIMARY)
+    async with _closed(store):
+        with suppress(StoreUnavailable, SchemaMismatch):  # each look says so
+            await store.open()
+        yield Replica(store, cast("Located", primary), address.where, section.replica_max_lag, anyio.current_time)
 
 
 def _postgres_store(

@@ -9,7 +9,8 @@ from urllib.parse import unquote_to_bytes
 
 from aiohttp import web
 
-from auditord.store import Provenance, RecordStore
+from auditord.store import Provenance
+from auditord.store.replica import Reads
 from auditord.web.bodies import BodyTooLarge, UnreadableBody, received_pieces, unpacked
 from auditord_hookspecs import AggregateQuery, Aggregates, Principal, RecordQuery
 from auditord_hookspecs.query import AllOf, Condition, IdEquals
@@ -75,21 +76,20 @@ def sender_of(request: web.BaseRequest, received_at: datetime) -> tuple[Principa
     return principal, Provenance(received_at, name, request.headers.get("User-Agent"))
 
 
-VisibleRecords: TypeAlias = "RecordStore | RestrictedRecords"
-RecordsFor: TypeAlias = Callable[[web.BaseRequest], VisibleRecords]
+RecordsFor: TypeAlias = Callable[[web.BaseRequest], Reads]
 """The records that the sender of a request may see. Handlers that read have this and no store, so none can forget."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestrictedRecords:
-    """Some of a store's records.
+    """Implements :class:`Reads`: some of a store's records.
 
     Args:
         store: all of them.
         restriction: what is true of those that are seen; the others do not exist.
     """
 
-    store: RecordStore
+    store: Reads
     restriction: Condition
 
     async def get(self, record_id: str) -> bytes | None:
@@ -106,10 +106,10 @@ class RestrictedRecords:
         return await self.store.aggregate(replace(query, where=AllOf((query.where, self.restriction))))
 
 
-def visible_records(store: RecordStore) -> RecordsFor:
-    """The records that each caller sees; without authenticators, the store itself."""
+def visible_records(store: Reads) -> RecordsFor:
+    """The records that each caller sees; without authenticators, all of the store."""
 
-    def records(request: web.BaseRequest) -> VisibleRecords:
+    def records(request: web.BaseRequest) -> Reads:
         principal = principal_of(request)
         restriction = None if principal is None else principal.visible()
         return store if restriction is None else RestrictedRecords(store, restriction)

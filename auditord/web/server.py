@@ -20,6 +20,7 @@ from auditord.config.model import ApiSection
 from auditord.health import Health, TaskHealth
 from auditord.ingest import Ingest
 from auditord.spool import Spool
+from auditord.store.replica import Reads
 from auditord.web.access.authorisation import Authorisation, while_valid
 from auditord.web.answers import NOT_FOUND
 from auditord.web.api.adding import AddHandler
@@ -44,7 +45,7 @@ from auditord.web.monitoring import MonitoringHandlers
 from auditord.web.page import Parts, page_routes
 from auditord.web.problems import refuse
 from auditord.web.proxies import Proxies
-from auditord.web.requests import visible_records
+from auditord.web.requests import RecordsFor, visible_records
 from auditord.web.streams import StreamedAnswers
 from auditord.web.wire import ReadHandlers, WriteHandlers
 from auditord_hookspecs import Permission
@@ -81,6 +82,7 @@ async def serve(
     control: Path | None = None,
     operations: Sequence[Operation] = (),
     page: Parts | None = None,
+    reads: Reads | None = None,
 ) -> AsyncGenerator[Sequence[str], None]:
     """Serve AUDITOR's contract and our own API on every address of ``api.listen``; yields the URLs once they work.
 
@@ -96,17 +98,19 @@ async def serve(
         control: the path of the control socket of a whole daemon.
         operations: further calls of the API, about the daemon itself.
         page: the parts of the daemon that the page shows; None for no page.
+        reads: answers questions about the records; None for the store of ``ingest``.
 
     Raises:
         ConfigurationError: an address cannot be had.
     """
+    records = visible_records(reads or ingest.store)
     metrics = HttpMetrics(lambda: ingest.spooled)
     answers = StreamedAnswers(Shares(api.max_long_reads), Shares(api.max_unread), control and control.parent)
-    described = [*_record_operations(api, ingest, answers, now, metrics), *operations]
+    described = [*_record_operations(api, ingest, records, answers, now=now, metrics=metrics), *operations]
     writing = WriteHandlers(ingest, api.duplicates, api.max_body, now, metrics)
-    reading, monitoring = ReadHandlers(visible_records(ingest.store), answers), MonitoringHandlers(ingest, registry)
+    reading, monitoring = ReadHandlers(records, answers), MonitoringHandlers(ingest, registry)
     document = Route("GET", DOCUMENT_PATH, answering(described), Permission.READ)
-    paged = _no_page if page is None else partial(page_routes, page, ingest.store, answers.slots, now)
+    paged = _no_page if page is None else partial(page_routes, page, records, ingest.store, answers.slots, now=now)
     plain = [*_wire_routes(writing, reading, monitoring), document]
     registry.register(metrics)
     try:
@@ -154,10 +158,15 @@ def _wire_routes(writing: WriteHandlers, reading: ReadHandlers, monitoring: Moni
 
 
 def _record_operations(
-    api: ApiSection, ingest: Ingest, answers: StreamedAnswers, now: Callable[[], datetime], metrics: HttpMetrics
+    api: ApiSection,
+    ingest: Ingest,
+    records: RecordsFor,
+    answers: StreamedAnswers,
+    *,
+    now: Callable[[], datetime],
+    metrics: HttpMetrics,
 ) -> Sequence[Operation]:
     """The calls of the API that are about records."""
-    records = visible_records(ingest.store)
     return [
         *RecordHandlers(records, answers).operations(),
         *AddHandler(ingest, api.duplicates, api.max_body, now, metrics).operations(),

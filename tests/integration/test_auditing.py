@@ -387,8 +387,8 @@ async def test_what_a_run_holds_is_waited_for_and_not_missing(place: Place, monk
         await reading.wait()
         report = await actions.audit(AuditRequest("jobs", WINDOW), Quiet())
         wanted.set()
-    assert report.complete
-    assert states(report).keys() <= {"queued", "stored"}
+        assert report.complete
+        assert states(report).keys() <= {"queued", "stored"}
 
 
 async def test_an_inventory_that_breaks_off_finds_no_extras(place: Place) -> None:

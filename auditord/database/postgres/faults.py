@@ -74,15 +74,17 @@ def is_passing(error: BaseException) -> bool:
 
 
 @contextmanager
-def translated(where: str) -> Generator[None, None, None]:
+def translated(where: str, *, reading: bool = False) -> Generator[None, None, None]:
     """Inside, whatever says that the database is away, or cannot at the moment, is raised in the operator's words.
 
-    Values that are refused for good, a known key, and transactions that met each other stay what they are.
+    Values that are refused for good, a known key, and transactions that met each other stay what they are; but only a
+    replica ends what merely reads, for what it has to take over from its primary, and then it cannot at the moment.
     """
     try:
         yield
     except (psycopg.Error, PoolTimeout, PoolClosed) as error:
-        if is_permanent(error) or is_passing(error) or isinstance(error, psycopg.errors.UniqueViolation):
+        met_another = is_passing(error) and not reading
+        if is_permanent(error) or met_another or isinstance(error, psycopg.errors.UniqueViolation):
             raise
         raise as_unavailable(error, where) from error
 

@@ -36,7 +36,7 @@ ANSWER_WITHIN: Final = 30.0
 PREPARE_WITHIN: Final = 600.0
 """Seconds for what may have to read every record, once."""
 
-_READER_PATIENCE: Final = 30.0
+READER_PATIENCE: Final = 30.0
 """Seconds that a long answer may wait until another one ends."""
 
 _RECONNECT: Final = 4.0
@@ -100,10 +100,18 @@ class Server:
             another database; may refuse it with SchemaMismatch or StoreMismatch.
         probe: writes something and commits it, as changes do.
         read_only: nothing may be written.
+        patience: seconds that a reader waits for a connection.
     """
 
     def __init__(
-        self, address: Address, scripts: Sequence[Script], prepare: Prepare, probe: Prepare, *, read_only: bool
+        self,
+        address: Address,
+        scripts: Sequence[Script],
+        prepare: Prepare,
+        probe: Prepare,
+        *,
+        read_only: bool,
+        patience: float = READER_PATIENCE,
     ) -> None:
         self.where: Final = address.where
         self.refused: SchemaMismatch | StoreMismatch | None = None
@@ -113,6 +121,7 @@ class Server:
         self._prepared = False
         self._preparing = asyncio.Lock()
         self._read_only = read_only
+        self._patience = patience
         self._away = False
         self._fault: Exception | None = None
         self._probe = probe
@@ -175,8 +184,8 @@ class Server:
     @asynccontextmanager
     async def reader(self) -> AsyncGenerator[Connection, None]:
         """A connection for a long answer; its work may take as long as its reader likes."""
-        with translated(self.where):
-            connection = await self._take(self._long, _READER_PATIENCE)
+        with translated(self.where, reading=True):
+            connection = await self._take(self._long, self._patience)
             try:
                 yield connection
             finally:

@@ -328,3 +328,15 @@ SELECT
     greatest((extract(EPOCH FROM clock_timestamp() - seen_at) * 1000000)::bigint, 0)
 FROM auditord.daemons
 ORDER BY host, spool_id
+
+-- name: position
+-- The place in the write-ahead log that answers include, and the identifier that replicas share.
+SELECT
+    pg_is_in_recovery(),
+    pg_wal_lsn_diff(
+        CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END, '0/0'
+    )::bigint,
+    CASE
+        WHEN has_function_privilege('pg_control_system()', 'EXECUTE')
+            THEN (SELECT system_identifier FROM pg_control_system())
+    END

@@ -12,7 +12,7 @@ from psycopg.rows import TupleRow
 from auditord.database.postgres import Connection, Server
 from auditord.database.postgres.address import Address
 from auditord.database.postgres.faults import translated
-from auditord.database.postgres.server import ANSWER_WITHIN, PREPARE_WITHIN
+from auditord.database.postgres.server import ANSWER_WITHIN, PREPARE_WITHIN, READER_PATIENCE
 from auditord.database.postgres.silence import WRITE_WITHIN
 from auditord.database.postgres.sockets import limited
 from auditord.database.postgres.streaming import copied
@@ -31,11 +31,12 @@ from auditord.store.postgres.dialect import PostgresDialect, Products, follows_a
 from auditord.store.postgres.driver import make_changes, run
 from auditord.store.postgres.memory import PostgresMemory, memory
 from auditord.store.protocol import Difference, HeldTurn, Occasion, RecordCounts
+from auditord.store.replica import Position
 from auditord.store.rollups.scope import Scope
 from auditord.store.rollups.upkeep import Pages
 from auditord.store.sql import Sql
 from auditord.store.store import Recognise, SqlRecordStore, difference, refuse_unfinished_copy
-from auditord.store.work import Count, Work
+from auditord.store.work import Count, Work, ask
 from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
 from auditord_hookspecs.query import RuntimeCompares, fold
 
@@ -69,6 +70,7 @@ class PostgresRecordStore(SqlRecordStore):
         read_only: only reading works.
         recognise: makes work that raises StoreMismatch if it is not the expected store; done before anything else is,
             also when the server comes back.
+        patience: seconds that long questions wait for a connection.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class PostgresRecordStore(SqlRecordStore):
         outbox: bool = False,
         read_only: bool = False,
         recognise: Recognise | None = None,
+        patience: float = READER_PATIENCE,
     ) -> None:
         self._recognise = recognise
         self._batches = Batches(lambda: self._server.connection(None), self._make, _AT_ONCE)
@@ -86,7 +89,8 @@ class PostgresRecordStore(SqlRecordStore):
         super().__init__(self._batches.submit, outbox=outbox, keeps_rollups=keeps_rollups)
         self._shown = counted_keys
         self._counted: Sequence[str] = ()
-        self._server = Server(address, load_scripts(MIGRATIONS), self._prepare, self._probe, read_only=read_only)
+        scripts = load_scripts(MIGRATIONS)
+        self._server = Server(address, scripts, self._prepare, self._probe, read_only=read_only, patience=patience)
         self._read_only = read_only
         self._appended = 0
 
@@ -153,6 +157,12 @@ class PostgresRecordStore(SqlRecordStore):
         """See :class:`RecordStore`."""
         async with self._server.connection(_CHECK_WITHIN) as connection:
             return await turns.held(connection)
+
+    async def position(self) -> Position:
+        """The server's place in its write-ahead log."""
+        async with self._server.connection(_CHECK_WITHIN) as connection:
+            (row,) = await run(connection, ask("position"))
+            return Position(*row)
 
     async def check(self) -> None:
         """See :class:`RecordStore`. It commits a row as every addition does."""

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 import msgspec
 from aiohttp import web
 
+from auditord.store.replica import Reads
 from auditord.web.answers import JSON, Answer
 from auditord.web.api.listing import NDJSON, PAGING, Listing, read_listing
 from auditord.web.api.operation import Operation
 from auditord.web.api.parameters import FILTERS, RECORD_ID
 from auditord.web.api.shapes import RecordPage, StoredRecord
 from auditord.web.problems import Refused
-from auditord.web.requests import RecordsFor, VisibleRecords, read_target
+from auditord.web.requests import RecordsFor, read_target
 from auditord.web.streams import Pages, StreamedAnswers
 from auditord_hookspecs import InvalidRecord, Permission
 from auditord_hookspecs.records import check_name
@@ -84,7 +85,7 @@ class RecordHandlers:
 
 
 @asynccontextmanager
-async def _parts(records: VisibleRecords, listing: Listing, path: str) -> AsyncGenerator[Pages, None]:
+async def _parts(records: Reads, listing: Listing, path: str) -> AsyncGenerator[Pages, None]:
     async with records.stream(listing.query) as pages:
         parts = _lines(pages) if listing.format == "ndjson" else _envelope(pages, listing, path)
         async with aclosing(parts):

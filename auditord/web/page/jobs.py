@@ -13,6 +13,7 @@ from auditord.reporting.measures import CORES, CPU_TIME, ENERGY, MEMORY, PEAK
 from auditord.reporting.periods import PERIODS
 from auditord.reporting.questions import Question
 from auditord.store import RecordStore
+from auditord.store.replica import Reads
 from auditord.web.page.asking import FILTERS, View, read_view
 from auditord.web.page.figures import Figures
 from auditord.web.page.numbers import NOTHING, shown
@@ -20,7 +21,7 @@ from auditord.web.page.rendering import Renderer
 from auditord.web.page.visitors import Visitors, may
 from auditord.web.problems import Refused
 from auditord.web.record_query import InvalidQuery
-from auditord.web.requests import RecordsFor, VisibleRecords, principal_of, read_target
+from auditord.web.requests import RecordsFor, principal_of, read_target
 from auditord_hookspecs import InvalidRecord, Permission, Record
 from auditord_hookspecs.query import AllOf, Comparison, Condition, IsOpen, Order, PlaceCompares, RecordQuery, SortField
 from auditord_hookspecs.records import check_name
@@ -137,7 +138,7 @@ class JobsPages:
                 raise InvalidQuery(str(error), _CURSOR) from error
         return AllOf(tuple(conditions))
 
-    async def _page(self, records: VisibleRecords, where: Condition, *, archived: bool) -> Sequence[Record]:
+    async def _page(self, records: Reads, where: Condition, *, archived: bool) -> Sequence[Record]:
         """One record more than a page has shows that there is a next one."""
         query = RecordQuery(where, Order(SortField.START, descending=True), _PAGE + 1, archived)
         async with records.stream(query) as pages:

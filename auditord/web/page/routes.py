@@ -53,7 +53,7 @@ from auditord.web.page.usage_charts import Charts
 from auditord.web.page.visitors import Visitors
 from auditord.web.problems import Refused
 from auditord.web.record_query import InvalidQuery
-from auditord.web.requests import visible_records
+from auditord.web.requests import RecordsFor
 from auditord_hookspecs import Permission
 
 log: Final = logging.getLogger(__name__)
@@ -86,24 +86,25 @@ class Parts:
 
 def page_routes(
     parts: Parts,
+    records: RecordsFor,
     store: RecordStore,
     slots: Shares,
-    now: Callable[[], datetime],
     elsewhere: Handler,
     *,
+    now: Callable[[], datetime],
     authorisation: Authorisation | None = None,
 ) -> Sequence[Route]:
     """Every route of the page.
 
     Args:
         parts: of the daemon.
-        store: of the records.
+        records: those that a visitor may see.
+        store: the record store, for what is known of one of them.
         slots: for long work of the store.
         now: the clock.
         elsewhere: answers ``GET /`` of programs that are no browsers, as if there were no page.
         authorisation: of visitors; None where nobody is asked who they are.
     """
-    records = visible_records(store)
     assets = Assets(parts.ui.logo)
     renderer = Renderer(parts.ui, assets, now)
     forms = Forms(None if authorisation is None else authorisation.sessions)

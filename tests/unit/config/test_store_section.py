@@ -42,9 +42,21 @@ def test_a_fault_says_nothing_of_the_password() -> None:
     assert "geheim" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["password", "sslmode", "sslrootcert", "pool_size"])
+def test_a_replica_has_no_password_of_its_own() -> None:
+    with pytest.raises(ValidationError, match="leave the password out") as caught:
+        section(url="postgresql://me@db/auditord", replica="postgresql://me:geheim@other/auditord")
+    assert "geheim" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["password", "sslmode", "sslrootcert", "pool_size", "replica"])
 def test_options_of_postgresql_are_refused_for_a_file(name: str) -> None:
-    value = {"password": "x", "sslmode": "require", "sslrootcert": "/ca.pem", "pool_size": 5}[name]
+    value = {
+        "password": "x",
+        "sslmode": "require",
+        "sslrootcert": "/ca.pem",
+        "pool_size": 5,
+        "replica": "postgresql://db/a",
+    }[name]
     with pytest.raises(ValidationError, match=f"{name} is for PostgreSQL only"):
         section(url="sqlite:////srv/records.db", **{name: value})
 

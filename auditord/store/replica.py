@@ -1,0 +1,206 @@
+"""Long reads at a streaming replica of the database, as long as it is not too far behind."""
+
+import logging
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+from typing import Final, NamedTuple, Protocol
+
+import anyio
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from auditord.errors import SchemaMismatch, StoreUnavailable
+from auditord.store.protocol import RecordStore
+from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
+
+_log: Final = logging.getLogger(__name__)
+
+_BETWEEN_LOOKS: Final = 1.0
+"""Seconds, which are part of every lag that is found."""
+
+_MOST_LOOKS: Final = 4_096
+"""Positions of the primary that are remembered while the replica has not reached them."""
+
+
+class Reads(Protocol):
+    """Records that can be read; a part of :class:`auditord.store.protocol.RecordStore`."""
+
+    async def get(self, record_id: str) -> bytes | None:
+        """The wire text of one record."""
+        ...
+
+    def stream(self, query: RecordQuery) -> AbstractAsyncContextManager[AsyncIterator[Sequence[bytes]]]:
+        """Pages of wire texts."""
+        ...
+
+    async def aggregate(self, query: AggregateQuery) -> Aggregates:
+        """Sums."""
+        ...
+
+
+class Position(NamedTuple):
+    """The place of a PostgreSQL server in its write-ahead log.
+
+    Args:
+        is_replica: whether it follows another server.
+        reached: the bytes of the log that its answers include.
+        cluster: the identifier that a server shares with its replicas; None if the user may not read it.
+    """
+
+    is_replica: bool
+    reached: int
+    cluster: int | None
+
+
+class Located(RecordStore, Protocol):
+    """A store in PostgreSQL."""
+
+    async def position(self) -> Position:
+        """The server's place in its log."""
+        ...
+
+
+class Replica:
+    """A replica, and how far it is behind.
+
+    The bound is an instant: whatever was committed before it is in the replica's answers. Positions of the primary are
+    noted with the instant before they were asked for, so it holds whatever the clocks of the servers say.
+
+    Args:
+        store: at the replica.
+        primary: the store itself.
+        where: the replica, for messages.
+        most: the lag with which it is still asked.
+        clock: seconds that never go back.
+    """
+
+    def __init__(
+        self, store: Located, primary: Located, where: str, most: timedelta, clock: Callable[[], float]
+    ) -> None:
+        self.store: Final = store
+        self.primary: Final = primary
+        self._where = where
+        self._most = most.total_seconds()
+        self._clock = clock
+        self._sent = deque[tuple[float, int]](maxlen=_MOST_LOOKS)
+        self._includes: float | None = None
+        self._was_near: bool | None = None
+
+    @property
+    def lag(self) -> float | None:
+        """Seconds that it is behind at most; None if that is not known."""
+        return None if self._includes is None else self._clock() - self._includes
+
+    def is_near(self) -> bool:
+        """True if it may be asked."""
+        return self.lag is not None and self.lag <= self._most
+
+    def lost(self) -> None:
+        """Ask it no more until it is found again."""
+        self._includes = None
+
+    async def watch(self) -> None:
+        """Look at both servers every second, for ever."""
+        while True:
+            fault = ""
+            try:
+                await self.look()
+            except (StoreUnavailable, SchemaMismatch) as error:
+                fault = f": {error}"
+            self._announce(fault)
+            await anyio.sleep(_BETWEEN_LOOKS)
+
+    async def look(self) -> None:
+        """Ask both servers for their positions.
+
+        Raises:
+            StoreUnavailable: one is away.
+            SchemaMismatch: the other one is no replica of the database.
+        """
+        asked = self._clock()
+        primary = await self.primary.position()
+        self._sent.append((asked, primary.reached))
+        try:
+            replica = await self.store.position()
+        except StoreUnavailable:
+            self.lost()
+            raise
+        if not replica.is_replica or replica.cluster != primary.cluster:
+            self.lost()
+            raise SchemaMismatch(
+                "store.replica is no streaming replica of the server of store.url"
+                + ("" if replica.is_replica else "; it follows no other server (pg_is_in_recovery() is false)")
+            )
+        while self._sent and self._sent[0][1] <= replica.reached:
+            self._includes, _ = self._sent.popleft()
+
+    def _announce(self, fault: str) -> None:
+        if self.is_near() == self._was_near:
+            return
+        self._was_near = self.is_near()
+        if self.is_near():
+            _log.info("the replica %s answers long reads", self._where)
+        else:
+            lag = "not known" if self.lag is None else f"{self.lag:.0f} s"
+            _log.warning("the replica %s is not asked, its lag is %s%s", self._where, lag, fault)
+
+
+class ReplicatedReads:
+    """Implements :class:`Reads`: lists and sums by the replica while it is near, everything else by the store.
+
+    Args:
+        store: all records, as they are.
+        replica: of it.
+    """
+
+    def __init__(self, store: Reads, replica: Replica) -> None:
+        self._store = store
+        self._replica = replica
+
+    async def get(self, record_id: str) -> bytes | None:
+        """See :class:`Reads`. A client asks for a record that it has just sent, so the store is asked."""
+        return await self._store.get(record_id)
+
+    @asynccontextmanager
+    async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Sequence[bytes]], None]:
+        """See :class:`Reads`. A list of at most one record is such a question, too."""
+        async with AsyncExitStack() as stack:
+            pages: AsyncIterator[Sequence[bytes]] | None = None
+            if query.limit not in {0, 1} and self._replica.is_near():
+                try:
+                    pages = await stack.enter_async_context(self._replica.store.stream(query))
+                except StoreUnavailable:
+                    self._replica.lost()
+            if pages is None:
+                pages = await stack.enter_async_context(self._store.stream(query))
+            yield pages
+
+    async def aggregate(self, query: AggregateQuery) -> Aggregates:
+        """See :class:`Reads`."""
+        if self._replica.is_near():
+            try:
+                return await self._replica.store.aggregate(query)
+            except StoreUnavailable:
+                self._replica.lost()
+        return await self._store.aggregate(query)
+
+
+class ReplicaMetrics(Collector):
+    """The lag as a metric.
+
+    Args:
+        replica: the replica.
+    """
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """The lag; no value while it is not known."""
+        text = "Seconds that the replica of the record store is behind at most; it is asked while they are few."
+        family = GaugeMetricFamily("auditord_replica_lag_seconds", text, labels=())
+        if (lag := self._replica.lag) is not None:
+            family.add_metric((), lag)
+        yield family
