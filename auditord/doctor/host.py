@@ -2,6 +2,7 @@
 
 import pwd
 import shutil
+import socket
 import stat
 from collections.abc import AsyncGenerator, Callable, Iterator
 from datetime import datetime, timedelta
@@ -93,12 +94,28 @@ def _free(place: Path, growth: float | None) -> Finding:
     return Finding(Severity.OK, str(place), text)
 
 
+def _absence(host: str) -> OSError | None:
+    """The reason for which nothing can listen on any port of an address; None if something can."""
+    try:
+        for family, kind, protocol, _, address in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM):
+            with socket.socket(family, kind, protocol) as trial:
+                trial.bind(address)
+    except OSError as error:
+        return error
+    return None
+
+
 async def check_addresses(configuration: Configuration, now: Callable[[], datetime]) -> AsyncGenerator[Finding, None]:
-    """The certificates of the addresses that the daemon listens on."""
+    """The addresses that the daemon listens on, and their certificates."""
     if not configuration.api.enabled:
         return
     for listen in configuration.api.listen:
-        if not isinstance(listen, TcpListen) or listen.tls is None:
+        if not isinstance(listen, TcpListen):
+            continue
+        if not listen.optional and (fault := await to_thread.run_sync(_absence, listen.host)) is not None:
+            text = f"this host has no such address: {fault}"
+            yield Finding(Severity.FAILURE, str(listen), text, "the daemon will not start: mend api.listen")
+        if listen.tls is None:
             continue
         try:
             server_context(listen.tls)

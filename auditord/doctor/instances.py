@@ -1,7 +1,9 @@
 """The checks that kinds bring, and the certificates that any section names."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from auditord.config.certificates import tls_files
@@ -9,7 +11,7 @@ from auditord.config.model import Configuration, kind_of
 from auditord.contexts.instances import InstanceContext, environment_of
 from auditord.hooks import Hooks
 from auditord_hookspecs import Context, InstanceConfig
-from auditord_hookspecs.checks import Check, Finding, check_certificate, check_readable
+from auditord_hookspecs.checks import Check, Finding, Severity, check_certificate, check_readable
 
 
 def instance_checks(
@@ -28,10 +30,29 @@ def instance_checks(
 
 async def _check(check: Check | None, config: InstanceConfig, context: Context) -> AsyncGenerator[Finding, None]:
     for tls in tls_files(config):
-        for file in filter(None, (tls.ca, tls.certificate)):
-            yield check_certificate(file, context.now())
-        if tls.key is not None:
-            yield check_readable(tls.key, "let this user read it, and nobody else")
+        for finding in check_pair(tls.ca, tls.certificate, tls.key, context.now()):
+            yield finding
     if check is not None:
         async for finding in check(config, context):
             yield finding
+
+
+def check_pair(ca: Path | None, certificate: Path | None, key: Path | None, now: datetime) -> Iterator[Finding]:
+    """Look at the dates of certificates, and at the key of ours, which may be in the same file."""
+    for file in filter(None, (ca, certificate)):
+        yield check_certificate(file, now)
+    if key is not None:
+        readable = check_readable(key, "let this user read it, and nobody else")
+        yield readable
+        if certificate is not None and readable.severity is Severity.OK:
+            yield _match(certificate, key)
+
+
+def _match(certificate: Path, key: Path) -> Finding:
+    try:
+        # A password is never asked for on a terminal: an encrypted key is a failure, as for those who use it.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(certificate, key, password=lambda: b"")
+    except (ssl.SSLError, OSError, ValueError) as error:
+        text = f"{key} is not the key of {certificate}: {error}"
+        return Finding(Severity.FAILURE, "key", text, "put the certificate and the key together that belong together")
+    return Finding(Severity.OK, "key", f"{key} is the key of {certificate}")

@@ -10,6 +10,7 @@ from auditord.audit.silence import TIMES, site_activity
 from auditord.config.model import Configuration, StoreSection
 from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.database.postgres.address import address_of
+from auditord.doctor.instances import check_pair
 from auditord.errors import SchemaMismatch, StoreUnavailable
 from auditord.store import RecordStore
 from auditord.store.opening import open_store_for_reading
@@ -50,6 +51,8 @@ async def check_records(configuration: Configuration, now: Callable[[], datetime
 
 
 async def _check_server(section: StoreSection, now: Callable[[], datetime]) -> AsyncGenerator[Finding, None]:
+    for finding in check_pair(section.sslrootcert, section.sslcert, section.sslkey, now()):
+        yield finding
     address = address_of(section)
     try:
         status, offset = await database_status(address), await clock_offset(address, now)

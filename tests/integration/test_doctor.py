@@ -134,6 +134,27 @@ def test_the_end_of_a_certificate(doctor: Doctor, left: timedelta, severity: str
     assert (found["remedy"] == "") == (severity == "ok")
 
 
+@pytest.mark.parametrize("where", ["senders.far", "store"])
+@pytest.mark.parametrize(("owner", "severity"), [("host", "ok"), ("other", "failure")])
+def test_a_key_of_another_certificate(doctor: Doctor, where: str, owner: str, severity: str) -> None:
+    authority = Authority(doctor.folder)
+    files, others = authority.issue("host"), authority.issue("other")
+    key = str({"host": files, "other": others}[owner].key)
+    if where == "store":
+        url = "postgresql://nobody@127.0.0.1:1/nothing"
+        doctor.sections = {"store": {"url": url, "sslcert": str(files.certificate), "sslkey": key}}
+    else:
+        tls = {"certificate": str(files.certificate), "key": key}
+        doctor.sections = {"senders": {"far": {"kind": "remote", "url": "https://far.example.org", "tls": tls}}}
+    assert doctor.about(where, "key")["severity"] == severity
+
+
+def test_an_address_that_this_host_does_not_have(doctor: Doctor) -> None:
+    doctor.sections = {"api": {"listen": ["192.0.2.1:8000"], "allow_insecure": True}}
+    found = doctor.about("api.listen", "192.0.2.1:8000")
+    assert (found["severity"], "this host has no such address" in found["text"]) == ("failure", True)
+
+
 def test_a_certificate_that_is_not_there_in_any_section(doctor: Doctor) -> None:
     tls = {"ca": str(doctor.folder / "absent.pem")}
     doctor.sections = {"senders": {"far": {"kind": "remote", "url": "https://far.example.org", "tls": tls}}}
