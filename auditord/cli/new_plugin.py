@@ -20,54 +20,75 @@ _NAME: Final = re.compile(r"(?=.{1,30}\Z)[a-z][a-z0-9]*([-_][a-z0-9]+)*")
 """30 characters, since the lines of the templates have space for no more."""
 
 
+_SECTION: Final = """\
+A section of auditord's configuration makes it work:
+
+```yaml
+{section}:
+  my_$name:              # the instance's name; several of one kind are fine
+    kind: $name
+{options}```
+
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
     """The text about a kind of hook that stands in its distribution.
 
     Args:
         summary: one sentence.
-        section: of the configuration.
-        options: of an instance, as YAML.
         next: the command that shows it at work.
+        section: of the configuration; none if it works without.
+        options: of an instance, as YAML.
     """
 
     summary: str
-    section: str
-    options: str
     next: str
+    section: str = ""
+    options: str = ""
+
+    @property
+    def use(self) -> str:
+        """The steps to see it at work, with ``$name`` in them."""
+        if not self.section:
+            return f"It works without a section of auditord's configuration: `{self.next}`, then look at `/panels`."
+        options = "".join(f"    {line}\n" for line in self.options.splitlines())
+        return f"{_SECTION.format(section=self.section, options=options)}Then `{self.next}`."
 
 
 SHAPES: Final[Mapping[str, Shape]] = {
     "collector": Shape(
         "Collector: records of the finished jobs that a program lists.",
+        "auditord collect my_$name --dry-run",
         "collectors",
         "site_id: my-site\ncommand: [echo, 17 alice 2026-01-01T08:00:00Z 2026-01-01T09:00:00Z 8]",
-        "auditord collect my_$name --dry-run",
     ),
     "plugin": Shape(
         "Plugin: posts the core hours of each group to a server, period by period.",
+        "auditord trigger my_$name --dry-run",
         "plugins",
         "url: https://hook.example/usage\nperiod: 7d",
-        "auditord trigger my_$name --dry-run",
     ),
     "sender": Shape(
         "Sender: puts records to a server of another kind.",
+        "auditord run",
         "senders",
         "url: https://far.example/records",
-        "auditord run",
     ),
     "authenticator": Shape(
         "Authenticator: callers with a signed token.",
+        "auditord run",
         "authenticators",
         "secret: file:/etc/auditord/key",
-        "auditord run",
     ),
     "transform": Shape(
         "Transform: new names for sites or other labels.",
+        "auditord run",
         "transforms",
         "key: site_id\nnames: {old-site: new-site}",
-        "auditord run",
     ),
+    "panel": Shape("Panel of the page: the records of each group.", "auditord run"),
 }
 
 
@@ -108,15 +129,12 @@ def new_plugin_command(name: str, *, kind: str, parent: Path) -> None:
 def _written(name: str, shape: Shape, kind: str) -> Iterator[tuple[str, str]]:
     """The files by their paths below the folder."""
     module = f"auditord_{name}"
-    indented = "".join(f"    {line}\n" for line in shape.options.splitlines()).rstrip()
     values = {
         "name": name,
         "module": module,
         "distribution": module.replace("_", "-"),
         "summary": shape.summary,
-        "section": shape.section,
-        "options": indented,
-        "next": Template(shape.next).substitute(name=name),
+        "use": Template(shape.use).substitute(name=name),
         "contract": str(CONTRACT),
         "version": __version__,
     }

@@ -87,6 +87,7 @@ def test_new_distributions_are_listed_with_their_hooks(environment: Path) -> Non
         "sender": "auditord_senders",
         "authenticator": "auditord_authenticators",
         "transform": "auditord_record_transforms",
+        "panel": "auditord_panels",
     }
     assert {kind: hooks[f"auditord-new-{kind}"] for kind in SHAPES} == {kind: [expected[kind]] for kind in SHAPES}
 
@@ -99,7 +100,7 @@ def assert_done(*command: str | Path) -> str:
 
 def test_the_tests_of_new_distributions_pass(environment: Path, made: list[Path]) -> None:
     pytest_words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", str(made[0] / "pyproject.toml")]
-    assert "19 passed" in assert_done(environment / "bin/python", *pytest_words, *made)
+    assert "21 passed" in assert_done(environment / "bin/python", *pytest_words, *made)
 
 
 def test_new_distributions_are_typed_and_tidy(made: list[Path], tmp_path: Path) -> None:
