@@ -100,8 +100,13 @@ class DatabaseMetrics(Collector):
 
     def update(self, total: int, per_value: Mapping[str, Mapping[str, int]], differences: int) -> None:
         """Show new counts: in all, by meta key and value, and of records that came again with other content."""
-        text = "Records that came again with other content; the stored ones stay."
-        shown: list[Metric] = [GaugeMetricFamily("auditord_differences_records", text, value=differences)]
+        shown: list[Metric] = [
+            GaugeMetricFamily(
+                "auditord_differences_records",
+                "Records that came again with other content; the stored ones stay.",
+                value=differences,
+            )
+        ]
         text = "Number of records in the database."
         if self._with_total:
             shown.append(RecordCount("num_records_database", text, value=total))

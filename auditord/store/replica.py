@@ -199,8 +199,11 @@ class ReplicaMetrics(Collector):
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
         """The lag; no value while it is not known."""
-        text = "Seconds that the replica of the record store is behind at most; it is asked while they are few."
-        family = GaugeMetricFamily("auditord_replica_lag_seconds", text, labels=())
+        family = GaugeMetricFamily(
+            "auditord_replica_lag_seconds",
+            "Seconds that the replica of the record store is behind at most; it is asked while they are few.",
+            labels=(),
+        )
         if (lag := self._replica.lag) is not None:
             family.add_metric((), lag)
         yield family

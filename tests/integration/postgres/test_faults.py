@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import chain, repeat
 from urllib.parse import urlsplit
@@ -14,10 +14,12 @@ import pytest
 
 from auditord.config.model import StoreSection
 from auditord.database.postgres import server as server_module
+from auditord.database.postgres.address import address_of
 from auditord.database.postgres.streaming import copied
 from auditord.errors import SchemaMismatch, StoreMismatch, StoreUnavailable
 from auditord.store import Duplicates, Provenance, RecordStore, Verdict
 from auditord.store.opening import open_store, open_store_for_reading
+from auditord.store.postgres import PostgresRecordStore
 from auditord.store.postgres import store as store_module
 from auditord.store.work import Work
 from auditord_hookspecs import Component, InvalidRecord, Record, RecordQuery
@@ -262,10 +264,11 @@ async def test_a_reader_who_is_cancelled_gives_its_connection_back(postgres_url:
             assert len(await stored(store)) == 3_000
 
 
-async def test_slow_readers_keep_nobody_from_writing(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "_READER_PATIENCE", 0.2)
-    section = StoreSection(url=postgres_url, pool_size=2)
-    async with open_store(section, counted_keys=()) as store:
+async def test_slow_readers_keep_nobody_from_writing(postgres_url: str) -> None:
+    store = PostgresRecordStore(address_of(StoreSection(url=postgres_url, pool_size=2)), (), patience=0.2)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(store.close)
+        await store.open()
         many = [record(number, meta={"k": ("x" * 250,) * 20}) for number in range(3_000)]
         await store.add_all(many, PROVENANCE, SAME_RUN, atomic=True)
         async with store.stream(RecordQuery()) as one, store.stream(RecordQuery()) as two:
