@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from anyio import NoEventLoopError, from_thread
+from anyio import from_thread
 
 from auditord.errors import MigrationInterrupted
 
@@ -65,7 +65,7 @@ def _cancelled() -> bool:
         return False
     try:
         from_thread.check_cancelled()
-    except (NoEventLoopError, RuntimeError):
+    except RuntimeError:
         return False
     except BaseException:  # noqa: BLE001 of the event loop's own kind; raised again by whoever waits for the thread
         return True
