@@ -9,7 +9,7 @@ Their columns are: the number of the part; one for each dimension; the scores of
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from typing import Any, Final, TypeAlias
@@ -40,6 +40,9 @@ Limbs: TypeAlias = tuple[int, ...]
 """The columns that make up one number: for each by how many bits it is shifted."""
 
 WHOLE: Final[Limbs] = (0,)
+
+_NEVER: Final = 1 << 63
+"""Later than any time."""
 
 _Key: TypeAlias = tuple[KeyValue, ...]
 _Scores: TypeAlias = Mapping[tuple[str, str], Decimal]
@@ -72,15 +75,20 @@ class _Usage:
 
     query: ComponentUsage
     by_score: Mapping[str, defaultdict[Decimal | None, AmountSums]]
-    sums: AmountSums = field(default_factory=AmountSums)
+    amount: int = 0
+    amount_runtime: int = 0
 
-    def add(self, sums: AmountSums, scores: _Scores) -> None:
-        self.sums += sums
-        for score, by_value in self.by_score.items():
-            by_value[scores.get((self.query.component, score))] += sums
+    def add(self, amount: int, amount_runtime: int, scores: _Scores) -> None:
+        self.amount += amount
+        self.amount_runtime += amount_runtime
+        if self.by_score:
+            sums = AmountSums(amount, amount_runtime)
+            for score, by_value in self.by_score.items():
+                by_value[scores.get((self.query.component, score))] += sums
 
     def result(self) -> UsageSums:
-        return UsageSums(self.sums, {score: ScoreSums(by_value) for score, by_value in self.by_score.items()})
+        scores = {score: ScoreSums(by_value) for score, by_value in self.by_score.items()}
+        return UsageSums(AmountSums(self.amount, self.amount_runtime), scores)
 
 
 @dataclass(slots=True, eq=False)
@@ -90,15 +98,16 @@ class _Group:
     usage: tuple[_Usage, ...]
     records: int = 0
     runtime: int = 0
-    stops: list[int] = field(default_factory=list[int])
-    gone: list[int] = field(default_factory=list[int])
+    first: int = _NEVER
+    last: int = -_NEVER
+    first_gone: int = _NEVER
+    last_gone: int = -_NEVER
 
     def result(self, key: _Key) -> Group:
-        first, last = min(self.stops), max(self.stops)
-        if self.gone and (min(self.gone) <= first or max(self.gone) >= last):
+        if self.first_gone <= self.first or self.last_gone >= self.last:
             raise NotRolledUp
         usage = tuple([usage.result() for usage in self.usage])
-        return Group(key, self.records, self.runtime, from_micros(first), from_micros(last), usage)
+        return Group(key, self.records, self.runtime, from_micros(self.first), from_micros(self.last), usage)
 
 
 class Folding:
@@ -134,15 +143,15 @@ class Folding:
         scores = self._scores(columns[dimensions])
         numbers: Iterator[Any] = iter(columns[dimensions + 2 :])  # Any: see Row
         counted = None if part.runtime is None else (next(numbers), next(numbers), next(numbers))
-        gone = _gone(numbers) if part.is_rolled else ()
+        gone = _gone(numbers) if part.is_rolled else (_NEVER, -_NEVER)
         if counted is not None and not counted[0]:
             return  # sums over nothing
         group = self._group(tuple([read(value, scores) for read, value in zip(self._readers, columns, strict=False)]))
         if counted is not None and part.runtime is not None:
             records, first, last = counted
             group.records += int(records)
-            group.stops += (int(first), int(last))
-            group.gone += gone
+            group.first, group.last = min(group.first, int(first)), max(group.last, int(last))
+            group.first_gone, group.last_gone = min(group.first_gone, gone[0]), max(group.last_gone, gone[1])
             group.runtime += _number(numbers, part.runtime) or 0
         self._add_usage(group, part, numbers, scores, columns[dimensions + 1])
 
@@ -154,7 +163,7 @@ class Folding:
             usage = group.usage[position]
             if amount is not None and product is not None:
                 found = scores if component is None else _component_scores(usage.query.component, component)
-                usage.add(AmountSums(amount, product), found)
+                usage.add(amount, product, found)
 
     def _group(self, key: _Key) -> _Group:
         group = self._groups.get(key)
@@ -211,20 +220,20 @@ def _joined_usage(one: UsageSums, other: UsageSums) -> UsageSums:
     return UsageSums(one.sums + other.sums, scores)
 
 
-def _gone(numbers: Iterator[int | None]) -> Sequence[int]:
+def _gone(numbers: Iterator[int | None]) -> tuple[int, int]:
     first, last, left_out = next(numbers), next(numbers), next(numbers)
     if left_out:
         raise NotRolledUp
-    return () if first is None or last is None else (first, last)
+    return (_NEVER, -_NEVER) if first is None or last is None else (int(first), int(last))
 
 
-def _number(columns: Iterator[Any], limbs: Limbs) -> int | None:
-    if limbs == WHOLE:  # as nearly always
-        number = next(columns)
-        return None if number is None else int(number)
-    parts = [(next(columns), shift) for shift in limbs]
-    found = [int(part) << shift for part, shift in parts if part is not None]
-    return sum(found) if found else None
+def _number(columns: Iterator[Any], limbs: Limbs) -> int | None:  # Any: as the database's driver gives them
+    number: int | None = None
+    for shift in limbs:
+        part = next(columns)
+        if part is not None:
+            number = (number or 0) + (int(part) << shift)
+    return number
 
 
 def _set_of_scores(text: str) -> _Scores:
