@@ -1,5 +1,6 @@
 """Reports over the records that a visitor may see, made of the same questions as the API's and the command line's."""
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
@@ -55,7 +56,8 @@ class Figures:
         """The report for the sender of a request."""
         asked = replace(question, co2_per_kwh=self.co2_per_kwh)
         async with reading_slot(self.slots, holder(request)):
-            return make_report(asked, await self.records(request).aggregate(asked.query()))
+            found = await self.records(request).aggregate(asked.query())
+            return await asyncio.to_thread(make_report, asked, found)  # of thousands of groups it takes its time
 
     @property
     def measures(self) -> Sequence[Measure]:
