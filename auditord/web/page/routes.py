@@ -108,7 +108,7 @@ def page_routes(
     assets = Assets(parts.ui.logo)
     renderer = Renderer(parts.ui, assets, now)
     forms = Forms(None if authorisation is None else authorisation.sessions)
-    visitors = Visitors(renderer.text, forms)
+    visitors = Visitors(renderer.text, forms, lambda: bool(list(parts.panels.shown())))
     intensity = None if parts.ui.co2_per_kwh is None else Fraction(parts.ui.co2_per_kwh)
     figures = Figures(records, slots, parts.keys, parts.pledges, now, parts.ui.timezone, intensity)
     guard = _Guard(renderer, visitors)
