@@ -26,7 +26,8 @@ from auditord.spool import own
 from auditord.spool.exposition import SpoolMetrics
 from auditord.storage import opened_storage
 from auditord.store.opening import open_replica
-from auditord.store.replica import Reads, ReplicaMetrics, ReplicatedReads
+from auditord.store.protocol import Reads
+from auditord.store.replica import ReplicaMetrics, ReplicatedReads
 from auditord.systemd import Notifier
 from auditord.tasks.gauges import count_records, look_at_spool, record_gauges
 from auditord.tasks.heartbeat import Heartbeat

@@ -101,7 +101,27 @@ def follows(before: int, generation: int) -> bool:
     return before in {generation - 1, generation}
 
 
-class RecordStore(Protocol):
+class Reads(Protocol):
+    """Records that can be read: of a record store, those that somebody may see, or a replica's."""
+
+    async def get(self, record_id: str) -> bytes | None:
+        """The wire text of one record."""
+        ...
+
+    def stream(self, query: RecordQuery) -> AbstractAsyncContextManager[AsyncIterator[Sequence[bytes]]]:
+        """Pages of wire texts, one per record, in the query's order, with bounded memory.
+
+        The query has begun and its first page is there (or known to be empty) when the context is entered, so that a
+        fault shows before an answer is begun; a later fault raises out of the iteration. Leaving early is cheap.
+        """
+        ...
+
+    async def aggregate(self, query: AggregateQuery) -> Aggregates:
+        """Sums over one consistent state of the records, in whole numbers; every store gives the same."""
+        ...
+
+
+class RecordStore(Reads, Protocol):
     """Records, durable. Every method raises :class:`auditord.errors.StoreUnavailable` when the database does."""
 
     async def add(
@@ -168,28 +188,12 @@ class RecordStore(Protocol):
         """
         ...
 
-    async def get(self, record_id: str) -> bytes | None:
-        """The wire text of one record."""
-        ...
-
     async def documents(self, record_ids: Sequence[str]) -> Mapping[str, bytes]:
         """The wire texts of those of the records that are there, by id; meant for some thousands at a time."""
         ...
 
     async def deleted(self, record_ids: Sequence[str]) -> Collection[str]:
         """Those of the ids whose records were deleted on purpose, and that are not there again."""
-        ...
-
-    def stream(self, query: RecordQuery) -> AbstractAsyncContextManager[AsyncIterator[Sequence[bytes]]]:
-        """Pages of wire texts, one per record, in the query's order, with bounded memory.
-
-        The query has begun and its first page is there (or known to be empty) when the context is entered, so that a
-        fault shows before an answer is begun; a later fault raises out of the iteration. Leaving early is cheap.
-        """
-        ...
-
-    async def aggregate(self, query: AggregateQuery) -> Aggregates:
-        """Sums over one consistent state of the records, in whole numbers; every store gives the same."""
         ...
 
     async def counts(self) -> RecordCounts:

@@ -3,7 +3,7 @@
 import logging
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from typing import Final, NamedTuple, Protocol
 
@@ -12,7 +12,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from auditord.errors import SchemaMismatch, StoreUnavailable
-from auditord.store.protocol import RecordStore
+from auditord.store.protocol import Reads, RecordStore
 from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
 
 _log: Final = logging.getLogger(__name__)
@@ -22,22 +22,6 @@ _BETWEEN_LOOKS: Final = 1.0
 
 _MOST_LOOKS: Final = 4_096
 """Positions of the primary that are remembered while the replica has not reached them."""
-
-
-class Reads(Protocol):
-    """Records that can be read; a part of :class:`auditord.store.protocol.RecordStore`."""
-
-    async def get(self, record_id: str) -> bytes | None:
-        """The wire text of one record."""
-        ...
-
-    def stream(self, query: RecordQuery) -> AbstractAsyncContextManager[AsyncIterator[Sequence[bytes]]]:
-        """Pages of wire texts."""
-        ...
-
-    async def aggregate(self, query: AggregateQuery) -> Aggregates:
-        """Sums."""
-        ...
 
 
 class Position(NamedTuple):

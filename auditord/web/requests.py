@@ -10,7 +10,7 @@ from urllib.parse import unquote_to_bytes
 from aiohttp import web
 
 from auditord.store import Provenance
-from auditord.store.replica import Reads
+from auditord.store.protocol import Reads
 from auditord.web.bodies import BodyTooLarge, UnreadableBody, received_pieces, unpacked
 from auditord_hookspecs import AggregateQuery, Aggregates, Principal, RecordQuery
 from auditord_hookspecs.query import AllOf, Condition, IdEquals

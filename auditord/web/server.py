@@ -20,7 +20,7 @@ from auditord.config.model import ApiSection
 from auditord.health import Health, TaskHealth
 from auditord.ingest import Ingest
 from auditord.spool import Spool
-from auditord.store.replica import Reads
+from auditord.store.protocol import Reads
 from auditord.web.access.authorisation import Authorisation, while_valid
 from auditord.web.answers import NOT_FOUND
 from auditord.web.api.adding import AddHandler

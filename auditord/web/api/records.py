@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import msgspec
 from aiohttp import web
 
-from auditord.store.replica import Reads
+from auditord.store.protocol import Reads
 from auditord.web.answers import JSON, Answer
 from auditord.web.api.listing import NDJSON, PAGING, Listing, read_listing
 from auditord.web.api.operation import Operation

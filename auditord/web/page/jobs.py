@@ -13,7 +13,7 @@ from auditord.reporting.measures import CORES, CPU_TIME, ENERGY, MEMORY, PEAK
 from auditord.reporting.periods import PERIODS
 from auditord.reporting.questions import Question
 from auditord.store import RecordStore
-from auditord.store.replica import Reads
+from auditord.store.protocol import Reads
 from auditord.web.page.asking import FILTERS, View, read_view
 from auditord.web.page.figures import Figures
 from auditord.web.page.numbers import NOTHING, shown
