@@ -23,6 +23,8 @@ log: Final = logging.getLogger(__name__)
 PATH: Final = "/panels"
 LONGEST: Final = timedelta(seconds=5)
 """The time that one panel may take."""
+_SAID: Final = 300
+"""Characters of an error's text that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +101,6 @@ class PanelsPage:
                 return await records.aggregate(query)
 
         return HostPanelContext(panel, instance, aggregate, self.figures.now, self.panels.memories)
-
-
-_SAID: Final = 300
 
 
 def _may_see(request: web.BaseRequest, panel: Panel) -> bool:

@@ -115,6 +115,7 @@ async def trial(url: str, standby: OwnServer) -> AsyncGenerator[Trial, None]:
             pass
     async with replicated(url, at(standby, url), standby) as made:
         yield made
+        made.ask_standby("SELECT pg_wal_replay_resume()")  # whatever the test has left
 
 
 async def test_lists_and_sums_are_of_the_replica_while_it_is_near(trial: Trial) -> None:
@@ -143,7 +144,6 @@ async def test_a_record_that_was_just_sent_is_found(trial: Trial) -> None:
     assert await trial.reads.get("job-1") is not None
     assert await trial.listed(RecordQuery(IdEquals("job-1"), limit=1)) == 1
     assert await trial.listed(RecordQuery(IdEquals("job-1"))) == 0
-    trial.ask_standby("SELECT pg_wal_replay_resume()")
 
 
 async def test_sums_of_roll_ups_are_those_of_the_replicas_own_moment(trial: Trial) -> None:
@@ -154,7 +154,6 @@ async def test_sums_of_roll_ups_are_those_of_the_replicas_own_moment(trial: Tria
     await trial.add(*range(200, 1_000))
     assert (await trial.store.aggregate(BY_SITE)).groups != before.groups  # folded at the store, not at the replica
     assert await trial.reads.aggregate(BY_SITE) == before
-    trial.ask_standby("SELECT pg_wal_replay_resume()")
 
 
 async def test_the_store_itself_is_no_replica(url: str, standby: OwnServer) -> None:
