@@ -106,18 +106,17 @@ async def _behind(restoration: Restoration, configuration: Configuration) -> tup
         own = await spool.generation()
         known = await store.advance(own.spool_id, FOLLOWS_NONE)
         known_then = await store.advance(made.spool_id, FOLLOWS_NONE)
-    if own.number == 0:
-        return Behind.SPOOL, True
-    if follows(known, own.number + 1):
+    is_new = own.number == 0
+    if not is_new and follows(known, own.number + 1):
         raise RestoreRefused("record store and spool.db belong together: nothing is missing, and nothing was changed")
-    if known > own.number:
+    if not is_new and known > own.number:
         return Behind.SPOOL, False
     if known_then < made.generation:
         raise RestoreRefused(
             f"the record store is older than {restoration.backup} (generation {known_then} of {made.generation}), or "
             "not of this site: what was delivered before that backup would be missing for good. Name an older backup"
         )
-    return Behind.STORE, False
+    return (Behind.SPOOL if is_new else Behind.STORE), is_new
 
 
 async def _set_back(restoration: Restoration, configuration: Configuration, *, is_new: bool) -> SetBack:

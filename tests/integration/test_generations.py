@@ -226,6 +226,25 @@ def test_a_new_spool_beside_a_store_that_knows_another_is_refused_and_mended(
         assert [record.record_id for record in daemon.records()] == ["waits"]
 
 
+def test_a_new_spool_beside_a_store_older_than_the_backup_is_not_continued(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The backup's checkpoints lie behind what its store had got since."""
+    monkeypatch.chdir(site.folder)
+    site.start()
+    site.save()
+    site.collect("delivered")
+    site.start()
+    assert site.run("backup", "backups", "--dump").exit_code == 0
+    site.restore()
+    lose_spool(site)
+    site.collect("waits")
+    with pytest.raises(StoreMismatch):
+        site.start()
+    done = site.run("restore", "backups", "--continue")
+    assert (done.exit_code, "the record store is older than" in f"{done.output}{done.exception}") == (1, True)
+
+
 @pytest.mark.parametrize(("ended", "said"), [(False, "two different host names"), (True, "or a new one")])
 @pytest.mark.anyio
 async def test_a_daemon_of_the_same_name_is_another_one_while_it_runs(tmp_path: Path, ended: bool, said: str) -> None:  # noqa: FBT001 a parameter of the test
