@@ -4,13 +4,13 @@ An authenticator says *who* a caller is, by a name and the names of roles. What 
 configuration (``access.roles``), so that one place says who reads what, however people prove who they are.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from auditord_hookspecs.checks import Check
+from auditord_hookspecs.checks import Finding
 from auditord_hookspecs.config import InstanceConfig
 from auditord_hookspecs.contexts import Context
 from auditord_hookspecs.errors import AuditordError
@@ -93,6 +93,10 @@ class AccessRefused(AuditordError):
     """Credentials of a form that this authenticator knows are wrong: expired, revoked, badly signed.
 
     The text goes into the audit log and never to the client; it must not quote the credentials.
+
+    Remedy:
+        use other credentials; `auditord token list` shows which tokens have ended, the log of auditord.audit who was
+        refused and why.
     """
 
 
@@ -115,7 +119,11 @@ class LoginStart:
 
 
 class LoginUnavailable(AuditordError):
-    """The server at which people log in does not answer; the text goes into the log."""
+    """The server at which people log in does not answer; the text goes into the log.
+
+    Remedy:
+        see the issuer's URL and the log; tokens and certificates work meanwhile.
+    """
 
 
 @runtime_checkable
@@ -178,4 +186,4 @@ class AuthenticatorKind(Generic[A]):
     open: Callable[[A, AuthenticatorContext], AbstractAsyncContextManager[Authenticate]]
     roles: Callable[[A], Iterable[str]]
     names_users: Callable[[A], bool] = lambda _config: False
-    check: Check | None = None
+    check: Callable[[Any, AuthenticatorContext], AsyncIterator[Finding]] | None = None  # Any: as in Check

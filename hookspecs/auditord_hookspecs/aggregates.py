@@ -110,7 +110,7 @@ class CalendarPeriod:
         unit: day, week, month, quarter or year.
         field: the start or the stop time.
         zone: the time zone whose calendar counts, such as Europe/Berlin. Roll-ups only know the days of UTC: sums by
-            those of other zones read the records.
+            days of other zones read the records, and so do those by longer periods for the days on their borders.
 
     Raises:
         ValueError: this host knows no such zone.
@@ -254,12 +254,26 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class LakeSnapshot:
+    """A state of the lake, which no commit changes.
+
+    Args:
+        number: of the Iceberg snapshot, by which other engines ask for the same state.
+        committed_at: when it was made; what record stores have heard since is not in it.
+    """
+
+    number: int
+    committed_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Aggregates:
     """The answer to an :class:`AggregateQuery`.
 
     Args:
         groups: in the order of their keys, None before all others; none if no record counts.
         ticks_per_second: what one second is in the sums of runtimes: 1, or 1,000,000 for a query with a window.
+        snapshot: of the lake, where it was asked; None: the record store was, as it is now.
 
     Example::
 
@@ -271,6 +285,7 @@ class Aggregates:
 
     groups: tuple[Group, ...]
     ticks_per_second: int
+    snapshot: LakeSnapshot | None = None
 
 
 def exact_score(value: float) -> Decimal:

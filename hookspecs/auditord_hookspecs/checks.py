@@ -18,6 +18,7 @@ from typing import Any, Final, TypeAlias
 
 from auditord_hookspecs.contexts import Context
 from auditord_hookspecs.errors import CommandFailed
+from auditord_hookspecs.wording import counted
 
 ENDS_SOON: Final = timedelta(days=21)
 """The time before the end of a certificate from which on it is worth a warning: getting another one takes days."""
@@ -130,5 +131,5 @@ def check_certificate(path: Path, now: datetime) -> Finding:
     if end <= now:
         return Finding(Severity.FAILURE, str(path), f"expired: it was {text}", "put a new one there")
     if end - now < ENDS_SOON:
-        return Finding(Severity.WARNING, str(path), f"{text}, for {(end - now).days} days", "renew it")
+        return Finding(Severity.WARNING, str(path), f"{text}, for {counted((end - now).days, 'day')}", "renew it")
     return Finding(Severity.OK, str(path), text)

@@ -234,6 +234,10 @@ class PluginContext(Context, Protocol):
         """
         ...
 
+    def report_progress(self, fraction: float) -> None:
+        """Say how much of this run is done, 0 to 1; shown by ``auditord trigger``."""
+        ...
+
     @property
     def redactor(self) -> "Redactor":
         """Takes personal data out of the records.

@@ -2,19 +2,29 @@
 
 from typing import ClassVar
 
+from auditord_hookspecs.wording import counted
+
 
 class AuditordError(Exception):
     """Root of every error that auditord raises on purpose; its text is written for the operator.
 
     Args:
         exit_status: of a command that it ends; a class of one's own may say another one than 1. 2 is wrong usage.
+
+    Remedy:
+        do what the text says; words of it find their chapter by `auditord manual WORD`.
     """
 
     exit_status: ClassVar[int] = 1
 
 
 class InvalidRecord(AuditordError, ValueError):
-    """A record breaks a rule of the wire contract; the text names the member and the rule."""
+    """A record breaks a rule of the wire contract; the text names the member and the rule.
+
+    Remedy:
+        mend the named member. Such a record is kept in quarantine, or in the body that was answered 400: `auditord
+        quarantine show NUMBER`, then `retry`.
+    """
 
 
 class RecordsRejected(AuditordError):
@@ -22,10 +32,15 @@ class RecordsRejected(AuditordError):
 
     Args:
         reasons: why, per position in the batch that was sent; every other record of the batch was delivered.
+
+    Remedy:
+        `auditord quarantine list` has them with the reasons; mend the cause, then `auditord quarantine retry`.
     """
 
     def __init__(self, reasons: dict[int, str]) -> None:
-        super().__init__(f"{len(reasons)} records refused: {next(iter(reasons.values()), 'no reason given')}")
+        super().__init__(
+            f"{counted(len(reasons), 'record')} refused: {next(iter(reasons.values()), 'no reason given')}"
+        )
         self.reasons = reasons
 
 
@@ -38,6 +53,10 @@ class CommandFailed(AuditordError):
             killed by us.
         timed_out: whether it was killed since it took too long.
         printed_too_much: whether it was killed since it printed too much.
+
+    Remedy:
+        run the command of the text as the service's user; the checkpoint stays, so nothing is left out once it works
+        again.
     """
 
     def __init__(

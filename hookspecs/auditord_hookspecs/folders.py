@@ -28,7 +28,11 @@ _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
 class UnsafePath(AuditordError):
-    """A path that another user may have prepared is not used; the text names it and the remedy."""
+    """A path that another user may have prepared is not used; the text names it and the remedy.
+
+    Remedy:
+        change owner and mode of the path as the text says, or use another folder.
+    """
 
 
 def identity(status: os.stat_result) -> str:

@@ -116,6 +116,9 @@ class HttpError(AuditordError):
     Args:
         text: the request and what happened.
         attempts: how often it was made.
+
+    Remedy:
+        see the class that was raised; all of them have this root.
     """
 
     def __init__(self, text: str, attempts: int = 1) -> None:
@@ -130,6 +133,9 @@ class NoHttpAnswer(HttpError):
         text: the request and what happened.
         attempts: how often it was made.
         sent: False if the server cannot have seen the request.
+
+    Remedy:
+        see network and proxy; the next run tries again.
     """
 
     def __init__(self, text: str, attempts: int = 1, *, sent: bool) -> None:
@@ -138,11 +144,19 @@ class NoHttpAnswer(HttpError):
 
 
 class CertificateUntrusted(NoHttpAnswer):
-    """The server's certificate is not trusted; making the request again would not help."""
+    """The server's certificate is not trusted; making the request again would not help.
+
+    Remedy:
+        name the authority of the server in the option for it (ca_file, or what the section calls it).
+    """
 
 
 class InvalidHttpAnswer(HttpError):
-    """The URL cannot be asked, what answers does not speak HTTP, or the answer has more bytes than are allowed."""
+    """The URL cannot be asked, what answers does not speak HTTP, or the answer has more bytes than are allowed.
+
+    Remedy:
+        see the URL, and what listens there.
+    """
 
 
 class HttpStatusError(HttpError):
@@ -150,6 +164,9 @@ class HttpStatusError(HttpError):
 
     Args:
         answer: the whole answer.
+
+    Remedy:
+        read the body, which is in the words of the server.
     """
 
     def __init__(self, answer: HttpAnswer) -> None:

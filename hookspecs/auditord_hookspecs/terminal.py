@@ -26,7 +26,39 @@ output_option: Final = click.option(
 )
 """The option of commands that print a result, as the parameter ``output``."""
 
+json_option: Final = click.option(
+    "--output",
+    type=click.Choice(["json"]),
+    default="json",
+    expose_value=False,
+    show_default=True,
+    help="JSON is all there is.",
+)
+"""The option of commands that print nothing but JSON, so that programs can give it to every command."""
+
 _SHORT: Final = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
+
+yes_option: Final = click.option("--yes", is_flag=True, help="Do not ask.")
+"""The option of commands that :func:`confirm` before they do what cannot be undone, as the parameter ``yes``."""
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Return if the user agrees, be it beforehand; the question is asked on standard error.
+
+    Raises:
+        UsageError: there is no terminal to answer at.
+        Abort: the answer is no.
+    """
+    if yes:
+        return
+    try:
+        agreed = click.confirm(question, err=True)
+    except click.Abort as ended:
+        if sys.stdin.isatty():
+            raise
+        raise click.UsageError("there is no terminal to answer at: say --yes") from ended
+    if not agreed:
+        raise click.Abort
 
 
 def escaped(text: str) -> str:

@@ -15,7 +15,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 UTC_NAME: Final = "UTC"
 
 _FIRST: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_END: Final = datetime(2100, 1, 1, tzinfo=UTC)
+CHANGES_END: Final = datetime(2100, 1, 1, tzinfo=UTC)
+"""From here on all clocks show UTC."""
 _STEP: Final = timedelta(days=1)
 _SECOND: Final = timedelta(seconds=1)
 _NOTHING: Final = timedelta(0)
@@ -75,14 +76,14 @@ def _changes(zone: tzinfo) -> Iterator[ClockChange]:
     if zone is UTC:
         return
     ahead, moment = _NOTHING, _FIRST
-    while moment < _END:
+    while moment < CHANGES_END:
         if (found := _ahead(zone, moment)) != ahead:
             begin = moment if moment == _FIRST else _begin(zone, moment - _STEP, moment)
             ahead = found
             yield ClockChange(begin, ahead)
         moment += _STEP
     if ahead:
-        yield ClockChange(_END, _NOTHING)
+        yield ClockChange(CHANGES_END, _NOTHING)
 
 
 def _begin(zone: tzinfo, earlier: datetime, later: datetime) -> datetime:

@@ -11,9 +11,17 @@ to texts::
     components = build_components(config.components, {"pages": "12"})
 """
 
-from auditord_hookspecs.mapping.amounts import build_components
+from auditord_hookspecs.mapping.building import (
+    Labels,
+    Row,
+    build_components,
+    build_meta,
+    build_owners,
+    columns,
+    find_site,
+    holds,
+)
 from auditord_hookspecs.mapping.documents import parse_labels
-from auditord_hookspecs.mapping.labels import Labels, build_meta, build_owners, find_site
 from auditord_hookspecs.mapping.quantities import (
     is_missing,
     parse_duration,
@@ -23,7 +31,6 @@ from auditord_hookspecs.mapping.quantities import (
     parse_size,
     sub_value,
 )
-from auditord_hookspecs.mapping.reading import Row, columns, holds
 from auditord_hookspecs.mapping.rules import (
     ComponentRule,
     Condition,
