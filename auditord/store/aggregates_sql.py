@@ -16,11 +16,11 @@ from typing import Final, LiteralString
 from auditord.store.aggregates import Limbs, Part
 from auditord.store.conditions import can_be_there, compile_condition
 from auditord.store.dialects import Dialect, Key, State
-from auditord.store.dimensions import amount_of_one, compile_dimension, key_of_amount
+from auditord.store.dimensions import compile_dimension, key_of_amount
 from auditord.store.rollups.changes import LOW_BITS, RECORD
-from auditord.store.rollups.scope import Scope
+from auditord.store.rollups.scope import Scope, Segment, first_moment
 from auditord.store.rows import AMOUNT_COLUMNS
-from auditord.store.sql import Columns, Sql, encoded, join, repeated
+from auditord.store.sql import Columns, Sql, join, literal, repeated
 from auditord_hookspecs import AggregateQuery, ComponentAmount, ComponentPresent, Dimension, ScoreValue
 
 
@@ -65,7 +65,6 @@ class _Shown:
 _ROLLED: Final = (
     "component, records, amount, runtime_high, runtime_low, first_stop, last_stop, gone_first, gone_last, left_out"
 )
-_DIGITS: Final[tuple[LiteralString, ...]] = ("0", "1", "2", "3", "4", "5", "6", "7", "8", "9")
 
 
 def compile_aggregate(query: AggregateQuery, dialect: Dialect, scope: Scope | None = None) -> CompiledAggregate:
@@ -93,7 +92,7 @@ def _sources(query: AggregateQuery, dialect: Dialect, scope: Scope | None) -> It
     for at, usage in enumerate(query.usage):
         if can_be_there(usage.component):
             scores: LiteralString = dialect.scores if usage.scores else "'[]'"
-            likely = Sql(f"{dialect.position}(document, %s) > 0", (encoded(usage.component),))
+            likely = dialect.mentions(usage.component)
             named = Sql(f"{dialect.name} = %s", (usage.component,))
             for state in states:
                 conditions = [state.condition, Sql(dialect.more), likely, named]
@@ -114,11 +113,15 @@ def _complete_states(query: AggregateQuery, dialect: Dialect, scope: Scope | Non
 
 def _rolled_source(scope: Scope, dialect: Dialect) -> _Source:
     query = scope.query
-    cells = [Sql(dialect.rolled_cells, (each.level, each.begin, each.end)) for each in scope.segments()]
+    cells = [_cells(each, dialect) for each in scope.segments()]
     tables = join(" UNION ALL ", [*cells, Sql(dialect.rolled_changes, (scope.begin, scope.end))])
     components = (RECORD, *[usage.component for usage in query.usage if can_be_there(usage.component)])
     named = Sql(f"component IN ({repeated('%s', ', ', len(components))})", components)
-    where = join(" AND ", [named, compile_condition(scope.rest, dialect, Columns.COMPLETE)])
+    conditions = [named, compile_condition(scope.rest, dialect, Columns.COMPLETE)]
+    split: list[LiteralString] = [dialect.literal_moment(first_moment(day)) for day in scope.split_days()]
+    if split:
+        conditions.append(Sql(f"stop_time NOT IN ({', '.join(split)})"))
+    where = join(" AND ", conditions)
     rows = Sql(f"({tables.sql}) AS rolled WHERE {where.sql}", (*tables.parameters, *where.parameters))
     state = State(Sql("stop_time"), Sql("NULL"), where, costly=False)
     is_of = {
@@ -127,6 +130,13 @@ def _rolled_source(scope: Scope, dialect: Dialect) -> _Source:
         if can_be_there(usage.component)
     }
     return _Source(rows, state, Columns.COMPLETE, is_of, is_rolled=True)
+
+
+def _cells(segment: Segment, dialect: Dialect) -> Sql:
+    level = segment.level
+    return Sql(
+        dialect.rolled_cells, (level.without_cpu_time, level, level.without_cpu_time, segment.begin, segment.end)
+    )
 
 
 def _states(query: AggregateQuery, dialect: Dialect, columns: Columns) -> Sequence[State]:
@@ -143,7 +153,7 @@ def _amounts(query: AggregateQuery, dialect: Dialect) -> Iterator[tuple[int, Sql
         if usage.component in AMOUNT_COLUMNS:
             yield at, Sql(AMOUNT_COLUMNS[usage.component])
         elif can_be_there(usage.component):
-            yield at, amount_of_one(usage.component, dialect)
+            yield at, dialect.amount_of_one(usage.component)
 
 
 def _sums(query: AggregateQuery, source: _Source, dialect: Dialect) -> tuple[Part, list[LiteralString]]:
@@ -197,7 +207,7 @@ def _shown(query: AggregateQuery, source: _Source, dialect: Dialect, shown: _Sho
         dialect.no_text if source.scores is None else "scores",
         *[_name("sum", at) if at < len(shown.sums) else dialect.no_number for at in range(shown.width)],
     ]
-    sets = f" LEFT JOIN {dialect.score_sets} ON score_sets.score_set = counted.score_set" if by_set else ""
+    sets = dialect.joined_sets if by_set else ""
     return Sql(f"SELECT {', '.join(columns)} FROM ({grouped.sql}) AS counted{sets}", grouped.parameters)  # noqa: S608 literals
 
 
@@ -236,6 +246,8 @@ def _read(source: _Source, keys: Sequence[Key], dialect: Dialect, *, by_set: boo
 
 
 def _key(dimension: Dimension, query: AggregateQuery, source: _Source, dialect: Dialect) -> Key:
+    if isinstance(dimension, ComponentPresent) and source.is_rolled:
+        return Key(Sql("has_cpu_time"), dialect.text_of)
     if isinstance(dimension, ComponentAmount | ComponentPresent) and source.columns is Columns.COMPLETE:
         for at in source.amounts:
             if query.usage[at].component == dimension.component:
@@ -252,4 +264,4 @@ def _named(column: Sql, name: LiteralString) -> Sql:
 
 
 def _name(what: LiteralString, number: int) -> LiteralString:
-    return what + "".join([_DIGITS[int(digit)] for digit in str(number)])
+    return what + literal(str(number))

@@ -61,6 +61,7 @@ class ArchiveState:
         sequence: the snapshot's place in the order of all.
         chunk: the last one that counts.
         records: how many records are archived.
+        beside_rollups: how many of them roll-ups leave out.
         first_stop: their stop times lie from here.
         last_stop: to here.
     """
@@ -71,6 +72,7 @@ class ArchiveState:
     sequence: int = 0
     chunk: int = 0
     records: int = 0
+    beside_rollups: int = 0
     first_stop: datetime | None = None
     last_stop: datetime | None = None
 
@@ -96,7 +98,11 @@ class Counted:
 
 
 class ArchiveOvertaken(StoreUnavailable):
-    """Another process works on the archive at the same time."""
+    """Another process works on the archive at the same time.
+
+    Remedy:
+        let the other one end and try again; if it stays so, `auditord archive verify`.
+    """
 
 
 class Archive(Protocol):

@@ -18,7 +18,7 @@ from auditord.store.archived import ArchivedRecord, ArchiveOvertaken, ArchiveSta
 from auditord.store.changes import stored_rows
 from auditord.store.rollups.cells import END, FIRST_DAY
 from auditord.store.rollups.folding import filled_to
-from auditord.store.rows import PendingRecord
+from auditord.store.rows import PendingRecord, make_row
 from auditord.store.work import Count, Rows, Work, as_json, ask, for_each, records
 
 Pair: TypeAlias = tuple[ArchivedRecord, PendingRecord]
@@ -46,9 +46,8 @@ class _Updated(msgspec.Struct, frozen=True, gc=False):
 def read_state(statement: str = "archive_state") -> Work[ArchiveState]:
     """The state of the archive."""
     (row,) = yield from ask(statement)
-    archive_id, location, snapshot_id, sequence, chunk, archived, *stops = row
-    first, last = [None if stop is None else from_micros(stop) for stop in stops]
-    return ArchiveState(archive_id, location, snapshot_id, sequence, chunk, archived, first, last)
+    *numbers, first, last = row
+    return ArchiveState(*numbers, *[None if stop is None else from_micros(stop) for stop in (first, last)])
 
 
 def read_removals() -> Work[Sequence[Removal]]:
@@ -86,8 +85,8 @@ def publish(chunk: Sequence[ArchivedRecord], previous: int, snapshot_id: int, se
 
     Raises:
         ArchiveOvertaken: another process has gone on with the archive.
-        StoreUnavailable: records must stay until the roll-ups, which keep them in sums, are complete. A copy of a store
-            that has an archive has none, and all its sums are made from the records and from the archive.
+        StoreUnavailable: records must stay until the roll-ups, which keep them in sums, are complete. Where they were
+            dropped beside an archive, all sums are made from the records and from the archive.
     """
     state = yield from read_state("lock_archive")
     filled = yield from filled_to()
@@ -108,7 +107,9 @@ def publish(chunk: Sequence[ArchivedRecord], previous: int, snapshot_id: int, se
     yield from for_each("put_archived", moved)
     yield from for_each("put_removals", [Removal(each, number) for each in sorted(copies.keys() - gone.keys())])
     stops = [each.stop_time for each in chunk]
-    yield from ask("note_chunk", chunk=number, records=len(gone), first_stop=min(stops), last_stop=max(stops))
+    beside = sum(make_row(copies[record_id].record).more is not None for record_id in gone)
+    counts = {"records": len(gone), "beside_rollups": beside}
+    yield from ask("note_chunk", chunk=number, first_stop=min(stops), last_stop=max(stops), **counts)
     yield from ask("note_snapshot", snapshot_id=snapshot_id, sequence=sequence)
     return len(gone)
 
@@ -133,7 +134,8 @@ def restore(copies: Sequence[Pair]) -> Work[int]:
     back = [(copy, pending) for copy, pending in copies if Removal(pending.record_id, copy.chunk) in there]
     ids = sorted(pending.record_id for _, pending in back)
     yield from ask("forget_archived", ids=as_json(ids))
-    yield from ask("note_fewer_archived", records=len(ids))
+    beside = sum(pending.row.more is not None for _, pending in back)
+    yield from ask("note_fewer_archived", records=len(ids), beside_rollups=beside)
     pending = sorted((pending for _, pending in back), key=lambda each: each.record_id)
     yield from records("insert_records", pending)
     updated = [_Updated(copy.record.record_id, copy.updated_at) for copy, _ in back if copy.updated_at is not None]

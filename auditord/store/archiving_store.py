@@ -13,8 +13,9 @@ from auditord.database.instants import from_micros
 from auditord.duplicates import Duplicates
 from auditord.errors import StoreUnavailable
 from auditord.store.aggregates import merged
-from auditord.store.archived import Archive, ArchivedRecord, ArchiveOvertaken, ArchiveState, Counted, Days, Removal
+from auditord.store.archived import Archive, ArchivedRecord, ArchiveOvertaken, ArchiveState, Counted, Removal
 from auditord.store.archiving import (
+    EARLIEST,
     Pair,
     begin,
     find_archived,
@@ -30,30 +31,45 @@ from auditord.store.merging import archived_pages, merged_pages
 from auditord.store.periods import may_be_between
 from auditord.store.protocol import Provenance
 from auditord.store.redacting import has_any, redact
+from auditord.store.rollups.changes import MICROS_PER_DAY
+from auditord.store.rollups.folding import Days
+from auditord.store.rollups.scope import Scope
+from auditord.store.rollups.upkeep import Upkeep
 from auditord.store.rows import make_pending
 from auditord.store.sources import Sources
 from auditord.store.work import Rows, Work, atomic
-from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
+from auditord_hookspecs import AggregateQuery, Aggregates, Record, RecordQuery
+from auditord_hookspecs.query import AllOf, Comparison, TimeCompares, TimeField
 from auditord_hookspecs.wire import decode_record
+from auditord_hookspecs.wording import counted
 
 T = TypeVar("T")
 
 _AT_ONCE: Final = 1_000
 """Records that one transaction takes back."""
+_NOBODY: Final = Provenance(EARLIEST)
 _ALL_ALIKE: Final[Mapping[str, datetime]] = {}
 
 
 class ArchivingStore(ABC):
-    """Implements what :class:`auditord.store.protocol.RecordStore` says about the archive.
-
-    Attributes:
-        archive: reads the archive; None where the configuration has none.
-    """
+    """Implements what :class:`auditord.store.protocol.RecordStore` says about the archive."""
 
     _sources: Sources
+    rollups: Upkeep
 
     def __init__(self) -> None:
-        self.archive: Archive | None = None
+        self._archive: Archive | None = None
+
+    @property
+    def archive(self) -> Archive | None:
+        """See :class:`RecordStore`."""
+        return self._archive
+
+    @archive.setter
+    def archive(self, archive: Archive | None) -> None:
+        self._archive = archive
+        if archive is not None:
+            self.rollups.wake()  # they may wait for its records
 
     @abstractmethod
     async def _write(self, make: Callable[[], Work[T]], *, is_long: bool = False) -> T:
@@ -107,7 +123,7 @@ class ArchivingStore(ABC):
         """See :class:`RecordStore`."""
         place = None if after is None else (after.stop_time, after.record.record_id)
         rows = await self._write(lambda: list_archivable(before, sites, place, limit), is_long=True)
-        return await asyncio.to_thread(_copies, rows)  # thousands of records take a second
+        return await asyncio.to_thread(copies_of, rows)  # thousands of records take a second
 
     async def publish_chunk(
         self, chunk: Sequence[ArchivedRecord], previous: int, snapshot_id: int, sequence: int
@@ -154,24 +170,43 @@ class ArchivingStore(ABC):
         if len(found) < len(wanted):
             missing = {each.record_id for each in wanted} - {each.record.record_id for each in found}
             raise ArchiveOvertaken(
-                f"{len(missing)} records are not in the archive at {state.location} any more, {min(missing)!r} is one: "
-                "try again, and if it stays so, see `auditord archive verify`."
+                f"{counted(len(missing), 'record is', 'records are')} not in the archive at {state.location} any more, "
+                f"{min(missing)!r} is one: try again, and if it stays so, see `auditord archive verify`."
             )
         return found
 
     async def _with_archive(
-        self, query: AggregateQuery, stored: Aggregates, counted: Counted, days: Days | None
+        self, query: AggregateQuery, stored: Aggregates, counted: Counted, scope: Scope | None
     ) -> Aggregates:
-        """Sums over the database, and over what of the archive counted at the same moment."""
-        if not counted.state.records or not may_be_between(query, counted.state.first_stop, counted.state.last_stop):
+        """Sums over the database, and over what of the archive counted at the same moment.
+
+        The archive is not opened for what stopped at other times, nor for what roll-ups have answered.
+        """
+        state, days = counted.state, None if scope is None else (scope.begin, scope.end)
+        unanswered = [query] if scope is None or state.beside_rollups else scope.edges()
+        if not state.records or not any(may_be_between(each, state.first_stop, state.last_stop) for each in unanswered):
             return stored
-        return merged(query, [stored, await self._opened(counted.state).aggregate(counted, query, days)])
+        return merged(query, [stored, await self._opened(state).aggregate(counted, query, days)])
+
+    async def read_archived(self, days: Days) -> bool:
+        """Let days of the roll-ups take up their archived records; False if the configuration has no archive."""
+        counted = await self.archive_counted()
+        if self.archive is None:
+            return not counted.state.records
+        begin, end = (from_micros(day * MICROS_PER_DAY) for day in (days.begin, days.end))
+        bounds = ((Comparison.GTE, begin), (Comparison.LT, end))
+        where = AllOf(tuple(TimeCompares(TimeField.STOP, comparison, moment) for comparison, moment in bounds))
+        async with aclosing(archived_pages(self.archive, counted, RecordQuery(where))) as pages:
+            async for page in pages:
+                records = await asyncio.to_thread(_decoded, page)
+                days.add(records, (await self._sources.numbers(_NOBODY, records))[1])
+        return True
 
     def _opened(self, state: ArchiveState) -> Archive:
         if self.archive is None:
             raise StoreUnavailable(
-                f"{state.records} records are in the archive at {state.location}, and the configuration has none: "
-                "write the section `archive`."
+                f"{counted(state.records, 'record is', 'records are')} in the archive at {state.location}, and the "
+                "configuration has none: write the section `archive`."
             )
         return self.archive
 
@@ -184,7 +219,12 @@ class ArchivingStore(ABC):
         return copy, msgspec.structs.replace(pending, row=row)
 
 
-def _copies(rows: Rows) -> Sequence[ArchivedRecord]:
+def _decoded(page: Sequence[bytes]) -> Sequence[Record]:
+    return [decode_record(text) for text in page]
+
+
+def copies_of(rows: Rows) -> Sequence[ArchivedRecord]:
+    """Records with all that a store knows of them, of rows of ``list_archivable``."""
     return [
         ArchivedRecord(
             decode_record(document.encode()),

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from auditord.store.lake_changes import lake_changes_of
 from auditord.store.planning import (
     Addition,
     Change,
@@ -140,6 +141,7 @@ def _write(plan: ChangePlan) -> Work[None]:
         changed = [(plan.before[pending.record_id], pending.record) for pending in overwritten]
         yield Count(new, changed, [plan.before[record_id] for record_id in removed])
     yield from note(changes_of_plan(plan))
+    yield from for_each("note_lake_changes", lake_changes_of(plan))
     yield from for_each("put_outbox", [outbox_row(operation, pending) for operation, pending in plan.forwarded])
 
 

@@ -10,7 +10,7 @@ from typing import Final, LiteralString, TypeAlias
 
 from auditord.store.dialects import Dialect
 from auditord.store.rows import AMOUNT_COLUMNS, META_COLUMNS, OLDER_KEYS
-from auditord.store.sql import FALSE, OPERATORS, TRUE, Columns, Sql, all_of, any_of, column_or_document, encoded
+from auditord.store.sql import FALSE, OPERATORS, TRUE, Columns, Sql, all_of, any_of, column_or_document
 from auditord_hookspecs import RecordQuery
 from auditord_hookspecs.query import (
     Comparison,
@@ -154,17 +154,8 @@ class _Conditions:
     def _component(self, name: str, comparison: Comparison, amount: int) -> Sql:
         if not can_be_there(name):
             return FALSE
-        compares = component_compares(self.dialect, name, comparison, amount)
+        compares = self.dialect.lists(name, comparison, amount)
         if name not in AMOUNT_COLUMNS:
             return compares
         column = Sql(f"{AMOUNT_COLUMNS[name]} {OPERATORS[comparison]} %s", (amount,))
         return column_or_document(self.columns, column, compares)
-
-
-def component_compares(dialect: Dialect, name: str, comparison: Comparison, amount: int) -> Sql:
-    """That a document lists a component of this name whose amount compares so."""
-    return Sql(
-        f"({dialect.position}(document, %s) > 0 AND EXISTS (SELECT 1 FROM {dialect.components}"  # noqa: S608 literals
-        f" WHERE {dialect.name} = %s AND {dialect.amount} {OPERATORS[comparison]} %s))",
-        (encoded(name), name, amount),
-    )

@@ -11,9 +11,9 @@ from datetime import datetime, timedelta
 from typing import ClassVar, LiteralString
 
 from auditord.store.aggregates import Limbs
-from auditord.store.sql import Columns, Sql
+from auditord.store.sql import OPERATORS, Columns, Sql
 from auditord_hookspecs import AggregateQuery, CalendarUnit
-from auditord_hookspecs.query import SortField, TimeField
+from auditord_hookspecs.query import Comparison, SortField, TimeField
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +54,10 @@ class Dialect(ABC):
     """The SQL of one database. Sums are over columns of a subquery: ``ran``, ``stopped``, amounts."""
 
     records: ClassVar[LiteralString]
-    score_sets: ClassVar[LiteralString]
+    joined_sets: ClassVar[LiteralString]
+    """A join of the texts of score sets to groups, ``counted``, that have their numbers."""
     scores_of_set: ClassVar[LiteralString]
-    """The text of a score set, where its table is joined."""
+    """The text of a score set there."""
     document: ClassVar[LiteralString]
     """The wire text, as answers are made of it."""
     more: ClassVar[LiteralString]
@@ -71,22 +72,14 @@ class Dialect(ABC):
     """NULL as a sum."""
     text_of: ClassVar[LiteralString]
     """A value of a dimension as text, with its name in the place of the braces."""
-    position: ClassVar[LiteralString]
-    """The function that finds a text in another."""
     components: ClassVar[LiteralString]
     """The components in a document, as a table."""
-    placed: ClassVar[LiteralString]
-    """The same with their places."""
     name: ClassVar[LiteralString]
     """Of this table, the component's name."""
     amount: ClassVar[LiteralString]
     """The component's amount."""
     scores: ClassVar[LiteralString]
     """The component's scores as JSON."""
-    place: ClassVar[LiteralString]
-    """The component's place in the list."""
-    amounts: ClassVar[LiteralString]
-    """All amounts of several components of one name, as :class:`auditord.store.aggregates.Folding` reads them."""
     sorts_numbers: ClassVar[bool]
     """True if what no index orders is better sorted by numbers of rows (``seq``) alone."""
     meta_is_long: ClassVar[bool]
@@ -97,6 +90,35 @@ class Dialect(ABC):
     """The same columns of changes that have not been folded into cells, of days from one up to another."""
 
     @abstractmethod
+    def amounts_of(self, component: str) -> Sql:
+        """All amounts of the components of one name, as :class:`auditord.store.aggregates.Folding` reads them."""
+
+    @abstractmethod
+    def first_scores(self, component: str) -> Sql:
+        """The scores of the first component of a name as JSON."""
+
+    @abstractmethod
+    def mentions(self, text: str) -> Sql:
+        """A cheap condition that is true of all records that have this text anywhere."""
+
+    def amount_of_one(self, component: str) -> Sql:
+        """The amount of a component of a record that has no two of one name; NULL if it has none."""
+        likely = self.mentions(component)
+        return Sql(
+            f"CASE WHEN {likely.sql} THEN (SELECT {self.amount} FROM {self.components} WHERE {self.name} = %s) END",  # noqa: S608 literals
+            (*likely.parameters, component),
+        )
+
+    def lists(self, component: str, comparison: Comparison, amount: int) -> Sql:
+        """That a record lists a component of this name whose amount compares so."""
+        likely = self.mentions(component)
+        return Sql(
+            f"({likely.sql} AND EXISTS (SELECT 1 FROM {self.components}"  # noqa: S608 literals
+            f" WHERE {self.name} = %s AND {self.amount} {OPERATORS[comparison]} %s))",
+            (*likely.parameters, component, amount),
+        )
+
+    @abstractmethod
     def time_column(self, field: TimeField, order: SortField | None) -> LiteralString:
         """A time to be compared, in an answer of this order (None: no records are listed)."""
 
@@ -105,8 +127,12 @@ class Dialect(ABC):
         """An instant as a parameter."""
 
     @abstractmethod
-    def span(self, span: timedelta) -> Sql:
-        """A time to be added to an instant."""
+    def literal_moment(self, moment: datetime) -> LiteralString:
+        """An instant as text of the statement."""
+
+    @abstractmethod
+    def literal_span(self, span: timedelta) -> LiteralString:
+        """A time in whole seconds to be added to an instant, as text of the statement."""
 
     @abstractmethod
     def has_key(self, key: str) -> Sql:

@@ -5,10 +5,10 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Final, LiteralString
 
-from auditord.store.conditions import can_be_there, component_compares
+from auditord.store.conditions import can_be_there
 from auditord.store.dialects import Dialect, Key
 from auditord.store.rows import AMOUNT_COLUMNS, META_COLUMNS, OLDER_KEYS
-from auditord.store.sql import Columns, Sql, case, encoded
+from auditord.store.sql import Columns, Sql, case
 from auditord_hookspecs import (
     CalendarPeriod,
     ComponentAmount,
@@ -60,15 +60,6 @@ def key_of_amount(dimension: ComponentAmount | ComponentPresent, amount: Literal
     return Key(Sql(amount), dialect.text_of, over_amounts=f"CASE WHEN {amount} IS NULL THEN 0 ELSE 1 END")
 
 
-def amount_of_one(component: str, dialect: Dialect) -> Sql:
-    """The amount of a component in the document of a record that has no two of one name; NULL if it has none."""
-    return Sql(
-        f"CASE WHEN {dialect.position}(document, %s) > 0 THEN (SELECT {dialect.amount} FROM {dialect.components}"  # noqa: S608 literals
-        f" WHERE {dialect.name} = %s) END",
-        (encoded(component), component),
-    )
-
-
 def _shown_by_clocks(moment: Sql, changes: Sequence[ClockChange], dialect: Dialect) -> Sql:
     """An instant moved by as much as the clocks of a zone are ahead of UTC."""
     if not changes:
@@ -80,9 +71,9 @@ def _shown_by_clocks(moment: Sql, changes: Sequence[ClockChange], dialect: Diale
 def _ahead(moment: Sql, known: ClockChange, changes: Sequence[ClockChange], dialect: Dialect) -> Sql:
     """The time by which they are ahead, found by halves: of 261 changes since 1970, nine are compared with."""
     if not changes:
-        return dialect.span(known.ahead)
+        return Sql(dialect.literal_span(known.ahead))
     middle = len(changes) // 2
-    is_earlier = Sql(f"{moment.sql} < %s", (*moment.parameters, dialect.moment(changes[middle].moment)))
+    is_earlier = Sql(f"{moment.sql} < {dialect.literal_moment(changes[middle].moment)}", moment.parameters)
     earlier = _ahead(moment, known, changes[:middle], dialect)
     later = _ahead(moment, changes[middle], changes[middle + 1 :], dialect)
     return case(is_earlier, earlier, later)
@@ -128,26 +119,17 @@ def _looked_up(keys: tuple[str, ...], dialect: Dialect) -> Key:
 def _amount(component: str, dialect: Dialect, columns: Columns) -> Key:
     if component in AMOUNT_COLUMNS and columns is Columns.COMPLETE:
         return Key(Sql(AMOUNT_COLUMNS[component]), dialect.text_of)
-    listed = Sql(
-        f"(SELECT {dialect.amounts} FROM {dialect.components} WHERE {dialect.name} = %s)",  # noqa: S608 literals
-        (component,),
-    )
-    return Key(listed, dialect.text_of, costly=True)
+    return Key(dialect.amounts_of(component), dialect.text_of, costly=True)
 
 
 def _is_present(component: str, dialect: Dialect) -> Key:
     if component in AMOUNT_COLUMNS:  # these are right even where a name occurs more than once
         return Key(Sql(f"CASE WHEN {AMOUNT_COLUMNS[component]} IS NULL THEN 0 ELSE 1 END"), dialect.text_of)
-    present = component_compares(dialect, component, Comparison.GTE, 0)
+    present = dialect.lists(component, Comparison.GTE, 0)
     return Key(case(present, Sql("1"), Sql("0")), dialect.text_of, costly=True)
 
 
 def _scores_of_several(component: str, dialect: Dialect, columns: Columns) -> Key:
     if columns is Columns.COMPLETE:  # the set of scores has them
         return Key(Sql("NULL"), dialect.text_of)
-    first = Sql(
-        f"(SELECT {dialect.scores} FROM {dialect.placed} WHERE {dialect.name} = %s"  # noqa: S608 literals
-        f" ORDER BY {dialect.place} LIMIT 1)",
-        (component,),
-    )
-    return Key(first, dialect.text_of, costly=True)
+    return Key(dialect.first_scores(component), dialect.text_of, costly=True)

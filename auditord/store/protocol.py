@@ -11,6 +11,7 @@ from auditord.database.memory import HeldTurn, Occasion, PluginMemory
 from auditord.duplicates import Duplicates
 from auditord.store.amendments import Amended, Amendment, Version
 from auditord.store.archived import Archive, ArchivedRecord, ArchiveState, Counted, Removal
+from auditord.store.carried import CarriedRecords
 from auditord.store.known_daemons import DaemonState, KnownDaemon
 from auditord_hookspecs import AggregateQuery, Aggregates, Entry, Provenance, Record, RecordQuery, RecordUpdate
 
@@ -101,7 +102,15 @@ def follows(before: int, generation: int) -> bool:
     return before in {generation - 1, generation}
 
 
-class Reads(Protocol):
+class Sums(Protocol):
+    """Records that can be summed up: those that can be read, or those of the lake."""
+
+    async def aggregate(self, query: AggregateQuery) -> Aggregates:
+        """Sums over one consistent state of the records, in whole numbers; every store gives the same."""
+        ...
+
+
+class Reads(Sums, Protocol):
     """Records that can be read: of a record store, those that somebody may see, or a replica's."""
 
     async def get(self, record_id: str) -> bytes | None:
@@ -116,12 +125,8 @@ class Reads(Protocol):
         """
         ...
 
-    async def aggregate(self, query: AggregateQuery) -> Aggregates:
-        """Sums over one consistent state of the records, in whole numbers; every store gives the same."""
-        ...
 
-
-class RecordStore(Reads, Protocol):
+class RecordStore(Reads, CarriedRecords, Protocol):
     """Records, durable. Every method raises :class:`auditord.errors.StoreUnavailable` when the database does."""
 
     async def add(
@@ -198,6 +203,14 @@ class RecordStore(Reads, Protocol):
 
     async def counts(self) -> RecordCounts:
         """The maintained counts; never a scan."""
+        ...
+
+    async def origin(self, record_id: str) -> ArchivedRecord | None:
+        """One record, of the archive as well, with its provenance."""
+        ...
+
+    async def differences_of(self, record_id: str) -> Sequence[Difference]:
+        """The differences of one record, the newest first."""
         ...
 
     def differences(self) -> AbstractAsyncContextManager[AsyncIterator[Difference]]:

@@ -8,6 +8,7 @@ import msgspec
 from auditord.store.archived import Removal
 from auditord.store.archiving import Pair, find_archived, restore
 from auditord.store.changes import stored_rows
+from auditord.store.lake_changes import LakeChange
 from auditord.store.planning import InArchive
 from auditord.store.rollups.changes import RollupChanges, note
 from auditord.store.rows import make_row
@@ -58,6 +59,9 @@ def redact(
         yield from for_each("redact_records", [_redacted_row(after) for _, after in found])
         yield from ask("settle_differences", ids=as_json([after.record_id for _, after in found]))
         yield Count(changed=found)
+        yield from for_each(
+            "note_lake_changes", [LakeChange(after.record_id, 1, row.identity.stop) for row, after in found]
+        )
         changes = RollupChanges()
         for row, after in found:
             changes.remove_stored(row)

@@ -11,12 +11,13 @@ from auditord.errors import StoreUnavailable
 from auditord.store.protocol import Provenance
 from auditord.store.rows import LONGEST_NAME
 from auditord.store.work import Work, ask
-from auditord_hookspecs import Component, Record
+from auditord_hookspecs import Component, Record, Score
 
 _MOST: Final = 10_000
 """Texts of each sort that are remembered at a time."""
 
 _encoder: Final = msgspec.json.Encoder()
+_decoder: Final = msgspec.json.Decoder(list[tuple[str, tuple[Score, ...]]])
 
 _Name: TypeAlias = tuple[str, str]
 _Numbers: TypeAlias = tuple[int, Sequence[int | None]]
@@ -100,6 +101,16 @@ def scores_text(components: Sequence[Component]) -> str | None:
     return _encoder.encode(scored).decode() if scored else None
 
 
+def canonical(scores: str) -> str:
+    """The same of JSON that is written in another way, as PostgreSQL does."""
+    return _encoder.encode(_decoder.decode(scores)).decode()
+
+
+def digest_of(scores: str) -> bytes:
+    """A key for such a text, which may be long."""
+    return blake2b(scores.encode(), digest_size=16).digest()
+
+
 def _name(provenance: Provenance) -> _Name:
     return provenance.principal or "", provenance.agent or ""
 
@@ -109,8 +120,7 @@ def _numbers(name: _Name, texts: Collection[str]) -> Work[_Found]:
     source = yield from _number("source", {"principal": principal, "agent": agent})
     score_sets: dict[str, int] = {}
     for text in texts:
-        digest = blake2b(text.encode(), digest_size=16).digest()
-        score_sets[text] = yield from _number("score_set", {"scores": text, "digest": digest})
+        score_sets[text] = yield from _number("score_set", {"scores": text, "digest": digest_of(text)})
     return source, score_sets
 
 

@@ -13,10 +13,12 @@ from auditord.database.instants import from_micros
 from auditord.errors import SchemaMismatch
 from auditord.store.aggregates import NotRolledUp
 from auditord.store.amendments import Action, Amended, Amendment, Version
-from auditord.store.archived import Counted, Removal
-from auditord.store.archiving_store import ArchivingStore
+from auditord.store.archived import ArchivedRecord, Counted, Removal
+from auditord.store.archiving import find_archived
+from auditord.store.archiving_store import copies_of
 from auditord.store.changes import correct
 from auditord.store.daemons import list_daemons, note_daemon, read_generation
+from auditord.store.lake_store import CarriedStore
 from auditord.store.planning import Addition, Bulk, Change, Correction, InArchive, Operation, Replacement, Stop
 from auditord.store.protocol import (
     DaemonState,
@@ -57,7 +59,7 @@ Recognise: TypeAlias = Callable[[], Awaitable[Work[None]]]
 """Makes work that raises StoreMismatch if a store is not the expected one."""
 
 
-class SqlRecordStore(ArchivingStore):
+class SqlRecordStore(CarriedStore):
     """The common part of the implementations of :class:`auditord.store.protocol.RecordStore`.
 
     Args:
@@ -71,7 +73,7 @@ class SqlRecordStore(ArchivingStore):
         self._submit = submit
         self._sources = Sources(self._write)
         self._has_outbox = outbox
-        self.rollups = Upkeep(self._write, self._read, self._rows, is_ours=keeps_rollups)
+        self.rollups = Upkeep(self._write, self._read, self._rows, self, is_ours=keeps_rollups)
 
     @abstractmethod
     def _submit_bulk(self, bulk: Bulk) -> Awaitable[Any]:  # Any: its outcomes
@@ -183,12 +185,22 @@ class SqlRecordStore(ArchivingStore):
         scope = None if whole is None else whole.up_to(await self.rollups.ready())
         if scope is not None:
             with suppress(NotRolledUp):
-                return await self._with_archive(query, *await self.sums(query, scope), (scope.begin, scope.end))
+                return await self._with_archive(query, *await self.sums(query, scope), scope)
         return await self._with_archive(query, *await self.sums(query, None), None)
 
     async def get(self, record_id: str) -> bytes | None:
         """See :class:`RecordStore`."""
         return (await self.documents([record_id])).get(record_id)
+
+    async def origin(self, record_id: str) -> ArchivedRecord | None:
+        """See :class:`RecordStore`."""
+        found = copies_of(await self._read(ask("read_records_by_id", ids=as_json([record_id]))))
+        found = found or await self._archived(await self._read(find_archived([record_id])))
+        return next(iter(found), None)
+
+    async def differences_of(self, record_id: str) -> Sequence[Difference]:
+        """See :class:`RecordStore`."""
+        return [difference(row) for row in await self._read(ask("list_differences_of", record_id=record_id))]
 
     async def documents(self, record_ids: Sequence[str]) -> Mapping[str, bytes]:
         """See :class:`RecordStore`."""

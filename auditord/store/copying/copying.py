@@ -15,6 +15,7 @@ from auditord.database.postgres.address import address_of
 from auditord.store.copying.ends import AT_ONCE, ContentDigest, CopyRefused, End, Kept, Progress
 from auditord.store.copying.postgres import postgres_source, postgres_target
 from auditord.store.copying.sqlite import sqlite_source, sqlite_target
+from auditord_hookspecs.wording import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,7 @@ async def _begin(source: End, target: End, *, resume: bool) -> None:
         raise CopyRefused(f"{target.where} holds a part of {unfinished}: go on with that, or name an empty store")
     elif not resume:
         raise CopyRefused(f"{target.where} holds a part of {unfinished} from an interrupted copy: --resume goes on")
+    await target.number_scores(source, resume=unfinished is not None)
 
 
 @dataclass(slots=True)
@@ -130,7 +132,10 @@ class _Copy:
                 if digest.records % AT_ONCE == 0:
                     self.progress.progressed("comparing", digest.records, self.total)
         if digest.records != self.total:
-            raise CopyRefused(f"{digest.records} records were compared, {self.source.where} counts {self.total}")
+            raise CopyRefused(
+                f"{counted(digest.records, 'record was', 'records were')} compared, "
+                f"{self.source.where} counts {self.total}"
+            )
         return Copied(digest.records, self.written, digest.text())
 
 

@@ -13,7 +13,7 @@ import msgspec
 from auditord.duplicates import Duplicates
 from auditord.store.protocol import Provenance
 from auditord.store.rows import PendingRecord, make_pending
-from auditord.store.sources import Sources
+from auditord.store.sources import Sources, canonical, digest_of
 from auditord.store.work import as_json
 from auditord_hookspecs import AuditordError
 from auditord_hookspecs.wire import decode_record
@@ -48,12 +48,23 @@ TABLES: Final[Sequence[Table]] = (
     Table("spools"),
     Table("archived_records", (1, 2)),
     Table("archive_removals"),
-    Table("archive", (6, 7)),
+    Table("archive", (7, 8)),
+    Table("rollup_labels"),
+    Table("rollups"),
+    Table("rollup_changes", (), "number"),
+    Table("rollup_state"),
+    Table("lake"),
+    Table("lake_changes"),
 )
 
 
 class CopyRefused(AuditordError):
-    """A copy that would mix records, or did not come out equal."""
+    """A copy that would mix records, or did not come out equal.
+
+    Remedy:
+        do what the text says: choose an empty target, or go on with --resume; both stores are as they were, or hold
+        only copies.
+    """
 
 
 class Kept(msgspec.Struct, frozen=True, gc=False):
@@ -186,6 +197,26 @@ class End(ABC):
         """Let nobody use the store until :meth:`finish`."""
         await self._ask("begin_copy", source=source)
 
+    async def number_scores(self, source: "End", *, resume: bool) -> None:
+        """Give what components score the numbers of the source: roll-ups have these in all that they keep.
+
+        Raises:
+            CopyRefused: some have other numbers here.
+        """
+        wanted = await source.score_sets()
+        async with self._transaction():
+            if not resume:
+                await self._ask("forget_score_sets")
+            for number, text in wanted.items():
+                await self._ask("write_score_set", score_set=number, scores=text, digest=digest_of(text))
+            await self._ask("continue_numbers")
+        if await self.score_sets() != wanted:
+            raise CopyRefused(f"{self.where} numbers scores otherwise than {source.where}: name an empty store")
+
+    async def score_sets(self) -> Mapping[int, str]:
+        """The scores of components, by number."""
+        return {number: canonical(scores) for number, scores in await self._ask("read_score_sets")}
+
     async def write(self, added: Sequence[Kept], removed: Sequence[str]) -> None:
         """Remove records, then add others, in one transaction."""
         async with self._transaction():
@@ -204,6 +235,7 @@ class End(ABC):
                     await self._number_on(table, source)
             for forget in self.forgotten:
                 await self._ask(forget)
+            await self._ask("continue_numbers")
 
     async def finish(self) -> None:
         """End the copy: it is complete."""

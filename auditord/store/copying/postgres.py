@@ -16,10 +16,9 @@ from auditord.database.sql_files import load_queries, load_scripts
 from auditord.store.copying.ends import AT_ONCE, End, Kept, Row, numbered
 from auditord.store.postgres.driver import COPY_TYPES, copy_rows, run, since_2000
 from auditord.store.postgres.store import MIGRATIONS
-from auditord.store.rollups.folding import FORGET_ALL
 from auditord.store.sources import Sources
 
-QUERIES: Final = load_queries("auditord.store.postgres", "copying.sql", "rollups.sql")
+QUERIES: Final = load_queries("auditord.store.postgres", "copying.sql")
 
 _SETTINGS: Final = """
 SELECT
@@ -71,7 +70,7 @@ class PostgresEnd(End):
     """A database, through a connection that is of a source inside a transaction, of a target outside."""
 
     schema = "auditord."
-    forgotten = ("forget_changes", "forget_counted_keys", "forget_counts", "count_all", *FORGET_ALL)
+    forgotten = ("forget_changes", "forget_counted_keys", "forget_counts", "count_all")
 
     def __init__(self, connection: Connection, where: str) -> None:
         super().__init__(where, QUERIES)

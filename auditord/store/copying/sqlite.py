@@ -16,7 +16,6 @@ from auditord.database.instants import from_micros, to_micros
 from auditord.database.migrations import load_migrations, migrate, refuse_foreign, require_current
 from auditord.database.sql_files import load_queries
 from auditord.store.copying.ends import AT_ONCE, End, Kept, Row, numbered
-from auditord.store.rollups.folding import FORGET_ALL
 from auditord.store.sources import Sources
 from auditord.store.sqlite.driver import record_values, run
 from auditord.store.sqlite.store import MIGRATIONS
@@ -24,7 +23,7 @@ from auditord.store.work import Work
 
 T = TypeVar("T")
 
-QUERIES: Final = load_queries("auditord.store.sqlite", "copying.sql", "rollups.sql")
+QUERIES: Final = load_queries("auditord.store.sqlite", "copying.sql")
 
 _RECORD_TIMES: Final = (3, 4)
 """The places of instants in a row of ``read_records``."""
@@ -67,7 +66,7 @@ class SqliteEnd(End):
     """A file, through a connection that is of a source inside a transaction, of a target outside."""
 
     schema = ""
-    forgotten = ("forget_counts", "forget_counted_keys", *FORGET_ALL)
+    forgotten = ("forget_counts", "forget_counted_keys")
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         super().__init__(str(path), QUERIES)

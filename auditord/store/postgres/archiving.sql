@@ -3,15 +3,15 @@
 -- name: archive_state
 -- The state of the archive that counts.
 SELECT
-    archive_id, location, snapshot_id, sequence, chunk, records, (extract(EPOCH FROM first_stop) * 1000000)::bigint,
-    (extract(EPOCH FROM last_stop) * 1000000)::bigint
+    archive_id, location, snapshot_id, sequence, chunk, records, beside_rollups,
+    (extract(EPOCH FROM first_stop) * 1000000)::bigint, (extract(EPOCH FROM last_stop) * 1000000)::bigint
 FROM auditord.archive
 
 -- name: lock_archive
 -- The same, kept from being changed by others until the transaction ends.
 SELECT
-    archive_id, location, snapshot_id, sequence, chunk, records, (extract(EPOCH FROM first_stop) * 1000000)::bigint,
-    (extract(EPOCH FROM last_stop) * 1000000)::bigint
+    archive_id, location, snapshot_id, sequence, chunk, records, beside_rollups,
+    (extract(EPOCH FROM first_stop) * 1000000)::bigint, (extract(EPOCH FROM last_stop) * 1000000)::bigint
 FROM auditord.archive
 FOR UPDATE
 
@@ -30,13 +30,13 @@ WHERE sequence < %(sequence)s
 -- A chunk counts from now on.
 UPDATE auditord.archive
 SET
-    chunk = %(chunk)s, records = records + %(records)s,
+    chunk = %(chunk)s, records = records + %(records)s, beside_rollups = beside_rollups + %(beside_rollups)s,
     first_stop = least(first_stop, %(first_stop)s), last_stop = greatest(last_stop, %(last_stop)s)
 
 -- name: note_fewer_archived
 -- Archived records have become fewer.
 UPDATE auditord.archive
-SET records = records - %(records)s
+SET records = records - %(records)s, beside_rollups = beside_rollups - %(beside_rollups)s
 
 -- name: list_archivable
 -- Finished records behind one that stopped before an instant, which some sites have of their own, in the order of their

@@ -138,13 +138,109 @@ VALUES (%s, %s)
 
 -- name: read_archive
 -- The state of the archive that counts.
-SELECT archive_id, location, snapshot_id, sequence, chunk, records, first_stop, last_stop
+SELECT archive_id, location, snapshot_id, sequence, chunk, records, beside_rollups, first_stop, last_stop
 FROM auditord.archive
 
 -- name: write_archive
 -- Note it.
-INSERT INTO auditord.archive (archive_id, location, snapshot_id, sequence, chunk, records, first_stop, last_stop)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
+INSERT INTO auditord.archive (archive_id, location, snapshot_id, sequence, chunk, records, beside_rollups, first_stop, last_stop)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)
+
+-- name: read_score_sets
+-- What components score.
+SELECT score_set, scores::text
+FROM auditord.score_sets
+ORDER BY score_set
+
+-- name: forget_score_sets
+-- An empty store needs none.
+DELETE FROM auditord.score_sets
+
+-- name: write_score_set
+-- Give scores the number that they have elsewhere.
+INSERT INTO auditord.score_sets (score_set, digest, scores)
+OVERRIDING SYSTEM VALUE
+VALUES (%(score_set)s, %(digest)s, %(scores)s::jsonb)
+ON CONFLICT DO NOTHING
+
+-- name: read_rollup_labels
+-- The labels of the cells of roll-ups.
+SELECT number, digest, site, user_group, user_name, meta::text
+FROM auditord.rollup_labels
+
+-- name: write_rollup_labels
+-- Add labels with their number.
+INSERT INTO auditord.rollup_labels (number, digest, site, user_group, user_name, meta)
+OVERRIDING SYSTEM VALUE
+VALUES (%s, %s, %s, %s, %s, %s::jsonb)
+
+-- name: read_rollups
+-- The cells of the roll-ups.
+SELECT
+    level, period, labels, score_set, component, records, amount, runtime_high, runtime_low, first_stop, last_stop,
+    gone_first, gone_last, left_out
+FROM auditord.rollups
+
+-- name: write_rollups
+-- Add a cell.
+INSERT INTO auditord.rollups (
+    level, period, labels, score_set, component, records, amount, runtime_high, runtime_low, first_stop, last_stop,
+    gone_first, gone_last, left_out
+)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+
+-- name: read_rollup_changes
+-- What nobody has folded into the cells yet.
+SELECT number, day, size, changes::text
+FROM auditord.rollup_changes
+
+-- name: write_rollup_changes
+-- Add changes.
+INSERT INTO auditord.rollup_changes (number, day, size, changes)
+OVERRIDING SYSTEM VALUE
+VALUES (%s, %s, %s, %s::jsonb)
+
+-- name: read_rollup_state
+-- How far the cells are filled.
+SELECT filled_to
+FROM auditord.rollup_state
+
+-- name: write_rollup_state
+-- Note it.
+INSERT INTO auditord.rollup_state (filled_to)
+VALUES (%s)
+
+-- name: continue_numbers
+-- New rows get numbers behind the highest.
+SELECT
+    setval(
+        pg_get_serial_sequence('auditord.score_sets', 'score_set'),
+        (SELECT coalesce(max(score_set), 0) + 1 FROM auditord.score_sets), false
+    ),
+    setval(
+        pg_get_serial_sequence('auditord.rollup_labels', 'number'),
+        (SELECT coalesce(max(number), 0) + 1 FROM auditord.rollup_labels), false
+    )
+-- name: read_lake
+-- Which lake has the records.
+SELECT store_id, lake_id, batch
+FROM auditord.lake
+
+-- name: write_lake
+-- Note it.
+INSERT INTO auditord.lake (store_id, lake_id, batch)
+VALUES (%s, %s, %s)
+
+-- name: read_lake_changes
+-- The records that it does not have as they are, in order.
+SELECT record_id, known, stop_time, batch
+FROM auditord.lake_changes
+ORDER BY number
+
+-- name: write_lake_changes
+-- Note that one is such.
+INSERT INTO auditord.lake_changes (record_id, known, stop_time, batch)
+VALUES (%s, %s, %s, %s)
 
 -- name: last_number
 -- The highest number that a column of a table has given.

@@ -12,7 +12,9 @@ from auditord.database.sql_files import load_queries
 from auditord.store.protocol import RecordCounts
 from auditord_hookspecs import Record
 
-QUERIES: Final = load_queries("auditord.store.postgres", "queries.sql", "counting.sql", "archiving.sql", "rollups.sql")
+QUERIES: Final = load_queries(
+    "auditord.store.postgres", "queries.sql", "counting.sql", "archiving.sql", "rollups.sql", "lake.sql"
+)
 """All statements of the store."""
 
 ALL_RECORDS: Final = ""

@@ -17,7 +17,7 @@ import msgspec
 from auditord.store.aggregates import WHOLE, Limbs
 from auditord.store.dialects import Dialect, Key, State
 from auditord.store.rows import SMALL_AMOUNTS
-from auditord.store.sql import Columns, Sql, all_of, join, repeated
+from auditord.store.sql import Columns, Sql, all_of, encoded, join, literal, repeated
 from auditord_hookspecs import AggregateQuery, CalendarUnit, RecordQuery
 from auditord_hookspecs.query import (
     IdEquals,
@@ -45,6 +45,7 @@ class Products(Enum):
 _TIMES: Final[dict[TimeField, LiteralString]] = {TimeField.START: "start_time", TimeField.STOP: "stop_time"}
 _TIME_ORDERS: Final = {TimeField.START: SortField.START, TimeField.STOP: SortField.STOP}
 
+_SECOND: Final = timedelta(seconds=1)
 _MICROSECONDS: Final = "extract(epoch FROM {}) * 1000000"
 
 # The runtime is in whole seconds, toward zero. The planner knows how these are spread; of the two times it would expect
@@ -69,7 +70,7 @@ class PostgresDialect(Dialect):
     windowed: bool = False
 
     records = "auditord.records"
-    score_sets = "auditord.score_sets"
+    joined_sets = " LEFT JOIN auditord.score_sets ON score_sets.score_set = counted.score_set"
     scores_of_set = "score_sets.scores::text"
     document = "document"
     more = "more"
@@ -80,33 +81,47 @@ class PostgresDialect(Dialect):
     no_text = "NULL::text"
     no_number = "NULL::numeric"
     text_of = "{}::text"
-    position = "strpos"
     components = "jsonb_array_elements(document::jsonb -> 'components') AS component"
-    placed = "jsonb_array_elements(document::jsonb -> 'components') WITH ORDINALITY AS placed (component, place)"
     name = "component ->> 'name'"
     amount = "(component ->> 'amount')::bigint"
     scores = "(component -> 'scores')::text"
-    place = "place"
-    amounts = "sum((component ->> 'amount')::numeric)"
     rolled_cells = (
         "SELECT to_timestamp(period::double precision * 86400) AS stop_time, site, user_group, user_name, meta,"
         " nullif(score_set, 0) AS score_set, component, records, amount, runtime_high, runtime_low,"
-        " first_stop, last_stop, gone_first, gone_last, left_out"
+        " first_stop, last_stop, gone_first, gone_last, left_out, (level < %s)::integer AS has_cpu_time"
         " FROM auditord.rollups INNER JOIN auditord.rollup_labels ON number = labels"
-        " WHERE level = %s AND period >= %s AND period < %s"
+        " WHERE level IN (%s, %s) AND period >= %s AND period < %s"
     )
     rolled_changes = (
         "SELECT to_timestamp(day::double precision * 86400), (labels -> 'site_id' ->> 0) COLLATE \"C\","
         " (labels -> 'group_id' ->> 0) COLLATE \"C\", (labels -> 'user_id' ->> 0) COLLATE \"C\", labels,"
         ' nullif((cell ->> 1)::integer, 0), (part ->> 0) COLLATE "C", (part ->> 1)::bigint, (part ->> 2)::bigint,'
         " (part ->> 3)::bigint, (part ->> 4)::bigint, (cell ->> 2)::bigint, (cell ->> 3)::bigint, (cell ->> 4)::bigint,"
-        " (cell ->> 5)::bigint, CASE part ->> 0 WHEN '' THEN (cell ->> 6)::bigint END"
+        " (cell ->> 5)::bigint, CASE part ->> 0 WHEN '' THEN (cell ->> 6)::bigint END,"
+        " (cell ->> 9)::boolean::integer"
         " FROM auditord.rollup_changes, jsonb_array_elements(changes) AS cell,"
         " CAST(cell ->> 0 AS jsonb) AS labels, jsonb_array_elements(cell -> 7) AS part"
         " WHERE day >= %s AND day < %s"
     )
     sorts_numbers = False
     meta_is_long = False
+
+    def mentions(self, text: str) -> Sql:
+        """That the document has it."""
+        return Sql("strpos(document, %s) > 0", (encoded(text),))
+
+    def amounts_of(self, component: str) -> Sql:
+        """The sum of all amounts."""
+        return Sql(
+            f"(SELECT sum((component ->> 'amount')::numeric) FROM {self.components} WHERE {self.name} = %s)",  # noqa: S608 literals
+            (component,),
+        )
+
+    def first_scores(self, component: str) -> Sql:
+        """The scores of the first component of a name as JSON."""
+        placed = "jsonb_array_elements(document::jsonb -> 'components') WITH ORDINALITY AS placed (component, place)"
+        named: LiteralString = f"SELECT {self.scores} FROM {placed} WHERE {self.name} = %s"  # noqa: S608 literals
+        return Sql(f"({named} ORDER BY place LIMIT 1)", (component,))
 
     def time_column(self, field: TimeField, order: SortField | None) -> LiteralString:
         """A time to be compared; the order of an answer is seen to by :func:`follows_an_index`."""
@@ -117,9 +132,13 @@ class PostgresDialect(Dialect):
         """The instant itself."""
         return moment
 
-    def span(self, span: timedelta) -> Sql:
+    def literal_moment(self, moment: datetime) -> LiteralString:
+        """The instant itself."""
+        return f"'{literal(moment.isoformat())}'::timestamptz"
+
+    def literal_span(self, span: timedelta) -> LiteralString:
         """An interval."""
-        return Sql("%s::interval", (span,))
+        return f"interval '1 second' * {literal(str(span // _SECOND))}"
 
     def has_key(self, key: str) -> Sql:
         """That a record has a meta key."""
@@ -168,10 +187,10 @@ class PostgresDialect(Dialect):
         finished = _state(query, Sql("stop_time"), Sql("runtime"), [_NOT_BACKWARDS, where])
         if query.as_of is None:
             return [finished]
-        stop = Sql("%s::timestamptz", (query.as_of,))
-        seconds = Sql(f"trunc(extract(epoch FROM {stop.sql} - start_time))::bigint", stop.parameters)
-        started = Sql("stop_time IS NULL AND start_time <= %s", stop.parameters)
-        return [finished, _state(query, stop, seconds, [started, where])]
+        stop = self.literal_moment(query.as_of)
+        seconds = Sql(f"trunc(extract(epoch FROM {stop} - start_time))::bigint")
+        started = Sql(f"stop_time IS NULL AND start_time <= {stop}")
+        return [finished, _state(query, Sql(stop), seconds, [started, where])]
 
     def counts(self) -> tuple[Sequence[LiteralString], Limbs]:
         """Number of records, first and last stop time, sum of runtimes."""

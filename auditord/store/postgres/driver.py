@@ -196,6 +196,8 @@ async def _has_added(connection: Connection, new: Sequence[PendingRecord], count
                     await _copy(connection, ordered)
                     await connection.execute(QUERIES["note_changes"], {"changes": counts})
                     await connection.execute(QUERIES["note_rollup_changes"], (rollups,))
+                    ids = as_json([each.record_id for each in ordered])
+                    await connection.execute(QUERIES["note_new_lake_changes"], {"ids": ids})
                     if forwarded:
                         await connection.execute(QUERIES["put_outbox"], (as_json(forwarded),))
     except (errors.UniqueViolation, Overtaken, Refused):

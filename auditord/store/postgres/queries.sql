@@ -12,6 +12,12 @@ rolled AS (
     INSERT INTO auditord.rollup_changes (day, size, changes)
     SELECT day, size, changes
     FROM jsonb_to_recordset(%(rollups)s::jsonb) AS noted (day integer, size integer, changes jsonb)
+),
+carried AS (
+    INSERT INTO auditord.lake_changes (record_id, known)
+    SELECT record_id, 0
+    FROM jsonb_to_recordset(%(records)s::jsonb) AS new (record_id text)
+    WHERE EXISTS (SELECT 1 FROM auditord.lake WHERE lake_id <> '')
 )
 INSERT INTO auditord.records (
     start_time, stop_time, runtime, content, received_at, cores, memory, gpu, total_cpu, source_id, score_set, more,
@@ -155,6 +161,17 @@ SELECT
 FROM auditord.differences
 LEFT JOIN auditord.records ON records.record_id = differences.record_id
 INNER JOIN auditord.sources ON sources.source_id = differences.source_id
+ORDER BY differences.arrival DESC
+
+-- name: list_differences_of
+-- The same of one record.
+SELECT
+    differences.record_id, (extract(EPOCH FROM differences.seen_at) * 1000000)::bigint, nullif(sources.principal, ''),
+    records.document, differences.offered
+FROM auditord.differences
+LEFT JOIN auditord.records ON records.record_id = differences.record_id
+INNER JOIN auditord.sources ON sources.source_id = differences.source_id
+WHERE differences.record_id = %(record_id)s
 ORDER BY differences.arrival DESC
 
 -- name: insert_score_set

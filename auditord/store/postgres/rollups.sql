@@ -68,6 +68,13 @@ SELECT count(*)
 FROM auditord.rollup_labels
 WHERE number = ANY (ARRAY(SELECT jsonb_array_elements_text(%(numbers)s::jsonb)::integer))
 
+-- name: has_unused_rollup_labels
+-- Whether some labels are in no cell.
+SELECT EXISTS (
+    SELECT FROM auditord.rollup_labels
+    WHERE NOT EXISTS (SELECT FROM auditord.rollups WHERE rollups.labels = rollup_labels.number)
+)
+
 -- name: drop_unused_rollup_labels
 -- Delete labels that no cell has.
 DELETE FROM auditord.rollup_labels
@@ -109,11 +116,6 @@ WHERE
     rollups.level = maybe.level AND rollups.period = maybe.period AND rollups.labels = maybe.labels
     AND rollups.score_set = maybe.score_set AND rollups.component = maybe.component
     AND rollups.records = 0 AND rollups.left_out = 0
-
--- name: count_archived
--- How many records are in the archive, where nothing can be filled from.
-SELECT records
-FROM auditord.archive
 
 -- name: next_rollup_stop
 -- The first stop time of a day or later.

@@ -24,12 +24,17 @@ _USER_KEY: Final = "user_id"
 
 
 class Level(IntEnum):
-    """Cells of one size, as the column says it."""
+    """Cells of one size, as the column says it of records with a CPU time."""
 
     DAY_AND_USER = 0
     DAY = 1
     MONTH_AND_USER = 2
     MONTH = 3
+
+    @property
+    def without_cpu_time(self) -> int:
+        """The number in the column for cells of the same size, of records without a CPU time."""
+        return self + len(Level)
 
 
 class LabelRow(msgspec.Struct, frozen=True, gc=False):
@@ -71,8 +76,8 @@ class CellKey(msgspec.Struct, frozen=True, gc=False):
     component: str
 
 
-Place: TypeAlias = tuple[int, str, int]
-"""The period, the labels and the score set of a cell of one level."""
+Place: TypeAlias = tuple[int, str, int, bool]
+"""The period, the labels and the score set of a cell of one size, and whether its records have a CPU time."""
 
 
 @dataclass(slots=True, eq=False)
@@ -91,7 +96,7 @@ class Cell:
 
     def add(self, change: CellChange) -> None:
         """Add a change."""
-        _, _, first, last, gone_first, gone_last, left_out, amounts, is_of_user = change
+        _, _, first, last, gone_first, gone_last, left_out, amounts, is_of_user, _ = change
         if first is not None and last is not None:
             self.stops = widened(self.stops, first, last)
         if gone_first is not None and gone_last is not None:
@@ -115,7 +120,8 @@ class Cell:
 
     def rows(self, level: Level, place: Place, labels: int) -> Iterator[CellRow]:
         """Its rows; none for a component of which nothing changes."""
-        period, _, score_set = place
+        period, _, score_set, has_cpu_time = place
+        number = level if has_cpu_time else level.without_cpu_time
         for component, (records, amount, high, low) in self.sums.items():
             stops, gone, left_out = None, None, 0
             if component == RECORD:
@@ -125,7 +131,7 @@ class Cell:
                 (first, last), (gone_first, gone_last) = stops or (None, None), gone or (None, None)
                 sums = (records, amount, *product)
                 known = (first, last, gone_first, gone_last)
-                yield CellRow(level, period, labels, score_set, component, *sums, *known, left_out)
+                yield CellRow(number, period, labels, score_set, component, *sums, *known, left_out)
 
     def _count(self, amounts: Iterable[AmountChange]) -> None:
         sums = self.sums
@@ -151,7 +157,7 @@ class Cells:
     def add(self, day: int, changes: Iterable[CellChange]) -> None:
         """Take changes of a day up."""
         for change in changes:
-            place = (day, change[0], change[1])
+            place = (day, change[0], change[1], change[9])
             if (cell := self._days.get(place)) is None:
                 cell = self._days[place] = Cell()
             cell.add(change)
@@ -159,8 +165,8 @@ class Cells:
     def by_level(self) -> CellsOfLevels:
         """The cells of all levels."""
         months: dict[Place, Cell] = {}
-        for (day, labels, score_set), cell in self._days.items():
-            months.setdefault((first_of_month(day), labels, score_set), Cell()).merge(cell, same_user=True)
+        for place, cell in self._days.items():
+            months.setdefault((first_of_month(place[0]), *place[1:]), Cell()).merge(cell, same_user=True)
         return {
             Level.DAY_AND_USER: self._days,
             Level.DAY: _without_users(self._days),
@@ -202,8 +208,8 @@ def _without_user(labels: str) -> str:
 
 def _without_users(cells: dict[Place, Cell]) -> dict[Place, Cell]:
     merged: dict[Place, Cell] = {}
-    for (period, labels, score_set), cell in cells.items():
-        merged.setdefault((period, _without_user(labels), score_set), Cell()).merge(cell, same_user=False)
+    for (period, labels, score_set, has_cpu_time), cell in cells.items():
+        merged.setdefault((period, _without_user(labels), score_set, has_cpu_time), Cell()).merge(cell, same_user=False)
     return merged
 
 

@@ -33,6 +33,9 @@ MICROS_PER_DAY: Final = 86_400_000_000
 RECORD: Final = ""
 """Stands for a component that every record has once; no component has an empty name."""
 
+CPU_TIME: Final = "TotalCPU"
+"""The component by whose presence cells are told apart: an efficiency is that of the records that have it."""
+
 LOW_BITS: Final = 40
 """Bits of a sum of products that are kept apart, so that both parts of it fit 64 bits in every database."""
 
@@ -50,7 +53,7 @@ seconds of runtime, shifted by :data:`LOW_BITS`, and the rest of that.
 """
 
 CellChange: TypeAlias = tuple[
-    str, int, int | None, int | None, int | None, int | None, int, Sequence[AmountChange], bool
+    str, int, int | None, int | None, int | None, int | None, int, Sequence[AmountChange], bool, bool
 ]
 """A change of one cell, as the statements for sums and for folding read it; a cell may change several times.
 
@@ -61,14 +64,15 @@ CellChange: TypeAlias = tuple[
 - how many more records are in no sum;
 - the sums;
 - whether what is gone concerns the cells of one user alone: the same transaction adds records to the cells of all users
-  together whose stop times are at both ends of those that are gone.
+  together whose stop times are at both ends of those that are gone;
+- whether the records have a CPU time.
 """
 
-_Place: TypeAlias = tuple[int, str | None, str | None, str | None, int]
-"""Day since 1970, site, group, user, score set."""
+_Place: TypeAlias = tuple[int, str | None, str | None, str | None, int, bool]
+"""Day since 1970, site, group, user, score set, whether there is a CPU time."""
 
 _Key: TypeAlias = tuple[int, str | None, str | None, str | None, int, tuple[str, ...]]
-"""The same, and the names of the components: records that have the same ones are counted together."""
+"""The first five, and the names of the components: records that have the same ones are counted together."""
 
 _Cells: TypeAlias = dict[_Key, list[int]]
 """Of each key the first and the last stop time, how many records are left out, how many are counted and their runtime;
@@ -163,6 +167,7 @@ class RollupChanges:
                 cell[2],
                 _amounts(1, key, cell),
                 False,
+                CPU_TIME in key[5],
             )
             days.setdefault(key[0], []).append(change)
         for day, removal in self._removals():
@@ -176,7 +181,8 @@ class RollupChanges:
         for key, cell in self._removed.items():
             first, last = (None, None) if _place(key) in of_user else (cell[0], cell[1])
             amounts, is_of_user = _amounts(-1, key, cell), _together(key) in of_all
-            yield key[0], (_labels(key), key[4], None, None, first, last, -cell[2], amounts, is_of_user)
+            ends = (None, None, first, last)
+            yield key[0], (_labels(key), key[4], *ends, -cell[2], amounts, is_of_user, CPU_TIME in key[5])
 
 
 def changes_of_records(pending: Iterable[PendingRecord]) -> RollupChanges:
@@ -270,12 +276,12 @@ def _amounts(sign: int, key: _Key, cell: list[int]) -> list[AmountChange]:
 
 
 def _place(key: _Key) -> _Place:
-    return key[:5]
+    return *key[:5], CPU_TIME in key[5]
 
 
 def _together(key: _Key) -> _Place:
-    day, site, group, _, score_set, _ = key
-    return day, site, group, None, score_set
+    day, site, group, _, score_set, names = key
+    return day, site, group, None, score_set, CPU_TIME in names
 
 
 def _covered(added: _Cells, removed: _Cells, place_of: Callable[[_Key], _Place]) -> set[_Place]:

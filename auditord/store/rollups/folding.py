@@ -2,7 +2,8 @@
 
 Cells are complete up to a day (``rollup_state.filled_to``). Changes of later days wait: the records that they are about
 are read when it is their day's turn. The records that are read and the changes that this settles are of one state, so
-that a record which comes meanwhile is counted exactly once.
+that a record which comes meanwhile is counted exactly once. Records of the archive are read beside them; if any moved
+there or back meanwhile, the days are read again.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -11,10 +12,13 @@ from typing import Any, Final
 
 import msgspec
 
+from auditord.database.instants import to_micros
+from auditord.store.archived import ArchiveState
 from auditord.store.rollups.cells import END, CellKey, CellRow, Cells, CellsOfLevels, label_row
 from auditord.store.rollups.changes import MICROS_PER_DAY, CellChange, RollupChanges
+from auditord.store.rows import make_row
 from auditord.store.work import Rows, Work, as_json, ask, for_each
-from auditord_hookspecs import Component
+from auditord_hookspecs import Component, Record
 
 AT_ONCE: Final = 16_000
 """Changes of cells that are folded in one transaction: nearly as many cells are written for far fewer of them."""
@@ -72,6 +76,11 @@ class Days:
                     columns = _Columns(start, stop, site, group, user)
                     self.changes.add(columns, _amounts.decode(document).components, score_set)
 
+    def add(self, records: Sequence[Record], score_sets: Sequence[int | None]) -> None:
+        """Take up archived records, with the numbers of their score sets."""
+        for record, score_set in zip(records, score_sets, strict=True):
+            self.changes.add(make_row(record), record.components, score_set)
+
 
 def filled_to() -> Work[int]:
     """The first day that is not in the cells yet."""
@@ -79,18 +88,21 @@ def filled_to() -> Work[int]:
     return int(day)
 
 
-def next_days() -> Work[Days | None]:
-    """The days to be read next, at most one of which has records; None if the cells are complete, or cannot be filled.
+def next_days(archived: ArchiveState) -> Work[Days | None]:
+    """The days to be read next, at most one of which has records; None if the cells are complete.
 
-    Records in the archive are in the cells from the time before they moved there. Where the cells were dropped later,
-    as in a copy of the store, all sums are made from the records and from the archive.
+    Args:
+        archived: the state of the archive; each day between the first and the last stop time in it may have records.
     """
     begin = yield from filled_to()
-    ((archived,),) = yield from ask("count_archived")
-    if begin >= END or archived:
+    if begin >= END:
         return None
     ((stop,),) = yield from ask("next_rollup_stop", day=begin)
-    return Days(begin, END if stop is None else int(stop) // MICROS_PER_DAY + 1)
+    days = [] if stop is None else [int(stop) // MICROS_PER_DAY]
+    if archived.records and archived.first_stop is not None and archived.last_stop is not None:
+        first, last = (to_micros(each) // MICROS_PER_DAY for each in (archived.first_stop, archived.last_stop))
+        days += [max(first, begin)] if begin <= last else []
+    return Days(begin, min(days) + 1 if days else END)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -148,7 +160,7 @@ def fold(waiting: Waiting, rows: Sequence[CellRow]) -> Work[None]:
 
 def number_labels(levels: CellsOfLevels) -> Work[Mapping[str, int]]:
     """The numbers of the labels of cells; new ones get theirs."""
-    labels = {text: label_row(text) for places in levels.values() for _, text, _ in places}
+    labels = {text: label_row(text) for places in levels.values() for _, text, *_ in places}
     ordered = sorted(labels.values(), key=lambda row: row.digest)
     yield from for_each("add_rollup_labels", ordered)
     found = yield from ask("find_rollup_labels", digests=as_json([row.digest for row in ordered]))
@@ -178,6 +190,12 @@ def fill(days: Days) -> Work[None]:
     yield from _write(rows_of(levels, (yield from number_labels(levels))))
     yield from ask("forget_rollup_changes", numbers=as_json(days.settled))
     yield from ask("set_rollup_state", filled_to=days.end)
+
+
+def has_unused_labels() -> Work[bool]:
+    """Return whether some labels are in no cell; all cells are read, which holds up nobody."""
+    ((has,),) = yield from ask("has_unused_rollup_labels")
+    return bool(has)
 
 
 def drop_unused_labels() -> Work[None]:

@@ -1,9 +1,9 @@
 """The part of a query for sums that roll-ups answer.
 
 That is whole days of UTC of stop times, for queries that ask for nothing which cells do not tell apart: grouped by
-site, group, user, scores and periods of the stop time in UTC, with conditions on sites, groups and users, without a
-window. Of a range of stop times that does not begin and end with days, as a month of another time zone, the days within
-are read from roll-ups, and both edges from the records.
+site, group, user, scores and periods of the stop time, with conditions on sites, groups and users, without a window. Of
+a range of stop times that does not begin and end with days, as a month of another time zone, the days within are read
+from roll-ups, and both edges from the records; so are the days that belong to two periods of such a zone.
 
 The archive: records that have moved there stay in the roll-ups. So with a :class:`Scope`, the archive is only asked for
 what roll-ups do not answer: the queries of :meth:`Scope.edges`, and records with ``more``. That is what the statement
@@ -12,25 +12,28 @@ of ``compile_aggregate(query, dialect, scope)`` reads where the tables of roll-u
 answered from the records and from the archive.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from datetime import datetime
+from functools import lru_cache, partial
 from typing import Final
 
-from auditord.database.instants import from_micros, to_micros
+from auditord.database.instants import MICROSECOND, from_micros, to_micros
 from auditord.store.rollups.cells import END, FIRST_DAY, Level, first_of_month
-from auditord.store.rollups.changes import MICROS_PER_DAY
+from auditord.store.rollups.changes import CPU_TIME, MICROS_PER_DAY
 from auditord.store.rows import META_COLUMNS, OLDER_KEYS
 from auditord_hookspecs import (
     AggregateQuery,
     CalendarPeriod,
     CalendarUnit,
+    ComponentPresent,
     Dimension,
     MetaValue,
     ScoreValue,
 )
 from auditord_hookspecs.query import (
     AllOf,
+    AnyOf,
     Comparison,
     Condition,
     IsOpen,
@@ -43,12 +46,15 @@ from auditord_hookspecs.query import (
     TimeField,
     fold,
 )
-from auditord_hookspecs.zones import clock_changes
+from auditord_hookspecs.zones import CHANGES_END, clock_changes, day_of
 
 _KEYS: Final = {*META_COLUMNS, *OLDER_KEYS}
 _USER_KEY: Final = "user_id"
 _ABOUT_META: Final = (MetaContains, MetaContainsAny, MetaLacks, MetaAbsent)
 _SHORT_UNITS: Final = {CalendarUnit.DAY, CalendarUnit.WEEK}
+
+_MOST_SPLIT_DAYS: Final = 400
+"""Split days of a scope; where there are more, it is quicker to read every record once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +95,8 @@ class Scope:
         """The cells that answer it, as coarse as may be."""
         users = _asks_for_users(self.query, self.rest)
         days, months = (Level.DAY_AND_USER, Level.MONTH_AND_USER) if users else (Level.DAY, Level.MONTH)
-        if any(isinstance(by, CalendarPeriod) and by.unit in _SHORT_UNITS for by in self.query.by):
+        periods = [by for by in self.query.by if isinstance(by, CalendarPeriod)]
+        if any(by.unit in _SHORT_UNITS or clock_changes(by.zone) for by in periods):
             return [Segment(days, self.begin, self.end)]
         first = self.begin if self.begin == FIRST_DAY else _next_month(self.begin)
         last = self.end if self.end == END else first_of_month(self.end)
@@ -99,19 +106,32 @@ class Scope:
         return [segment for segment in segments if segment.begin < segment.end]
 
     def edges(self) -> Iterator[AggregateQuery]:
-        """Queries for the finished records outside of these days."""
-        begin, end = self.begin * MICROS_PER_DAY, self.end * MICROS_PER_DAY
-        for outside in self.outside():
-            is_asked = self.first != begin if outside.comparison is Comparison.LT else self.last != end
-            if is_asked:
-                yield replace(self.query, where=AllOf((self.query.where, outside)))
+        """Queries for the finished records that the cells do not answer for.
 
-    def outside(self) -> Iterator[TimeCompares]:
-        """Conditions of which one is true for each finished record outside of these days."""
+        No bound is there twice: SQLite looks an index up by the first that it reads, and passes over all the rest.
+        """
+        begin, end = self.begin * MICROS_PER_DAY, self.end * MICROS_PER_DAY
+        if self.begin > FIRST_DAY and self.first != begin:
+            yield self._only(_between(self.first, begin))
+        if self.end < END and self.last != end:
+            yield self._only(_between(end, self.last))
+        if split := self.split_days():
+            yield self._only(AnyOf(tuple(map(_on_day, split))))
+
+    def outside(self) -> Iterator[Condition]:
+        """Conditions of which one is true for each finished record that the cells do not answer for."""
         if self.begin > FIRST_DAY:
-            yield TimeCompares(TimeField.STOP, Comparison.LT, from_micros(self.begin * MICROS_PER_DAY))
+            yield _between(None, self.begin * MICROS_PER_DAY)
         if self.end < END:
-            yield TimeCompares(TimeField.STOP, Comparison.GTE, from_micros(self.end * MICROS_PER_DAY))
+            yield _between(self.end * MICROS_PER_DAY, None)
+        yield from map(_on_day, self.split_days())
+
+    def split_days(self) -> Sequence[int]:
+        """The days whose records are in two periods of a time zone; see :func:`_split_days`."""
+        return _split_days(frozenset(_zoned(self.query)), self.begin, self.end)
+
+    def _only(self, stopped: Condition) -> AggregateQuery:
+        return replace(self.query, where=AllOf((self.rest, stopped)))
 
 
 def scope_of(query: AggregateQuery) -> Scope | None:
@@ -131,7 +151,8 @@ def scope_of(query: AggregateQuery) -> Scope | None:
     first, last = _range(times)
     begin = FIRST_DAY if first is None else -(-first // MICROS_PER_DAY)
     end = END if last is None else last // MICROS_PER_DAY
-    return Scope(query, rest, begin, end, first, last).up_to(END)
+    scope = Scope(query, rest, begin, end, first, last).up_to(END)
+    return scope if scope is None or len(scope.split_days()) <= _MOST_SPLIT_DAYS else None
 
 
 def scope_within(query: AggregateQuery, begin: int, end: int) -> Scope | None:
@@ -174,8 +195,10 @@ def _tells_apart(dimension: Dimension) -> bool:
     match dimension:
         case MetaValue(keys):
             return _KEYS.issuperset(keys)
-        case CalendarPeriod(_, field, zone):
-            return field is TimeField.STOP and not clock_changes(zone)
+        case CalendarPeriod(unit, field, zone):
+            return field is TimeField.STOP and (unit is not CalendarUnit.DAY or not clock_changes(zone))
+        case ComponentPresent(component):
+            return component == CPU_TIME
         case _:
             return isinstance(dimension, ScoreValue)
 
@@ -193,6 +216,47 @@ def _asks_for_users(query: AggregateQuery, rest: Condition) -> bool:
 
 def _is_about_users(condition: Leaf) -> bool:
     return isinstance(condition, _ABOUT_META) and condition.key == _USER_KEY
+
+
+def _zoned(query: AggregateQuery) -> Iterator[CalendarPeriod]:
+    """The periods of time zones whose days are not those of UTC."""
+    return (by for by in query.by if isinstance(by, CalendarPeriod) and clock_changes(by.zone))
+
+
+@lru_cache(maxsize=64)
+def _split_days(periods: Collection[CalendarPeriod], begin: int, end: int) -> Sequence[int]:
+    """The days of UTC that belong to more than one period; cells do not tell their records apart.
+
+    A month in Berlin begins at 22 or 23 o'clock of a day in UTC; the other days lie within one month.
+    """
+    if not periods:
+        return ()
+    known = range(max(begin, 0), min(end, to_micros(CHANGES_END) // MICROS_PER_DAY + 1))
+    return tuple([day for day in known if any(_is_split(day, period) for period in periods)])
+
+
+def _is_split(day: int, period: CalendarPeriod) -> bool:
+    begin, end = first_moment(day), first_moment(day + 1)
+    changes = [each.moment for each in clock_changes(period.zone) if begin < each.moment < end]
+    moments = [begin, end - MICROSECOND, *changes, *[each - MICROSECOND for each in changes]]
+    return len({period.unit.first_day(day_of(each, period.zone)) for each in moments}) > 1
+
+
+def _on_day(day: int) -> Condition:
+    return _between(day * MICROS_PER_DAY, (day + 1) * MICROS_PER_DAY)
+
+
+def _between(begin: int | None, end: int | None) -> Condition:
+    """That a record stopped from one instant on, and before another."""
+    bounds = ((Comparison.GTE, begin), (Comparison.LT, end))
+    return AllOf(
+        tuple(TimeCompares(TimeField.STOP, each, from_micros(micros)) for each, micros in bounds if micros is not None)
+    )
+
+
+def first_moment(day: int) -> datetime:
+    """The begin of a day since 1970, in UTC."""
+    return from_micros(day * MICROS_PER_DAY)
 
 
 def _next_month(day: int) -> int:

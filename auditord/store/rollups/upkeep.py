@@ -8,14 +8,17 @@ from functools import partial
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from auditord.errors import StoreUnavailable
+from auditord.store.archived import ArchiveState
 from auditord.store.rollups.cells import END, FIRST_DAY
 from auditord.store.rollups.folding import (
     AT_ONCE,
+    Days,
     drop_unused_labels,
     fill,
     filled_to,
     fold,
     forget,
+    has_unused_labels,
     next_changes,
     next_days,
     number_labels,
@@ -58,6 +61,18 @@ class Stream(Protocol):
         ...
 
 
+class ArchivedRecords(Protocol):
+    """The part of the store that knows the archive."""
+
+    async def archive_state(self) -> ArchiveState:
+        """The state of the archive."""
+        ...
+
+    async def read_archived(self, days: Days) -> bool:
+        """Let days take up the archived records that stopped on them; False if there are some and no archive here."""
+        ...
+
+
 class Upkeep:
     """Folds and fills in a task of its own, as long as there is something to do.
 
@@ -65,15 +80,18 @@ class Upkeep:
         write: of the store.
         read: of the store.
         stream: of the store.
+        archived: the store.
         is_ours: False for a store that is only read, or that another process looks after.
     """
 
-    def __init__(self, write: Write, read: Read, stream: Stream, *, is_ours: bool) -> None:
+    def __init__(self, write: Write, read: Read, stream: Stream, archived: ArchivedRecords, *, is_ours: bool) -> None:
         self._write = write
         self._read = read
         self._stream = stream
+        self._archived = archived
         self._is_ours = is_ours
         self._is_complete = False
+        self._is_woken = False
         self._waiting = AT_ONCE  # records and changes of cells, at most; nobody has counted yet what was left before
         self._redactions = 1  # perhaps one by an earlier process, which ended before it had dropped labels
         self._redactions_done = 0
@@ -93,6 +111,7 @@ class Upkeep:
 
     def wake(self) -> None:
         """See to it that what there is to do is done soon."""
+        self._is_woken = True
         if self._is_ours and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._work())
             self._task.add_done_callback(_log_fault)
@@ -100,11 +119,11 @@ class Upkeep:
     async def ready(self) -> int:
         """Prepare for a sum: many changes are folded. Returns the day up to which the cells are complete."""
         if self._is_ours and self._waiting > _FEW:
-            await self.fold()
+            await self._fold_changes()
         return await self._filled_to()
 
     async def start_over(self) -> None:
-        """Drop all cells, for the daemon to fill them anew; not for a store whose records are partly in an archive."""
+        """Drop all cells, for the daemon to fill them anew."""
         self._is_complete = False
         await self._write(partial(atomic, forget))
 
@@ -117,19 +136,25 @@ class Upkeep:
 
     async def _work(self) -> None:
         with suppress(StoreUnavailable):  # the next change tries again
-            if await self._filled_to() < END:
-                await self._fill()
-            # Changes of one cell are folded the cheaper the more they are: they wait until they are many.
-            self._waiting = await self._read(waiting_changes())
-            if self._waiting >= AT_ONCE:
-                await self.fold()
-            while self._redactions > self._redactions_done:  # some come while changes are folded
-                await self.fold()
+            while self._is_woken:
+                self._is_woken = False
+                if await self._filled_to() < END:
+                    await self._fill()
+                # Changes of one cell are folded the cheaper the more they are: they wait until they are many.
+                self._waiting = await self._read(waiting_changes())
+                if self._waiting >= AT_ONCE:
+                    await self.fold()
+                while self._redactions > self._redactions_done:  # some come while changes are folded
+                    await self.fold()
 
     async def _fill(self) -> None:
-        while (days := await self._read(next_days())) is not None:
+        while (days := await self._read(next_days(archived := await self._archived.archive_state()))) is not None:
             async with self._stream("read_rollup_days", {"begin": days.begin, "end": days.end}) as pages:
                 await days.read(pages)
+            if archived.records and days.end < END and not await self._archived.read_archived(days):
+                return
+            if _membership(archived) != _membership(await self._archived.archive_state()):
+                continue  # a record moved to the archive or back, and may have been read twice or not at all
             if days.begin == FIRST_DAY:
                 _log.info("the roll-ups are being filled; sums over long periods take longer until they are complete")
             await self._write(partial(atomic, partial(fill, days)), is_long=True)
@@ -137,9 +162,16 @@ class Upkeep:
                 _log.info("the roll-ups are complete")
 
     async def fold(self) -> None:
-        """Fold all changes that there are."""
+        """Fold all changes that there are, and drop the labels that redactions have left."""
+        redactions = self._redactions  # one that comes from here on may be missed by what is read next
+        await self._fold_changes()
+        if redactions > self._redactions_done:
+            if await self._read(has_unused_labels()):
+                await self._write(partial(atomic, drop_unused_labels), is_long=True)
+            self._redactions_done = redactions
+
+    async def _fold_changes(self) -> None:
         async with self._folding:
-            redactions = self._redactions  # one that comes from here on may be missed by what is read next
             while (waiting := await self._read(next_changes())) is not None:
                 # Put together in threads: meanwhile neither the loop nor SQLite's only writer is held up.
                 levels = await asyncio.to_thread(waiting.cells)
@@ -147,9 +179,6 @@ class Upkeep:
                 rows = await asyncio.to_thread(rows_of, levels, numbers)
                 await self._write(partial(atomic, partial(fold, waiting, rows)))
             self._waiting = 0
-            if redactions > self._redactions_done:
-                await self._write(partial(atomic, drop_unused_labels), is_long=True)
-                self._redactions_done = redactions
 
     async def _filled_to(self) -> int:
         if self._is_complete:
@@ -157,6 +186,11 @@ class Upkeep:
         day = await self._read(filled_to())
         self._is_complete = day >= END  # it stays so
         return day
+
+
+def _membership(archived: ArchiveState) -> tuple[int, int]:
+    """Differs between two states if any record moved: to the archive by a further chunk, back by a smaller number."""
+    return archived.chunk, archived.records
 
 
 def _log_fault(task: "asyncio.Task[None]") -> None:

@@ -2,12 +2,12 @@
 
 -- name: archive_state
 -- The state of the archive that counts.
-SELECT archive_id, location, snapshot_id, sequence, chunk, records, first_stop, last_stop
+SELECT archive_id, location, snapshot_id, sequence, chunk, records, beside_rollups, first_stop, last_stop
 FROM archive
 
 -- name: lock_archive
 -- The same; nobody else writes.
-SELECT archive_id, location, snapshot_id, sequence, chunk, records, first_stop, last_stop
+SELECT archive_id, location, snapshot_id, sequence, chunk, records, beside_rollups, first_stop, last_stop
 FROM archive
 
 -- name: begin_archive
@@ -25,14 +25,14 @@ WHERE sequence < :sequence
 -- A chunk counts from now on.
 UPDATE archive
 SET
-    chunk = :chunk, records = records + :records,
+    chunk = :chunk, records = records + :records, beside_rollups = beside_rollups + :beside_rollups,
     first_stop = min(coalesce(first_stop, :first_stop), :first_stop),
     last_stop = max(coalesce(last_stop, :last_stop), :last_stop)
 
 -- name: note_fewer_archived
 -- Archived records have become fewer.
 UPDATE archive
-SET records = records - :records
+SET records = records - :records, beside_rollups = beside_rollups - :beside_rollups
 
 -- name: list_archivable
 -- Finished records behind one that stopped before an instant, which some sites have of their own, in the order of their

@@ -128,13 +128,99 @@ VALUES (?, ?)
 
 -- name: read_archive
 -- The state of the archive that counts.
-SELECT archive_id, location, snapshot_id, sequence, chunk, records, first_stop, last_stop
+SELECT archive_id, location, snapshot_id, sequence, chunk, records, beside_rollups, first_stop, last_stop
 FROM archive
 
 -- name: write_archive
 -- Note it.
-INSERT INTO archive (archive_id, location, snapshot_id, sequence, chunk, records, first_stop, last_stop)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO archive (archive_id, location, snapshot_id, sequence, chunk, records, beside_rollups, first_stop, last_stop)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: read_score_sets
+-- What components score.
+SELECT score_set, scores
+FROM score_sets
+ORDER BY score_set
+
+-- name: forget_score_sets
+-- An empty store needs none.
+DELETE FROM score_sets
+
+-- name: write_score_set
+-- Give scores the number that they have elsewhere.
+INSERT INTO score_sets (score_set, scores)
+VALUES (:score_set, :scores)
+ON CONFLICT DO NOTHING
+
+-- name: read_rollup_labels
+-- The labels of the cells of roll-ups.
+SELECT number, digest, site, user_group, user_name, document -> 'meta'
+FROM rollup_labels
+
+-- name: write_rollup_labels
+-- Add labels with their number.
+INSERT INTO rollup_labels (number, digest, site, user_group, user_name, document)
+VALUES (?, ?, ?, ?, ?, '{"meta":' || ? || '}')
+
+-- name: read_rollups
+-- The cells of the roll-ups.
+SELECT
+    level, period, labels, score_set, component, records, amount, runtime_high, runtime_low, first_stop, last_stop,
+    gone_first, gone_last, left_out
+FROM rollups
+
+-- name: write_rollups
+-- Add a cell.
+INSERT INTO rollups (
+    level, period, labels, score_set, component, records, amount, runtime_high, runtime_low, first_stop, last_stop,
+    gone_first, gone_last, left_out
+)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: read_rollup_changes
+-- What nobody has folded into the cells yet.
+SELECT number, day, size, changes
+FROM rollup_changes
+
+-- name: write_rollup_changes
+-- Add changes.
+INSERT INTO rollup_changes (number, day, size, changes)
+VALUES (?, ?, ?, ?)
+
+-- name: read_rollup_state
+-- How far the cells are filled.
+SELECT filled_to
+FROM rollup_state
+
+-- name: write_rollup_state
+-- Note it.
+INSERT INTO rollup_state (filled_to)
+VALUES (?)
+
+-- name: continue_numbers
+-- Nothing: a new row gets the number behind the highest.
+SELECT 1
+
+-- name: read_lake
+-- Which lake has the records.
+SELECT store_id, lake_id, batch
+FROM lake
+
+-- name: write_lake
+-- Note it.
+INSERT INTO lake (store_id, lake_id, batch)
+VALUES (?, ?, ?)
+
+-- name: read_lake_changes
+-- The records that it does not have as they are, in order.
+SELECT record_id, known, stop_time, batch
+FROM lake_changes
+ORDER BY number
+
+-- name: write_lake_changes
+-- Note that one is such.
+INSERT INTO lake_changes (record_id, known, stop_time, batch)
+VALUES (?, ?, ?, ?)
 
 -- name: last_number
 -- The highest number that a table has given.

@@ -16,7 +16,9 @@ from auditord.store.protocol import RecordCounts
 from auditord.store.work import Count
 from auditord_hookspecs import Record
 
-QUERIES: Final = load_queries("auditord.store.sqlite", "queries.sql", "counting.sql", "archiving.sql", "rollups.sql")
+QUERIES: Final = load_queries(
+    "auditord.store.sqlite", "queries.sql", "counting.sql", "archiving.sql", "rollups.sql", "lake.sql"
+)
 """All statements of the store."""
 
 ALL_RECORDS: Final = ""

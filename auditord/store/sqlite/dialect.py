@@ -16,7 +16,7 @@ from auditord.database.instants import EPOCH, MICROSECOND, to_micros
 from auditord.store.aggregates import Limbs, Row
 from auditord.store.dialects import Dialect, Key, State
 from auditord.store.rows import SMALL_AMOUNTS
-from auditord.store.sql import Columns, Sql, column_or_document, encoded, join, repeated
+from auditord.store.sql import Columns, Sql, column_or_document, encoded, join, literal, repeated
 from auditord.store.sqlite.sums import Arithmetic, Overflow, pieces, product_sum, split_product_sum, sum_of, whole
 from auditord_hookspecs import AggregateQuery, CalendarUnit
 from auditord_hookspecs.query import SortField, TimeField
@@ -52,7 +52,7 @@ class SqliteDialect(Dialect):
     windowed: bool = False
 
     records = "records"
-    score_sets = "score_sets"
+    joined_sets = " LEFT JOIN score_sets ON score_sets.score_set = counted.score_set"
     scores_of_set = "score_sets.scores"
     document = "CAST(document AS BLOB)"
     more = "more IS NOT NULL"
@@ -62,19 +62,16 @@ class SqliteDialect(Dialect):
     no_text = "NULL"
     no_number = "NULL"
     text_of = "{}"
-    position = "instr"
     components = "json_each(document, '$.components') AS component"
-    placed = components
     name = "json_extract(component.value, '$.name')"
     amount = "json_extract(component.value, '$.amount')"
     scores = "json_extract(component.value, '$.scores')"
-    place = "component.key"
-    amounts = "group_concat(json_extract(component.value, '$.amount'))"  # a sum might not fit 64 bits
     rolled_cells = (
         "SELECT period * 86400000000 AS stop_time, site, user_group, user_name, document,"
         " nullif(score_set, 0) AS score_set, component, records, amount, runtime_high, runtime_low,"
-        " first_stop, last_stop, gone_first, gone_last, left_out"
-        " FROM rollups INNER JOIN rollup_labels ON number = labels WHERE level = %s AND period >= %s AND period < %s"
+        " first_stop, last_stop, gone_first, gone_last, left_out, level < %s AS has_cpu_time"
+        " FROM rollups INNER JOIN rollup_labels ON number = labels"
+        " WHERE level IN (%s, %s) AND period >= %s AND period < %s"
     )
     rolled_changes = (
         "SELECT day * 86400000000, json_extract(labels, '$.site_id[0]'), json_extract(labels, '$.group_id[0]'),"
@@ -82,13 +79,26 @@ class SqliteDialect(Dialect):
         " json_extract(part.value, '$[0]'), json_extract(part.value, '$[1]'), json_extract(part.value, '$[2]'),"
         " json_extract(part.value, '$[3]'), json_extract(part.value, '$[4]'), json_extract(cell, '$[2]'),"
         " json_extract(cell, '$[3]'), json_extract(cell, '$[4]'), json_extract(cell, '$[5]'),"
-        " CASE json_extract(part.value, '$[0]') WHEN '' THEN json_extract(cell, '$[6]') END"
+        " CASE json_extract(part.value, '$[0]') WHEN '' THEN json_extract(cell, '$[6]') END, json_extract(cell, '$[9]')"
         " FROM (SELECT day, each.value AS cell, json_extract(each.value, '$[0]') AS labels"
         " FROM rollup_changes, json_each(changes) AS each WHERE day >= %s AND day < %s),"
         " json_each(cell, '$[7]') AS part"
     )
     sorts_numbers = True
     meta_is_long = True
+
+    def mentions(self, text: str) -> Sql:
+        """That the document has it."""
+        return Sql("instr(document, %s) > 0", (encoded(text),))
+
+    def amounts_of(self, component: str) -> Sql:
+        """All amounts, with commas: their sum might not fit 64 bits."""
+        return Sql(f"(SELECT group_concat({self.amount}) FROM {self.components} WHERE {self.name} = %s)", (component,))  # noqa: S608 literals
+
+    def first_scores(self, component: str) -> Sql:
+        """The scores of the first component of a name as JSON."""
+        named: LiteralString = f"SELECT {self.scores} FROM {self.components} WHERE {self.name} = %s"  # noqa: S608 literals
+        return Sql(f"({named} ORDER BY component.key LIMIT 1)", (component,))
 
     def time_column(self, field: TimeField, order: SortField | None) -> LiteralString:
         """A time to be compared.
@@ -103,9 +113,13 @@ class SqliteDialect(Dialect):
         """Microseconds since 1970."""
         return (moment - EPOCH) // MICROSECOND
 
-    def span(self, span: timedelta) -> Sql:
+    def literal_moment(self, moment: datetime) -> LiteralString:
+        """Microseconds since 1970."""
+        return literal(str(to_micros(moment)))
+
+    def literal_span(self, span: timedelta) -> LiteralString:
         """Microseconds."""
-        return Sql("%s", (span // MICROSECOND,))
+        return literal(str(span // MICROSECOND))
 
     def has_key(self, key: str) -> Sql:
         """That a record has a meta key."""
@@ -159,9 +173,9 @@ class SqliteDialect(Dialect):
         finished = _state(query, Sql("stop_time"), [Sql("stop_time >= start_time"), where])
         if query.as_of is None:
             return [finished]
-        as_of = to_micros(query.as_of)
-        opened = Sql("stop_time IS NULL AND start_time <= %s", (as_of,))
-        return [finished, _state(query, Sql("%s", (as_of,)), [opened, where])]
+        as_of = self.literal_moment(query.as_of)
+        opened = Sql(f"stop_time IS NULL AND start_time <= {as_of}")
+        return [finished, _state(query, Sql(as_of), [opened, where])]
 
     def counts(self) -> tuple[Sequence[LiteralString], Limbs]:
         """Number of records, first and last stop time, sum of runtimes."""
@@ -192,7 +206,7 @@ def take_rows(cursor: sqlite3.Cursor) -> list[Row]:
         Overflow: a sum did not fit.
     """
     rows: list[Row] = cursor.fetchmany(_ROWS_AT_ONCE)
-    if any(isinstance(value, float) for row in rows for value in row):
+    if any(float in map(type, row) for row in rows):
         raise Overflow
     return rows
 

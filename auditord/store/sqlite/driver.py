@@ -118,6 +118,7 @@ def _insert(connection: sqlite3.Connection, new: Sequence[PendingRecord]) -> Non
         raise Overtaken
     if connection.executemany(QUERIES["insert_records"], record_values(new)).rowcount < len(new):
         raise Overtaken
+    connection.execute(QUERIES["note_new_lake_changes"], (ids,))
 
 
 def record_values(pending: Sequence[PendingRecord]) -> list[tuple[object, ...]]:

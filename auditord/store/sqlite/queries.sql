@@ -97,6 +97,16 @@ LEFT JOIN records ON records.record_id = differences.record_id
 INNER JOIN sources ON sources.source_id = differences.source_id
 ORDER BY differences.seq DESC
 
+-- name: list_differences_of
+-- The same of one record.
+SELECT
+    differences.record_id, differences.seen_at, sources.principal, records.document, differences.offered
+FROM differences
+LEFT JOIN records ON records.record_id = differences.record_id
+INNER JOIN sources ON sources.source_id = differences.source_id
+WHERE differences.record_id = :record_id
+ORDER BY differences.seq DESC
+
 -- name: keep_versions
 -- Keep a record as it is before it is changed on purpose.
 INSERT INTO versions (

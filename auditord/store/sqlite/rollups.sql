@@ -71,6 +71,10 @@ SELECT count(*)
 FROM rollup_labels
 WHERE number IN (SELECT value FROM json_each(:numbers))
 
+-- name: has_unused_rollup_labels
+-- Whether some labels are in no cell.
+SELECT EXISTS (SELECT 1 FROM rollup_labels WHERE number NOT IN (SELECT labels FROM rollups))
+
 -- name: drop_unused_rollup_labels
 -- Delete labels that no cell has.
 DELETE FROM rollup_labels
@@ -100,11 +104,6 @@ SET
 DELETE FROM rollups
 WHERE
     level = ?1 AND period = ?2 AND labels = ?3 AND score_set = ?4 AND component = ?5 AND records = 0 AND left_out = 0
-
--- name: count_archived
--- How many records are in the archive, where nothing can be filled from.
-SELECT records
-FROM archive
 
 -- name: next_rollup_stop
 -- The first stop time of a day or later.

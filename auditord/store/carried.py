@@ -1,0 +1,78 @@
+"""A store's side of the lake that its records are carried to; see :mod:`auditord.store.lake_changes`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from auditord.errors import StoreUnavailable
+from auditord.store.archived import ArchivedRecord
+
+
+@dataclass(frozen=True, slots=True)
+class LakeState:
+    """A store's side of a lake.
+
+    Args:
+        store_id: of the store; '' before anything is carried.
+        lake_id: of the lake's table; '' until all records of the store have been noted.
+        batch: the last number of a batch that was given.
+    """
+
+    store_id: str = ""
+    lake_id: str = ""
+    batch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LakeBatch:
+    """Records that the lake does not have as they are.
+
+    Args:
+        number: of the batch.
+        known: the stop times (microseconds since 1970, None while open) with which the lake may have records, by id.
+        records: those that are there, as they are; the others are deleted.
+    """
+
+    number: int
+    known: Mapping[str, set[int | None]]
+    records: Sequence[ArchivedRecord]
+
+
+class LakeDiverged(StoreUnavailable):
+    """The lake has batches that the store never made: it was restored from a backup.
+
+    Remedy:
+        none: the run takes the store's records out of the lake and carries all of them again.
+    """
+
+
+class CarriedRecords(Protocol):
+    """Records that are carried to a lake; a part of the protocol of record stores."""
+
+    async def lake_state(self) -> LakeState:
+        """The store's side of the lake that its records are carried to."""
+        ...
+
+    async def begin_lake(self) -> LakeState:
+        """Note that the lake has none of the records, and no changes until it is filled; returns the state."""
+        ...
+
+    async def fill_lake(self, lake_id: str) -> None:
+        """Note every record for a lake that has none of them, and changes from now on; nobody writes meanwhile."""
+        ...
+
+    async def lake_waiting(self) -> int:
+        """The number of changes that the lake may not have."""
+        ...
+
+    async def lake_batch(self, position: int, limit: int) -> LakeBatch:
+        """The records of the changes that have waited longest, under the next number; without any, under ``position``.
+
+        Args:
+            position: the number of the last batch that the lake has; what it had is forgotten.
+            limit: so many changes at most.
+
+        Raises:
+            LakeDiverged: the store has not given this number.
+        """
+        ...

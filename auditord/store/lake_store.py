@@ -1,0 +1,37 @@
+"""The part of a record store that gives its changes to the lake."""
+
+import asyncio
+import uuid
+
+from auditord.store.archiving_store import ArchivingStore, copies_of
+from auditord.store.carried import LakeBatch, LakeState
+from auditord.store.lake_changes import begin_lake, fill_lake, read_lake, take_lake_changes
+from auditord.store.work import ask, atomic
+
+
+class CarriedStore(ArchivingStore):
+    """Implements what :class:`auditord.store.carried.CarriedRecords`."""
+
+    async def lake_state(self) -> LakeState:
+        """See :class:`CarriedRecords`."""
+        return await self._read(read_lake())
+
+    async def begin_lake(self) -> LakeState:
+        """See :class:`CarriedRecords`."""
+        store_id = uuid.uuid4().hex
+        return await self._write(lambda: atomic(lambda: begin_lake(store_id)))
+
+    async def fill_lake(self, lake_id: str) -> None:
+        """See :class:`CarriedRecords`."""
+        await self._write(lambda: atomic(lambda: fill_lake(lake_id)), is_long=True)
+
+    async def lake_waiting(self) -> int:
+        """See :class:`CarriedRecords`."""
+        ((waiting,),) = await self._read(ask("count_lake_changes"))
+        return int(waiting)
+
+    async def lake_batch(self, position: int, limit: int) -> LakeBatch:
+        """See :class:`CarriedRecords`."""
+        taken = await self._write(lambda: atomic(lambda: take_lake_changes(position, limit)), is_long=True)
+        records = await asyncio.to_thread(copies_of, taken.rows)
+        return LakeBatch(taken.batch, taken.known, [*records, *await self._archived(taken.archived)])
