@@ -78,16 +78,14 @@ class _Teller:
             case "missing":  # it is there, misspelt
                 beside = [each[-1] for each, other in found if other["type"] == "extra_forbidden" and each and
                           each[:-1] == path[:-1]]  # fmt: skip
-                return any(path[-1] in self._likely(path[:-1], str(name)) for name in beside)
+                options = options_at(self.schema, self.document.values, path[:-1])
+                return any(path[-1] in get_close_matches(str(name), options, n=1) for name in beside)
             case "too_short":  # its members could not be read
                 return any(len(each) > len(path) and each[: len(path)] == path for each, _ in found)
             case kind if kind in _SHAPES:  # of an alternative that was not meant
                 return any(each == path and other["type"] not in _SHAPES for each, other in found)
             case _:
                 return False
-
-    def _likely(self, section: Path, name: str) -> list[str]:
-        return get_close_matches(name, options_at(self.schema, self.document.values, section), n=1)
 
     def line(self, path: Path, details: ErrorDetails) -> str:
         if details["type"] in {"union_tag_invalid", "union_tag_not_found"}:
@@ -119,7 +117,9 @@ class _Teller:
         installed = self.models[str(section)]
         if written is None:
             return f"this option is needed{suggestion('', installed)}"
-        return f"no installed hook module brings the kind '{written}'{suggestion(str(written), installed)}"
+        meant = suggestion(str(written), installed)
+        remedy = "" if "did you mean" in meant else ": install the distribution that does (auditord hooks lists them)"
+        return f"no installed hook module brings the kind '{written}'{meant}{remedy}"
 
     def _text(self, details: ErrorDetails, path: Path) -> str:
         context = details.get("ctx", {})

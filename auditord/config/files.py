@@ -1,15 +1,18 @@
-"""Files that a configuration names and that are not there, for ``auditord config check``."""
+"""Files that a configuration names: those that are not there, and those with certificates."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretStr
 
 from auditord.config.documents import Path as OptionPath
 from auditord.config.faults import dotted
-from auditord.config.model import Configuration
+from auditord.config.listen import TcpListen
+from auditord.config.model import INSTANCE_SECTIONS, Configuration
+from auditord_hookspecs import Section
+from auditord_hookspecs.sources import TlsFiles
 
 _MADE: Final = frozenset({"state_dir", "folder", "results", "spool", "path"})
 """Options that name what the daemon or others make later."""
@@ -47,3 +50,39 @@ def _members(value: Any) -> Iterator[tuple[str | int, Any]]:  # Any: what a conf
         yield from cast("Mapping[str, Any]", value).items()
     elif isinstance(value, tuple | list):
         yield from enumerate(cast("Sequence[Any]", value))
+
+
+def certificate_files(configuration: Configuration) -> list[Path]:
+    """The files of the daemon's addresses and of its enabled instances, each once.
+
+    Authorities of the system, and certificates that a kind names otherwise than by ``TlsFiles``, are not among them.
+    """
+    found = [
+        file
+        for listen in configuration.api.listen
+        if configuration.api.enabled and isinstance(listen, TcpListen) and listen.tls is not None
+        for file in (listen.tls.certificate, listen.tls.client_ca)
+    ]
+    for section in INSTANCE_SECTIONS:
+        for config in getattr(configuration, section).values():
+            if config.enabled:
+                found += [file for tls in tls_files(config) for file in (tls.certificate, tls.ca)]
+    return list(dict.fromkeys(file for file in found if file is not None))
+
+
+def secrets_in(section: Any, path: OptionPath = ()) -> Iterator[tuple[OptionPath, SecretStr]]:  # Any: see _members
+    """The secrets anywhere in a section, with their options."""
+    for key, value in _members(section):
+        if isinstance(value, SecretStr):
+            yield (*path, key), value
+        else:
+            yield from secrets_in(value, (*path, key))
+
+
+def tls_files(section: Section) -> Iterator[TlsFiles]:
+    """The TLS options anywhere in a section."""
+    for _, value in section:
+        if isinstance(value, TlsFiles):
+            yield value
+        elif isinstance(value, Section):
+            yield from tls_files(value)

@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 from auditord.config.access import AccessSection
 from auditord.config.archive import ArchiveSection
 from auditord.config.documents import is_section
+from auditord.config.lake import LakeSection
 from auditord.config.listen import DEFAULT_LISTEN, Listen, listed
 from auditord.config.pledges import PledgeSection
 from auditord.config.sizes import Size
@@ -267,6 +268,7 @@ class Configuration(Section):
     access: AccessSection = Field(default_factory=AccessSection)
     store: StoreSection
     archive: ArchiveSection = Field(default_factory=ArchiveSection)
+    lake: LakeSection = Field(default_factory=LakeSection)
     metrics: MetricsSection = Field(default_factory=MetricsSection)
     audit: AuditSection = Field(default_factory=AuditSection)
     pledges: tuple[PledgeSection, ...] = Field(default=(), description="Promised capacity, for reports and the page.")

@@ -1,0 +1,91 @@
+"""The section of the configuration about the lake."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from auditord.config.sizes import Size
+from auditord_hookspecs import Duration, RunConfig, Secret
+from auditord_hookspecs.config import Section
+
+_CATALOGS: Final = ("sqlite:////", "postgresql://", "http://", "https://")
+
+
+class S3Section(Section):
+    """The object store of the lake's files; what is left out comes from the environment, as for AWS's own programs."""
+
+    endpoint: str | None = Field(default=None, description="URL of the server; null: AWS.")
+    region: str | None = Field(default=None, description="The region.")
+    access_key_id: str | None = Field(default=None, description="The key's id.")
+    secret_access_key: Secret | None = Field(default=None, description="The key, best as a reference: file:/path.")
+
+
+class LakeSection(RunConfig):
+    """All records are carried into an Apache Iceberg table that many daemons share. Needs the extra `lake`."""
+
+    enabled: bool = Field(default=False, description="Whether this daemon carries its records there.")
+    name: Annotated[str, Field(min_length=1, max_length=100)] | None = Field(
+        default=None, description="The name of this record store in the lake; no other one has the same."
+    )
+    catalog: str | None = Field(
+        default=None,
+        description="Where the newest state of the table is noted: sqlite:////absolute/path (daemons of one host), "
+        "postgresql://user@host/database or the URL of an Iceberg REST catalog; null: catalog.db in the warehouse, "
+        "which is a folder then.",
+    )
+    password: Secret | None = Field(default=None, description="Of the catalog's user in PostgreSQL.")
+    token: Secret | None = Field(default=None, description="Of a REST catalog, sent as Authorization: Bearer.")
+    warehouse: str | None = Field(
+        default=None,
+        description="Where the table's files are: an absolute path, or s3://bucket/prefix; null: lake in state_dir.",
+    )
+    s3: S3Section = Field(default_factory=S3Section)
+    keep_snapshots: Duration = Field(
+        default=timedelta(days=1),
+        gt=timedelta(0),
+        description="How long former states of the table can be read, up to 500 of them; later their files go.",
+    )
+
+    scope: Literal["own", "all"] = Field(
+        default="own",
+        description="Whose records sums over the lake are of: own (of this record store, as name says) or all (of "
+        "every daemon that carries there; for a hub). Roles restrict both in the same way.",
+    )
+    engine: Literal["duckdb"] = Field(
+        default="duckdb", description="The program that makes sums over the lake: duckdb, inside of the daemon."
+    )
+    memory: Size = Field(
+        default=1 << 30,
+        ge=64 << 20,
+        description="How much memory all sums over the lake may take together; what needs more goes to state_dir.",
+    )
+    threads: int = Field(default=2, ge=1, le=256, description="How many threads make these sums.")
+
+    @property
+    def is_there(self) -> bool:
+        """True if the daemon has a lake: to carry records there, or only to ask it."""
+        return self.enabled or self.catalog is not None or self.warehouse is not None
+
+    @field_validator("catalog")
+    @classmethod
+    def _is_known(cls, catalog: str | None) -> str | None:
+        if catalog is not None and not catalog.startswith(_CATALOGS):
+            raise ValueError("write sqlite:////absolute/path, postgresql://user@host/database or https://host/path")
+        return catalog
+
+    @field_validator("warehouse")
+    @classmethod
+    def _is_absolute(cls, warehouse: str | None) -> str | None:
+        if warehouse is not None and not warehouse.startswith("s3://") and not Path(warehouse).is_absolute():
+            raise ValueError(f"{warehouse} depends on where the daemon is started: write an absolute path or s3://…")
+        return warehouse
+
+    @model_validator(mode="after")
+    def _says_enough(self) -> "LakeSection":
+        if self.enabled and self.name is None:
+            raise ValueError("write lake.name: it tells this record store from others in the lake, for ever")
+        if self.catalog is None and self.warehouse is not None and self.warehouse.startswith("s3://"):
+            raise ValueError("write lake.catalog: in an object store it has no place of its own")
+        return self

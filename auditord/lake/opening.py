@@ -1,0 +1,120 @@
+"""The lake that a configuration names; its libraries are imported when it is first used."""
+
+import asyncio
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from pydantic import SecretStr
+
+from auditord.config.model import Configuration
+from auditord.errors import ConfigurationError
+from auditord_hookspecs import AggregateQuery, Aggregates
+
+if TYPE_CHECKING:
+    from auditord.lake.asking import LakeReader
+    from auditord.lake.table import LakeTable
+
+
+class ConfiguredLake:
+    """The lake of a configuration."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self._section = configuration.lake
+        self._state_dir = configuration.state_dir
+        self._lock = Lock()
+        self._made: LakeReader | None = None
+        self._warehouse = self._section.warehouse or str(configuration.state_dir / "lake")
+
+    @cached_property
+    def table(self) -> "LakeTable":
+        """The table.
+
+        Raises:
+            ConfigurationError: the extra ``lake`` is not installed.
+        """
+        made: LakeTable = lake_module("table").LakeTable(self.catalog(), self.warehouse)
+        return made
+
+    @property
+    def warehouse(self) -> str:
+        """URL of the folder of the table's files."""
+        return self._warehouse if "://" in self._warehouse else Path(self._warehouse).as_uri()
+
+    async def aggregate(self, query: AggregateQuery) -> Aggregates:
+        """Sums over the newest snapshot; see :meth:`auditord.lake.asking.LakeReader.aggregate`.
+
+        Raises:
+            ConfigurationError: the extra ``lake`` is not installed, or nobody has said whose records count.
+        """
+        reader = await asyncio.to_thread(self._reader)  # to import the libraries takes a second
+        return await reader.aggregate(query)
+
+    def _reader(self) -> "LakeReader":
+        section, state_dir = self._section, self._state_dir
+        if section.scope == "own" and section.name is None:
+            raise ConfigurationError("lake: write whose records count in sums: lake.name, or lake.scope: all")
+        with self._lock:
+            if self._made is not None:
+                return self._made
+            engine = lake_module("engine")
+            limits = engine.EngineLimits(section.memory, section.threads, state_dir / "lake-spill")
+            daemon = section.name if section.scope == "own" else None
+            made: LakeReader = lake_module("asking").LakeReader(self.table, daemon, engine.DuckDb(limits))
+            self._made = made
+            return made
+
+    def make_folder(self) -> None:
+        """Make the folder, where it is one."""
+        if "://" not in self._warehouse:
+            Path(self._warehouse).mkdir(parents=True, exist_ok=True)
+
+    def catalog(self) -> dict[str, str]:
+        """Properties for pyiceberg; they may hold passwords, and are never printed."""
+        section, url = self._section, self._catalog_url()
+        properties = {
+            "type": "rest" if url.startswith("http") else "sql",
+            "uri": url,
+            "warehouse": self.warehouse,
+            "token": _revealed(section.token),
+            "s3.endpoint": section.s3.endpoint,
+            "s3.region": section.s3.region,
+            "s3.access-key-id": section.s3.access_key_id,
+            "s3.secret-access-key": _revealed(section.s3.secret_access_key),
+        }
+        return {name: value for name, value in properties.items() if value is not None}
+
+    def close(self) -> None:
+        """Wait for what is asked, and release the catalog, as far as they were used."""
+        if self._made is not None:
+            self._made.close()
+        if "table" in vars(self):
+            self.table.close()
+
+    def _catalog_url(self) -> str:
+        url = self._section.catalog or f"sqlite:///{self._warehouse}/catalog.db"
+        scheme, _, rest = url.partition("://")
+        if scheme != "postgresql":
+            return url
+        user, _, host = rest.rpartition("@")
+        password = _revealed(self._section.password)
+        return f"postgresql+psycopg://{user}{'' if password is None else ':' + quote(password, safe='')}@{host}"
+
+
+def lake_module(name: str) -> Any:  # Any: a module
+    """A module of the lake that needs its libraries.
+
+    Raises:
+        ConfigurationError: they are missing.
+    """
+    try:
+        return import_module(f"auditord.lake.{name}")
+    except ImportError as error:
+        raise ConfigurationError(f"lake: the library {error.name} is missing: pip install 'auditord[lake]'") from error
+
+
+def _revealed(secret: SecretStr | None) -> str | None:
+    return None if secret is None else secret.get_secret_value()

@@ -1,0 +1,114 @@
+"""The lake as an instance that runs by the clock, as plugins do: one daemon of a database at a time."""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from auditord.config.lake import LakeSection
+from auditord.errors import StoreUnavailable
+from auditord.lake.opening import ConfiguredLake, lake_module
+from auditord.store import RecordStore
+from auditord.store.archived import ArchiveOvertaken
+from auditord_hookspecs import PluginContext, PluginKind
+from auditord_hookspecs.wording import counted
+
+if TYPE_CHECKING:
+    from auditord.lake.table import LakeFacts
+
+_log: Final = logging.getLogger(__name__)
+
+INSTANCE: Final = "lake"
+"""Name and kind of the instance."""
+
+_COMMIT_TIME: Final = timedelta(days=1)
+"""No commit takes longer; older files that no snapshot names are of one that failed."""
+
+_BETWEEN_CLEANINGS: Final = timedelta(hours=12)
+
+
+class LakeMetrics(Collector):
+    """The gauges of the lake, from the first run on."""
+
+    def __init__(self) -> None:
+        self.facts: LakeFacts | None = None
+        self.complete_at: datetime | None = None
+        self.waiting = 0
+
+    def collect(self) -> Iterator[Metric]:
+        """The families; what is not known has no sample."""
+        if (facts := self.facts) is None or facts.committed_at is None or self.complete_at is None:
+            return
+        yield GaugeMetricFamily(
+            "auditord_lake_last_commit_timestamp_seconds",
+            "When the newest snapshot of the lake was made.",
+            facts.committed_at.timestamp(),
+        )
+        yield GaugeMetricFamily(
+            "auditord_lake_complete_timestamp_seconds",
+            "The lake has all that this daemon's record store had then: it lags no longer than since.",
+            self.complete_at.timestamp(),
+        )
+        yield GaugeMetricFamily(
+            "auditord_lake_waiting_changes", "Number of changes that have come while the last run ended.", self.waiting
+        )
+        yield GaugeMetricFamily("auditord_lake_records", "Number of records of all daemons in the lake.", facts.records)
+        yield GaugeMetricFamily("auditord_lake_files", "Number of the lake's data files.", facts.files)
+        yield GaugeMetricFamily("auditord_lake_size_bytes", "Size of the lake's data files.", facts.size)
+
+
+def lake_kind(store: RecordStore, lake: ConfiguredLake, metrics: LakeMetrics) -> PluginKind[LakeSection]:
+    """The kind of the one instance."""
+
+    async def run(section: LakeSection, context: PluginContext) -> None:
+        daemon = section.name or ""  # the model wants one
+        if context.dry_run:
+            waiting = await store.lake_waiting()
+            context.show(f"would carry {counted(waiting, 'change')} to {lake.warehouse} as {daemon}")
+            return
+        begun, table = context.now(), lake.table
+        lake.make_folder()
+        carried = await lake_module("carrying").carry(store, table, daemon, context.log)
+        with suppress(ArchiveOvertaken):  # another daemon is at work: the next run does it
+            await asyncio.to_thread(table.compact, daemon)
+            await _clean(lake, section, context)
+        facts = await asyncio.to_thread(table.facts)
+        metrics.facts, metrics.complete_at, metrics.waiting = facts, begun, await store.lake_waiting()
+        context.log.info("carried %s in %s", counted(carried.records, "record"), counted(carried.batches, "commit"))
+        held = counted(facts.records, "record"), counted(facts.files, "file"), facts.size / 1e6
+        context.log.info("the lake has %s in %s, %.1f MB", *held)
+
+    return PluginKind(
+        name=INSTANCE, config=LakeSection, run=run, interval=timedelta(minutes=5), timeout=timedelta(days=1)
+    )
+
+
+async def warn_of_changes(store: RecordStore) -> None:
+    """Say that changes are noted for a lake that is not enabled: they become more until somebody ends that."""
+    with suppress(StoreUnavailable):
+        if (await store.lake_state()).lake_id:
+            waiting = counted(await store.lake_waiting(), "change waits", "changes wait")
+            _log.warning("%s for a lake that is not enabled: enable it again, or run `auditord lake end`", waiting)
+
+
+async def _clean(lake: ConfiguredLake, section: LakeSection, context: PluginContext) -> None:
+    """Clean up twice a day: all files have to be listed."""
+    now, state = context.now(), dict[str, str](context.state or {})
+    if "cleaned_at" in state and now - datetime.fromisoformat(state["cleaned_at"]) < _BETWEEN_CLEANINGS:
+        return
+    keep_since, made_before = now - section.keep_snapshots, now - _COMMIT_TIME
+    deleted = await asyncio.to_thread(lake.table.clean, keep_since, made_before)
+    await context.save_state({"cleaned_at": now.isoformat()})
+    context.log.info("deleted %s that no snapshot needs", counted(deleted, "file"))
+
+
+def lake_plugins(
+    store: RecordStore, lake: ConfiguredLake, section: LakeSection, metrics: LakeMetrics
+) -> dict[str, tuple[PluginKind[Any], LakeSection]]:  # Any: as of kinds of hook modules
+    """The instance by its name, if the configuration wants one."""
+    return {INSTANCE: (lake_kind(store, lake, metrics), section)} if section.enabled else {}
