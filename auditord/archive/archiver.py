@@ -11,14 +11,14 @@ with the store once more; what has not been committed is written again.
 
 import asyncio
 import uuid
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 from typing import Final
 
 import msgspec
-from pyiceberg.expressions import GreaterThan
+from pyiceberg.expressions import And, GreaterThanOrEqual, LessThan
 
 from auditord.archive.table import ArchiveTable, Head
 from auditord.errors import ConfigurationError, StoreUnavailable
@@ -58,17 +58,19 @@ class Archiver:
     Args:
         store: has the records.
         table: of the archive.
-        progressed: receives how many have moved so far.
+        progressed: receives the fraction of the period of stop times that has moved, 0 to 1.
     """
 
     def __init__(
-        self, store: RecordStore, table: ArchiveTable, progressed: Callable[[int], None] = lambda _: None
+        self, store: RecordStore, table: ArchiveTable, progressed: Callable[[float], None] = lambda _: None
     ) -> None:
         self._store = store
         self._table = table
         self._progressed = progressed
         self._moved = 0
         self._kept = 0
+        self._period: tuple[datetime, datetime] | None = None
+        """The first stop time of those that move now, and the end of those that may; None while older chunks count."""
 
     async def run(self, before: datetime, sites: Mapping[str, datetime] | None = None) -> Archived:
         """Archive the records that stopped before an instant, and finish what an earlier run has begun.
@@ -85,9 +87,12 @@ class Archiver:
         await self._take_back(state, head)
         await self._publish(head, state.chunk, None)
         last: ArchivedRecord | None = None
+        end = max([before, *(sites or {}).values()])
         while found := await self._store.archivable(before, last, COMMIT_RECORDS, sites or {}):
+            self._period = self._period or (found[0].stop_time, end)
             last = found[-1]
             await self._move(found)
+        self._progressed(1.0)
         return Archived(self._moved, self._kept, await self._remove(), await self._compact(), await self._clean())
 
     async def _begun(self) -> ArchiveState:
@@ -132,34 +137,38 @@ class Archiver:
     async def _publish(self, head: Head, previous: int, written: set[int] | None) -> None:
         """Read the chunks back that do not count yet, and let them count.
 
+        Those of this run are one commit, of others as many are read at a time as a commit has. Numbers may have no row.
+
         Args:
             head: the snapshot that has them.
             previous: the last chunk that counts.
             written: what they must be, if this run has written them.
         """
-        if head.chunk <= previous:
-            return
-        async for chunk in self._read_back(head, previous, written):
-            moved = await self._store.publish_chunk(chunk, previous, head.snapshot_id, head.sequence)
-            previous = chunk[0].chunk
-            self._moved += moved
-            self._kept += len(chunk) - moved
-            self._progressed(self._moved)
+        behind = head.chunk + 1
+        at_once = COMMIT_RECORDS // CHUNK_RECORDS if written is None else behind
+        for first in range(previous + 1, behind, at_once):
+            for _, chunk in groupby(await self._read_back(head, range(first, first + at_once), written), key=_chunk):
+                previous = await self._count(list(chunk), previous, head)
 
-    async def _read_back(
-        self, head: Head, after: int, written: set[int] | None
-    ) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
-        read = self._table.records
-        rows = await asyncio.to_thread(
-            lambda: sorted(read(head.snapshot_id, GreaterThan(term="chunk", value=after)), key=_place)
-        )
+    async def _count(self, chunk: Sequence[ArchivedRecord], previous: int, head: Head) -> int:
+        """Let a chunk count; returns its number."""
+        moved = await self._store.publish_chunk(chunk, previous, head.snapshot_id, head.sequence)
+        self._moved += moved
+        self._kept += len(chunk) - moved
+        if self._period is not None:  # records move in the order of their stops
+            begin, end = self._period
+            self._progressed((max(each.stop_time for each in chunk) - begin) / (end - begin))
+        return chunk[0].chunk
+
+    async def _read_back(self, head: Head, chunks: range, written: set[int] | None) -> Sequence[ArchivedRecord]:
+        where = And(GreaterThanOrEqual(term="chunk", value=chunks.start), LessThan(term="chunk", value=chunks.stop))
+        rows = await asyncio.to_thread(lambda: sorted(self._table.records(head.snapshot_id, where), key=_place))
         if written is not None and not await asyncio.to_thread(_are_equal, rows, written):
             raise StoreUnavailable(
                 f"The archive {self._table.location} does not give back what was written to it: look at its disk. "
                 "No record has been deleted; `auditord archive verify` says more."
             )
-        for _, chunk in groupby(rows, key=_chunk):
-            yield list(chunk)
+        return rows
 
     async def _remove(self) -> int:
         """Take rows that count no more out of the table."""

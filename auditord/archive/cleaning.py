@@ -34,7 +34,7 @@ class Leftovers:
 def leftovers_of(table: Table) -> Leftovers:
     """The files of a table, and whether it is worth while to clean it."""
     files = [path for path in _folder(table).rglob("*") if path.is_file()]
-    unused = {path.name for path in files} - _needed(table)
+    unused = {path.name for path in files} - needed_files(table)
     return Leftovers(files, bool(unused) or len(table.snapshots()) > KEPT_SNAPSHOTS or _has_removed_rows(table))
 
 
@@ -49,7 +49,7 @@ def forget_snapshots(table: Table) -> None:
 
 def delete_unused(table: Table, files: Collection[Path]) -> int:
     """Delete those of the files that the table does not need; returns how many there were."""
-    needed = _needed(table)
+    needed = needed_files(table)
     unused = [path for path in files if path.name not in needed]
     for path in unused:
         path.unlink(missing_ok=True)
@@ -67,7 +67,7 @@ def _has_removed_rows(table: Table) -> bool:
     )
 
 
-def _needed(table: Table) -> set[str]:
+def needed_files(table: Table) -> set[str]:
     """The names of the files, which are unique, that the table refers to."""
     manifests = {each.manifest_path: each for snapshot in table.snapshots() for each in snapshot.manifests(table.io)}
     paths = {table.metadata_location, *[entry.metadata_file for entry in table.metadata.metadata_log]}

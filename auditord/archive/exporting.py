@@ -71,8 +71,21 @@ class Layout:
     compression: str
 
 
-def export(table: ArchiveTable, counted: Counted, folder: Path, layout: Layout) -> Exported:
+def export(
+    table: ArchiveTable,
+    counted: Counted,
+    folder: Path,
+    layout: Layout,
+    progressed: Callable[[int, int], None] = lambda _done, _total: None,
+) -> Exported:
     """Write what counts of the archive to files in a new folder.
+
+    Args:
+        table: is read as of the snapshot that counts.
+        counted: says what counts.
+        folder: is made.
+        layout: of the files.
+        progressed: is called with the number of records that have been written, and of all.
 
     Raises:
         ConfigurationError: there is something in the folder already.
@@ -82,7 +95,10 @@ def export(table: ArchiveTable, counted: Counted, folder: Path, layout: Layout) 
     files: defaultdict[str, list[Partition]] = defaultdict(list)
     for partition in sorted({file.partition for file in table.files(counted.state.snapshot_id)}, key=_named):
         files[layout.path(partition)].append(partition)
-    written = [_write(_rows(table, counted, of), folder / path, layout) for path, of in files.items()]
+    written: list[int] = []
+    for path, partitions in files.items():
+        written.append(_write(_rows(table, counted, partitions), folder / path, layout))
+        progressed(sum(written), counted.state.records)
     return Exported(sum(written), sum(map(bool, written)))
 
 

@@ -1,5 +1,6 @@
 """The archive that a configuration names; its libraries are imported when it is first used."""
 
+import asyncio
 from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -45,20 +46,24 @@ class ConfiguredArchive:
 
     async def find(self, state: ArchiveState, wanted: Collection[Removal]) -> Sequence[ArchivedRecord]:
         """See :class:`Archive`."""
-        return await self._reader.find(state, wanted)
+        return await (await self._loaded()).find(state, wanted)
 
     async def aggregate(self, counted: Counted, query: AggregateQuery, days: Days | None) -> Aggregates:
         """See :class:`Archive`."""
-        return await self._reader.aggregate(counted, query, days)
+        return await (await self._loaded()).aggregate(counted, query, days)
 
     async def page(self, counted: Counted, query: RecordQuery, after: Record | None) -> Sequence[bytes]:
         """See :class:`Archive`."""
-        return await self._reader.page(counted, query, after)
+        return await (await self._loaded()).page(counted, query, after)
 
     def close(self) -> None:
         """Release the catalog, if it was used."""
         if "table" in vars(self):
             self.table.close()
+
+    async def _loaded(self) -> Archive:
+        """The reader; its libraries take a second to be imported, during which the daemon goes on."""
+        return await asyncio.to_thread(lambda: self._reader)
 
     @cached_property
     def _reader(self) -> Archive:

@@ -22,8 +22,10 @@ from pyiceberg.expressions import (
     GreaterThan,
     GreaterThanOrEqual,
     In,
+    IsNull,
     LessThan,
     LessThanOrEqual,
+    NotNull,
     Or,
 )
 
@@ -44,6 +46,8 @@ from auditord_hookspecs.query import (
     RuntimeCompares,
     SortField,
     TimeCompares,
+    TimeField,
+    Window,
     fold,
 )
 
@@ -63,13 +67,25 @@ _OR_EQUAL: Final = {
 }
 _BORDERS: Final = (MINYEAR, MAXYEAR)
 """Years in which pyiceberg looks for the microsecond before an instant, or behind it, outside the calendar."""
-MORE: Final = EqualTo(term="more", value=True)
+_STOPPED: Final[BooleanExpression] = NotNull(term="stop_time")
+_MORE: Final = EqualTo(term="more", value=True)
 """Rows of which roll-ups know nothing."""
 
 
 def rows_for(condition: Condition, state: ArchiveState) -> BooleanExpression:
     """The rows that may match, of the chunks that count."""
     return And(LessThanOrEqual(term="chunk", value=state.chunk), fold(condition, _leaf, _all_of, _any_of))
+
+
+def finished_rows(query: AggregateQuery) -> BooleanExpression:
+    """The rows of finished records that may count, of any chunk; for the lake as well."""
+    return And(_STOPPED, fold(query.where, _leaf, _all_of, _any_of), _within(query.window))
+
+
+def open_rows(query: AggregateQuery) -> BooleanExpression:
+    """The rows of open records that may; a condition of its own, since pyiceberg compares no null with an instant."""
+    begun = AlwaysTrue() if query.window is None else _compares("start_time", Comparison.LTE, query.window.stop)
+    return And(IsNull(term="stop_time"), fold(query.where, _leaf_of_open, _all_of, _any_of), begun)
 
 
 def rows_from(order: Order, record: Record) -> BooleanExpression:
@@ -90,13 +106,29 @@ def rows_for_sums(query: AggregateQuery, state: ArchiveState, scope: Scope | Non
     """The same for sums, without those that roll-ups answer for."""
     rows = rows_for(query.where, state)
     if scope is not None:
-        beside = [_compares("stop_time", each.comparison, each.moment) for each in scope.outside()]
-        rows = And(rows, _any_of([MORE, *beside]))
-    if query.window is None:
-        return rows
-    begin, end = query.window.start, query.window.stop
-    overlap = And(_compares("stop_time", Comparison.GTE, begin), _compares("start_time", Comparison.LTE, end))
-    return And(rows, overlap)
+        beside = [fold(each, _leaf, _all_of, _any_of) for each in scope.outside()]
+        rows = And(rows, _any_of([_MORE, *beside]))
+    return And(rows, _within(query.window))
+
+
+def _within(window: Window | None) -> BooleanExpression:
+    if window is None:
+        return AlwaysTrue()
+    stopped, started = (
+        _compares("stop_time", Comparison.GTE, window.start),
+        _compares("start_time", Comparison.LTE, window.stop),
+    )
+    return And(stopped, started)
+
+
+def _leaf_of_open(condition: Leaf) -> BooleanExpression:
+    match condition:
+        case IsOpen():
+            return AlwaysTrue()
+        case TimeCompares(TimeField.STOP) | RuntimeCompares():
+            return AlwaysFalse()
+        case _:
+            return _leaf(condition)
 
 
 def _leaf(condition: Leaf) -> BooleanExpression:  # noqa: PLR0911 one branch for each type of node
@@ -128,7 +160,7 @@ def _compares(column: str, comparison: Comparison, moment: datetime) -> BooleanE
 def _contains(key: str, values: Sequence[str]) -> BooleanExpression:
     if key not in META_COLUMNS:
         return AlwaysTrue()
-    return Or(In(term=META_COLUMNS[key], literals=set(values)), MORE)
+    return Or(In(term=META_COLUMNS[key], literals=set(values)), _MORE)
 
 
 def _all_of(parts: Sequence[BooleanExpression]) -> BooleanExpression:

@@ -10,11 +10,10 @@ from typing import Final
 from pyiceberg.expressions import And
 
 from auditord.archive.ordering import is_behind
-from auditord.archive.pruning import MORE, rows_for, rows_for_sums, rows_from
+from auditord.archive.pruning import rows_for, rows_for_sums, rows_from
 from auditord.archive.sums import COLUMNS, sums_over
 from auditord.archive.table import ArchiveTable
-from auditord.client.conditions import matches
-from auditord.store.aggregates import merged
+from auditord.client.query_string import matches
 from auditord.store.archived import ArchivedRecord, ArchiveState, Counted, Days, Removal
 from auditord.store.merging import place_of, precedes
 from auditord.store.rollups.scope import Scope, scope_within
@@ -29,7 +28,6 @@ class ArchiveReader:
 
     def __init__(self, table: ArchiveTable) -> None:
         self._table = table
-        self._more = 0, False
 
     async def find(self, state: ArchiveState, wanted: Collection[Removal]) -> Sequence[ArchivedRecord]:
         """See :class:`Archive`."""
@@ -46,19 +44,8 @@ class ArchiveReader:
         return await asyncio.to_thread(self._page, counted, replace(query, limit=limit), after)
 
     def _sums(self, counted: Counted, query: AggregateQuery, scope: Scope | None) -> Aggregates:
-        snapshot_id = counted.state.snapshot_id
-        if scope is not None and not any(scope.edges()) and not self._has_more(snapshot_id):
-            return merged(query, ())
-        rows = self._table.rows(snapshot_id, rows_for_sums(query, counted.state, scope), COLUMNS)
+        rows = self._table.rows(counted.state.snapshot_id, rows_for_sums(query, counted.state, scope), COLUMNS)
         return sums_over(rows, counted.removals, query, scope)
-
-    def _has_more(self, snapshot_id: int) -> bool:
-        """Return whether roll-ups leave out a row of a snapshot; found in the lists of its files once."""
-        known, has_more = self._more
-        if known != snapshot_id:
-            has_more = bool(self._table.files(snapshot_id, MORE))
-            self._more = snapshot_id, has_more
-        return has_more
 
     def _page(self, counted: Counted, query: RecordQuery, after: Record | None) -> Sequence[bytes]:
         """Files are read in the order of the least that they hold, until none can hold what belongs on the page."""

@@ -1,6 +1,7 @@
 """The archive as an instance that runs by the clock, as plugins do: one daemon of a database at a time."""
 
-from collections.abc import Iterator, Mapping
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
@@ -16,6 +17,7 @@ from auditord.errors import StoreUnavailable
 from auditord.spool import Spool
 from auditord.store import RecordStore
 from auditord_hookspecs import PluginContext, PluginKind
+from auditord_hookspecs.wording import counted
 
 INSTANCE: Final = "archive"
 """Name and kind of the instance."""
@@ -67,15 +69,22 @@ def archive_kind(store: RecordStore, archive: ConfiguredArchive, metrics: Archiv
                 context.show(f"those of site {site}: before {its_own:%Y-%m-%d}")
             return
         archive.folder.mkdir(parents=True, exist_ok=True)
-        table = archive.table
-        archiver: Any = import_module("auditord.archive.archiver").Archiver(store, table)
+        archiver = await asyncio.to_thread(_archiver, store, archive, context.report_progress)
         result = await archiver.run(before, sites)
-        context.log.info("archived %d records, %d were changed meanwhile", result.moved, result.kept)
+        context.log.info("archived %s, %d changed meanwhile", counted(result.moved, "record"), result.kept)
         metrics.records, metrics.succeeded = (await store.archive_state()).records, context.now()
 
     return PluginKind(
         name=INSTANCE, config=ArchiveSection, run=run, interval=timedelta(days=1), timeout=timedelta(days=1)
     )
+
+
+def _archiver(
+    store: RecordStore, archive: ConfiguredArchive, progressed: Callable[[float], None]
+) -> Any:  # Any: of a module that is imported late
+    """An archiver; its libraries take a second to be imported, so this is for a thread."""
+    table = archive.table  # first: it says which extra is missing
+    return import_module("auditord.archive.archiver").Archiver(store, table, progressed)
 
 
 def own_plugins(

@@ -81,15 +81,18 @@ RECORD_COLUMNS: Final = (*_RECORD, *_PROVENANCE)
 """Those of which :func:`records_of` makes records."""
 
 
-def rows_of(copies: Sequence[ArchivedRecord], schema: Any) -> Any:  # Any: pyarrow's Schema and Table
-    """Records as a table of Arrow.
+def rows_of(
+    copies: Sequence[ArchivedRecord], schema: Any, **constants: object
+) -> Any:  # Any: pyarrow's Schema and Table
+    """Records as a table of Arrow; columns that are none of ours are empty.
 
     Args:
         copies: with their chunks.
         schema: of the table in Arrow.
+        constants: values of other columns, the same in every row.
     """
-    rows = [_row(copy) for copy in copies]
-    columns = [_arrow.array([row[field.name] for row in rows], type=field.type) for field in schema]
+    rows = [_row(copy) | constants for copy in copies]
+    columns = [_arrow.array([row.get(field.name) for row in rows], type=field.type) for field in schema]
     return _arrow.Table.from_arrays(columns, schema=schema)
 
 
@@ -134,7 +137,8 @@ def records_of(batch: Any) -> Iterable[ArchivedRecord]:  # Any: pyarrow's Record
     for record_id, start, stop, meta, components, document, received, updated, principal, agent, chunk in zip(
         *columns, strict=True
     ):
-        record = Record(record_id, from_micros(start), _components(components), from_micros(stop), _meta(meta))
+        stopped = None if stop is None else from_micros(stop)
+        record = Record(record_id, from_micros(start), _components(components), stopped, _meta(meta))
         text = encode_record(record).decode() if document is None else document
         updated_at: datetime | None = None if updated is None else from_micros(updated)
         yield ArchivedRecord(record, text, from_micros(received), updated_at, principal, agent, chunk)

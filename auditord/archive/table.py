@@ -5,23 +5,20 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
 
-from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
 from typing import Any, Final
 
-from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import CommitFailedException, NamespaceAlreadyExistsError, NoSuchTableError
+from pyiceberg.exceptions import CommitFailedException, NamespaceAlreadyExistsError
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, In
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
-from sqlalchemy.exc import SQLAlchemyError
 
+from auditord.archive.catalog import NAMESPACE, TABLE_PROPERTIES, CatalogTable, NoTable
 from auditord.archive.cleaning import Leftovers, delete_unused, forget_snapshots, leftovers_of
-from auditord.archive.files import IMPLEMENTATION
 from auditord.archive.ordering import by_bounds
 from auditord.archive.schema import PARTITIONS, RECORD_COLUMNS, SCHEMA, records_of
 from auditord.archive.writing import (
@@ -33,12 +30,10 @@ from auditord.archive.writing import (
     small_files,
     written,
 )
-from auditord.errors import StoreUnavailable
-from auditord.store.archived import ArchivedRecord, ArchiveOvertaken, Removal
+from auditord.store.archived import ArchivedRecord, Removal
 from auditord_hookspecs.query import Order
 
-NAMESPACE: Final = "auditord"
-TABLE: Final = "auditord.records"
+TABLE: Final = f"{NAMESPACE}.records"
 """The name in the catalog."""
 
 CHUNK: Final = "auditord.chunk"
@@ -46,17 +41,6 @@ CHUNK: Final = "auditord.chunk"
 ARCHIVE: Final = "auditord.archive"
 """The table's property that holds the id of the archive."""
 
-_PROPERTIES: Final = {
-    "format-version": "2",
-    "write.parquet.compression-codec": "zstd",
-    "write.metadata.delete-after-commit.enabled": "true",
-    "write.metadata.previous-versions-max": "100",
-    # Each list of files costs every question some milliseconds.
-    "commit.manifest-merge.enabled": "true",
-    "commit.manifest.min-count-to-merge": "10",
-    # Another process that commits meanwhile has used the numbers of these chunks: nothing may be tried again.
-    "commit.retry.num-retries": "0",
-}
 _EVERYTHING: Final = AlwaysTrue()
 
 
@@ -92,11 +76,7 @@ class FileFacts:
     path: str
 
 
-class NoTable(StoreUnavailable):
-    """The catalog does not know the table."""
-
-
-class ArchiveTable:
+class ArchiveTable(CatalogTable):
     """The table, through its catalog. Every method blocks, and raises StoreUnavailable if it cannot be used now.
 
     Args:
@@ -105,31 +85,29 @@ class ArchiveTable:
     """
 
     def __init__(self, catalog: str, warehouse: str) -> None:
-        self.location: Final = f"{warehouse.rstrip('/')}/{TABLE.replace('.', '/')}"
-        self._uri = catalog
-        self._warehouse = warehouse
-        self._catalog: SqlCatalog | None = None
-        self._lock = Lock()
+        location = f"{warehouse.rstrip('/')}/{TABLE.replace('.', '/')}"
+        properties = {"type": "sql", "uri": catalog, "warehouse": warehouse}
+        super().__init__(TABLE, location, properties, "archive", "archive.folder and archive.catalog")
 
     def archive_id(self) -> str | None:
         """The id that the table carries; None if there is no table."""
         try:
-            with self._loaded() as table:
+            with self.loaded() as table:
                 return table.properties[ARCHIVE]
         except NoTable:
             return None
 
     def create(self, archive_id: str) -> None:
         """Make the table."""
-        with self._faults():
+        with self.faults():
             with suppress(NamespaceAlreadyExistsError):
-                self._connected().create_namespace(NAMESPACE)
-            properties = {**_PROPERTIES, ARCHIVE: archive_id}
-            self._connected().create_table(TABLE, SCHEMA, self.location, PARTITIONS, properties=properties)
+                self.connected().create_namespace(NAMESPACE)
+            properties = {**TABLE_PROPERTIES, ARCHIVE: archive_id}
+            self.connected().create_table(TABLE, SCHEMA, self.location, PARTITIONS, properties=properties)
 
     def head(self) -> Head:
         """The newest snapshot."""
-        with self._loaded() as table:
+        with self.loaded() as table:
             return _head(table)
 
     def require(self, snapshot_id: int) -> None:
@@ -138,7 +116,7 @@ class ArchiveTable:
         Raises:
             ArchiveOvertaken: it is not there any more.
         """
-        with self._loaded(snapshot_id):
+        with self.loaded(snapshot_id):
             pass
 
     def append(self, copies: Sequence[ArchivedRecord], head: Head) -> Head:
@@ -147,7 +125,7 @@ class ArchiveTable:
         Raises:
             ArchiveOvertaken: the head is another one by now.
         """
-        with self._loaded() as table:
+        with self.loaded() as table:
             return _commit(table, head, copies[-1].chunk, (), written(table, copies))
 
     def remove(self, removals: Collection[Removal], head: Head) -> Head:
@@ -156,7 +134,7 @@ class ArchiveTable:
         Raises:
             ArchiveOvertaken: the head is another one by now.
         """
-        with self._loaded() as table:
+        with self.loaded() as table:
             files = [task.file for task in table.scan(_one_of(removals)).plan_files()]
             return _commit(table, head, head.chunk, files, rewritten(table, files, removals))
 
@@ -166,14 +144,14 @@ class ArchiveTable:
         Raises:
             ArchiveOvertaken: the head is another one by now.
         """
-        with self._loaded() as table:
+        with self.loaded() as table:
             groups = small_files(task.file for task in table.scan().plan_files())
             files = [file for group in groups for file in group]
             return _commit(table, head, head.chunk, files, put_together(table, groups)) if files else head
 
     def leftovers(self) -> Leftovers:
         """The files that hold what is not in the table any more, or never was."""
-        with self._loaded() as table:
+        with self.loaded() as table:
             return leftovers_of(table)
 
     def seal(self, head: Head) -> Head:
@@ -184,7 +162,7 @@ class ArchiveTable:
         Raises:
             ArchiveOvertaken: the head is another one by now.
         """
-        with self._loaded() as table:
+        with self.loaded() as table:
             return _commit(table, head, head.chunk, (), ())
 
     def clean(self, files: Collection[Path]) -> int:
@@ -193,7 +171,7 @@ class ArchiveTable:
         Args:
             files: that were there before the newest snapshot was made.
         """
-        with self._loaded() as table:
+        with self.loaded() as table:
             forget_snapshots(table)
             return delete_unused(table, files)
 
@@ -202,7 +180,7 @@ class ArchiveTable:
     ) -> Iterator[Any]:  # Any: pyarrow's RecordBatch
         """The rows of a snapshot for which a condition is true, in parts."""
         if snapshot_id:
-            with self._loaded(snapshot_id) as table:
+            with self.loaded(snapshot_id) as table:
                 yield from table.scan(
                     where, selected_fields=tuple(columns), snapshot_id=snapshot_id
                 ).to_arrow_batch_reader()
@@ -216,7 +194,7 @@ class ArchiveTable:
         self, snapshot_id: int, where: BooleanExpression, order: Order
     ) -> Iterator[tuple[Any, Iterator[ArchivedRecord]]]:  # Any: values of a column
         """The same file by file, each with a value that none of its rows precedes in an order (None: not known)."""
-        with self._loaded(snapshot_id) as table:
+        with self.loaded(snapshot_id) as table:
             scan = table.scan(where, selected_fields=RECORD_COLUMNS, snapshot_id=snapshot_id)
             reader = ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter)
             for bound, task in by_bounds(table, scan.plan_files(), order):
@@ -231,7 +209,7 @@ class ArchiveTable:
         """The rows of one snapshot that another one does not have."""
         if not before:
             return set()
-        with self._loaded(before) as table:
+        with self.loaded(before) as table:
             old, new = (
                 {task.file.file_path: task.file for task in table.scan(snapshot_id=each).plan_files()}
                 for each in (before, after)
@@ -243,49 +221,8 @@ class ArchiveTable:
         """The files of a snapshot that may hold rows for which a condition is true."""
         if not snapshot_id:
             return ()
-        with self._loaded(snapshot_id) as table:
+        with self.loaded(snapshot_id) as table:
             return [_facts(task.file) for task in table.scan(where, snapshot_id=snapshot_id).plan_files()]
-
-    def close(self) -> None:
-        """Release the catalog."""
-        with self._lock:
-            if self._catalog is not None:
-                self._catalog.close()
-                self._catalog = None
-
-    def _connected(self) -> SqlCatalog:
-        with self._lock:
-            if self._catalog is None:
-                properties = {"uri": self._uri, "warehouse": self._warehouse, "py-io-impl": IMPLEMENTATION}
-                self._catalog = SqlCatalog(NAMESPACE, **properties)
-            return self._catalog
-
-    @contextmanager
-    def _loaded(self, snapshot_id: int = 0) -> Generator[Table, None, None]:
-        with self._faults():
-            table = self._connected().load_table(TABLE)
-            if snapshot_id and table.snapshot_by_id(snapshot_id) is None:
-                raise ArchiveOvertaken(
-                    f"The snapshot {snapshot_id} is not in the archive {self.location} any more: try again. If it "
-                    "stays so, the record store was restored without its archive: restore archive.folder as well."
-                )
-            yield table
-
-    @contextmanager
-    def _faults(self) -> Generator[None, None, None]:
-        try:
-            yield
-        except CommitFailedException as error:
-            raise ArchiveOvertaken(f"Another process has written to the archive {self.location}: try again.") from error
-        except NoSuchTableError as error:
-            raise NoTable(
-                f"There is no table at {self.location}: restore it, or mend archive.folder and archive.catalog."
-            ) from error
-        except (OSError, SQLAlchemyError) as error:
-            text = str(error).partition("\n")[0]
-            raise StoreUnavailable(
-                f"The archive {self.location} is not available: see archive.folder and archive.catalog ({text})."
-            ) from error
 
 
 def _head(table: Table) -> Head:

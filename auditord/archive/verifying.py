@@ -6,6 +6,7 @@
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
@@ -15,6 +16,7 @@ from pyiceberg.expressions import LessThanOrEqual
 from auditord.archive.table import ArchiveTable
 from auditord.store import RecordStore
 from auditord.store.archived import Removal
+from auditord_hookspecs.wording import counted
 
 _AT_ONCE: Final = 1_000
 
@@ -34,18 +36,29 @@ class Verified:
     findings: list[str] = field(default_factory=list[str])
 
 
-async def verify(store: RecordStore, table: ArchiveTable) -> Verified:
-    """Read every row that counts, and compare its id and chunk with the store's index."""
-    counted = await store.archive_counted()
-    state = counted.state
+async def verify(
+    store: RecordStore, table: ArchiveTable, progressed: Callable[[int, int], None] = lambda _done, _total: None
+) -> Verified:
+    """Read every row that counts, and compare its id and chunk with the store's index.
+
+    Args:
+        store: with the index.
+        table: is read as of the snapshot that counts.
+        progressed: is called with the number of records that have been read, and of all.
+    """
+    known = await store.archive_counted()
+    state = known.state
     result = Verified(expected=state.records)
     records = table.records(state.snapshot_id, LessThanOrEqual(term="chunk", value=state.chunk))
     while some := await asyncio.to_thread(lambda: list(islice(records, _AT_ONCE))):
-        rows = {Removal(each.record.record_id, each.chunk) for each in some} - set(counted.removals)
-        known = set(await store.archived([row.record_id for row in rows]))
-        result.records += len(rows & known)
-        unknown = sorted(row.record_id for row in rows - known)
+        rows = {Removal(each.record.record_id, each.chunk) for each in some} - set(known.removals)
+        ids = set(await store.archived([row.record_id for row in rows]))
+        result.records += len(rows & ids)
+        progressed(result.records, result.expected)
+        unknown = sorted(row.record_id for row in rows - ids)
         result.findings += [f"{each!r} is in the table, and the record store does not know it" for each in unknown]
     if result.records != result.expected:
-        result.findings.append(f"{result.expected} records are archived, {result.records} of them are in the table")
+        result.findings.append(
+            f"{counted(result.expected, 'record is', 'records are')} archived, {result.records:,} of them in the table"
+        )
     return result

@@ -56,7 +56,7 @@ def written(table: Table, copies: Iterable[ArchivedRecord]) -> Iterator[DataFile
         partitions[month_number(copy.stop_time), copy.site].append(copy)
     schema = table.schema().as_arrow()
     for partition, inside in partitions.items():
-        yield from _write(table, partition, rows_of(inside, schema))
+        yield from write_rows(table, partition, rows_of(inside, schema))
 
 
 def rewritten(table: Table, files: Sequence[DataFile], removals: Collection[Removal]) -> Iterator[DataFile]:
@@ -66,7 +66,7 @@ def rewritten(table: Table, files: Sequence[DataFile], removals: Collection[Remo
         rows = scan.to_table([FileScanTask(file)])
         kept = [Removal(*pair) not in removals for pair in _pairs(rows)]
         if any(kept):
-            yield from _write(table, partition_of_file(file), rows.filter(_arrow.array(kept)))
+            yield from write_rows(table, partition_of_file(file), rows.filter(_arrow.array(kept)))
 
 
 def small_files(files: Iterable[DataFile]) -> Sequence[Sequence[DataFile]]:
@@ -89,7 +89,7 @@ def put_together(table: Table, groups: Iterable[Sequence[DataFile]]) -> Iterator
         rows = scan.to_table([FileScanTask(file) for file in files]).sort_by(
             [("stop_time", "ascending"), ("record_id", "ascending")]
         )
-        for file in _write(table, partition_of_file(files[0]), rows):
+        for file in write_rows(table, partition_of_file(files[0]), rows):
             file.spec_id = table.metadata.default_spec_id  # pyiceberg gives it when a file is read from a manifest
             if sorted(map(_place, rows_in(table, [file]))) != sorted(map(_place, rows_in(table, files))):
                 raise OSError(f"{file.file_path} does not hold what was written to it")
@@ -123,7 +123,10 @@ def _pairs(rows: Any) -> Iterator[tuple[str, int]]:  # Any: pyarrow's Table
     return zip(rows.column("record_id").to_pylist(), rows.column("chunk").to_pylist(), strict=True)
 
 
-def _write(table: Table, partition: Partition, rows: Any) -> Iterator[DataFile]:  # Any: pyarrow's Table
+def write_rows(
+    table: Table, partition: tuple[int | None, str | None], rows: Any
+) -> Iterator[DataFile]:  # Any: pyarrow's Table
+    """Write rows of one partition to files."""
     metadata, spec = table.metadata, table.spec()
     values = [PartitionFieldValue(field, value) for field, value in zip(spec.fields, partition, strict=True)]
     key = PartitionKey(values, spec, metadata.schema())

@@ -14,7 +14,11 @@ _NAME: Final = re.compile(r"auditord-\d{8}T\d{6}Z")
 
 
 class NoBackup(AuditordError):
-    """No complete backup is where one was looked for."""
+    """No complete backup is where one was looked for.
+
+    Remedy:
+        name the folder that the backups are in; without any, `auditord restore --continue --without-backup`.
+    """
 
 
 def new_folder(place: Path, moment: datetime) -> Path:

@@ -29,7 +29,11 @@ from auditord_hookspecs import AuditordError
 
 
 class BackupFailed(AuditordError):
-    """A backup could not be made; what was written of it is gone."""
+    """A backup could not be made; what was written of it is gone.
+
+    Remedy:
+        see the reason, which mostly is room or permissions, and make it again; older backups are untouched.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,12 @@ _PIECE: Final = 1 << 20
 
 
 class BackupDamaged(AuditordError):
-    """A backup that is not as its manifest says, or that this version cannot read."""
+    """A backup that is not as its manifest says, or that this version cannot read.
+
+    Remedy:
+        take an older backup: `auditord restore FOLDER` tries the newest complete one. With a backup of a newer version,
+        install that version.
+    """
 
 
 class StorePart(msgspec.Struct, frozen=True):

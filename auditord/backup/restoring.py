@@ -25,7 +25,11 @@ from auditord_hookspecs import AuditordError
 
 
 class RestoreRefused(AuditordError):
-    """A restore that would harm what is there, or cannot be made; nothing was touched."""
+    """A restore that would harm what is there, or cannot be made; nothing was touched.
+
+    Remedy:
+        do what the text says; nothing was touched.
+    """
 
 
 @dataclass(frozen=True, slots=True)

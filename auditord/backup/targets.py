@@ -32,6 +32,7 @@ from auditord.store.copying.postgres import postgres_source
 from auditord.store.postgres.administration import migrate_database, refuse_daemons
 from auditord.store.postgres.store import MIGRATIONS as POSTGRES_MIGRATIONS
 from auditord.store.sqlite.store import MIGRATIONS as SQLITE_MIGRATIONS
+from auditord_hookspecs.wording import counted
 
 _SET_SPOOL: Final = "UPDATE generation SET spool_id = ?, number = ?"
 _SET_STORE: Final = "INSERT OR REPLACE INTO spools (spool_id, generation) VALUES (?, ?)"
@@ -221,7 +222,8 @@ def refuse_different(found: Contents, part: StorePart, where: object, schema: in
     """
     if found.records != part.records or (part.schema == schema and found.digest != part.digest):
         raise BackupDamaged(
-            f"{where} has {found.records} records with digest {found.digest}, and not the {part.records} with "
+            f"{where} has {counted(found.records, 'record')} with digest {found.digest}, "
+            f"and not the {part.records:,} with "
             f"{part.digest} of the manifest: take another backup"
         )
 

@@ -15,7 +15,12 @@ from auditord_hookspecs import AuditordError
 
 
 class BadPosition(AuditordError):
-    """The file that says how far an import came cannot be read or written."""
+    """The file that says how far an import came cannot be read or written.
+
+    Remedy:
+        give the service's user the folder `imports` of state_dir, or begin anew with --restart: nothing is imported
+        twice.
+    """
 
 
 class Progressed(msgspec.Struct, frozen=True):

@@ -20,7 +20,11 @@ PAGE_BYTES: Final = 8 << 20
 
 
 class SourceFailed(AuditordError):
-    """The source cannot be read, or not to its end; nothing of what was imported before is lost."""
+    """The source cannot be read, or not to its end; nothing of what was imported before is lost.
+
+    Remedy:
+        mend what the text names and give the same command again: it goes on where it was.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, TypeAlias
 
-from auditord_hookspecs.aggregates import ComponentUsage, UsageSums
+from auditord_hookspecs.aggregates import ComponentUsage
 
 DEFAULT_SCORE: Final = "HEPscore23"
 """The benchmark by which core hours are weighted if none is named."""
@@ -26,6 +26,9 @@ PEAK: Final = "MaxRSS"
 _HOUR: Final = 3_600
 MIB_PER_GIB: Final = 1_024
 _JOULES_PER_KWH: Final = 3_600_000
+
+
+Exact: TypeAlias = int | Fraction
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +63,16 @@ class Sums:
     Args:
         records: how many.
         runtime: the sum of their runtimes, in ticks.
-        usage: of each component that the measure needs, in seconds where it is multiplied by the runtime.
+        amounts: of each component that the measure needs; so are the next two.
+        products: of amount times runtime, in ticks.
+        scored: of amount times score times runtime, for the one score that was asked for; 0 without one.
     """
 
-    records: int
-    runtime: int
-    usage: Mapping[str, UsageSums]
+    records: Exact
+    runtime: Exact
+    amounts: Mapping[str, Exact]
+    products: Mapping[str, Exact]
+    scored: Mapping[str, Exact]
     ticks_per_second: int
     co2_per_kwh: Fraction = Fraction(0)
 
@@ -76,16 +83,15 @@ class Sums:
 
     def total(self, component: str) -> Fraction:
         """The sum of the amounts of a component."""
-        return Fraction(self.usage[component].sums.amount)
+        return Fraction(self.amounts[component])
 
     def hours(self, component: str) -> Fraction:
         """The sum of amount times runtime, in hours."""
-        return Fraction(self.usage[component].sums.amount_runtime, self.ticks_per_second * _HOUR)
+        return Fraction(self.products[component], self.ticks_per_second * _HOUR)
 
     def scored_hours(self, component: str) -> Fraction:
-        """The sum of amount times score times runtime, in hours, for the one score that was asked for."""
-        (sums,) = self.usage[component].scores.values()
-        return Fraction(sums.amount_runtime) / (self.ticks_per_second * _HOUR)
+        """The sum of amount times score times runtime, in hours."""
+        return Fraction(self.scored[component], self.ticks_per_second * _HOUR)
 
 
 Compute: TypeAlias = Callable[[Sums], Figure]

@@ -30,7 +30,11 @@ _META: Final = "meta:"
 
 
 class UnknownIntensity(AuditordError):
-    """The CO2 of a kWh is asked for, and not configured."""
+    """The CO2 of a kWh is asked for, and not configured.
+
+    Remedy:
+        write ui.co2_per_kwh, or give --co2-per-kwh.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,14 @@
 """The answer to a question for usage: rows, bins and totals, which add up."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from fractions import Fraction
-from functools import reduce
+from functools import cached_property
 from typing import Final, TypeAlias
 
-from auditord.reporting.measures import Figure, Measure, Sums
+from auditord.reporting.measures import Exact, Figure, Measure, Sums
 from auditord.reporting.questions import SIZE, Question
 from auditord_hookspecs.aggregates import Aggregates, CalendarUnit, Group
 
@@ -17,6 +17,9 @@ Label: TypeAlias = str | None
 
 Cell: TypeAlias = tuple[Figure, ...]
 """One figure for each measure of the question."""
+
+Vector: TypeAlias = Sequence[Exact]
+"""The sums that figures are made of, so that they can be added up; see :class:`_Vectors`."""
 
 _NOTHING: Final = Figure()
 _NO_RATIO: Final = Figure(base=Fraction(0))
@@ -33,6 +36,94 @@ _LONGER_THAN: Final[Mapping[CalendarUnit, int]] = {
 """Days that lead from the first day of any bin into the next one."""
 
 
+@dataclass(frozen=True)
+class _Vectors:
+    """Sums of one question as vectors, and figures of them.
+
+    A vector has the number of records, their runtime, and of each component the amount, amount times runtime and amount
+    times score times runtime; then, if a measure needs the CPU time, the same of the records that have one.
+    """
+
+    question: Question
+    ticks_per_second: int
+
+    @cached_property
+    def names(self) -> Sequence[str]:
+        """The components."""
+        return [usage.component for usage in self.question.query().usage]
+
+    @cached_property
+    def are_double(self) -> bool:
+        """True if they tell records with a CPU time apart."""
+        return self.question.needs_cpu_time
+
+    @property
+    def nothing(self) -> Vector:
+        """The sums over no records."""
+        return [0] * ((2 + 3 * len(self.names)) * (2 if self.are_double else 1))
+
+    def of(self, group: Group, *, has_cpu_time: bool) -> Vector:
+        """The sums of a group of the answer."""
+        found: list[Exact] = [group.records, group.runtime]
+        for usage in group.usage:
+            scored = [Fraction(sums.amount_runtime) for sums in usage.scores.values()]
+            found += (usage.sums.amount, usage.sums.amount_runtime, scored[0] if scored else 0)
+        if self.are_double:
+            found += found if has_cpu_time else [0] * len(found)
+        return found
+
+    def cell(self, vector: Vector) -> Cell:
+        """The figures."""
+        every = self._sums(vector)
+        counted = self._sums(vector[len(vector) // 2 :]) if self.are_double else every
+        return tuple(
+            measure.compute(counted if measure.needs_cpu_time else every) for measure in self.question.measures
+        )
+
+    def _sums(self, vector: Vector) -> Sums:
+        amounts, products, scored = (
+            dict(zip(self.names, vector[at::3][: len(self.names)], strict=True)) for at in (2, 3, 4)
+        )
+        intensity = self.question.co2_per_kwh or Fraction(0)
+        return Sums(vector[0], vector[1], amounts, products, scored, self.ticks_per_second, intensity)
+
+
+class Cells(Mapping[date | None, Cell]):
+    """Cells by bin, made of their sums when somebody looks at them: of a long report, most are never shown."""
+
+    def __init__(self, vectors: _Vectors, sums: Mapping[date | None, Vector]) -> None:
+        self._vectors = vectors
+        self._sums = sums
+        self._known: dict[date | None, Cell] = {}
+
+    def __getitem__(self, begin: date | None) -> Cell:
+        if begin not in self._known:
+            self._known[begin] = self._vectors.cell(self._sums[begin])
+        return self._known[begin]
+
+    def __iter__(self) -> Iterator[date | None]:
+        return iter(self._sums)
+
+    def __len__(self) -> int:
+        return len(self._sums)
+
+    def __contains__(self, begin: object) -> bool:
+        return begin in self._sums
+
+    def total(self) -> Cell:
+        """The figures over all bins."""
+        return self._vectors.cell(_added([self._vectors.nothing, *self._sums.values()]))
+
+    @staticmethod
+    def joined(vectors: _Vectors, several: Iterable["Cells"]) -> "Cells":
+        """The sums of the cells of several rows."""
+        by_bin: defaultdict[date | None, list[Vector]] = defaultdict(list)
+        for each in several:
+            for begin, sums in each._sums.items():  # noqa: SLF001 of its own class
+                by_bin[begin].append(sums)
+        return Cells(vectors, {begin: _added(sums) for begin, sums in by_bin.items()})
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """The usage of one site, group, user or whatever the question groups by.
@@ -44,7 +135,7 @@ class Row:
     """
 
     label: Label
-    cells: Mapping[date | None, Cell]
+    cells: Cells
     total: Cell
 
 
@@ -58,46 +149,41 @@ class Report:
         rows: ordered by the first measure; of one row with the label None if the question has no group.
         totals: over all rows, by bin.
         total: over everything.
+        vectors: of the sums that all figures are made of.
     """
 
     question: Question
     bins: tuple[date, ...]
     rows: tuple[Row, ...]
-    totals: Mapping[date | None, Cell]
+    totals: Cells
     total: Cell
+    vectors: _Vectors
 
     def largest(self, most: int) -> tuple[tuple[Row, ...], Row | None, int]:
         """The first rows, all others as one row, and how many these are."""
         if len(self.rows) <= most:
             return self.rows, None, 0
         rest = self.rows[most:]
-        return self.rows[:most], _joined(rest, self.question.measures), len(rest)
+        cells = Cells.joined(self.vectors, [row.cells for row in rest])
+        return self.rows[:most], Row(None, cells, cells.total()), len(rest)
 
 
 def make_report(question: Question, answer: Aggregates) -> Report:
     """Put the store's sums together."""
-    measures = question.measures
-    names = [usage.component for usage in question.query().usage]
-    cells: defaultdict[Label, dict[date | None, Cell]] = defaultdict(dict)
+    vectors = _Vectors(question, answer.ticks_per_second)
+    sums: defaultdict[Label, dict[date | None, Vector]] = defaultdict(dict)
     for group in answer.groups:
-        begin, label, counts = _key(question, group)
-        sums = Sums(
-            group.records,
-            group.runtime,
-            dict(zip(names, group.usage, strict=True)),
-            answer.ticks_per_second,
-            question.co2_per_kwh or Fraction(0),
-        )
-        cell = _cell(measures, sums, with_cpu_time=counts)
-        known = cells[label].get(begin)
-        cells[label][begin] = cell if known is None else _added(known, cell)
-    rows = [Row(label, by_bin, _sum(list(by_bin.values()), measures)) for label, by_bin in cells.items()]
+        begin, label, has_cpu_time = _key(question, group, has_presence=vectors.are_double)
+        vector, by_bin = vectors.of(group, has_cpu_time=has_cpu_time), sums[label]
+        by_bin[begin] = _added([by_bin[begin], vector]) if begin in by_bin else vector
+    every = [(label, Cells(vectors, by_bin)) for label, by_bin in sums.items()]
+    rows = [Row(label, cells, cells.total()) for label, cells in every]
     if question.by == SIZE:
         rows.sort(key=lambda row: _smallest(row.label))
     else:
         rows.sort(key=lambda row: (-(row.total[0].value or 0), row.label or ""))
-    every = _joined(rows, measures)
-    return Report(question, _bins(question, every.cells), tuple(rows), every.cells, every.total)
+    totals = Cells.joined(vectors, [cells for _, cells in every])
+    return Report(question, _bins(question, totals), tuple(rows), totals, totals.total(), vectors)
 
 
 def zero(measures: Sequence[Measure]) -> Cell:
@@ -114,9 +200,9 @@ def following(first: date, unit: CalendarUnit) -> date:
     return unit.first_day(first + timedelta(days=_LONGER_THAN[unit]))
 
 
-def _key(question: Question, group: Group) -> tuple[date | None, Label, bool]:
+def _key(question: Question, group: Group, *, has_presence: bool) -> tuple[date | None, Label, bool]:
     values = list(group.key)
-    counts = bool(values.pop()) if question.needs_cpu_time else True
+    counts = bool(values.pop()) if has_presence else True
     value = values.pop() if question.by is not None else None
     begin = values.pop() if question.bin is not None else None
     if question.by == SIZE and value is not None:
@@ -124,31 +210,11 @@ def _key(question: Question, group: Group) -> tuple[date | None, Label, bool]:
     return (begin if isinstance(begin, date) else None), (None if value is None else str(value)), counts
 
 
-def _cell(measures: Sequence[Measure], sums: Sums, *, with_cpu_time: bool) -> Cell:
-    return tuple(
-        measure.compute(sums) if with_cpu_time or not measure.needs_cpu_time else _nothing(measure)
-        for measure in measures
-    )
+def _added(vectors: Sequence[Vector]) -> Vector:
+    return vectors[0] if len(vectors) == 1 else [sum(column) for column in zip(*vectors, strict=True)]
 
 
-def _added(one: Cell, other: Cell) -> Cell:
-    return tuple(first + second for first, second in zip(one, other, strict=True))
-
-
-def _sum(cells: Sequence[Cell], measures: Sequence[Measure]) -> Cell:
-    return reduce(_added, cells) if cells else zero(measures)
-
-
-def _joined(rows: Sequence[Row], measures: Sequence[Measure]) -> Row:
-    cells: dict[date | None, Cell] = {}
-    for row in rows:
-        for begin, cell in row.cells.items():
-            known = cells.get(begin)
-            cells[begin] = cell if known is None else _added(known, cell)
-    return Row(None, cells, _sum(list(cells.values()), measures))
-
-
-def _bins(question: Question, cells: Mapping[date | None, Cell]) -> tuple[date, ...]:
+def _bins(question: Question, cells: Iterable[date | None]) -> tuple[date, ...]:
     """From the first bin that has records to the last, those without any included."""
     if question.bin is None:
         return ()

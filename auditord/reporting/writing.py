@@ -19,7 +19,11 @@ _DIGITS: Final = 6
 
 
 class NoParquet(AuditordError):
-    """The library that writes Parquet is not installed."""
+    """The library that writes Parquet is not installed.
+
+    Remedy:
+        pip install 'auditord[archive]', or choose another format.
+    """
 
 
 def number(figure: Figure) -> float | int | None:

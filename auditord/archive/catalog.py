@@ -1,0 +1,113 @@
+"""A table of an Iceberg catalog, and the faults of both as the daemon knows them."""
+
+# pyiceberg's classes get their signatures while they are made, and pyarrow ships no types; mypy checks the rest.
+# pyright: reportArgumentType=false, reportCallIssue=false, reportReturnType=false
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from threading import Lock
+from typing import Final
+
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, NoSuchTableError, RESTError
+from pyiceberg.table import Table
+from sqlalchemy.exc import SQLAlchemyError
+
+from auditord.archive.files import IMPLEMENTATION
+from auditord.errors import StoreUnavailable
+from auditord.store.archived import ArchiveOvertaken
+
+NAMESPACE: Final = "auditord"
+
+TABLE_PROPERTIES: Final = {
+    "format-version": "2",
+    "write.parquet.compression-codec": "zstd",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "100",
+    # Each list of files costs every question some milliseconds.
+    "commit.manifest-merge.enabled": "true",
+    "commit.manifest.min-count-to-merge": "10",
+    # Another process that commits meanwhile may have made this commit wrong: it may not be tried again as it is.
+    "commit.retry.num-retries": "0",
+}
+"""Of a table, when it is made."""
+
+
+class NoTable(StoreUnavailable):
+    """The catalog does not know the table.
+
+    Remedy:
+        see `archive` (or `lake`, if the text names it) in the configuration: the catalog is another one, or the table
+        was dropped; put the catalog back from its backup.
+    """
+
+
+class CatalogTable:
+    """A table and its catalog, which is connected to when it is first used.
+
+    Args:
+        name: of the table in the catalog.
+        location: URL of the folder of its files.
+        properties: of the catalog, as pyiceberg's ``load_catalog`` takes them.
+        what: the feature that it is of, for messages.
+        options: the options that say where it is.
+    """
+
+    def __init__(self, name: str, location: str, properties: Mapping[str, str], what: str, options: str) -> None:
+        self.location: Final = location
+        self._name = name
+        self._properties = properties
+        self._what = what
+        self._options = options
+        self._catalog: Catalog | None = None
+        self._lock = Lock()
+
+    def close(self) -> None:
+        """Release the catalog."""
+        with self._lock:
+            if self._catalog is not None:
+                self._catalog.close()
+                self._catalog = None
+
+    def connected(self) -> Catalog:
+        """The catalog."""
+        with self._lock:
+            if self._catalog is None:
+                self._catalog = load_catalog(NAMESPACE, **{**self._properties, "py-io-impl": IMPLEMENTATION})
+            return self._catalog
+
+    @contextmanager
+    def loaded(self, snapshot_id: int = 0) -> Generator[Table, None, None]:
+        """The table as it is now, which has a snapshot (0: any); faults are raised as :meth:`faults` does.
+
+        Raises:
+            ArchiveOvertaken: it has not, or another process commits meanwhile.
+        """
+        with self.faults():
+            table = self.connected().load_table(self._name)
+            if snapshot_id and table.snapshot_by_id(snapshot_id) is None:
+                raise ArchiveOvertaken(
+                    f"The snapshot {snapshot_id} is not in the {self._what} {self.location} any more: try again. If it "
+                    f"stays so, the record store was restored without its {self._what}: restore it as well, see "
+                    f"{self._options}."
+                )
+            yield table
+
+    @contextmanager
+    def faults(self) -> Generator[None, None, None]:
+        """Inside, errors of catalog and files are raised as StoreUnavailable."""
+        try:
+            yield
+        except CommitFailedException as error:
+            raise ArchiveOvertaken(
+                f"Another process has written to the {self._what} {self.location}: try again."
+            ) from error
+        except NoSuchTableError as error:
+            raise NoTable(f"There is no table at {self.location}: restore it, or mend {self._options}.") from error
+        except (OSError, SQLAlchemyError, RESTError, CommitStateUnknownException) as error:
+            text = str(error).partition("\n")[0]
+            raise StoreUnavailable(
+                f"The {self._what} {self.location} is not available: see {self._options} ({text})."
+            ) from error
