@@ -3,6 +3,7 @@
 A drone whose last update was lost stays open for ever and is missing in every sum; it has to be looked for.
 """
 
+import json
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any, Final
@@ -24,6 +25,9 @@ from auditord_hookspecs import (
     pass_context,
 )
 from auditord_hookspecs.query import AllOf, Comparison, IsOpen, Order, SortField, TimeCompares, TimeField
+from auditord_hookspecs.terminal import output_option, write_json
+from auditord_hookspecs.wire import encode_record
+from auditord_hookspecs.wording import counted
 
 LISTED: Final = 20
 """Records that a run names in the log; a dry run prints all."""
@@ -41,14 +45,15 @@ class OpenRecordsConfig(PluginConfig):
     )
 
 
+def _query(config: OpenRecordsConfig, context: PluginContext) -> RecordQuery:
+    too_early = TimeCompares(TimeField.START, Comparison.LT, context.now() - config.older_than)
+    return RecordQuery(where=AllOf((IsOpen(), too_early)), order=Order(SortField.START))
+
+
 async def report_open_records(config: OpenRecordsConfig, context: PluginContext) -> None:
     """Look for them, the oldest first. A store that fails half-way leaves the gauge as it was."""
-    query = RecordQuery(
-        where=AllOf((IsOpen(), TimeCompares(TimeField.START, Comparison.LT, context.now() - config.older_than))),
-        order=Order(SortField.START),
-    )
     count = 0
-    async with context.records.stream(query) as records:
+    async with context.records.stream(_query(config, context)) as records:
         async for record in records:
             count += 1
             line = f"{record.record_id} is open since {record.start_time.isoformat()}"
@@ -57,23 +62,30 @@ async def report_open_records(config: OpenRecordsConfig, context: PluginContext)
             elif count <= LISTED:
                 context.log.warning("%s", line)
     if context.dry_run:
-        context.show(f"{count} records are open for too long")
+        context.show(f"{counted(count, 'record is', 'records are')} open for too long")
         return
     OPEN.labels(context.instance).set(count)
     if count > LISTED:
-        context.log.warning("%d records are open for too long; only the oldest %d are named", count, LISTED)
+        context.log.warning(
+            "%s open for too long; only the oldest %d are named", counted(count, "record is", "records are"), LISTED
+        )
 
 
 @click.command("open-records")
 @click.argument("instance", required=False)
+@output_option
 @pass_context
-def open_records_command(context: CommandContext, instance: str | None) -> None:
+def open_records_command(context: CommandContext, instance: str | None, output: str) -> None:
     """Print the records that are open for too long, as plugin INSTANCE is configured."""
     name = context.chosen("open_records", instance)
 
     async def look() -> None:
         async with context.instance(name, dry_run=True) as (config, plugin_context):
-            await report_open_records(config, plugin_context)
+            if output == "json":
+                async with plugin_context.records.stream(_query(config, plugin_context)) as records:
+                    write_json([json.loads(encode_record(record)) async for record in records])
+            else:
+                await report_open_records(config, plugin_context)
 
     context.run(look)
 

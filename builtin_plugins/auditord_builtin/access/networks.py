@@ -1,12 +1,15 @@
 """Authenticator ``networks``: the address of a client that can prove nothing else."""
 
+from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, nullcontext
 from ipaddress import IPv4Network, IPv6Network, ip_address
 
 from pydantic import Field
 
 from auditord_builtin.access.rules import Rule, identified, named_roles
-from auditord_hookspecs import InstanceConfig, access
+from auditord_hookspecs import Context, InstanceConfig, access
+from auditord_hookspecs.checks import Finding, Severity
+from auditord_hookspecs.wording import counted
 
 
 class NetworkRule(Rule):
@@ -36,6 +39,23 @@ def open_networks(
     return nullcontext(authenticate)
 
 
+async def check(config: NetworksConfig, context: Context) -> AsyncGenerator[Finding, None]:
+    """See whether a rule lets everybody in."""
+    del context
+    for rule in config.rules:
+        roles = ", ".join(rule.roles)
+        if rule.network.prefixlen == 0:
+            text = f"whoever reaches this daemon, from anywhere, has the roles {roles}"
+            yield Finding(Severity.WARNING, str(rule.network), text, "name the networks of the hosts that are meant")
+        else:
+            text = f"{counted(rule.network.num_addresses, 'address', 'addresses')} with the roles {roles}"
+            yield Finding(Severity.OK, str(rule.network), text)
+
+
 KIND = access.AuthenticatorKind(
-    name="networks", config=NetworksConfig, open=open_networks, roles=lambda config: named_roles(config.rules)
+    name="networks",
+    config=NetworksConfig,
+    open=open_networks,
+    roles=lambda config: named_roles(config.rules),
+    check=check,
 )

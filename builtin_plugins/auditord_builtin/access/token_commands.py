@@ -80,14 +80,15 @@ def list_command(context: CommandContext, output: str) -> None:
 
 @token_command.command("revoke")
 @click.argument("token_ids", nargs=-1, required=True)
+@output_option
 @pass_context
-def revoke_command(context: CommandContext, token_ids: Sequence[str]) -> None:
+def revoke_command(context: CommandContext, token_ids: Sequence[str], output: str) -> None:
     """Revoke tokens by their ids; from the next request on they open nothing."""
     file = TokenFile(context.state_dir)
     if unknown := [each for each in token_ids if each not in file.tokens()]:
         raise click.BadParameter(f"there is no token {', '.join(unknown)}: see auditord token list")
     file.change(lambda tokens: [each for each in tokens.values() if each.token_id not in token_ids])
-    say(f"revoked {', '.join(token_ids)}")
+    write_json({"revoked": token_ids}) if output == "json" else say(f"revoked {', '.join(token_ids)}")
 
 
 def _until(token: StoredToken) -> str:

@@ -56,7 +56,11 @@ class _Content(msgspec.Struct, frozen=True):
 
 
 class TokenFileUnusable(AuditordError):
-    """The file with the tokens cannot be read or written; no token is accepted until it can."""
+    """The file with the tokens cannot be read or written; no token is accepted until it can.
+
+    Remedy:
+        give tokens.json in state_dir to the service's user, or put it back from a backup.
+    """
 
 
 def new_token(name: str, roles: Sequence[str], created: datetime, expires: datetime | None) -> tuple[StoredToken, str]:

@@ -16,6 +16,8 @@ Beside them: :mod:`config`, :mod:`importing` and :mod:`client_files`, :mod:`mont
 """
 
 from collections.abc import Iterable
+from functools import partial
+from pkgutil import resolve_name
 from typing import Any
 
 import click
@@ -27,25 +29,17 @@ from auditord_hookspecs import Daemon, Deferred, Panel, PluginKind, hookimpl
 @hookimpl
 def auditord_plugins() -> Iterable[Deferred[PluginKind[Any]]]:  # Any: of each kind's model
     """The kind ``apel``."""
-    yield Deferred("apel", _apel)
-
-
-def _apel() -> PluginKind[Any]:
-    from auditord_builtin.apel.kinds import APEL  # noqa: PLC0415 when it is configured
-
-    return APEL
+    yield Deferred("apel", partial(resolve_name, "auditord_builtin.apel.kinds:APEL"))
 
 
 @hookimpl
 def auditord_commands() -> Iterable[Deferred[click.Command]]:
     """``auditord apel``."""
-    yield Deferred("apel", _command, "Report usage to EGI's accounting, APEL.")
-
-
-def _command() -> click.Command:
-    from auditord_builtin.apel.commands import apel_command  # noqa: PLC0415 when it is used
-
-    return apel_command
+    yield Deferred(
+        "apel",
+        partial(resolve_name, "auditord_builtin.apel.commands:apel_command"),
+        "Report usage to EGI's accounting, APEL.",
+    )
 
 
 @hookimpl

@@ -31,19 +31,37 @@ _DENIED: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 
 
 class BrokerUnavailable(AuditordError):
-    """The broker cannot be reached or cannot work at the moment: the same may succeed later."""
+    """The broker cannot be reached or cannot work at the moment: the same may succeed later.
+
+    Remedy:
+        none if it passes: messages wait and are sent by a later run. Else see network, proxy and `messaging` of the
+        plugin.
+    """
 
 
 class BrokerRefused(AuditordError):
-    """The broker understood and refused: something has to be changed."""
+    """The broker understood and refused: something has to be changed.
+
+    Remedy:
+        the text is the broker's own: mostly the certificate is not registered for the topic in GOCDB, or the project is
+        another one.
+    """
 
 
 class TokenRefused(BrokerRefused):
-    """The broker does not take the token, or does not any more."""
+    """The broker does not take the token, or does not any more.
+
+    Remedy:
+        none: a new token is fetched; if that is refused as well, see the certificate.
+    """
 
 
 class MessageTooLarge(AuditordError):
-    """The broker takes no message of this size: send it in pieces."""
+    """The broker takes no message of this size: send it in pieces.
+
+    Remedy:
+        none: the report is cut into smaller messages; else lower messaging.max_message_size.
+    """
 
 
 @dataclass(frozen=True, slots=True)

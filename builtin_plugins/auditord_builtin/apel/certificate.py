@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from cryptography.hazmat.primitives.serialization.pkcs7 import PKCS7Options, PKCS7SignatureBuilder
 
 from auditord_hookspecs import AuditordError
+from auditord_hookspecs.wording import counted
 
 SigningKey: TypeAlias = RSAPrivateKey | EllipticCurvePrivateKey
 
@@ -35,7 +36,11 @@ _LOOKS_ENCRYPTED: Final = b"pkcs7-mime"
 
 
 class CertificateUnusable(AuditordError):
-    """The certificate or its key cannot be used now; the text names the files and what is wrong."""
+    """The certificate or its key cannot be used now; the text names the files and what is wrong.
+
+    Remedy:
+        mend or renew the named file, and let the service's user read it.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +82,8 @@ class Credentials:
             )
         if self.expires - now > SOON:
             return None
-        days = (self.expires - now).days
-        return f"{self.file}: the certificate {self.subject} expires on {_day(self.expires)}, in {days} days: renew it"
+        days = counted((self.expires - now).days, "day")
+        return f"{self.file}: the certificate {self.subject} expires on {_day(self.expires)}, in {days}: renew it"
 
 
 def load_credentials(certificate: Path, key: Path) -> Credentials:

@@ -9,10 +9,12 @@ import click
 from auditord_builtin.apel.config import ApelConfig
 from auditord_builtin.apel.publishing import publish, republish
 from auditord_builtin.apel.sending import open_publisher
-from auditord_builtin.apel.showing import overview, shown
+from auditord_builtin.apel.showing import months_at_apel, overview, shown
+from auditord_builtin.apel.state import read_state
 from auditord_hookspecs import PluginContext, Window
 from auditord_hookspecs.commands import CommandContext, pass_context
 from auditord_hookspecs.months import Month
+from auditord_hookspecs.terminal import output_option, write_json
 
 KIND: Final = "apel"
 
@@ -110,23 +112,40 @@ def republish_command(
 @click.option("--month", type=MONTH, help="The messages of this month, as the store says now.")
 @_sites
 @_instance
+@output_option
 @pass_context
-def show_command(context: CommandContext, name: str | None, month: Month | None, sites: Sequence[str]) -> None:
+def show_command(
+    context: CommandContext, *, name: str | None, month: Month | None, sites: Sequence[str], output: str
+) -> None:
     """Show what was reported of what the store has, by site and month; with --month the messages."""
 
     async def act(config: ApelConfig, plugin_context: PluginContext) -> None:
         chosen = list(sites or config.site.sites_to_report)
         if unknown := [site for site in chosen if site not in config.site.sites_to_report]:
             raise click.UsageError(f"{', '.join(unknown)} is not in sites_to_report")
-        if month is None:
+        if month is None and output == "json":
+            write_json(list(months_at_apel(read_state(plugin_context.state), chosen)))
+        elif month is None:
             for line in overview(plugin_context, chosen):
                 plugin_context.show(line)
-            return
-        for site in chosen:
-            async for text in shown(config, plugin_context.records, site, month):
-                plugin_context.show(text.removesuffix("\n"))
+        else:
+            await _show_messages(config, plugin_context, chosen, month, output)
 
     _with_instance(context, name, act, dry_run=True)
+
+
+async def _show_messages(
+    config: ApelConfig, context: PluginContext, sites: Sequence[str], month: Month, output: str
+) -> None:
+    messages: list[dict[str, str]] = []
+    for site in sites:
+        async for text in shown(config, context.records, site, month):
+            if output == "json":
+                messages.append({"site": site, "month": str(month), "text": text})
+            else:
+                context.show(text.removesuffix("\n"))
+    if output == "json":
+        write_json(messages)
 
 
 def _with_instance(

@@ -1,10 +1,11 @@
 """The panel of the plugin ``apel``: the months of each site, as the saved state has them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from auditord_builtin.apel.metrics import stages
-from auditord_builtin.apel.state import MonthState, SiteState, read_state
+from auditord_builtin.apel.showing import MonthAtApel, months_at_apel
+from auditord_builtin.apel.state import SiteState, read_state
 from auditord_hookspecs import CellValue, Chart, Column, Panel, PanelContext, PanelPart, Series, Table
 
 _COLUMNS: Final = ("Site", "Month", "Stored", "Reported", "Acknowledged", "Waiting messages", "Last acknowledged")
@@ -15,21 +16,19 @@ _MOST_NOTES: Final = 10
 
 async def show_months(context: PanelContext) -> Sequence[PanelPart]:
     """A chart and a table of the jobs of the last months, and the reasons why some are not reported."""
-    sites = read_state(await context.state()).sites
-    if not sites:
+    state = read_state(await context.state())
+    if not (sites := state.sites):
         return ["Nothing was reported yet."]
-    rows = [row for site, state in sites.items() for row in _rows(site, state)]
-    problems = [each for state in sites.values() for month in state.months.values() for each in month.problems]
+    rows = [row for site in sites for row in _rows(list(months_at_apel(state, [site])))]
+    problems = [each for site in sites.values() for month in site.months.values() for each in month.problems]
     return [_chart(sites), Table([Column(name) for name in _COLUMNS], rows), *problems[-_MOST_NOTES:]]
 
 
-def _rows(site: str, state: SiteState) -> Iterator[Sequence[CellValue]]:
-    jobs = stages(state)
-    for text in sorted({month for month, _ in jobs}, reverse=True)[:_MONTHS]:
-        month = state.months.get(text, MonthState())
-        waiting = 0 if month.outbox is None else len(month.outbox.messages)
-        counts = [jobs[text, stage] for stage in ("stored", "reported", "acknowledged")]
-        yield (site, text, *counts, waiting, month.acknowledged)
+def _rows(months: Sequence[MonthAtApel]) -> Sequence[Sequence[CellValue]]:
+    return [
+        (each.site, each.month, each.stored, each.reported, each.acknowledged, each.waiting, each.last_acknowledged)
+        for each in reversed(months[-_MONTHS:])
+    ]
 
 
 def _chart(sites: Mapping[str, SiteState]) -> Chart:

@@ -12,13 +12,18 @@ from auditord_builtin.apel.messages import Message
 from auditord_builtin.apel.sending import Publisher, label
 from auditord_builtin.apel.state import SavedState
 from auditord_hookspecs import AuditordError, PluginContext, Window
+from auditord_hookspecs.wording import counted
 
 LISTED = 20
 """The number of problems of a month that are kept and logged."""
 
 
 class NotReported(AuditordError):
-    """Something could not be reported; the text says what, why, and what to do."""
+    """Something could not be reported; the text says what, why, and what to do.
+
+    Remedy:
+        do what the text says; the state is saved, and the next run reports the rest.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +98,7 @@ class Reporter(ABC):
         for problem in problems[:LISTED]:
             self.context.log.warning("%s", problem)
         if len(problems) > LISTED:
-            self.context.log.warning("%s: %d problems in all", subject, len(problems))
+            self.context.log.warning("%s: %s in all", subject, counted(len(problems), "problem"))
 
 
 def other_kind(site: str, last: object, then: str, other: str) -> NotReported:

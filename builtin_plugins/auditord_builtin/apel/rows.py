@@ -7,6 +7,7 @@ from decimal import Decimal
 from auditord_builtin.apel.config import JobLayout, SummaryLayout
 from auditord_builtin.apel.text import fold
 from auditord_hookspecs.months import Month
+from auditord_hookspecs.wording import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +19,7 @@ class Problem:
     jobs: int = 0
 
     def __str__(self) -> str:
-        return f"{self.subject}: {self.reason}" + (f" ({self.jobs} jobs)" if self.jobs else "")
+        return f"{self.subject}: {self.reason}" + (f" ({counted(self.jobs, 'job')})" if self.jobs else "")
 
 
 @dataclass(frozen=True, slots=True)

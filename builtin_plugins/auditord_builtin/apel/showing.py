@@ -1,6 +1,8 @@
 """``auditord apel show``: what was reported, as a table; the messages of a month, as text."""
 
 from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from itertools import islice
 from typing import Final
 
@@ -10,13 +12,44 @@ from auditord_builtin.apel.jobs import individual_jobs
 from auditord_builtin.apel.messages import render, render_jobs, sync_message
 from auditord_builtin.apel.metrics import stages
 from auditord_builtin.apel.rows import JobRow, Problem
-from auditord_builtin.apel.state import MonthState, SiteState, read_state
+from auditord_builtin.apel.state import MonthState, ReportedState, read_state
 from auditord_builtin.apel.summaries import summaries
 from auditord_hookspecs import PluginContext, Records
 from auditord_hookspecs.months import Month
 
 _AT_ONCE: Final = 1_000
 _LINE: Final = "{:<24} {:<7} {:>10} {:>10} {:>12} {:>8}  {}"
+
+
+@dataclass(frozen=True, slots=True)
+class MonthAtApel:
+    """A month of a site: numbers of jobs, and of messages that wait, as of the last look."""
+
+    site: str
+    month: str
+    stored: int
+    reported: int
+    acknowledged: int
+    waiting: int
+    last_acknowledged: datetime | None
+    problems: Sequence[str] = ()
+
+
+def months_at_apel(state: ReportedState, sites: Sequence[str]) -> Iterator[MonthAtApel]:
+    """The saved months of some sites, by their names in GOCDB."""
+    for site, jobs in ((site, stages(state.sites[site])) for site in sites if site in state.sites):
+        for text in sorted({month for month, _ in jobs}):
+            month = state.sites[site].months.get(text, MonthState())
+            waiting = 0 if month.outbox is None else len(month.outbox.messages)
+            counts = {stage: jobs[text, stage] for stage in ("stored", "reported", "acknowledged")}
+            yield MonthAtApel(
+                site,
+                text,
+                **counts,
+                waiting=waiting,
+                last_acknowledged=month.acknowledged,
+                problems=month.problems,
+            )
 
 
 def overview(context: PluginContext, sites: Sequence[str]) -> Iterator[str]:
@@ -26,27 +59,17 @@ def overview(context: PluginContext, sites: Sequence[str]) -> Iterator[str]:
         context: with the state.
         sites: by their names in GOCDB.
     """
-    known = read_state(context.state).sites
-    if not any(site in known for site in sites):
+    state = read_state(context.state)
+    if not any(site in state.sites for site in sites):
         yield "nothing was reported yet"
         return
+    months = list(months_at_apel(state, sites))
     yield _LINE.format("site", "month", "stored", "reported", "acknowledged", "waiting", "last acknowledged")
-    chosen = {site: known[site] for site in sites if site in known}
-    for site, state in chosen.items():
-        yield from _lines(site, state)
-    for state in chosen.values():
-        for month in state.months.values():
-            yield from (f"! {problem}" for problem in month.problems)  # which name site and month
-
-
-def _lines(site: str, state: SiteState) -> Iterator[str]:
-    jobs = stages(state)
-    for text in sorted({month for month, _ in jobs}):
-        month = state.months.get(text, MonthState())
-        waiting = 0 if month.outbox is None else len(month.outbox.messages)
-        moment = "" if month.acknowledged is None else f"{month.acknowledged:%Y-%m-%d %H:%M:%S}Z"
-        counts = [jobs[text, stage] for stage in ("stored", "reported", "acknowledged")]
-        yield _LINE.format(site, text, *counts, waiting, moment).rstrip()
+    for each in months:
+        moment = "" if each.last_acknowledged is None else f"{each.last_acknowledged:%Y-%m-%d %H:%M:%S}Z"
+        counts = (each.stored, each.reported, each.acknowledged, each.waiting)
+        yield _LINE.format(each.site, each.month, *counts, moment).rstrip()
+    yield from (f"! {problem}" for each in months for problem in each.problems)  # which name site and month
 
 
 async def shown(config: ApelConfig, records: Records, site: str, month: Month) -> AsyncIterator[str]:

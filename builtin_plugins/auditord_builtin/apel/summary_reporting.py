@@ -25,6 +25,7 @@ from auditord_builtin.apel.validation import validate
 from auditord_hookspecs import AggregateQuery, Window
 from auditord_hookspecs.months import Month, first_month, months_from, whole_months
 from auditord_hookspecs.query import stopped_within
+from auditord_hookspecs.wording import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +141,8 @@ class SummaryReporter(Reporter):
         will_be = {row.key: row.withdrawn() for row in found.rows} | held
         messages = self._messages(site, month, gone, found)
         if gone and messages:
-            say(
-                self.context,
-                f"{site} {month}: {len(gone)} records at APEL are of no job any more, and are sent with zeros",
-            )
+            records = counted(len(gone), "record at APEL is", "records at APEL are")
+            say(self.context, f"{site} {month}: {records} of no job any more: sent with zeros")
         outbox = Outbox(
             digest=found.digest,
             jobs=state.reportable,

@@ -1,6 +1,8 @@
 """Takes in records that anything else has written to files: NDJSON or CSV, dropped into a folder."""
 
 from collections.abc import Iterable
+from functools import partial
+from pkgutil import resolve_name
 from typing import Any
 
 from auditord_hookspecs import CollectorKind, Deferred, hookimpl
@@ -9,10 +11,4 @@ from auditord_hookspecs import CollectorKind, Deferred, hookimpl
 @hookimpl
 def auditord_collectors() -> Iterable[Deferred[CollectorKind[Any]]]:  # Any: of each kind's model
     """The kind ``files``."""
-    yield Deferred("files", _files)
-
-
-def _files() -> CollectorKind[Any]:
-    from auditord_builtin.files.kinds import FILES  # noqa: PLC0415 when it is configured
-
-    return FILES
+    yield Deferred("files", partial(resolve_name, "auditord_builtin.files.kinds:FILES"))

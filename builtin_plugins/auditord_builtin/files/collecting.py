@@ -19,6 +19,7 @@ from auditord_builtin.files.folder import (
 from auditord_builtin.files.reading import Position, read_part
 from auditord_hookspecs import AuditordError, Batch, CollectorContext, InvalidRecord, Window
 from auditord_hookspecs.folders import SharedFolder, UnsafePath, identity
+from auditord_hookspecs.wording import counted
 
 
 async def collect(config: FilesConfig, context: CollectorContext) -> AsyncIterator[Batch]:
@@ -69,7 +70,9 @@ class _Run:
                 yield batch
             self.context.report_progress(number / len(files))
         if self.refused:
-            raise AuditordError(f"{len(self.refused)} files stay where they are: {'; '.join(self.refused[:10])}")
+            raise AuditordError(
+                f"{counted(len(self.refused), 'file stays', 'files stay')} in place: {'; '.join(self.refused[:10])}"
+            )
 
     async def collect_again(self, window: Window) -> AsyncIterator[Batch]:
         """The records of the period in files that were taken in."""

@@ -28,7 +28,11 @@ _RESERVE: Final = 256 << 20
 
 
 class FileChanged(AuditordError):
-    """A file was written to, or replaced, while it was read."""
+    """A file was written to, or replaced, while it was read.
+
+    Remedy:
+        none: it is read again once it has settled. Programs should write elsewhere and rename into the folder.
+    """
 
 
 @dataclass(frozen=True, slots=True)

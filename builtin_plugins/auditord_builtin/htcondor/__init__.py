@@ -4,10 +4,12 @@
 calls ``condor_history``, ``printed`` cuts its output into ads, ``isolating`` asks around ads that end it. ``files`` and
 ``per_job`` read HTCondor's files instead. ``ads`` has the text of ads, ``evaluation`` their rows (by a child process),
 ``identity`` their names; ``classifying`` makes batches, ``conversion`` records. ``config`` has the options,
-``importing`` reads AUDITOR's, ``inventory`` is for audits and ``auditord doctor``.
+``importing`` reads AUDITOR's, ``kinds`` declares it, with what audits and ``auditord doctor`` ask.
 """
 
 from collections.abc import Iterable
+from functools import partial
+from pkgutil import resolve_name
 from typing import Any
 
 from auditord_hookspecs import CollectorKind, Deferred, hookimpl
@@ -16,10 +18,4 @@ from auditord_hookspecs import CollectorKind, Deferred, hookimpl
 @hookimpl
 def auditord_collectors() -> Iterable[Deferred[CollectorKind[Any]]]:  # Any: of each kind's model
     """The kind ``htcondor``."""
-    yield Deferred("htcondor", _htcondor)
-
-
-def _htcondor() -> CollectorKind[Any]:
-    from auditord_builtin.htcondor.kinds import HTCONDOR  # noqa: PLC0415 when it is configured
-
-    return HTCONDOR
+    yield Deferred("htcondor", partial(resolve_name, "auditord_builtin.htcondor.kinds:HTCONDOR"))

@@ -14,14 +14,14 @@ from auditord_builtin.htcondor.identity import ad_name, job_name
 from auditord_builtin.htcondor.query import Source
 from auditord_hookspecs import Batch
 from auditord_hookspecs.outcomes import Converted, Outcome, Outcomes, stray
+from auditord_hookspecs.wording import counted
 
 REMEMBERED: Final = timedelta(days=8)
 """The memory of an ad that has been dealt with; after that it may be sent again, which changes nothing."""
 
 _COUNTED: Final = " counted"
 _SEVERAL: Final = (
-    "%d jobs stand in the history several times, such as %s: the most complete ad counts; "
-    "auditord records --differences"
+    "%s in the history several times, such as %s: the most complete ad counts; auditord records --differences"
 )
 _AGAIN: Final = "stands in the history again, and says less"
 
@@ -51,7 +51,8 @@ async def classify(source: Source, ads: Sequence[JobAd], unreadable: Sequence[st
     outcomes.quarantined += [each for key, each in broken.items() if key not in known]
     outcomes.log_left_out(context.log)
     if outcomes.several:
-        context.log.warning(_SEVERAL, len(outcomes.several), outcomes.several[0])
+        several = counted(len(outcomes.several), "job stands", "jobs stand")
+        context.log.warning(_SEVERAL, several, outcomes.several[0])
     new = {*named, *broken, *(f"{job}{_COUNTED}" for job in outcomes.counted)}.difference(known)
     return outcomes.batch(seen=dict.fromkeys(new, context.now() + REMEMBERED))
 

@@ -6,12 +6,12 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
-from auditord_builtin.htcondor.ads import JobAd
+from auditord_builtin.htcondor.ads import JobAd, parse_ad
 from auditord_builtin.htcondor.config import HTCondorConfig
-from auditord_builtin.htcondor.evaluation import Evaluator, read_ad
-from auditord_builtin.htcondor.identity import EXECUTED, FIRST_START, WALL_CLOCK, job_name
+from auditord_builtin.htcondor.evaluation import Evaluator, literals, read_ad
+from auditord_builtin.htcondor.identity import EXECUTED, FIRST_START, ID_COLUMNS, WALL_CLOCK, job_name
 from auditord_builtin.htcondor.query import CHOSEN, wanted_columns
-from auditord_hookspecs import InvalidRecord, Produced, Quarantined, Record, Window
+from auditord_hookspecs import InvalidRecord, JobChoice, Produced, Quarantined, Record, Window
 from auditord_hookspecs.mapping import Row, build_components, build_meta, build_owners, find_site, parse_number
 from auditord_hookspecs.outcomes import Converted, Outcome, Skipped, retried
 
@@ -84,7 +84,8 @@ def convert_ad(config: HTCondorConfig, ad: JobAd) -> Outcome:
 
 
 def _quarantined(config: HTCondorConfig, ad: JobAd, reason: str) -> Quarantined:
-    return Quarantined(job_name(ad, epochs=config.epochs), {"row": dict(ad.row)}, reason)
+    raw = {"row": dict(ad.row), "asked": wanted_columns(config)}
+    return Quarantined(job_name(ad, epochs=config.epochs), raw, reason)
 
 
 def _reason_to_skip(config: HTCondorConfig, row: Row) -> str | None:
@@ -169,9 +170,21 @@ def convert(config: HTCondorConfig, raw: Any) -> Record | Produced | None:  # An
 
 def _ad_from_raw(config: HTCondorConfig, raw: Any) -> JobAd:  # Any: JSON from the quarantine
     if "row" in raw:
+        wanted = wanted_columns(config)  # before 0.2 nothing was noted of what was asked for
+        if missing := [repr(column) for column in wanted if column not in raw.get("asked", wanted)]:
+            raise InvalidRecord(f"{', '.join(missing)} was not asked for then; retry asks for this job again")
         return JobAd(dict(raw["row"]))
     with Evaluator() as evaluator:
         ad = read_ad(evaluator, str(raw.get("ad") or raw.get("line")), wanted_columns(config))
     if "ad" not in raw and "GlobalJobId" not in ad.row:  # versions before 0.2 took some whole ads for such lines
         raise InvalidRecord("this is no job but output that belongs to none; discard it")
     return ad
+
+
+def job_of(raw: Any) -> JobChoice | None:  # Any: JSON from the quarantine
+    """The job of a quarantined ad, at whichever schedd has it; None for output that belongs to none."""
+    try:
+        row = raw["row"] if "row" in raw else literals(parse_ad(str(raw.get("ad"))), ID_COLUMNS)
+        return JobChoice(f"{row['ClusterId']}.{row['ProcId']}")
+    except (InvalidRecord, KeyError):
+        return None

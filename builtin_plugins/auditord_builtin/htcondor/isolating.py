@@ -17,6 +17,7 @@ from auditord_builtin.htcondor.printed import Printed
 from auditord_builtin.htcondor.query import Query, Source, run_query, separated, wanted_columns, whole_ads
 from auditord_hookspecs import CommandFailed, InvalidRecord
 from auditord_hookspecs.mapping import Row
+from auditord_hookspecs.wording import counted
 
 _CRASHES: Final = frozenset({132, 134, 135, 136, 137, 139})
 """Exit codes of a shell, also behind ssh, for SIGILL, SIGABRT, SIGBUS, SIGFPE, SIGKILL and SIGSEGV."""
@@ -127,10 +128,10 @@ class _Isolation:
             raise self._cause
         if len(suspects) > _MOST:
             raise CommandFailed(
-                f"{self._cause}; {len(suspects)} jobs with expressions may be the reason: use output: jsonl or "
-                "history_paths (pip install 'auditord[htcondor]')"
+                f"{self._cause}; {counted(len(suspects), 'job')} with expressions may be the reason: use output: jsonl "
+                "or history_paths (pip install 'auditord[htcondor]')"
             )
-        self._source.context.log.warning("%s; asking again around %d jobs", self._cause, len(suspects))
+        self._source.context.log.warning("%s; asking again around %s", self._cause, counted(len(suspects), "job"))
 
     async def _read_halves(self, jobs: Sequence[str]) -> dict[int, JobAd]:
         try:

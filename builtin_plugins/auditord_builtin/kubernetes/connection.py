@@ -23,11 +23,20 @@ _FAULTS: Final = (aiohttp.ClientError, OSError, TimeoutError)
 
 
 class Unreachable(AuditordError):
-    """The API server did not answer, or an answer was cut."""
+    """The API server did not answer, or an answer was cut.
+
+    Remedy:
+        `auditord doctor` tries the way to the cluster, and what the service account may list; the collector goes on
+        from where it was.
+    """
 
 
 class Expired(AuditordError):
-    """The version or token is too old for the API server (410 Gone)."""
+    """The version or token is too old for the API server (410 Gone).
+
+    Remedy:
+        none: the collector lists all pods again by itself.
+    """
 
 
 class Cluster:

@@ -25,7 +25,12 @@ _MAX_BODY: Final = 1024 * 1024
 
 
 class Away(AuditordError):
-    """Prometheus does not answer for the moment."""
+    """Prometheus does not answer for the moment.
+
+    Remedy:
+        see whether the server of the collector's option `prometheus` runs and can be reached from here; pods wait for
+        their figures, as long as its `patience` says.
+    """
 
 
 class _Refused(AuditordError):

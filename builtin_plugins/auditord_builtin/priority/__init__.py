@@ -1,6 +1,8 @@
 """Plugin ``priority``: turns the usage of groups into their priorities in the batch system."""
 
 from collections.abc import Iterable
+from functools import partial
+from pkgutil import resolve_name
 from typing import Any
 
 from prometheus_client.registry import Collector
@@ -11,13 +13,7 @@ from auditord_hookspecs import Daemon, Deferred, Panel, PluginKind, hookimpl
 @hookimpl
 def auditord_plugins() -> Iterable[Deferred[PluginKind[Any]]]:  # Any: of each kind's model
     """The kind ``priority``."""
-    yield Deferred("priority", _priority)
-
-
-def _priority() -> PluginKind[Any]:
-    from auditord_builtin.priority.kinds import PRIORITY  # noqa: PLC0415 when it is configured
-
-    return PRIORITY
+    yield Deferred("priority", partial(resolve_name, "auditord_builtin.priority.kinds:PRIORITY"))
 
 
 @hookimpl
@@ -32,6 +28,6 @@ def auditord_metrics(daemon: Daemon) -> Iterable[Collector]:
 @hookimpl
 def auditord_panels() -> Iterable[Panel]:
     """The panel of each instance."""
-    from auditord_builtin.priority.running import show_priorities  # noqa: PLC0415 of the page alone
+    from auditord_builtin.priority.history import show_priorities  # noqa: PLC0415 of the page alone
 
     yield Panel("priorities", "Priorities", show_priorities, "priority", whole=True)

@@ -5,16 +5,19 @@ Commands are templates that become argument vectors; no shell ever sees them.
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
 
+import msgspec
+
 from auditord_builtin.priority import metrics
 from auditord_builtin.priority.computing import Targets, rounded, smoothed, targets
 from auditord_builtin.priority.config import PriorityConfig
+from auditord_builtin.priority.history import read_state
 from auditord_builtin.priority.usage import Usage, look_up_usage
-from auditord_hookspecs import AuditordError, Column, CommandFailed, PanelContext, PanelPart, PluginContext, Table
+from auditord_hookspecs import AuditordError, CommandFailed, PluginContext
 
 _PLACEHOLDER: Final = re.compile(r"\{(priority|resources?|group|[1-9]\d*)\}", re.ASCII)
 
@@ -22,7 +25,11 @@ MAX_OUTPUT: Final = 1024 * 1024
 
 
 class PrioritiesNotSet(AuditordError):
-    """Some commands failed; all others were run."""
+    """Some commands failed; all others were run.
+
+    Remedy:
+        run the command of the text as the service's user; the next run sets all of them again.
+    """
 
 
 async def set_priorities(config: PriorityConfig, context: PluginContext) -> None:
@@ -69,7 +76,8 @@ async def _conclude(
     """Keep and show what has taken effect, which is not what a failed command was to set."""
     applied = {group: each for group, each in wanted.items() if group not in failed}
     kept = {group: each for group, each in _last(config, context.state).items() if group in failed}
-    await context.save_state({group: float(each) for group, each in (kept | applied).items()})
+    state = read_state(context.state).followed_by(kept | applied, context.now())
+    await context.save_state(msgspec.to_builtins(state))
     metrics.show_applied(context.instance, config.metrics, {group: rounded(each) for group, each in applied.items()})
     if failed:
         group, error = next(iter(failed.items()))
@@ -81,8 +89,7 @@ async def _conclude(
 def _last(config: PriorityConfig, state: Any) -> Mapping[str, Fraction]:  # Any: the JSON that a run before has kept
     """The priorities that were set last, before rounding; within today's bounds."""
     low, high = config.min_priority, config.max_priority
-    last: Mapping[str, float] = state or {}
-    return {group: Fraction(min(max(each, low), high)) for group, each in last.items()}
+    return {group: Fraction(min(max(each, low), high)) for group, each in read_state(state).last.items()}
 
 
 def all_commands(config: PriorityConfig, usage: Usage, priorities: dict[str, int]) -> Iterator[tuple[str, list[str]]]:
@@ -109,13 +116,3 @@ def printed(usage: Fraction) -> str:
     """As AUDITOR prints it: the shortest decimal that is read as the same 64-bit float, without exponent."""
     text = format(Decimal(repr(float(usage))), "f")
     return text.removesuffix(".0")
-
-
-async def show_priorities(context: PanelContext) -> Sequence[PanelPart]:
-    """The groups with their priorities, the highest first."""
-    state: dict[str, float] | None = await context.state()
-    if not state:
-        return ["No priority was set yet."]
-    ordered = sorted(state.items(), key=lambda each: -each[1])
-    rows = [(group, rounded(Fraction(value))) for group, value in ordered]
-    return [Table([Column("Group"), Column("Priority")], rows), "As they were set last; earlier ones are not kept."]

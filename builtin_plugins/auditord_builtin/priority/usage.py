@@ -19,7 +19,11 @@ Usage: TypeAlias = Mapping[str, Fraction]
 
 
 class StaleRecords(AuditordError):
-    """Nothing is known of the last time, which is not the same as: nothing happened."""
+    """Nothing is known of the last time, which is not the same as: nothing happened.
+
+    Remedy:
+        see why no records come (`auditord status`); priorities stay as they are until they do.
+    """
 
 
 async def look_up_usage(config: PriorityConfig, context: PluginContext) -> Usage:

@@ -17,6 +17,7 @@ from auditord_hookspecs import (
 )
 from auditord_hookspecs.months import Month
 from auditord_hookspecs.query import AllOf, AnyOf, Comparison, Condition, MetaLacks, TimeCompares, TimeField
+from auditord_hookspecs.wording import counted
 
 AT_ONCE: Final = 500
 """Records that share a transaction: writers wait for its end."""
@@ -47,7 +48,8 @@ async def forget(config: RetentionConfig, context: PluginContext) -> None:
         changed += await redactor.redact(ids, config.meta)
     left = await redactor.redact_leftovers(before, config.meta)
     if changed or left:
-        context.log.info("took %s out of %d records and %d leftovers", ", ".join(config.meta), changed, left)
+        names = ", ".join(config.meta)
+        context.log.info("took %s out of %s and %s", names, counted(changed, "record"), counted(left, "leftover"))
 
 
 def cutoff(now: datetime, months: int) -> datetime:
@@ -80,7 +82,7 @@ async def _show(config: RetentionConfig, context: PluginContext, before: datetim
     query = AggregateQuery(_matching(config, before), (CalendarPeriod(CalendarUnit.YEAR),))
     groups = (await context.records.aggregate(query)).groups
     for group in groups:
-        context.show(f"{group.key[0]:%Y}: {group.records} records would lose {', '.join(config.meta)}")
+        context.show(f"{group.key[0]:%Y}: {counted(group.records, 'record')} would lose {', '.join(config.meta)}")
     if not groups:
         context.show(f"no record that ended before {before:%Y-%m-%d} has any of {', '.join(config.meta)}")
 

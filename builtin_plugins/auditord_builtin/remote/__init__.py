@@ -1,18 +1,34 @@
-"""Sender ``remote``: ships the send-queue to an auditord or an AUDITOR elsewhere, over AUDITOR's wire contract."""
+"""Sender ``remote``: ships the send-queue to an auditord or an AUDITOR elsewhere, over AUDITOR's wire contract.
+
+Plugin ``site_report``: compares with an auditord there what is stored on both sides.
+"""
 
 from collections.abc import Iterable
+from functools import partial
+from pkgutil import resolve_name
 from typing import Any
 
-from auditord_hookspecs import Deferred, SenderKind, hookimpl
+from prometheus_client.registry import Collector
+
+from auditord_hookspecs import Daemon, Deferred, PluginKind, SenderKind, hookimpl
 
 
 @hookimpl
 def auditord_senders() -> Iterable[Deferred[SenderKind[Any]]]:  # Any: of each kind's model
     """The kind ``remote``."""
-    yield Deferred("remote", _remote)
+    yield Deferred("remote", partial(resolve_name, "auditord_builtin.remote.kinds:REMOTE"))
 
 
-def _remote() -> SenderKind[Any]:
-    from auditord_builtin.remote.kinds import REMOTE  # noqa: PLC0415 when it is configured
+@hookimpl
+def auditord_plugins() -> Iterable[Deferred[PluginKind[Any]]]:  # Any: of each kind's model
+    """The kind ``site_report``."""
+    yield Deferred("site_report", partial(resolve_name, "auditord_builtin.remote.site_report:KIND"))
 
-    return REMOTE
+
+@hookimpl
+def auditord_metrics(daemon: Daemon) -> Iterable[Collector]:
+    """The gauges of ``site_report``."""
+    from auditord_builtin.remote.site_report import INSTRUMENTS  # noqa: PLC0415 of the daemon alone
+
+    del daemon
+    return INSTRUMENTS

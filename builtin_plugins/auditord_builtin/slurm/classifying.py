@@ -9,8 +9,8 @@ from anyio import to_thread
 
 from auditord_builtin.slurm.config import JobsConfig, SlurmConfig
 from auditord_builtin.slurm.conversion import convert_run
+from auditord_builtin.slurm.query import Table
 from auditord_builtin.slurm.runs import Run, group_runs, may_have_ended_between, source_id
-from auditord_builtin.slurm.table import Table
 from auditord_hookspecs import Batch, CollectorContext, Quarantined, Window
 from auditord_hookspecs.outcomes import Outcomes, stray
 

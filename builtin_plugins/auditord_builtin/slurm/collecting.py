@@ -12,7 +12,7 @@ from msgspec import structs
 
 from auditord_builtin.slurm.classifying import Waiting, classify, classify_new, find_runs
 from auditord_builtin.slurm.config import JobsConfig, SlurmConfig
-from auditord_builtin.slurm.merge import reads_steps
+from auditord_builtin.slurm.conversion import reads_steps
 from auditord_builtin.slurm.query import Query, stream_query
 from auditord_builtin.slurm.reading import read_period
 from auditord_builtin.slurm.runs import RUNNING

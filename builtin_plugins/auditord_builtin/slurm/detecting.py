@@ -28,7 +28,8 @@ def detect(host: Host) -> Proposal | None:
         Question("memory_peaks", "Peaks of memory (MaxRSS)? Reading them takes sacct several times as long", "no"),
     )
     found = f"Slurm cluster {settings.get('ClusterName', '?')}, with slurmdbd"
-    return Proposal(found, partial(_options, has_gpus=_has_gpus(host)), questions, _COMMENTS)
+    has_gpus = "gpu" in (host.run(["sinfo", "--noheader", "--format=%G"]) or "")
+    return Proposal(found, partial(_options, has_gpus=has_gpus), questions, _COMMENTS)
 
 
 def detect_epilog(host: Host) -> Proposal | None:
@@ -42,10 +43,6 @@ def detect_epilog(host: Host) -> Proposal | None:
 
 def _settings(host: Host) -> Mapping[str, str]:
     return dict(_SETTING.findall(host.run(["scontrol", "show", "config"]) or ""))
-
-
-def _has_gpus(host: Host) -> bool:
-    return "gpu" in (host.run(["sinfo", "--noheader", "--format=%G"]) or "")
 
 
 def _options(answers: Answers, *, has_gpus: bool) -> Mapping[str, Any]:

@@ -13,7 +13,16 @@ from auditord_builtin.slurm.collecting import Checkpoint, collect_again
 from auditord_builtin.slurm.config import JobsConfig, SlurmConfig
 from auditord_builtin.slurm.query import ENVIRONMENT, Query, stream_query
 from auditord_builtin.slurm.runs import RUNNING, Run
-from auditord_hookspecs import AuditordError, Batch, CollectorContext, CommandFailed, InvalidRecord, Reach, Window
+from auditord_hookspecs import (
+    AuditordError,
+    Batch,
+    CollectorContext,
+    CommandFailed,
+    Context,
+    InvalidRecord,
+    Reach,
+    Window,
+)
 from auditord_hookspecs.mapping import is_missing, parse_instant
 from auditord_hookspecs.outcomes import restore
 
@@ -68,22 +77,27 @@ async def reach(config: SlurmConfig, context: CollectorContext) -> Reach:
 
 async def source_reach(config: JobsConfig, context: CollectorContext) -> Reach:
     """Tell since when slurmdbd remembers jobs; where sacctmgr does not say, the first job that is listed tells."""
-    argv = _sacctmgr(config.sacct)
-    if argv is None:
-        return Reach()
-    try:
-        result = await context.run_command(
-            argv, timeout=config.sacct_timeout, environment=ENVIRONMENT, through=config.through
-        )
-    except CommandFailed as error:
-        context.log.info("how long slurmdbd keeps jobs is not known: %s", error)
-        return Reach()
-    found = _PURGE.search(result.stdout.decode(errors="replace"))
+    found = _PURGE.search(await shown_configuration(config, context))
     if found is None:
         return Reach()
     if found[1] is None:
         return Reach(_ALWAYS)
     return Reach(context.now() - int(found[1]) * _UNITS[found[2].lower().removesuffix("s")])
+
+
+async def shown_configuration(config: JobsConfig, context: Context) -> str:
+    """The configuration that slurmctld and slurmdbd show; empty where sacctmgr is not known, or fails."""
+    argv = _sacctmgr(config.sacct)
+    if argv is None:
+        return ""
+    try:
+        result = await context.run_command(
+            argv, timeout=config.sacct_timeout, environment=ENVIRONMENT, through=config.through
+        )
+    except CommandFailed as error:
+        context.log.info("how long slurmdbd keeps jobs, and whom it shows them to, is not known: %s", error)
+        return ""
+    return result.stdout.decode(errors="replace")
 
 
 def _sacctmgr(sacct: Sequence[str]) -> list[str] | None:

@@ -1,6 +1,15 @@
-"""The call of sacct: which columns, which period, which environment."""
+"""The call of sacct (which columns, which period, which environment), and rows of the bytes that it prints.
 
+``sacct --parsable2`` escapes nothing, whatever users wrote into names and comments: a name may hold newlines, ``|`` and
+control characters. But it separates columns by any text that is asked for; no user can have written a random one into a
+job. Cut at that text alone, the output is unambiguous: every row has the same number of separators, and the only
+newline that ends a row is the one between its last column and the next row's first, neither of which is free text
+(``JobIDRaw``, ``JobID``).
+"""
+
+import re
 import secrets
+from codecs import getincrementaldecoder
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -10,18 +19,93 @@ from typing import Final
 from anyio import to_thread
 
 from auditord_builtin.slurm.config import JobsConfig
-from auditord_builtin.slurm.conversion import ID_COLUMNS
-from auditord_builtin.slurm.merge import extra_columns
+from auditord_builtin.slurm.conversion import ID_COLUMNS, extra_columns
 from auditord_builtin.slurm.runs import FIRST_COLUMN, LAST_COLUMN, whole_runs
-from auditord_builtin.slurm.table import Table, TableReader
 from auditord_hookspecs import CollectorContext, CommandFailed, CommandOutput, Window
 from auditord_hookspecs.mapping import Row
+
+_LONGEST_CELL = 64 * 1024**2
+"""Characters; Slurm's own limit for what users write is far below."""
+
+_JOB_ID = re.compile(r"\d+\S*")
 
 ENVIRONMENT: Final[Mapping[str, str]] = {"TZ": "UTC", "SLURM_TIME_FORMAT": "%s"}
 """sacct reads and prints local times without zone; so its zone is UTC, and it prints seconds since 1970."""
 
 _ROWS: Final = 10_000
 """From how many rows on they are converted, whatever is still to come: some ten megabytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Whole rows, as texts by column, and unreadable lines between them that belong to none."""
+
+    rows: Sequence[Row]
+    unreadable: Sequence[str]
+
+
+class TableReader:
+    """Cuts the output into rows while it arrives; its columns go from ``JobID`` to ``JobIDRaw``."""
+
+    def __init__(self, columns: Sequence[str], delimiter: str) -> None:
+        self._columns = columns
+        self._delimiter = delimiter
+        self._decoder = getincrementaldecoder("utf-8")("replace")
+        self._begun: list[str] = []  # the row under way, as far as its cells are whole
+        self._rest = ""  # what follows the last delimiter
+
+    def feed(self, printed: bytes) -> Table:
+        """The rows that are whole now; one whose end has just arrived may wait for the next piece.
+
+        Raises:
+            CommandFailed: this is not what was asked for.
+        """
+        text = self._rest + self._decoder.decode(printed)
+        *whole, self._rest = text.split(self._delimiter)
+        if len(self._rest) > _LONGEST_CELL:
+            raise CommandFailed(f"sacct: the output is no table: {_LONGEST_CELL} characters without a separator")
+        return self._assembled(whole)
+
+    def finish(self) -> Table:
+        """The last row, when everything has been fed.
+
+        Raises:
+            CommandFailed: the output is cut off, or not what was asked for.
+        """
+        rest = self._rest + self._decoder.decode(b"", final=True)
+        if not self._begun and not rest:
+            return Table((), ())
+        if len(self._begun) != len(self._columns) - 1 or not rest.endswith("\n"):
+            end = "|".join((*self._begun, rest))[-80:]  # the separator was never meant to be read
+            raise CommandFailed(f"sacct: the output is cut off or is no table: it ends in {end!r}")
+        return self._assembled([rest])
+
+    def _assembled(self, cells: Sequence[str]) -> Table:
+        rows: list[Row] = []
+        unreadable: list[str] = []
+        for cell in cells:
+            if not self._begun:  # the very first one
+                *stray, first = cell.split("\n")
+                self._begun.append(first)
+            elif len(self._begun) < len(self._columns) - 1:
+                self._begun.append(cell)
+                continue
+            else:
+                last, *stray, following = cell.split("\n") if "\n" in cell else (cell, "")
+                rows.append(self._row(last))
+                self._begun = [following]
+            unreadable += stray
+        return Table(rows, unreadable)
+
+    def _row(self, last: str) -> Row:
+        first, *others = self._begun
+        return dict(zip(self._columns, (_checked(first), *others, _checked(last)), strict=True))
+
+
+def _checked(job_id: str) -> str:
+    if _JOB_ID.fullmatch(job_id) is None:
+        raise CommandFailed(f"sacct: the output is no table of jobs: {job_id[:80]!r} stands where a job id belongs")
+    return job_id
 
 
 @dataclass(frozen=True, slots=True)

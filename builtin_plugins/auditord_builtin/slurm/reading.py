@@ -11,7 +11,7 @@ from typing import Final
 
 from auditord_builtin.slurm.classifying import Found, find_runs
 from auditord_builtin.slurm.config import JobsConfig
-from auditord_builtin.slurm.merge import reads_steps
+from auditord_builtin.slurm.conversion import reads_steps
 from auditord_builtin.slurm.query import Query, stream_query
 from auditord_hookspecs import CollectorContext, CommandFailed, Window
 

@@ -7,7 +7,8 @@ the options, ``importing`` reads AUDITOR's.
 """
 
 from collections.abc import Iterable
-from datetime import timedelta
+from functools import partial
+from pkgutil import resolve_name
 from typing import Any
 
 import click
@@ -19,36 +20,15 @@ from auditord_hookspecs import Daemon, Deferred, Panel, PluginKind, hookimpl
 @hookimpl
 def auditord_plugins() -> Iterable[Deferred[PluginKind[Any]]]:  # Any: of each kind's model
     """The kind ``utilisation``."""
-    yield Deferred("utilisation", _utilisation)
-
-
-def _utilisation() -> PluginKind[Any]:
-    from auditord_builtin.utilisation.checking import check  # noqa: PLC0415 when it is configured
-    from auditord_builtin.utilisation.config import UtilisationConfig  # noqa: PLC0415 the same
-    from auditord_builtin.utilisation.importing import import_config  # noqa: PLC0415 the same
-    from auditord_builtin.utilisation.running import run_utilisation  # noqa: PLC0415 the same
-
-    return PluginKind(
-        name="utilisation",
-        config=UtilisationConfig,
-        run=run_utilisation,
-        interval=timedelta(hours=1),
-        timeout=timedelta(hours=4),
-        import_config=import_config,
-        check=check,
-    )
+    yield Deferred("utilisation", partial(resolve_name, "auditord_builtin.utilisation.kinds:UTILISATION"))
 
 
 @hookimpl
 def auditord_commands() -> Iterable[Deferred[click.Command]]:
     """``auditord report``."""
-    yield Deferred("report", _command, "Show what was used.")
-
-
-def _command() -> click.Command:
-    from auditord_builtin.utilisation.commands import report_group  # noqa: PLC0415 when it is used
-
-    return report_group
+    yield Deferred(
+        "report", partial(resolve_name, "auditord_builtin.utilisation.commands:report_group"), "Show what was used."
+    )
 
 
 @hookimpl

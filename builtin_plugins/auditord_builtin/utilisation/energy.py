@@ -21,7 +21,11 @@ _NOTHING: Final = SiteEnergy()
 
 
 class BadIntensity(AuditordError):
-    """The file of the grid's CO2 cannot be used."""
+    """The file of the grid's CO2 cannot be used.
+
+    Remedy:
+        mend the file that the text names, or leave `grid_intensity` out; the report is made at the next run.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,15 +25,28 @@ _PERMANENT: Final = 500
 
 
 class MailFault(AuditordError):
-    """The mail server cannot be used now: no recipient would get anything."""
+    """The mail server cannot be used now: no recipient would get anything.
+
+    Remedy:
+        see the server in the plugin's option `mail`; `auditord doctor` logs in there without a mail. The mails are sent
+        by the next run.
+    """
 
 
 class RecipientBusy(AuditordError):
-    """The server does not take mail for this recipient now."""
+    """The server does not take mail for this recipient now.
+
+    Remedy:
+        none: it is tried again.
+    """
 
 
 class RecipientRefused(AuditordError):
-    """The server does not take this mail for this recipient."""
+    """The server does not take this mail for this recipient.
+
+    Remedy:
+        mend the address in the configuration.
+    """
 
 
 class _Passing(MailFault):

@@ -15,6 +15,7 @@ from auditord_builtin.utilisation.question import Question, Usages, Who
 from auditord_builtin.utilisation.usage import Totals, Usage, totals_of
 from auditord_hookspecs import AggregateQuery, MetaValue, Records
 from auditord_hookspecs.query import Comparison, TimeCompares, TimeField
+from auditord_hookspecs.wording import counted
 
 TOTALS: Final[Mapping[Level | None, Level]] = {Level.GROUP_TOTAL: Level.GROUP, Level.USER_TOTAL: Level.USER}
 """Levels over all sites, and the level of one site that each adds up."""
@@ -162,7 +163,7 @@ def _notes(usages: Usages, total: Totals, benchmark: str) -> Iterator[str]:
     for missing in ("site", "group", "user"):
         jobs = sum(usage.jobs for who, usage in usages.items() if getattr(who, missing) is None)
         if jobs:
-            yield f"{jobs:,} of {total.jobs:,} jobs name no {missing}."
+            yield f"{jobs:,} of {counted(total.jobs, 'job')} {'names' if jobs == 1 else 'name'} no {missing}."
     if total.cpu_efficiency is not None and total.cpu_efficiency > TOO_EFFICIENT:
         yield "The CPU time is more than twice that of the cores: is it in milliseconds (components.cpu_time_unit: ms)?"
 

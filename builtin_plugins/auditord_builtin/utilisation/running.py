@@ -14,14 +14,23 @@ from auditord_builtin.utilisation.state import REPORTED, ReportedState, Series
 from auditord_builtin.utilisation.tables import as_csv
 from auditord_hookspecs import AuditordError, PluginContext
 from auditord_hookspecs.folders import SharedFolder
+from auditord_hookspecs.wording import counted
 
 
 class Unwritable(AuditordError):
-    """The CSV file cannot be written."""
+    """The CSV file cannot be written.
+
+    Remedy:
+        give the service's user the folder; the report is made at the next run.
+    """
 
 
 class NotDelivered(AuditordError):
-    """Some mails were not taken; the others were."""
+    """Some mails were not taken; the others were.
+
+    Remedy:
+        see the addresses that the text names; they are tried again by the next run.
+    """
 
 
 async def run_utilisation(config: UtilisationConfig, context: PluginContext) -> None:
@@ -111,7 +120,7 @@ class _Work:
         name = self.config.csv.name.replace("{instance}", self.context.instance)
         path = self.config.csv.folder / name.replace("{period}", report.period.name)
         if self.context.dry_run:
-            self.context.show(f"would write {path} ({len(report.rows) + 1} rows)")
+            self.context.show(f"would write {path} ({counted(len(report.rows) + 1, 'row')})")
             return
         text = as_csv(report, escape_formulas=self.config.csv.escape_formulas)
 

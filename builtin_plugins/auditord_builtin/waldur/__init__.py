@@ -1,6 +1,8 @@
 """Reports usage to Waldur: the consumption of each account and each user in a billing period."""
 
 from collections.abc import Iterable
+from functools import partial
+from pkgutil import resolve_name
 from typing import Any
 
 import click
@@ -12,24 +14,7 @@ from auditord_hookspecs import Daemon, Deferred, Panel, Permission, PluginKind, 
 @hookimpl
 def auditord_plugins() -> Iterable[Deferred[PluginKind[Any]]]:  # Any: of each kind's model
     """The kind ``waldur``."""
-    yield Deferred("waldur", _waldur)
-
-
-def _waldur() -> PluginKind[Any]:
-    from auditord_builtin.waldur.checking import check  # noqa: PLC0415 when it is configured
-    from auditord_builtin.waldur.config import INTERVAL, WaldurConfig  # noqa: PLC0415 the same
-    from auditord_builtin.waldur.importing import detect, import_config  # noqa: PLC0415 the same
-    from auditord_builtin.waldur.reporting import report_usage  # noqa: PLC0415 the same
-
-    return PluginKind(
-        name="waldur",
-        config=WaldurConfig,
-        run=report_usage,
-        interval=INTERVAL,
-        import_config=import_config,
-        detect=detect,
-        check=check,
-    )
+    yield Deferred("waldur", partial(resolve_name, "auditord_builtin.waldur.kinds:WALDUR"))
 
 
 @hookimpl
@@ -40,11 +25,9 @@ def auditord_commands() -> Iterable[Deferred[click.Command]]:
 
 def _command() -> click.Command:
     from auditord_builtin.waldur.commands import waldur_command  # noqa: PLC0415 when it is used
-    from auditord_builtin.waldur.diagnose_command import diagnose_command  # noqa: PLC0415 the same
     from auditord_builtin.waldur.history_command import load_history_command  # noqa: PLC0415 the same
 
     waldur_command.add_command(load_history_command)
-    waldur_command.add_command(diagnose_command)
     return waldur_command
 
 

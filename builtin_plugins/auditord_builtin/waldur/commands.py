@@ -2,16 +2,19 @@
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import anyio
 import click
 
+from auditord_builtin.waldur.client import open_client
 from auditord_builtin.waldur.comparing import Difference, compare_month
 from auditord_builtin.waldur.config import INTERVAL, WaldurConfig
+from auditord_builtin.waldur.diagnosis import Finding, Verdict, diagnose
+from auditord_builtin.waldur.errors import WaldurError
 from auditord_builtin.waldur.explaining import Explanation, Share, explain
 from auditord_builtin.waldur.months import BillingMonth, month_at
 from auditord_builtin.waldur.reporting import report_usage
@@ -21,6 +24,7 @@ from auditord_builtin.waldur.usage_source import Source
 from auditord_hookspecs import AuditordError, CommandContext, PluginContext, pass_context
 from auditord_hookspecs.months import Month
 from auditord_hookspecs.terminal import output_option, say, say_cells, write_json
+from auditord_hookspecs.wording import counted
 
 KIND: Final = "waldur"
 
@@ -86,9 +90,10 @@ async def _repeat(config: WaldurConfig, context: PluginContext, source: Source) 
 @click.argument("user", required=False)
 @choose_month
 @choose_instance
+@output_option
 @pass_context
 def explain_command(
-    context: CommandContext, account: str, user: str | None, month: str | None, instance: str | None
+    context: CommandContext, *, account: str, user: str | None, month: str | None, instance: str | None, output: str
 ) -> None:
     """List the records that the amounts of ACCOUNT, or of USER in it, are made of, with the share of each.
 
@@ -99,11 +104,11 @@ def explain_command(
     async def show() -> None:
         async with context.instance(name, dry_run=True) as (config, plugin_context):
             period, as_of = _period(config, plugin_context, month), plugin_context.now() - config.lag
-            lines = _Lines(config)
+            shown = _Document(config) if output == "json" else _Lines(config)
             explanation = await explain(
-                config, plugin_context.records, account, period, as_of=as_of, user=user, show=lines.share
+                config, plugin_context.records, account, period, as_of=as_of, user=user, show=shown.share
             )
-            lines.sum(explanation, period, as_of)
+            shown.sum(explanation, period, as_of)
 
     context.run(show)
 
@@ -130,10 +135,31 @@ class _Lines:
         """All of them."""
         amounts = ", ".join(f"{name} {each}" for name, each in explanation.rounded(self._config).items())
         until = f", running ones up to {self._local(as_of)}" if explanation.running else ""
-        say(f"{month}: {explanation.records} records{until}: {amounts}")
+        say(f"{month}: {counted(explanation.records, 'record')}{until}: {amounts}")
 
     def _local(self, moment: datetime) -> str:
         return moment.astimezone(self._config.zone).isoformat(timespec="seconds")
+
+
+class _Document:
+    """Prints an explanation as JSON, once all is known."""
+
+    def __init__(self, config: WaldurConfig) -> None:
+        self._config = config
+        self._shares: list[Mapping[str, Any]] = []  # Any: JSON
+
+    def share(self, share: Share) -> None:
+        """One record."""
+        record = share.record
+        times = {"start_time": record.start_time, "stop_time": record.stop_time, "seconds": share.ticks / 1_000_000}
+        amounts = {name: f"{float(each):.6f}" for name, each in share.amounts.items()}
+        self._shares.append({"record_id": record.record_id, "user": share.user or None, **times, "amounts": amounts})
+
+    def sum(self, explanation: Explanation, month: BillingMonth, as_of: datetime) -> None:
+        """All of them."""
+        counts = {"records": explanation.records, "running": explanation.running, "as_of": as_of}
+        amounts = {name: str(each) for name, each in explanation.rounded(self._config).items()}
+        write_json({"month": str(month), "shares": self._shares, "sum": {**counts, "amounts": amounts}})
 
 
 @waldur_command.command("compare")
@@ -191,3 +217,41 @@ def _period(config: WaldurConfig, context: PluginContext, month: str | None) -> 
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--month") from error
     return BillingMonth(read.year, read.month, config.zone)
+
+
+class Unfit(WaldurError):
+    """Something must be mended before amounts can be right.
+
+    Remedy:
+        mend what is marked FAIL above the text.
+    """
+
+
+@waldur_command.command("diagnose")
+@choose_instance
+@choose_source
+@output_option
+@pass_context
+def diagnose_command(context: CommandContext, instance: str | None, source: str, output: str) -> None:
+    """Look at everything between the records and Waldur; nothing is written.
+
+    One line each: ok, note (amounts may lack something) or FAIL (they will). The exit code is 1 if anything fails.
+    """
+    name = context.chosen(KIND, instance)
+
+    async def look() -> None:
+        found: list[Finding] = []
+        async with context.instance(name, dry_run=True) as (config, plugin_context):
+            # A person waits for the answer: a server that is away is named at once.
+            impatient = config.model_copy(update={"retry_for": config.retry_for * 0})
+            async with open_client(impatient, plugin_context.http, show=say) as client:
+                async for finding in diagnose(config, plugin_context, client, sacct=source == Source.SACCT.value):
+                    found.append(finding)
+                    if output == "text":
+                        say(str(finding))
+        if output == "json":
+            write_json(found)
+        if failed := sum(finding.verdict is Verdict.FAIL for finding in found):
+            raise Unfit(f"{failed} of the above must be mended")
+
+    context.run(look)

@@ -53,7 +53,11 @@ class Explanation:
 
 
 class NotExplained(AuditordError):
-    """The records do not come to the amount."""
+    """The records do not come to the amount.
+
+    Remedy:
+        try again: records came or changed meanwhile.
+    """
 
 
 async def shares(

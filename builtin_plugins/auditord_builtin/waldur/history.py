@@ -31,7 +31,11 @@ Say = Callable[[str], None]
 
 
 class NotLoaded(WaldurError):
-    """Waldur does not have everything that was to be loaded."""
+    """Waldur does not have everything that was to be loaded.
+
+    Remedy:
+        give the same command again: months that are loaded already stay as they are.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from auditord_builtin.waldur.answers import decode
 from auditord_builtin.waldur.errors import InvalidAnswer
 from auditord_builtin.waldur.requests import Request
 from auditord_hookspecs.http import HttpAnswer
+from auditord_hookspecs.wording import counted
 
 T = TypeVar("T")
 
@@ -34,7 +35,7 @@ async def read_list(ask: Ask, request: Request, kind: type[T], key: Callable[[T]
         rows, counts = await _read_pages(ask, request, kind)
         if len(counts) == 1 and len({key(row) for row in rows}) == len(rows):
             if len(rows) < (count := counts.pop()):
-                raise InvalidAnswer(f"{request}: the list ended after {len(rows)} of {count} rows")
+                raise InvalidAnswer(f"{request}: the list ended after {len(rows)} of {counted(count, 'row')}")
             return rows
     raise InvalidAnswer(f"{request}: the list changed each of {READINGS} times that it was read")
 

@@ -28,6 +28,7 @@ from auditord_builtin.waldur.plans import (
     Rules,
 )
 from auditord_builtin.waldur.usage import AccountUsage, folded
+from auditord_hookspecs.wording import counted
 
 Amounts: TypeAlias = Mapping[str, Decimal]
 """By component."""
@@ -98,7 +99,11 @@ class _Planner:
             return
         if len(resources) > 1:
             names = ", ".join(f"{each.name or each.uuid}" for each in resources)
-            yield self._held(account, "ambiguous", f"{len(resources)} resources have this backend_id: {names}")
+            yield self._held(
+                account,
+                "ambiguous",
+                f"{counted(len(resources), 'resource has', 'resources have')} this backend_id: {names}",
+            )
         elif not resources[0].takes_usage:
             state = f"its state is {resources[0].state}, in which Waldur takes no usage"
             yield self._held(account, "state", f"{state}; it is reported when that has changed")
@@ -181,7 +186,7 @@ class _Amounts:
                 if self._users[user][name] < each.amounts.get(name, NOTHING)
             ]
             if amount < before or fallen:
-                more = [f"{len(fallen) - NAMED} more users"] if len(fallen) > NAMED else []
+                more = [counted(len(fallen) - NAMED, "more user")] if len(fallen) > NAMED else []
                 users = f" ({', '.join([*fallen[:NAMED], *more])})" if fallen else ""
                 found[name] = f"{name} would go from {before} to {amount}{users}"
         return found

@@ -75,7 +75,9 @@ class _Report:
                 raise
             self._summary.problem(f"{month} was not reported any further: {error}")
         finally:
-            self._state.refused = self._refusals.as_json([str(each) for each in self._months])
+            months = [str(each) for each in self._months]
+            self._state.refused = self._refusals.as_json(months)
+            self._state.forget_months(months)
             await self._state.save()
 
     async def _month(self, offered: Offered, month: BillingMonth, rules: Rules) -> None:
@@ -118,3 +120,5 @@ class _Report:
             else:
                 for text in resource.problems:
                     self._summary.problem(f"{name}: {text}")
+                if resource.tried and not resource.problems:
+                    self._state.reported(str(month), resource.plan)

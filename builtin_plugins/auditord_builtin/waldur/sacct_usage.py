@@ -11,6 +11,7 @@ from auditord_builtin.waldur.months import BillingMonth
 from auditord_builtin.waldur.usage import AccountUsage, Entry, Minutes, RawUsage, added_up, converted
 from auditord_hookspecs import CommandFailed, Context, InvalidRecord, Window
 from auditord_hookspecs.mapping import quantities
+from auditord_hookspecs.wording import counted
 
 Tres: TypeAlias = Literal["AllocTRES", "ReqTRES"]
 
@@ -102,7 +103,7 @@ async def sacct_usage(config: WaldurConfig, context: Context, query: SacctQuery)
         raise CommandFailed(f"sacct: {result.stderr.decode(errors='replace').strip()[-400:]}")
     entries = list(_entries(config, result.stdout.decode(errors="replace")))
     if unknown := sum(entry is None for entry in entries):
-        context.log.warning("sacct does not know how long %d jobs ran; they are left out", unknown)
+        context.log.warning("sacct does not know how long %s ran: left out", counted(unknown, "job"))
     return added_up(entry for entry in entries if entry is not None)
 
 

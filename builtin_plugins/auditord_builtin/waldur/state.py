@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
+from decimal import Decimal
 from hashlib import sha256
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ class ReportState:
     Attributes:
         ignores_dates: the version of a Waldur that puts every month into the present one.
         refused: see :class:`Refusals`.
+        amounts: what Waldur has of the months that are reported, by month, resource and component; for the panel.
         probes: see :class:`auditord_builtin.waldur.dates.DateCheck`.
     """
 
@@ -32,12 +34,24 @@ class ReportState:
         self.ignores_dates: str | None = kept.get("ignores_dates")
         self.refused: Mapping[str, Json] = kept.get("refused", {})
         self.probes: Sequence[Json] = kept.get("probes", ())
+        self.amounts: Mapping[str, Mapping[str, Mapping[str, str]]] = kept.get("amounts", {})
         self._saved = self._as_json()
 
     def _as_json(self) -> Json:
         dates = {} if self.ignores_dates is None else {"ignores_dates": self.ignores_dates}
         probes = {"probes": list(self.probes)} if self.probes else {}
-        return {"refused": dict(self.refused), **dates, **probes}
+        amounts = {"amounts": self.amounts} if self.amounts else {}
+        return {"refused": dict(self.refused), **dates, **probes, **amounts}
+
+    def reported(self, month: str, plan: ResourcePlan) -> None:
+        """Waldur has the planned amounts."""
+        texts = {name: str(amount) for name, amount in plan.totals.items()}
+        of_month = {**self.amounts.get(month, {}), plan.backend_id: texts}
+        self.amounts = {**self.amounts, month: of_month}
+
+    def forget_months(self, kept: Collection[str]) -> None:
+        """Keep no amounts but those of the months that are still reported."""
+        self.amounts = {month: amounts for month, amounts in self.amounts.items() if month in kept}
 
     async def save(self) -> None:
         """Keep what has changed."""
@@ -98,11 +112,26 @@ def _short(texts: Collection[str]) -> str:
 
 
 async def show_resources(context: PanelContext) -> Sequence[PanelPart]:
-    """The refused amounts: of months that are over, of which Waldur takes nothing more."""
+    """The amounts that Waldur has, and those of months that are over, of which it takes nothing more."""
     state: Mapping[str, Any] = await context.state() or {}  # Any: JSON of the plugin's own
     refused: Mapping[str, Mapping[str, str]] = state.get("refused", {})
     rows = [
         (*key.partition(" ")[::2], datetime.fromisoformat(refusal["at"])) for key, refusal in sorted(refused.items())
     ]
     columns = [Column("Month"), Column("Resource"), Column("Refused")]
-    return [Table(columns, rows, "Amounts that Waldur refused"), table_of_runs(await context.last_runs())]
+    return [
+        _amounts(state.get("amounts", {})),
+        Table(columns, rows, "Amounts that Waldur refused"),
+        table_of_runs(await context.last_runs()),
+    ]
+
+
+def _amounts(kept: Mapping[str, Mapping[str, Mapping[str, str]]]) -> Table:
+    rows = [
+        (month, resource, component, Decimal(amount))
+        for month in sorted(kept, reverse=True)
+        for resource, amounts in sorted(kept[month].items())
+        for component, amount in amounts.items()
+    ]
+    columns = [Column(name) for name in ("Month", "Resource", "Component", "Amount")]
+    return Table(columns, rows, "Amounts that Waldur has")

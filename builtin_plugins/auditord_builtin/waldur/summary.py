@@ -13,17 +13,28 @@ from auditord_builtin.waldur.months import BillingMonth, month_at
 from auditord_builtin.waldur.outcomes import MonthOutcome
 from auditord_builtin.waldur.plans import PlannedMonth
 from auditord_hookspecs import PluginContext
+from auditord_hookspecs.wording import counted, listed
 
 LISTED: Final = 20
 """The number of names or problems in a line of the log."""
 
 
 class NotReported(WaldurError):
-    """Waldur does not have everything that it should."""
+    """Waldur does not have everything that it should.
+
+    Remedy:
+        see the reasons in the text; the next run reports what is missing. `auditord waldur diagnose` looks at the
+        causes.
+    """
 
 
 class NothingReported(WaldurError):
-    """Not one amount of a month could be reported, although nothing failed."""
+    """Not one amount of a month could be reported, although nothing failed.
+
+    Remedy:
+        see why all resources are held back (`auditord waldur report --dry-run`); --allow-decrease lets amounts fall
+        once.
+    """
 
     exit_status: ClassVar[int] = 4
 
@@ -61,8 +72,9 @@ class Summary:
         users = sum(each.users for each in outcome.resources)
         done = "would be written" if self._context.dry_run else "written"
         self._context.show(
-            f"{month}: {totals} totals and {users} amounts of users {done}, of {len(planned.plan.resources)}"
-            f" resources; {len(planned.held_back)} resources held back"
+            f"{month}: {counted(totals, 'total')} and {counted(users, 'amount')} of users {done}, "
+            f"of {counted(len(planned.plan.resources), 'resource')}; "
+            f"{counted(len(planned.held_back), 'resource')} held back"
         )
 
     def problem(self, text: str) -> None:
@@ -76,7 +88,7 @@ class Summary:
     def lost(self, name: str, lost: Mapping[str, Decimal]) -> None:
         """Log what only staff may still report; no failure of the report, the next one would fare no better."""
         self.closed()
-        right = _listed([f"{component} {amount}" for component, amount in lost.items()], ", ")
+        right = listed([f"{component} {amount}" for component, amount in lost.items()], LISTED)
         self._context.log.error(
             "%s: Waldur takes nothing more of this month from us, although %s is right: what is missing there is billed"
             " to nobody until it is loaded with a token of staff (auditord waldur load-history)",
@@ -90,8 +102,10 @@ class Summary:
             NotReported: something was not taken.
             NothingReported: nothing could be reported.
         """
-        self._names("accounts have usage and no resource", {name for each in self._planned for name in each.accounts})
-        self._names("users have usage and are no offering users", {n for each in self._planned for n in each.users})
+        accounts = {name for each in self._planned for name in each.accounts}
+        users = {name for each in self._planned for name in each.users}
+        self._names("account has usage and no resource", "accounts have usage and no resource", accounts)
+        self._names("user has usage and is no offering user", "users have usage and are no offering users", users)
         nothing = self._nothing_reported()
         if not self._context.dry_run:
             task, problems = self._context.instance, len(self._problems)
@@ -101,7 +115,8 @@ class Summary:
             if not problems and nothing is None:
                 metrics.LAST_SUCCESS.labels(task).set(self._now.timestamp())
         if self._problems:
-            raise NotReported(f"{len(self._problems)} amounts are not in Waldur: {_listed(self._problems, '; ')}")
+            amounts = counted(len(self._problems), "amount is", "amounts are")
+            raise NotReported(f"{amounts} not in Waldur: {listed(self._problems, LISTED, '; ')}")
         if nothing is not None:
             raise NothingReported(nothing)
 
@@ -116,14 +131,9 @@ class Summary:
                 return f"the offering has no resource with a backend_id{chosen}: nothing was reported"
             if month.held_back_whole == month.reported:
                 name = f"{month.plan.month:%Y-%m}"
-                return f"{name}: all {month.reported} resources are held back, see above: nothing was reported"
+                return f"{name}: all resources ({month.reported}) are held back, see above: nothing was reported"
         return None
 
-    def _names(self, what: str, names: Iterable[str]) -> None:
+    def _names(self, one: str, several: str, names: Iterable[str]) -> None:
         if found := sorted(names):
-            self._context.log.warning("%d %s: %s", len(found), what, _listed(found, ", "))
-
-
-def _listed(texts: Sequence[str], separator: str) -> str:
-    rest = [f"and {len(texts) - LISTED} more"] if len(texts) > LISTED else []
-    return separator.join([*texts[:LISTED], *rest])
+            self._context.log.warning("%s: %s", counted(len(found), one, several), listed(found, LISTED))

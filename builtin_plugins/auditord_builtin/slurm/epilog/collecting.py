@@ -18,6 +18,7 @@ from auditord_builtin.slurm.epilog.controller import Controller
 from auditord_builtin.slurm.epilog.notes import Note, Unreadable, read_folder, remove
 from auditord_builtin.slurm.runs import Run
 from auditord_hookspecs import AuditordError, Batch, CollectorContext, InvalidRecord, Produced, Quarantined, Record
+from auditord_hookspecs.wording import counted
 
 _REMEMBERED: Final = timedelta(days=30)
 """For how long a note is known that could not be removed."""
@@ -63,7 +64,11 @@ async def _look(config: SlurmEpilogConfig, context: CollectorContext) -> tuple[l
     """The files of the folder that are not known; a known one was not removed because the daemon was killed."""
     folder = await to_thread.run_sync(read_folder, config.spool, context.now())
     if folder.others:
-        context.log.warning("%s: %d files are no notes of auditord-epilog and stay", config.spool, folder.others)
+        context.log.warning(
+            "%s: %s no notes of auditord-epilog: left there",
+            config.spool,
+            counted(folder.others, "file is", "files are"),
+        )
     known = await context.seen([note.name for note in folder.notes] + [file.name for file in folder.unreadable])
     await _remove(config, context, known)
     return (
@@ -101,11 +106,12 @@ async def _settle(
 
 def _log_waiting(config: SlurmEpilogConfig, context: CollectorContext, waiting: Counter[str]) -> None:
     for reason, count in waiting.items():
+        waiting_jobs = counted(count, "job waits", "jobs wait")
         if config.sacct:
-            context.log.info("%d jobs wait until sacct knows all of them (%s)", count, reason)
+            context.log.info("%s until sacct knows all of it (%s)", waiting_jobs, reason)
         else:
-            text = "%d jobs wait: %s; there is no sacct to ask, and they are quarantined %s after their ends"
-            context.log.warning(text, count, reason, config.patience)
+            text = "%s: %s; there is no sacct to ask, and jobs are quarantined %s after their ends"
+            context.log.warning(text, waiting_jobs, reason, config.patience)
 
 
 async def _settle_by_controller(controller: Controller, notes: Sequence[Note], unclear: dict[str, str]) -> Settled:

@@ -6,6 +6,8 @@ from enum import Enum
 from functools import partial
 from typing import Final
 
+from auditord_hookspecs import wording
+
 NAMED: Final = 5
 """The number of names in a line."""
 
@@ -36,7 +38,5 @@ fail = partial(Finding, Verdict.FAIL)
 
 
 def listed(names: Iterable[str]) -> str:
-    """Some names, and how many more there are."""
-    found = list(names)
-    more = [f"and {len(found) - NAMED} more"] if len(found) > NAMED else []
-    return ", ".join([*found[:NAMED], *more]) or "none"
+    """Some names, and the number of the others."""
+    return wording.listed(list(names), NAMED) or "none"

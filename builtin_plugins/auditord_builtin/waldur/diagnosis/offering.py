@@ -9,6 +9,7 @@ from auditord_builtin.waldur.config import WaldurConfig
 from auditord_builtin.waldur.diagnosis.findings import Finding, fail, listed, note, ok
 from auditord_builtin.waldur.months import CLOCKS_APART
 from auditord_builtin.waldur.usage import folded
+from auditord_hookspecs.wording import counted
 
 NOTICED: Final = timedelta(seconds=30)
 """Clocks that are further apart are worth a line."""
@@ -87,7 +88,7 @@ def accounts(config: WaldurConfig, resources: Sequence[Resource], used: Used) ->
     for each in resources:
         by_account.setdefault(folded(each.backend_id), []).append(each)
     nameless = by_account.pop("", [])
-    yield (ok if by_account else fail)("resources", f"{len(resources)}, of {len(by_account)} accounts")
+    yield (ok if by_account else fail)("resources", f"{len(resources)}, of {counted(len(by_account), 'account')}")
     if nameless:
         yield note("resources", f"without backend_id, never reported: {listed(each.name for each in nameless)}")
     if erred := [account for account, those in by_account.items() if not all(each.takes_usage for each in those)]:

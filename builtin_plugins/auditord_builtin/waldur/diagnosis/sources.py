@@ -12,6 +12,7 @@ from auditord_builtin.waldur.sacct_usage import exact_query, sacct_month_usage, 
 from auditord_builtin.waldur.usage import month_usage
 from auditord_builtin.waldur.usage_source import covered_since, staleness
 from auditord_hookspecs import AggregateQuery, AuditordError, ComponentUsage, PluginContext, Window
+from auditord_hookspecs.wording import counted
 
 ASK_FOR: Final = timedelta(seconds=30)
 """The time that Slurm's small programs may take."""
@@ -84,7 +85,7 @@ async def slurm(config: WaldurConfig, context: PluginContext) -> AsyncIterator[F
     except AuditordError as error:
         yield fail("sacct", str(error))
         return
-    yield ok("sacct", f"answers: {len(used)} accounts had jobs in the last hour")
+    yield ok("sacct", f"answers: {counted(len(used), 'account')} had jobs in the last hour")
 
 
 async def _program(config: WaldurConfig, context: PluginContext, program: str, *arguments: str) -> Finding:

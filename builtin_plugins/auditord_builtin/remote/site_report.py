@@ -1,0 +1,107 @@
+"""The comparison of what is stored here and at a hub, by site and day.
+
+A sender ``remote`` forwards the records; this says how many there should be. The hub shows it for all of its sites.
+"""
+
+import socket
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Final
+
+from prometheus_client import Gauge
+from prometheus_client.registry import Collector
+from pydantic import Field
+
+from auditord.client import AsyncClient
+from auditord.client.site_reports import MOST_DAYS, DayComparison, ReportAnswer, SiteReport, day_sums, sums_query
+from auditord_hookspecs import AuditordError, Duration, PluginConfig, PluginContext, PluginKind, Secret
+from auditord_hookspecs.sources import ServerUrl, TlsFiles
+from auditord_hookspecs.wording import counted, listed
+
+_SHOWN: Final = 20
+_LABELS: Final = ("task",)
+
+_MISSING: Final = Gauge(
+    "auditord_hub_missing_records", "Records that are stored here and not at the hub.", _LABELS, registry=None
+)
+_EXTRA: Final = Gauge(
+    "auditord_hub_extra_records", "Records that the hub has beyond those that are stored here.", _LABELS, registry=None
+)
+
+INSTRUMENTS: Final[Iterable[Collector]] = (_MISSING, _EXTRA)
+
+
+class SiteReportConfig(PluginConfig):
+    """Reports the sums of each day to a hub, which compares them with the records that have reached it."""
+
+    url: ServerUrl = Field(description="The hub, an auditord: http://host:port or https://host:port.")
+    token: Secret | None = Field(default=None, description="Sent as Authorization: Bearer; a reference to a secret.")
+    tls: TlsFiles = Field(default=TlsFiles(), description="For https.")
+    request_timeout: Duration = Field(
+        default=timedelta(seconds=30), gt=timedelta(0), description="How long the hub may be silent."
+    )
+    days: int = Field(
+        default=35, ge=1, le=3_660, description="How many days are reported, back from today; a month has 31 at most."
+    )
+    reporter: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=200,
+        description="What the hub calls this daemon; by default the name of the host.",
+    )
+
+
+async def report(config: SiteReportConfig, context: PluginContext) -> None:
+    """Report once. What the hub lacks of past days is a warning; what came today may be on its way.
+
+    Raises:
+        AuditordError: there are more days and sites than one report holds.
+        ClientError: the hub does not answer, or refuses the report.
+    """
+    today = context.now().date()
+    first_day = today - timedelta(days=config.days - 1)
+    days = day_sums(await context.records.aggregate(sums_query(first_day)))
+    if len(days) > MOST_DAYS:
+        raise AuditordError(f"more than {MOST_DAYS:,} days of sites do not go into one report: lower days")
+    if context.dry_run:
+        records = counted(sum(each.records for each in days), "record")
+        context.show(f"would report {records} on {counted(len(days), 'day of a site', 'days of sites')}")
+        return
+    token = None if config.token is None else config.token.get_secret_value()
+    seconds = config.request_timeout.total_seconds()
+    async with AsyncClient(config.url, tls=config.tls, token=token, timeout=seconds) as client:
+        answer = await client.report_site(
+            config.reporter or socket.gethostname(), SiteReport(context.now(), first_day, days)
+        )
+    _MISSING.labels(context.instance).set(answer.missing)
+    _EXTRA.labels(context.instance).set(answer.extra)
+    differing = [_described(each) for each in answer.differing if each.stored.day < today]
+    if differing != (context.state or []):  # said once, and not each minute
+        _log(differing, answer, context)
+        await context.save_state(differing)
+
+
+def _described(day: DayComparison) -> str:
+    here, there = (
+        f"{counted(each.records, 'record')} and {counted(each.core_seconds, 'core second')}"
+        for each in (day.reported, day.stored)
+    )
+    return f"{day.stored.site or '(no site)'} on {day.stored.day}: {here} here, {there} at the hub"
+
+
+def _log(differing: Sequence[str], answer: ReportAnswer, context: PluginContext) -> None:
+    if not differing:
+        context.log.info("the hub has all records of the days before today")
+        return
+    lacks = counted(answer.missing, "record")
+    remedy = f"the hub lacks {lacks} in all: see the queue and the quarantine"
+    context.log.warning("%s; %s", listed(differing, _SHOWN, "; "), remedy)
+
+
+KIND: Final = PluginKind(
+    name="site_report",
+    config=SiteReportConfig,
+    run=report,
+    interval=timedelta(minutes=1),
+    timeout=timedelta(minutes=5),
+)
