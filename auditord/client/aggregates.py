@@ -8,9 +8,8 @@ from urllib.parse import quote, quote_plus
 
 import msgspec
 
-from auditord.client.conditions import flattened
 from auditord.client.errors import InvalidAnswer
-from auditord.client.query_string import encode_query
+from auditord.client.query_string import encode_query, flattened
 from auditord_hookspecs import HttpAnswer, InvalidRecord, RecordQuery, aggregates
 from auditord_hookspecs.aggregates import KeyValue
 from auditord_hookspecs.query import AllOf, Condition, IsOpen, MetaAbsent, MetaContainsAny, TimeField
@@ -20,7 +19,7 @@ from auditord_hookspecs.zones import UTC_NAME
 PATH: Final = "/api/v1/aggregates"
 
 
-def target(query: aggregates.AggregateQuery) -> str:
+def target(query: aggregates.AggregateQuery, source: str = "store") -> str:
     """The path and query string that ask an auditord for sums.
 
     Raises:
@@ -31,6 +30,7 @@ def target(query: aggregates.AggregateQuery) -> str:
         *(f"by={quote_plus(_dimension(each))}" for each in query.by),
         *(f"usage={quote_plus(_usage(each))}" for each in query.usage),
         *_moments(query),
+        *(() if source == "store" else (f"source={source}",)),
     ]
     return f"{PATH}?{'&'.join(pieces)}" if pieces else PATH
 
@@ -45,11 +45,12 @@ def read_aggregates(answer: HttpAnswer, query: aggregates.AggregateQuery) -> agg
         document = msgspec.json.decode(answer.body)
         groups = tuple([_group(each, query) for each in document["groups"]])
         ticks = int(document["ticks_per_second"])
+        snapshot = _snapshot(document.get("snapshot"))
     except (msgspec.DecodeError, InvalidRecord, InvalidOperation, LookupError, TypeError, ValueError) as error:
         raise InvalidAnswer(f"{answer.request} was answered with no sums ({error!r}): is it an auditord?") from error
     if ticks != query.ticks_per_second:
         raise InvalidAnswer(f"{answer.request} was answered in {ticks} ticks a second: is it of another version?")
-    return aggregates.Aggregates(groups, ticks)
+    return aggregates.Aggregates(groups, ticks, snapshot)
 
 
 # -- the question -------------------------------------------------------------------------------------------------
@@ -105,6 +106,12 @@ def _moments(query: aggregates.AggregateQuery) -> Iterator[str]:
 
 
 # -- the answer ---------------------------------------------------------------------------------------------------
+
+
+def _snapshot(snapshot: Mapping[str, str] | None) -> aggregates.LakeSnapshot | None:
+    if snapshot is None:
+        return None
+    return aggregates.LakeSnapshot(int(snapshot["id"]), parse_time(snapshot["committed_at"]))
 
 
 def _group(group: Mapping[str, Any], query: aggregates.AggregateQuery) -> aggregates.Group:  # Any: JSON

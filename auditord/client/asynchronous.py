@@ -5,15 +5,19 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextman
 from datetime import datetime
 from http import HTTPStatus
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Literal, Self, TypeVar
+from urllib.parse import quote
+
+import msgspec
 
 from auditord.client import aggregates, exchange
 from auditord.client.connection import BaseClient
 from auditord.client.errors import AnsweredError, ClientError, ConnectionFailed, CutAnswer, InvalidAnswer
-from auditord.client.exchange import Chunk
-from auditord.client.framing import Framer, RecordFramer, TextFramer
+from auditord.client.exchange import Chunk, Framer, RecordFramer, TextFramer
 from auditord.client.http import open_client
 from auditord.client.query_string import encode_query, record_path
+from auditord.client.site_reports import PATH as SITE_REPORTS
+from auditord.client.site_reports import ReportAnswer, SiteReport
 from auditord.client.summing import Adder, records_for
 from auditord_hookspecs import AggregateQuery, Aggregates, Record, RecordQuery, http
 from auditord_hookspecs.query import IdEquals
@@ -72,7 +76,7 @@ class AsyncClient(BaseClient):
 
     @asynccontextmanager
     async def stream_pieces(self, query: RecordQuery | None = None) -> AsyncGenerator[AsyncIterator[bytes], None]:
-        """The same, as the pieces of the answer's body, for a :class:`auditord.client.framing.Framer`."""
+        """The same, as the pieces of the answer's body, for a :class:`auditord.client.frames.Framer`."""
         text = encode_query(query or RecordQuery())
         url = f"{self._server.url}/records?{text}" if text else f"{self._server.url}/records"
         async with AsyncExitStack() as stack:
@@ -102,14 +106,18 @@ class AsyncClient(BaseClient):
             return None
         raise error
 
-    async def aggregate(self, query: AggregateQuery) -> Aggregates:
+    async def aggregate(self, query: AggregateQuery, *, source: Literal["store", "lake"] = "store") -> Aggregates:
         """Sums over the matching records; whatever is cut or refused raises, so that no sum lacks a record.
 
         An auditord sums up by itself. AUDITOR has no sums: its records are streamed and added up here, in memory that
         is bounded by the groups. It is then one state of the records only as far as AUDITOR's stream is.
+
+        Args:
+            query: what is asked.
+            source: of the records: the server's store, or the lake that it has.
         """
-        answer = await self._exchange("GET", aggregates.target(query))
-        if answer.status != HTTPStatus.NOT_FOUND:
+        answer = await self._exchange("GET", aggregates.target(query, source))
+        if answer.status != HTTPStatus.NOT_FOUND or source == "lake":
             exchange.check_status(answer)
             return aggregates.read_aggregates(answer, query)
         adder = Adder(query)
@@ -165,6 +173,16 @@ class AsyncClient(BaseClient):
             UnknownRecord: there is no such record.
         """
         exchange.check_stopped(await self._exchange("PUT", "/record", exchange.stop_update(record_id, stop_time)))
+
+    async def report_site(self, reporter: str, report: SiteReport) -> ReportAnswer:
+        """Report to a hub what this host's daemon has stored; returns how that compares with what is there."""
+        target = f"{SITE_REPORTS}/{quote(reporter, safe='')}"
+        answer = await self._exchange("PUT", target, msgspec.json.encode(report))
+        exchange.check_status(answer)
+        try:
+            return msgspec.json.decode(answer.body, type=ReportAnswer)
+        except msgspec.DecodeError as error:
+            raise InvalidAnswer(f"{answer.request} was answered with no comparison: {error}") from error
 
     async def _exchange(self, method: str, target: str, body: bytes | None = None) -> http.HttpAnswer:
         with _client_errors():

@@ -34,7 +34,11 @@ _META: Final = "meta."
 
 
 class MissingLibrary(ClientError, ImportError):
-    """The library that makes the table is not installed; the text names the extra that brings it."""
+    """The library that makes the table is not installed; the text names the extra that brings it.
+
+    Remedy:
+        install the extra that the text names.
+    """
 
 
 def to_arrow(  # Any: a pyarrow.Table; the library ships no types

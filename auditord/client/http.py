@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import os
 import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Mapping
@@ -9,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
@@ -291,7 +292,16 @@ def _translated(request: str, error: Exception, made: int) -> http.HttpError:
             return http.InvalidHttpAnswer(text, made)
 
 
+def _unreachable(error: aiohttp.ClientConnectorError) -> str:
+    """The address and the system's reason; aiohttp's own text speaks of TLS whatever the reason is."""
+    number = error.os_error.errno or 0
+    reason = os.strerror(number) if number > 0 else error.strerror or error.os_error
+    return f"{error.host}:{error.port}: {reason}"
+
+
 def _words(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
+    if type(error) in {aiohttp.ClientConnectorError, aiohttp.ClientConnectorDNSError}:
+        return _unreachable(cast("aiohttp.ClientConnectorError", error))
     return str(error) or type(error).__name__

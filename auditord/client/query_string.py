@@ -2,18 +2,20 @@
 
 AUDITOR drops a filter without a word if ``gt`` meets ``gte`` (or ``lt`` meets ``lte``), and ``equals`` on times: bounds
 are merged here, and an equal time is sent as two bounds. Two limits remain AUDITOR's own: of a record it looks at the
-first component only, and only at amounts below 2³¹.
+first component only, and only at amounts below 2³¹. Conditions can also be evaluated on one record, which says what a
+filter of any store means.
 """
 
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Final, TypeAlias, TypeVar
 from urllib.parse import quote, quote_plus
 
-from auditord.client.conditions import flattened
 from auditord.client.errors import UnsupportedQuery
-from auditord_hookspecs import RecordQuery
+from auditord_hookspecs import Record, RecordQuery, query
 from auditord_hookspecs import query as queries
 from auditord_hookspecs.wire import format_time
 
@@ -161,3 +163,53 @@ def _merged(bounds: Sequence[tuple[queries.Comparison, V]]) -> Iterator[tuple[qu
     if upper:
         lowest = min(value for _, value in upper)
         yield max((op for op, value in upper if value == lowest), key=_UPPER.index), lowest
+
+
+_COMPARE: Final = {
+    query.Comparison.GT: operator.gt,
+    query.Comparison.GTE: operator.ge,
+    query.Comparison.LT: operator.lt,
+    query.Comparison.LTE: operator.le,
+    query.Comparison.EQUALS: operator.eq,
+}
+
+
+def flattened(condition: query.Condition) -> Iterator[query.Condition]:
+    """The conditions that must all be true, without those that only hold others together."""
+    if isinstance(condition, query.AllOf):
+        for inner in condition.conditions:
+            yield from flattened(inner)
+    else:
+        yield condition
+
+
+def matches(record: Record, condition: query.Condition) -> bool:
+    """True if a condition holds for a record."""
+    return query.fold(condition, partial(_holds, record), all, any)
+
+
+def _holds(record: Record, condition: query.Leaf) -> bool:  # noqa: C901,PLR0911 one branch for each type of node
+    match condition:
+        case query.IdEquals(record_id):
+            return record.record_id == record_id
+        case query.IsOpen():
+            return record.stop_time is None
+        case query.TimeCompares(field, comparison, moment):
+            time = record.start_time if field is query.TimeField.START else record.stop_time
+            return time is not None and _COMPARE[comparison](time, moment)
+        case query.RuntimeCompares(comparison, seconds):
+            return record.runtime is not None and _COMPARE[comparison](record.runtime, seconds)
+        case query.MetaContains(key, value):
+            return value in (record.meta or {}).get(key, ())
+        case query.MetaLacks(key, value):
+            values = (record.meta or {}).get(key)
+            return values is not None and value not in values
+        case query.MetaContainsAny(key, wanted):
+            return not set(wanted).isdisjoint((record.meta or {}).get(key, ()))
+        case query.MetaAbsent(key):
+            return key not in (record.meta or {})
+        case query.PlaceCompares(comparison, moment, record_id):
+            place = (record.start_time, record.record_id.encode())
+            return bool(_COMPARE[comparison](place, (moment, record_id.encode())))
+        case query.ComponentCompares(name, comparison, amount):
+            return any(each.name == name and _COMPARE[comparison](each.amount, amount) for each in record.components)

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Final, TypeAlias
 
-from auditord.client.conditions import flattened, matches
+from auditord.client.query_string import flattened, matches
 from auditord_hookspecs import Component, Record, RecordQuery, aggregates
 from auditord_hookspecs.query import AllOf, Comparison, MetaContains, TimeCompares, TimeField
 from auditord_hookspecs.zones import day_of

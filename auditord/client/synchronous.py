@@ -8,14 +8,14 @@ between calls, so that threads may share a client.
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from auditord.client import exchange
 from auditord.client.asynchronous import AsyncClient
 from auditord.client.connection import BaseClient
-from auditord.client.framing import RecordFramer
+from auditord.client.exchange import RecordFramer
 from auditord_hookspecs import AggregateQuery, Aggregates, Record, RecordQuery
 
 T = TypeVar("T")
@@ -41,9 +41,9 @@ class Client(BaseClient):
         """One record, or None if there is none."""
         return self._call(lambda client: client.get(record_id))
 
-    def aggregate(self, query: AggregateQuery) -> Aggregates:
+    def aggregate(self, query: AggregateQuery, *, source: Literal["store", "lake"] = "store") -> Aggregates:
         """Sums over the matching records; see :meth:`AsyncClient.aggregate`."""
-        return self._call(lambda client: client.aggregate(query))
+        return self._call(lambda client: client.aggregate(query, source=source))
 
     def health(self) -> bool:
         """True if the server says that it is well; False also if it does not answer."""

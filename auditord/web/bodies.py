@@ -50,11 +50,19 @@ DEMAND: Final = web.RequestKey("demand", Demand)
 
 
 class BodyTooLarge(AuditordError):
-    """The body, or what it unpacks to, is larger than ``api.max_body``."""
+    """The body, or what it unpacks to, is larger than ``api.max_body``.
+
+    Remedy:
+        send it in pieces, or raise api.max_body.
+    """
 
 
 class UnreadableBody(AuditordError):
-    """The body is not what its headers say; the text is the answer to the client."""
+    """The body is not what its headers say; the text is the answer to the client.
+
+    Remedy:
+        see Content-Encoding and the client; the body is kept in quarantine.
+    """
 
 
 async def read_pieces(request: web.BaseRequest, limit: int) -> AsyncGenerator[bytes, None]:

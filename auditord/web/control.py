@@ -13,7 +13,6 @@ from auditord.web.access import audit
 from auditord.web.access.credentials import unix_peer
 from auditord.web.dispatch import Handler, Route
 from auditord.web.problems import Refused
-from auditord_hookspecs import UnixPeer
 
 
 def for_the_owner(route: Route) -> Handler:
@@ -22,10 +21,10 @@ def for_the_owner(route: Route) -> Handler:
     async def guarded(request: web.BaseRequest) -> web.StreamResponse:
         peer = unix_peer(request)
         if peer is None or peer.uid not in {0, os.geteuid()}:
-            audit.refused(request, f"control:{_name(peer)}", "neither root nor the daemon's own user")
+            audit.refused(request, f"control:{peer_name(request)}", "neither root nor the daemon's own user")
             return Refused(403, "only root and the daemon's own user may use the control socket").answer()
         if route.audited:
-            audit.acting(request, f"control:{_name(peer)}")
+            audit.acting(request, f"control:{peer_name(request)}")
         return await route.handler(request)
 
     return guarded
@@ -33,10 +32,7 @@ def for_the_owner(route: Route) -> Handler:
 
 def peer_name(request: web.BaseRequest) -> str:
     """The user at the other end, by name where the system knows one."""
-    return _name(unix_peer(request))
-
-
-def _name(peer: UnixPeer | None) -> str:
+    peer = unix_peer(request)
     try:
         return "unknown" if peer is None else pwd.getpwuid(peer.uid).pw_name
     except KeyError:

@@ -22,6 +22,7 @@ from auditord.web.hosts import HostCheck
 from auditord.web.metrics import AbortReason, HttpMetrics, RouteMetrics
 from auditord.web.requests import read_target
 from auditord_hookspecs import AuditordError, Permission
+from auditord_hookspecs.wording import counted
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +43,10 @@ class Abort(AuditordError):
     Args:
         reason: why, as a metric's label.
         text: why and what to do, for the operator.
+
+    Remedy:
+        none is needed: the client sees a broken connection and posts again, and nothing of the request is stored twice.
+        If it happens often, see the log for the reason.
     """
 
     def __init__(self, reason: AbortReason, text: str) -> None:
@@ -146,7 +151,9 @@ class Dispatcher:
                 async with asyncio.timeout(grace.total_seconds()):
                     await self._idle.wait()
         if self._running:
-            log.warning("%d requests did not finish within %s: their clients are cut off", len(self._running), grace)
+            log.warning(
+                "%s not finish within %s: cut off", counted(len(self._running), "request did", "requests did"), grace
+            )
         for task in self._running:
             task.cancel()
 

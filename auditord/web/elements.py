@@ -53,11 +53,19 @@ characters take sixteen times as much."""
 
 
 class NoArray(AuditordError):
-    """The text is no JSON array."""
+    """The text is no JSON array.
+
+    Remedy:
+        post a JSON array of records, or a single record to /record.
+    """
 
 
 class TooLong(AuditordError):
-    """An element has more bytes than are taken."""
+    """An element has more bytes than are taken.
+
+    Remedy:
+        mend the record, or post it alone: the text names the limit.
+    """
 
 
 def _limit(size: int, longest: int) -> None:

@@ -26,6 +26,9 @@ class Refused(AuditordError):
         handled: what had been done by then.
         allow: the methods that a 405 names.
         challenge: how a 401 says that one proves who one is.
+
+    Remedy:
+        the member `remedy` of the answer says what to do; the texts are below, by status.
     """
 
     def __init__(

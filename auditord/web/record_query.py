@@ -52,6 +52,9 @@ class InvalidQuery(AuditordError, ValueError):
     Args:
         text: what is wrong and what is allowed.
         parameter: the name before the brackets, where one parameter is at fault.
+
+    Remedy:
+        mend the named parameter; `auditord manual api` has the grammar, /openapi.json every parameter.
     """
 
     def __init__(self, text: str, parameter: str | None = None) -> None:

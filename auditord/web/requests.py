@@ -1,6 +1,6 @@
 """The content of a request: its target, its principal with the records that it may see, and its body."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -10,7 +10,7 @@ from urllib.parse import unquote_to_bytes
 from aiohttp import web
 
 from auditord.store import Provenance
-from auditord.store.protocol import Reads
+from auditord.store.protocol import Reads, Sums
 from auditord.web.bodies import BodyTooLarge, UnreadableBody, received_pieces, unpacked
 from auditord_hookspecs import AggregateQuery, Aggregates, Principal, RecordQuery
 from auditord_hookspecs.query import AllOf, Condition, IdEquals
@@ -103,18 +103,40 @@ class RestrictedRecords:
 
     async def aggregate(self, query: AggregateQuery) -> Aggregates:
         """Sums over those that are seen."""
-        return await self.store.aggregate(replace(query, where=AllOf((query.where, self.restriction))))
+        return await self.store.aggregate(_of_those(query, self.restriction))
 
 
 def visible_records(store: Reads) -> RecordsFor:
     """The records that each caller sees; without authenticators, all of the store."""
 
     def records(request: web.BaseRequest) -> Reads:
-        principal = principal_of(request)
-        restriction = None if principal is None else principal.visible()
+        restriction = _restriction(request)
         return store if restriction is None else RestrictedRecords(store, restriction)
 
     return records
+
+
+SumsFor: TypeAlias = Callable[[web.BaseRequest, AggregateQuery], Awaitable[Aggregates]]
+"""The same of records that can only be summed up."""
+
+
+def visible_sums(sums: Sums) -> SumsFor:
+    """Sums over the records that each caller sees."""
+
+    async def aggregate(request: web.BaseRequest, query: AggregateQuery) -> Aggregates:
+        restriction = _restriction(request)
+        return await sums.aggregate(query if restriction is None else _of_those(query, restriction))
+
+    return aggregate
+
+
+def _restriction(request: web.BaseRequest) -> Condition | None:
+    principal = principal_of(request)
+    return None if principal is None else principal.visible()
+
+
+def _of_those(query: AggregateQuery, restriction: Condition) -> AggregateQuery:
+    return replace(query, where=AllOf((query.where, restriction)))
 
 
 def holder(request: web.BaseRequest) -> str:

@@ -20,7 +20,7 @@ from auditord.config.model import ApiSection
 from auditord.health import Health, TaskHealth
 from auditord.ingest import Ingest
 from auditord.spool import Spool
-from auditord.store.protocol import Reads
+from auditord.store.protocol import Reads, Sums
 from auditord.web.access.authorisation import Authorisation, while_valid
 from auditord.web.answers import NOT_FOUND
 from auditord.web.api.adding import AddHandler
@@ -32,6 +32,7 @@ from auditord.web.api.operation import Operation, all_routes, open_routes
 from auditord.web.api.quarantine import QuarantineHandlers
 from auditord.web.api.records import RecordHandlers
 from auditord.web.api.runs import RunHandler
+from auditord.web.api.sites import SiteReportHandlers
 from auditord.web.api.status import StatusHandlers
 from auditord.web.api.sums import SumsHandler
 from auditord.web.connections import ConnectionLimit, LimitedServer, limit_of_connections, server_log
@@ -45,7 +46,7 @@ from auditord.web.monitoring import MonitoringHandlers
 from auditord.web.page import Parts, page_routes
 from auditord.web.problems import refuse
 from auditord.web.proxies import Proxies
-from auditord.web.requests import RecordsFor, visible_records
+from auditord.web.requests import RecordsFor, visible_records, visible_sums
 from auditord.web.streams import StreamedAnswers
 from auditord.web.wire import ReadHandlers, WriteHandlers
 from auditord_hookspecs import Permission
@@ -83,6 +84,7 @@ async def serve(
     operations: Sequence[Operation] = (),
     page: Parts | None = None,
     reads: Reads | None = None,
+    lake: Sums | None = None,
 ) -> AsyncGenerator[Sequence[str], None]:
     """Serve AUDITOR's contract and our own API on every address of ``api.listen``; yields the URLs once they work.
 
@@ -99,6 +101,7 @@ async def serve(
         operations: further calls of the API, about the daemon itself.
         page: the parts of the daemon that the page shows; None for no page.
         reads: answers questions about the records; None for the store of ``ingest``.
+        lake: sums up the records of the lake; None if there is none.
 
     Raises:
         ConfigurationError: an address cannot be had.
@@ -106,7 +109,9 @@ async def serve(
     records = visible_records(reads or ingest.store)
     metrics = HttpMetrics(lambda: ingest.spooled)
     answers = StreamedAnswers(Shares(api.max_long_reads), Shares(api.max_unread), control and control.parent)
-    described = [*_record_operations(api, ingest, records, answers, now=now, metrics=metrics), *operations]
+    sums = SumsHandler(records, answers.slots, None if lake is None else visible_sums(lake))
+    described = [*_record_operations(api, ingest, records, answers, now=now, metrics=metrics)]
+    described += [*sums.operations(has_lake=lake is not None), *operations]
     writing = WriteHandlers(ingest, api.duplicates, api.max_body, now, metrics)
     reading, monitoring = ReadHandlers(records, answers), MonitoringHandlers(ingest, registry)
     document = Route("GET", DOCUMENT_PATH, answering(described), Permission.READ)
@@ -170,7 +175,6 @@ def _record_operations(
     return [
         *RecordHandlers(records, answers).operations(),
         *AddHandler(ingest, api.duplicates, api.max_body, now, metrics).operations(),
-        *SumsHandler(records, answers.slots).operations(),
     ]
 
 
@@ -181,6 +185,7 @@ def daemon_operations(
     ingest: Ingest,
     not_enabled: Sequence[TaskHealth],
     *,
+    site_reports: SiteReportHandlers,
     reload: Reload | None = None,
 ) -> Sequence[Operation]:
     """The calls of the API that are about the daemon itself, and those that change single records.
@@ -191,6 +196,7 @@ def daemon_operations(
         spool: queues, last runs and quarantine.
         ingest: writes to the store, or to the spool.
         not_enabled: the instances of the configuration that do not take part.
+        site_reports: of daemons that forward their records here.
         reload: takes over what the configuration files say now.
     """
     return [
@@ -199,6 +205,7 @@ def daemon_operations(
         *RunHandler(actions).operations(),
         *QuarantineHandlers(spool, actions).operations(),
         *ChangeHandlers(actions.records, ingest.store).operations(),
+        *site_reports.operations(),
     ]
 
 

@@ -64,7 +64,11 @@ def new_session(
 
 
 class TokenTooLong(AuditordError):
-    """A token, or claims, do not fit into a cookie."""
+    """A token, or claims, do not fit into a cookie.
+
+    Remedy:
+        have the issuer put fewer claims into its tokens.
+    """
 
 
 class _Kept(msgspec.Struct):

@@ -25,6 +25,7 @@ from auditord.web.requests import is_json, read_target, sender_of
 from auditord.web.wire import RecordWriter, report_large
 from auditord_hookspecs import InvalidRecord, Permission, Record
 from auditord_hookspecs.wire import decode_record
+from auditord_hookspecs.wording import counted
 
 log = logging.getLogger(__name__)
 
@@ -192,5 +193,6 @@ def _senseless(verdicts: VerdictList) -> Refused:
 
 
 def _interrupted(verdicts: VerdictList) -> Refused:
-    detail = f"nothing can be written at the moment; {len(verdicts)} records were handled, the others were not"
+    handled = counted(len(verdicts), "record was", "records were")
+    detail = f"nothing can be written at the moment; {handled} handled, the others were not"
     return Refused(503, detail, remedy="post those that were not handled again later", handled=verdicts.summed_up())

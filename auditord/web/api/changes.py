@@ -17,15 +17,17 @@ Reason = Annotated[str, Meta(min_length=1, max_length=LONGEST_REASON)]
 _SECONDS: Final = 10**11  # no calendar has more
 
 
-class CorrectionWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _Reasoned(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    reason: Annotated[Reason, doc("why, in words; it is kept.")]
+    by: Annotated[str | None, doc("the name of its author; without it, the user at the other end of the socket.")] = (
+        None
+    )
+
+
+class CorrectionWanted(_Reasoned, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A record as it is to be."""
 
     record: Annotated[Record, doc("what is to be stored under its id instead of what is there.")]
-    reason: Annotated[Reason, doc("why, in words; it is kept.")]
-    by: Annotated[
-        str | None,
-        doc("the name of its author; without it, the user at the other end of the socket."),
-    ] = None
     seen: Annotated[
         Record | None,
         doc("the stored record as the caller knows it; if it is another one by now, nothing is done."),
@@ -40,26 +42,16 @@ class ClosingWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     runtime: Annotated[Annotated[int, Meta(ge=0, le=_SECONDS)] | None, doc("so many seconds after its start.")] = None
 
 
-class ClosingsWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ClosingsWanted(_Reasoned, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Stops of open records."""
 
     closings: Annotated[list[ClosingWanted], doc("one for each record.")]
-    reason: Annotated[Reason, doc("why, in words; it is kept.")]
-    by: Annotated[
-        str | None,
-        doc("the name of its author; without it, the user at the other end of the socket."),
-    ] = None
 
 
-class DeletionsWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class DeletionsWanted(_Reasoned, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Records to delete."""
 
     ids: Annotated[list[str], doc("of the records.")]
-    reason: Annotated[Reason, doc("why, in words; it is kept.")]
-    by: Annotated[
-        str | None,
-        doc("the name of its author; without it, the user at the other end of the socket."),
-    ] = None
 
 
 class Outcomes(msgspec.Struct, frozen=True):

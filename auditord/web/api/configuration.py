@@ -11,7 +11,7 @@ from auditord.config.comparing import Changes
 from auditord.errors import ConfigurationError
 from auditord.web.answers import JSON, Answer
 from auditord.web.api.operation import BODY_PROBLEMS, Operation, decoded
-from auditord.web.api.status_shapes import OptionDifference, Reloaded, ReloadWanted
+from auditord.web.api.shapes import OptionDifference, Reloaded, ReloadWanted
 from auditord.web.problems import Refused
 from auditord_hookspecs import Permission
 

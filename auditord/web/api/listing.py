@@ -164,7 +164,8 @@ def read_listing(raw: str, accept: str) -> Listing:
         limit = LIMIT.read("limit", given.get("limit", ()))
     with about("include"):
         archived = INCLUDE.read("include", given.get("include", ())) is not None
-    conditions = [*read_conditions(given, FILTERS), *_behind(given.get("cursor", ()), order)]
+    # The cursor first: SQLite looks the index up by the first bound that it reads, and passes over the rest.
+    conditions = [*_behind(given.get("cursor", ()), order), *read_conditions(given, FILTERS)]
     page = min(limit or DEFAULT_PAGE, LARGEST_PAGE)
     most = limit if form == "ndjson" else page + 1
     return Listing(RecordQuery(AllOf(tuple(conditions)), order, most, archived), form, page, raw)

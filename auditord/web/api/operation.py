@@ -131,14 +131,19 @@ def _unless_begun(request: web.BaseRequest, error: Exception, refused: Refused) 
     return refused.answer()
 
 
-async def decoded(request: web.BaseRequest, shape: type[T]) -> T:
+async def decoded(request: web.BaseRequest, shape: type[T], *, strict: bool = True) -> T:
     """Read and decode a body.
+
+    Args:
+        request: with the body.
+        shape: of the body.
+        strict: False takes ``1.0`` for a whole number as well, as JSON Schema does.
 
     Raises:
         Refused: it is not of the shape, too large, or packed in a way that cannot be undone.
     """
     try:
-        return msgspec.json.decode(await read(request, MAX_REQUEST), type=shape)
+        return msgspec.json.decode(await read(request, MAX_REQUEST), type=shape, strict=strict)
     except (msgspec.DecodeError, InvalidRecord, UnicodeDecodeError, RecursionError) as error:
         raise Refused(400, str(error), parameter="body", remedy=f"see {shape.__name__} in /openapi.json") from error
 

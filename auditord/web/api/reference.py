@@ -9,6 +9,7 @@ from auditord.web.api.operation import Operation
 from auditord.web.api.quarantine import QuarantineHandlers
 from auditord.web.api.records import RecordHandlers
 from auditord.web.api.runs import RunHandler
+from auditord.web.api.sites import SiteReportHandlers
 from auditord.web.api.status import StatusHandlers
 from auditord.web.api.sums import SumsHandler
 
@@ -46,6 +47,7 @@ def operations() -> Iterator[Operation]:
     yield from RunHandler.__new__(RunHandler).operations()
     yield from QuarantineHandlers.__new__(QuarantineHandlers).operations()
     yield from ChangeHandlers.__new__(ChangeHandlers).operations()
+    yield from SiteReportHandlers.__new__(SiteReportHandlers).operations()
 
 
 def _lines(operation: Operation) -> Iterator[str]:

@@ -18,7 +18,7 @@ from auditord.spool import LastRun, Spool
 from auditord.spool.values import SpoolStatistics
 from auditord.web.answers import JSON, Answer
 from auditord.web.api.operation import Operation
-from auditord.web.api.status_shapes import (
+from auditord.web.api.shapes import (
     HealthReport,
     HeldTurn,
     Instance,

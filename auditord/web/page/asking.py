@@ -28,9 +28,11 @@ _DEFAULT_PERIOD: Final = "30-days"
 _LONGEST: Final = 1_000
 _BY_DAY: Final = timedelta(days=62)
 _BY_WEEK: Final = timedelta(days=200)
-_LABEL: Final = "label"
+LABEL: Final = "label"
+"""The parameter of a label that records must have, ``key=value``."""
+
 _KNOWN: Final = frozenset(
-    {"measure", "by", "bin", "period", "from", "to", "score", "top", "chart", "timezone", _LABEL, *FILTERS}
+    {"measure", "by", "bin", "period", "from", "to", "score", "top", "chart", "timezone", LABEL, *FILTERS}
 )
 _MOST_BINS: Final = 800
 MOST_ROWS: Final = 1_000
@@ -126,7 +128,7 @@ class View:
         """The URL of the same view with some parameters changed, or with None left out."""
         merged = {**self.given, **changes}
         pairs = [(name, value) for name, value in merged.items() if value is not None]
-        pairs += [(_LABEL, f"{key}={value}") for key, value in self.labels]
+        pairs += [(LABEL, f"{key}={value}") for key, value in self.labels]
         return f"{path}?{urlencode(pairs)}" if pairs else path
 
     def narrowed(self, path: str, name: str, value: str) -> str:
@@ -146,13 +148,13 @@ def read_view(query: str) -> View:
     for name, values in given.items():
         if name not in _KNOWN:
             raise InvalidQuery(f"there is no parameter '{name[:60]}'", name[:60])
-        if name != _LABEL and len(values) > 1:
+        if name != LABEL and len(values) > 1:
             raise InvalidQuery(f"'{name}' is given once", name)
         if any(len(value) > _LONGEST for value in values):
             raise InvalidQuery(f"'{name}' is too long", name)
-    single = {name: values[0] for name, values in given.items() if name != _LABEL and values[0]}
+    single = {name: values[0] for name, values in given.items() if name != LABEL and values[0]}
     _check(single)
-    return View(single, tuple(map(_label, given.get(_LABEL, ()))))
+    return View(single, tuple(map(_label, given.get(LABEL, ()))))
 
 
 def _check(single: Mapping[str, str]) -> None:
@@ -184,10 +186,10 @@ def _check(single: Mapping[str, str]) -> None:
 def _label(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals:
-        raise InvalidQuery("'label' is written key=value", _LABEL)
-    _check_name(_LABEL, key)
+        raise InvalidQuery("'label' is written key=value", LABEL)
+    _check_name(LABEL, key)
     if value:
-        _check_name(_LABEL, value)
+        _check_name(LABEL, value)
     return key, value
 
 

@@ -1,10 +1,11 @@
 """The pages ``/jobs`` and ``/jobs/{record_id}``: records, the latest first, and everything about one."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any, Final
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import quote
 
 from aiohttp import web
 
@@ -13,9 +14,25 @@ from auditord.reporting.measures import CORES, CPU_TIME, ENERGY, MEMORY, PEAK
 from auditord.reporting.periods import PERIODS
 from auditord.reporting.questions import Question
 from auditord.store import RecordStore
-from auditord.store.protocol import Reads
-from auditord.web.page.asking import FILTERS, View, read_view
+from auditord.web.api.listing import Listing, cursor
+from auditord.web.page.asking import FILTERS, MOST_ROWS, View, read_view
 from auditord.web.page.figures import Figures
+from auditord.web.page.job_filters import (
+    COMPARISONS,
+    LABEL_OPERATORS,
+    OF_API,
+    PAGE,
+    changed,
+    chips,
+    form_values,
+    is_sent_form,
+    name_of,
+    ordered_by,
+    pieces_of,
+    read_filters,
+    tidied,
+    value_of,
+)
 from auditord.web.page.numbers import NOTHING, shown
 from auditord.web.page.rendering import Renderer
 from auditord.web.page.visitors import Visitors, may
@@ -23,23 +40,24 @@ from auditord.web.problems import Refused
 from auditord.web.record_query import InvalidQuery
 from auditord.web.requests import RecordsFor, principal_of, read_target
 from auditord_hookspecs import InvalidRecord, Permission, Record
-from auditord_hookspecs.query import AllOf, Comparison, Condition, IsOpen, Order, PlaceCompares, RecordQuery, SortField
+from auditord_hookspecs.query import AllOf, Condition, Order, SortField
 from auditord_hookspecs.records import check_name
-from auditord_hookspecs.wire import decode_record, format_time, parse_time
+from auditord_hookspecs.wire import decode_record
 
 PATH: Final = "/jobs"
 
-_PAGE: Final = 50
-_CURSOR: Final = "cursor"
-_OPEN: Final = "open"
-_INCLUDE: Final = "include"
-_ARCHIVE: Final = "archive"
 _COLUMN: Final = "column"
-_OWN: Final = frozenset({_CURSOR, _OPEN, _INCLUDE, _COLUMN})
+_SORTED: Final = {
+    "id": SortField.ID,
+    "start": SortField.START,
+    "stop": SortField.STOP,
+    "runtime": SortField.RUNTIME,
+}
+"""The fields of an order by their columns."""
+
 _COLUMNS: Final = (*FILTERS, "start", "stop", "runtime", "cores", "gpus", "core_hours", "efficiency")
 _SHOWN: Final = ("group", "user", "start", "runtime", "cores", "gpus", "core_hours", "efficiency")
 _MOST_COLUMNS: Final = 30
-_ID: Final = "id"
 _HOUR: Final = 3_600
 _UNITS: Final = {CPU_TIME: "s", MEMORY: "MiB", PEAK: "B", ENERGY: "J"}
 """Of the components that collectors make, see :mod:`auditord.reporting.measures`."""
@@ -64,35 +82,52 @@ class JobsPages:
     visitors: Visitors
 
     async def browse(self, request: web.BaseRequest) -> web.StreamResponse:
-        """A page of the list."""
-        pairs = parse_qsl(read_target(request.raw_path).query)
-        own = {name: value for name, value in pairs if name in _OWN}
-        view = read_view(urlencode([pair for pair in pairs if pair[0] not in _OWN]))
-        columns = _columns([value for name, value in pairs if name == _COLUMN])
-        only_open = own.get(_OPEN) == "true"
-        where, archived = self._where(view, own, only_open=only_open), own.get(_INCLUDE) == _ARCHIVE
-        found = await self._page(self.records(request), where, archived=archived)
-        following, keys = None, self.figures.keys
-        if len(found) > _PAGE:
-            last = found[_PAGE - 1]
-            following = _url(pairs, f"{format_time(last.start_time)},{last.record_id}")
+        """A page of the list; what the form sent becomes the URL of a view first."""
+        pieces = pieces_of(read_target(request.raw_path).query)
+        if is_sent_form(pieces):
+            return self.renderer.redirect(_url(tidied(pieces)))
+        view = read_view("&".join(piece for piece in pieces if name_of(piece) not in OF_API | {_COLUMN}))
+        columns = _columns([name for piece in pieces if name_of(piece) == _COLUMN and (name := value_of(piece))])
+        now = self.figures.now(view.zone)
+        zone = now.tzinfo or UTC
+        listing = read_filters(pieces, zone)
+        query = replace(listing.query, where=AllOf((self._where(view, now), listing.query.where)))
+        async with self.records(request).stream(query) as pages:
+            found = [decode_record(document) async for page in pages for document in page]
+        rows, keys = found[: listing.page], self.figures.keys
         values = {
             "view": view,
-            "rows": [{**job_row(record, keys), "labels": _labels(record, columns, keys)} for record in found[:_PAGE]],
+            "rows": [{**job_row(record, keys), "labels": _labels(record, columns, keys)} for record in rows],
             "columns": columns,
             "offered": _COLUMNS,
-            "next": following,
-            "first": _url(pairs, None) if _CURSOR in own else None,
-            "open": only_open,
+            "first": _url(changed(pieces, "cursor", None)) if "cursor" in map(name_of, pieces) else None,
+            **self._more(pieces, listing, found),
+            "orders": _orders(pieces, query.order),
+            "chips": chips(pieces),
+            "form": form_values(pieces, zone),
+            "comparisons": COMPARISONS,
+            "label_operators": LABEL_OPERATORS,
+            "open": next((value_of(piece) for piece in pieces if name_of(piece) == "open"), ""),
+            "latest_first": query.order.descending,
+            "limit": listing.page,
+            "limits": sorted({PAGE, 200, MOST_ROWS, listing.page}),
             "has_archive": (await self.store.archive_state()).records > 0,
-            "archived": archived,
+            "archived": query.archived,
             "periods": PERIODS,
             "usage": view.url("/usage"),
         }
         return self.renderer.answer("jobs.html", values, self.visitors.navigation(request, PATH))
 
+    def _more(self, pieces: Sequence[str], listing: Listing, found: Sequence[Record]) -> dict[str, str | None]:
+        """The pages beside this one, if there are any: in the order of start times, the next; else a longer one."""
+        if len(found) <= listing.page:
+            return {"next": None, "longer": None}
+        if listing.query.order.field is SortField.START:
+            return {"next": _url(changed(pieces, "cursor", cursor(found[listing.page - 1]))), "longer": None}
+        return {"next": None, "longer": _url(changed(pieces, "limit", str(MOST_ROWS)))}
+
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
-        """One record, and for administrators what it was before."""
+        """One record; for operators where it came from and what differed, for administrators what it was before."""
         try:
             record_id = read_target(request.raw_path).segment(-1)
             check_name(record_id)
@@ -104,12 +139,15 @@ class JobsPages:
         record = decode_record(text)
         known = principal_of(request) is not None  # elsewhere only the control socket shows it
         history = await self.store.history(record_id) if known and may(request, Permission.ADMINISTER) else ()
+        is_operator = known and may(request, Permission.OPERATE)
         values = {
             "record": record,
             "row": job_row(record, self.figures.keys),
             "meta": [(key, ", ".join(values)) for key, values in sorted((record.meta or {}).items())],
             "components": [_component(record, at) for at in range(len(record.components))],
             "history": history,
+            "origin": await self.store.origin(record_id) if is_operator else None,
+            "differences": await self.store.differences_of(record_id) if is_operator else (),
             "acts": self._acts(request, record),
             "api": f"/api/v1/records/{quote(record_id, safe='')}",
         }
@@ -121,34 +159,23 @@ class JobsPages:
             return ()
         return ("correct", "delete") if record.stop_time is not None else ("correct", "close", "delete")
 
-    def _where(self, view: View, own: Mapping[str, str], *, only_open: bool) -> Condition:
-        window = (
-            None
-            if only_open or not {"from", "to", "period"} & set(view.given)
-            else view.window(self.figures.now(view.zone))
-        )
-        question = Question((view.measure,), window=window, filters=view.filters, keys=self.figures.keys)
-        conditions: list[Condition] = [question.where()]
-        conditions += [IsOpen()] if only_open else []
-        if _CURSOR in own:
-            moment, _, record_id = own[_CURSOR].partition(",")
-            try:
-                conditions.append(PlaceCompares(Comparison.LT, parse_time(moment), record_id))
-            except InvalidRecord as error:
-                raise InvalidQuery(str(error), _CURSOR) from error
-        return AllOf(tuple(conditions))
-
-    async def _page(self, records: Reads, where: Condition, *, archived: bool) -> Sequence[Record]:
-        """One record more than a page has shows that there is a next one."""
-        query = RecordQuery(where, Order(SortField.START, descending=True), _PAGE + 1, archived)
-        async with records.stream(query) as pages:
-            return [decode_record(document) async for page in pages for document in page]
+    def _where(self, view: View, now: datetime) -> Condition:
+        window = view.window(now) if {"from", "to", "period"} & set(view.given) else None
+        return Question((view.measure,), window=window, filters=view.filters, keys=self.figures.keys).where()
 
 
-def _url(pairs: Sequence[tuple[str, str]], cursor: str | None) -> str:
-    """The URL of the same list from another place on."""
-    kept = [pair for pair in pairs if pair[0] != _CURSOR]
-    return f"{PATH}?{urlencode([*kept, (_CURSOR, cursor)] if cursor else kept)}"
+def _url(query: str) -> str:
+    return f"{PATH}?{query}" if query else PATH
+
+
+def _orders(pieces: Sequence[str], order: Order) -> Mapping[str, tuple[str, str]]:
+    """Of each column that records can be sorted by: the URL, and the direction in which they are (or nothing)."""
+    found: dict[str, tuple[str, str]] = {}
+    for column, field in _SORTED.items():
+        is_it = order.field is field
+        state = "" if not is_it else "descending" if order.descending else "ascending"
+        found[column] = _url(ordered_by(pieces, field, descending=not (is_it and order.descending))), state
+    return found
 
 
 def _columns(asked: Sequence[str]) -> Sequence[str]:

@@ -1,21 +1,22 @@
 """The page ``/``: the month so far beside the last one, the largest groups and users, and the daemon's health."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
+from fractions import Fraction
 from functools import partial
 from typing import Any, Final
 
 from aiohttp import web
 
-from auditord.reporting import MEASURES, Question, Report
+from auditord.reporting import MEASURES, Figure, Question, Report
 from auditord.reporting.periods import PERIODS, month_of
 from auditord.reporting.report import Cell, zero
 from auditord.web.api.status import StatusHandlers
 from auditord.web.page.asking import View
 from auditord.web.page.charts import Axis, bars
 from auditord.web.page.figures import Figures, axis, change
-from auditord.web.page.numbers import NOTHING, begin_of_bin, percent, shown, signed
+from auditord.web.page.numbers import begin_of_bin, percent, shown, signed
 from auditord.web.page.rendering import Renderer
 from auditord.web.page.usage_charts import Charts
 from auditord.web.page.visitors import Visitors, may
@@ -53,9 +54,10 @@ class OverviewPage:
         this, last, recent = month_of(now), month_of(now, 1), PERIODS["30-days"](now)
         ask = partial(self._ask, request)
         by_day = await ask(("core-hours",), "group", recent, CalendarUnit.DAY)
-        whole = await ask(_SUMMED, None, Window(last.start, this.stop), CalendarUnit.DAY)
+        both = Window(last.start, this.stop)
+        whole = await ask(_SUMMED, None, both, CalendarUnit.DAY)
         users, groups = [await ask(("core-hours", "jobs"), name, this) for name in ("user", "group")]
-        efficiency = await ask(("cpu-efficiency",), "group", this)  # of this month alone: roll-ups do not know it
+        efficiency = await ask(("cpu-efficiency",), "group", both, CalendarUnit.MONTH)
         elapsed = now.date() - this.start.date()
         health = await self.status.health_report() if may(request, Permission.METRICS) else None
         return self.renderer.answer(
@@ -64,11 +66,11 @@ class OverviewPage:
                 "month": f"{this.start:%B %Y}",
                 "cards": [
                     *_cards(whole, this, last, elapsed),
-                    self._efficiency(efficiency),
+                    self._efficiency(efficiency, this.start.date(), last.start.date()),
                 ],
                 "chart": self._chart(by_day),
                 "legend": self.charts.rows(by_day),
-                "groups": _top(groups, efficiency),
+                "groups": _top(groups, {row.label: row.cells.get(this.start.date()) for row in efficiency.rows}),
                 "users": _top(users, None),
                 "health": health,
                 "view": View({"period": "this-month"}),
@@ -88,11 +90,11 @@ class OverviewPage:
         question = Question(measures, by, unit, window, keys=self.figures.keys, zone=self.figures.zone)
         return await self.figures.report(request, question)
 
-    def _efficiency(self, report: Report) -> dict[str, Any]:  # Any: shown
-        measure, value = report.question.measures[0], report.total[0]
-        note = self.renderer.text("overview.known")
-        shared = {"last": None, "change": None, "note": note}
-        return {"title": measure.title, "unit": measure.unit, "value": shown(value, measure.unit), **shared}
+    def _efficiency(self, report: Report, this: date, last: date) -> dict[str, Any]:  # Any: shown
+        measure, note = report.question.measures[0], self.renderer.text("overview.known")
+        value, before = (shown(_ratio(report.totals.get(month)), measure.unit) for month in (this, last))
+        shared = {"last": before, "change": None, "note": note}
+        return {"title": measure.title, "unit": measure.unit, "value": value, **shared}
 
     def _chart(self, report: Report) -> str:
         bins = axis(report, self.figures.now())
@@ -130,20 +132,23 @@ def _within(report: Report, first: date, end: date) -> Cell:
     return total
 
 
-def _top(report: Report, efficiency: Report | None) -> list[dict[str, str | None]]:
+def _top(report: Report, efficiency: Mapping[str | None, Cell | None] | None) -> list[dict[str, str | None]]:
     """The largest rows, with their efficiencies if these are known."""
-    known = {} if efficiency is None else {row.label: row.total[0] for row in efficiency.rows}
     total, found = report.total[0].value, list[dict[str, str | None]]()
     for row in report.rows[:_TOP]:
         if value := row.total[0].value:
-            of_row = known.get(row.label)
             found.append(
                 {
                     "label": row.label,
                     "core_hours": shown(row.total[0], "core h"),
                     "jobs": shown(row.total[1]),
-                    "efficiency": None if efficiency is None else NOTHING if of_row is None else shown(of_row, "%"),
+                    "efficiency": None if efficiency is None else shown(_ratio(efficiency.get(row.label)), "%"),
                     "share": percent(100 * value / total if total else None),
                 }
             )
     return found
+
+
+def _ratio(cell: Cell | None) -> Figure:
+    """The figure of a cell; that of nothing where there is none."""
+    return Figure(base=Fraction(0)) if cell is None else cell[0]

@@ -16,7 +16,7 @@ from auditord.web.page.panel_parts import DrawnPart, drawn
 from auditord.web.page.rendering import Renderer
 from auditord.web.page.visitors import Visitors, may
 from auditord.web.requests import holder, principal_of
-from auditord_hookspecs import AggregateQuery, Aggregates, AuditordError, Panel, Permission
+from auditord_hookspecs import AggregateQuery, Aggregates, AuditordError, Panel, PanelPart, Permission
 
 log: Final = logging.getLogger(__name__)
 
@@ -75,7 +75,14 @@ class PanelsPage:
         try:
             async with asyncio.timeout(self.longest.total_seconds()):
                 parts = await panel.show(self._context(request, panel, instance))
-            return ShownPanel(panel.title, name, drawn(parts))
+            return ShownPanel(panel.title, name, _drawn(parts))
+        except _Misshapen as error:
+            log.warning(
+                "panel %s (%s) of %s has a wrong shape: %s; its author has to mend what it shows: "
+                "see `auditord manual types`",
+                *(panel.name, name, module, error),
+            )
+            said = self._said(request, error.__cause__ or error)
         except TimeoutError:
             log.warning("panel %s (%s) of %s took longer than %s", panel.name, name, module, self.longest)
             said = self.renderer.text("panels.late", seconds=self.longest.total_seconds())
@@ -101,6 +108,17 @@ class PanelsPage:
                 return await records.aggregate(query)
 
         return HostPanelContext(panel, instance, aggregate, self.figures.now, self.panels.memories)
+
+
+class _Misshapen(Exception):
+    """The parts of a panel are not as the contract has them."""
+
+
+def _drawn(parts: Sequence[PanelPart]) -> Sequence[DrawnPart]:
+    try:
+        return drawn(parts)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise _Misshapen(str(error)) from error
 
 
 def _may_see(request: web.BaseRequest, panel: Panel) -> bool:

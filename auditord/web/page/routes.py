@@ -11,6 +11,7 @@ from typing import Final
 from aiohttp import web
 
 from auditord.actions import Actions
+from auditord.audit.site_reports import SiteReports
 from auditord.config.ui import UiSection
 from auditord.contexts.panels import Panels
 from auditord.errors import StoreUnavailable
@@ -72,6 +73,7 @@ class Parts:
         spool: has the quarantine.
         start_soon: has a run go on behind the answer.
         panels: of hook modules.
+        site_reports: of daemons that forward their records here.
     """
 
     ui: UiSection
@@ -82,6 +84,7 @@ class Parts:
     spool: Spool
     start_soon: StartSoon
     panels: Panels
+    site_reports: SiteReports
 
 
 def page_routes(
@@ -116,7 +119,7 @@ def page_routes(
     usage = UsagePage(figures, renderer, visitors, charts, parts.ui.labels)
     jobs = JobsPages(figures, records, store, renderer, visitors)
     overview = OverviewPage(figures, renderer, visitors, parts.status, charts)
-    operations = OperationsPage(figures, renderer, visitors, parts.status)
+    operations = OperationsPage(figures, renderer, visitors, parts.status, parts.spool, parts.site_reports)
     panels = PanelsPage(parts.panels, figures, renderer, visitors)
     manual = ManualPages(renderer, visitors)
     login = LoginPage(authorisation, renderer, visitors, forms)

@@ -136,7 +136,7 @@ for (const table of /** @type {NodeListOf<HTMLTableElement>} */ (document.queryS
     sorter.addEventListener("click", () => sortTable(table, heading));
   }
 }
-for (const select of /** @type {NodeListOf<HTMLSelectElement>} */ (document.querySelectorAll("form.controls select"))) {
+for (const select of /** @type {NodeListOf<HTMLSelectElement>} */ (document.querySelectorAll("form.controls select:not([data-waits])"))) {
   select.addEventListener("change", () => {
     if (select.name === "period" && select.value) {
       for (const name of ["from", "to"]) {

@@ -1,0 +1,82 @@
+"""Reports of what a daemon has stored, by site and day, to a hub: their sums, and their form on the wire."""
+
+from collections.abc import Collection
+from datetime import UTC, date, datetime, time
+from typing import Annotated, Final, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from auditord_hookspecs import AggregateQuery, Aggregates, CalendarPeriod, CalendarUnit, ComponentUsage, MetaValue
+from auditord_hookspecs.query import AllOf, AnyOf, Comparison, Condition, MetaContainsAny, TimeCompares, TimeField
+from auditord_hookspecs.roles import SITE_KEYS
+
+PATH: Final = "/api/v1/site_reports"
+
+MOST_DAYS: Final = 10_000
+"""Days of sites in one report."""
+
+_BY: Final = (MetaValue(*SITE_KEYS), CalendarPeriod(CalendarUnit.DAY))
+_CORES: Final = (ComponentUsage("Cores"),)
+
+Site: TypeAlias = Annotated[str, Meta(max_length=256)]
+
+_LARGEST: Final = 2**53
+"""The largest sum on the wire, which every reader of JSON knows exactly; a larger one counts as this."""
+
+_Sum: TypeAlias = Annotated[int, Meta(ge=0, le=_LARGEST)]
+
+
+class DaySums(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Sums over the records of a site that ended on one day."""
+
+    site: Annotated[Site, Meta(description="the first ``site_id`` (or ``site``) of the records; empty without one.")]
+    day: Annotated[date, Meta(description="of UTC.")]
+    records: Annotated[_Sum, Meta(description="how many there are.")] = 0
+    runtime: Annotated[_Sum, Meta(description="the sum of their runtimes in seconds.")] = 0
+    core_seconds: Annotated[_Sum, Meta(description="the sum of ``Cores`` times runtime in seconds.")] = 0
+
+
+class SiteReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The sums over all that a daemon has stored."""
+
+    sent_at: Annotated[datetime, Meta(tz=True, description="by the clock of the daemon that reports.")]
+    first_day: Annotated[date, Meta(description="what ended before is not reported.")]
+    days: Annotated[
+        list[DaySums], Meta(max_length=MOST_DAYS, description="the days since then that have records, of each site.")
+    ]
+
+
+class DayComparison(msgspec.Struct, frozen=True):
+    """A day of a site that has other sums there than here."""
+
+    reported: Annotated[DaySums, Meta(description="the sums of the daemons that report the site.")]
+    stored: Annotated[DaySums, Meta(description="the sums at the hub.")]
+
+
+class ReportAnswer(msgspec.Struct, frozen=True):
+    """A report against what the hub has stored."""
+
+    records: Annotated[int, Meta(description="how many records of these sites are reported.")]
+    missing: Annotated[int, Meta(description="how many of them the hub has not stored, over the days that lack some.")]
+    extra: Annotated[int, Meta(description="how many more it has stored, over the days that have more.")]
+    differing: Annotated[list[DayComparison], Meta(description="the days that differ, in the order of sites and days.")]
+
+
+def sums_query(first_day: date, sites: Collection[str] | None = None) -> AggregateQuery:
+    """The question for sums by site and day of the end, of all sites or of some; roll-ups answer it."""
+    ended: Condition = TimeCompares(TimeField.STOP, Comparison.GTE, datetime.combine(first_day, time(), UTC))
+    if sites is not None and "" not in sites:
+        ended = AllOf((ended, AnyOf(tuple(MetaContainsAny(key, tuple(sorted(sites))) for key in SITE_KEYS))))
+    return AggregateQuery(ended, _BY, _CORES)
+
+
+def day_sums(answer: Aggregates) -> list[DaySums]:
+    """The answer to :func:`sums_query`."""
+    found: list[DaySums] = []
+    for group in answer.groups:
+        site, day = group.key
+        if isinstance(day, date):  # as each finished record has one
+            sums = (group.records, group.runtime, group.usage[0].sums.amount_runtime)
+            found.append(DaySums(str(site or ""), day, *[min(each, _LARGEST) for each in sums]))
+    return found
