@@ -7,75 +7,154 @@ from auditord_hookspecs import AuditordError
 
 
 class ConfigurationError(AuditordError):
-    """The configuration cannot be used; the text names file, path, and what is allowed."""
+    """The configuration cannot be used; the text names file, path, and what is allowed.
+
+    Remedy:
+        mend the named option; `auditord config check` tries it without a daemon, `auditord manual options` has every
+        option.
+    """
 
 
 class HookError(AuditordError):
-    """A hook module cannot be loaded or breaks the rules; the text names module and distribution."""
+    """A hook module cannot be loaded or breaks the rules; the text names module and distribution.
+
+    Remedy:
+        repair or uninstall the named distribution, or name the module in hooks.disabled; `auditord hooks` lists all of
+        them.
+    """
 
 
 class StoreUnavailable(AuditordError):
-    """The database does not answer or cannot write at the moment; the same call may succeed later."""
+    """The database does not answer or cannot write at the moment; the same call may succeed later.
+
+    Remedy:
+        `auditord doctor` says how the database of store.url and its disk are; collectors and posts go on, and wait in
+        the spool.
+    """
 
 
 class StoreMisconfigured(StoreUnavailable):
-    """The database refuses this daemon (user, password, name, certificate): that passes once it is mended."""
+    """The database refuses this daemon (user, password, name, certificate): that passes once it is mended.
+
+    Remedy:
+        mend store.url, the password or the rights; what is posted meanwhile waits in the spool. `auditord config check
+        --connect` tries it.
+    """
 
 
 class StoreDamaged(StoreUnavailable):
-    """The database's file is damaged; nothing is written to it any more."""
+    """The database's file is damaged; nothing is written to it any more.
+
+    Remedy:
+        `auditord database check` reads every page and says how to go on.
+    """
 
 
 class SchemaMismatch(AuditordError):
-    """The database's schema is newer than this version knows, or the file is not one of ours."""
+    """The database's schema is newer than this version knows, or the file is not one of ours.
+
+    Remedy:
+        `auditord database migrate` where the tables are older; where they are newer, install that version of auditord
+        again.
+    """
 
 
 class NoTables(SchemaMismatch):
-    """The database is there, and has no tables of ours yet, or no longer."""
+    """The database is there, and has no tables of ours yet, or no longer.
+
+    Remedy:
+        run `auditord database migrate`, then start the daemon.
+    """
 
 
 class MigrationInterrupted(AuditordError):
-    """A migration was asked to stop, and has changed nothing."""
+    """A migration was asked to stop, and has changed nothing.
+
+    Remedy:
+        run `auditord database migrate` again.
+    """
 
 
 class StoreMismatch(AuditordError):
-    """Record store and spool do not belong together, or one of them is an older copy; the text says what to do."""
+    """Record store and spool do not belong together, or one of them is an older copy; the text says what to do.
+
+    Remedy:
+        do what the text says: put back the part that belongs here, `auditord restore --continue`, or `auditord database
+        adopt`.
+    """
 
 
 class StateInUse(AuditordError):
-    """Another process owns the state folder."""
+    """Another process owns the state folder.
+
+    Remedy:
+        use the commands beside the daemon, stop it, or give this one another state_dir.
+    """
 
 
 class DaemonsConnected(AuditordError):
-    """Other daemons use a database whose tables are to be changed."""
+    """Other daemons use a database whose tables are to be changed.
+
+    Remedy:
+        stop the daemons that the text names, or use --end-sessions.
+    """
 
 
 class TurnLost(AuditordError):
-    """Another process has taken over the turn of a plugin; what its run would have written is refused."""
+    """Another process has taken over the turn of a plugin; what its run would have written is refused.
+
+    Remedy:
+        none: the other daemon runs the plugin. If both clocks and the network are well, see why this one was silent for
+        so long.
+    """
 
 
 class RanElsewhere(AuditordError):
-    """A tick of the clock is left out, since another daemon has run the plugin."""
+    """A tick of the clock is left out, since another daemon has run the plugin.
+
+    Remedy:
+        none: one daemon at a time runs a plugin; `auditord status --all` shows which.
+    """
 
 
 class UnknownInstance(AuditordError):
-    """No enabled instance has this name."""
+    """No enabled instance has this name.
+
+    Remedy:
+        see the names in `auditord status`; one that is not enabled is not run.
+    """
 
 
 class UnsuitableRequest(AuditordError):
-    """A request does not go with this kind of instance."""
+    """A request does not go with this kind of instance.
+
+    Remedy:
+        do what the text says: not every kind can collect a period or a single job again.
+    """
 
 
 class DaemonError(AuditordError):
-    """The running daemon refused what was asked, or ended meanwhile."""
+    """The running daemon refused what was asked, or ended meanwhile.
+
+    Remedy:
+        do what the text says; `auditord status` and the daemon's log tell more.
+    """
 
 
 class OutputClosed(AuditordError):
-    """The reader of what a command prints has stopped reading (``| head``)."""
+    """The reader of what a command prints has stopped reading (``| head``).
+
+    Remedy:
+        none; the command ends quietly, with exit code 1.
+    """
 
 
 class DemoFailed(AuditordError):
-    """The demo did not see what it should."""
+    """The demo did not see what it should.
+
+    Remedy:
+        please report it, with the output: the demo is the same on every machine.
+    """
 
 
 @contextmanager

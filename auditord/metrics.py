@@ -15,6 +15,16 @@ from prometheus_client.registry import Collector
 _TASK: Final = ("task", "kind")
 
 
+def gauge(
+    name: str, text: str, labels: Sequence[str], samples: Iterable[tuple[Sequence[str], float]]
+) -> GaugeMetricFamily:
+    """A family with its samples, each with the values of its labels."""
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for values, value in samples:
+        family.add_metric(values, value)
+    return family
+
+
 class TaskMetrics:
     """Counters of what happens beside the runs themselves, by instance."""
 

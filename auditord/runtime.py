@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from auditord import __version__
 from auditord.actions import Actions, Section
 from auditord.archive.running import ArchiveMetrics, own_plugins
+from auditord.audit.site_reports import SiteReports
 from auditord.config.model import Configuration
 from auditord.contexts.instances import HostDaemon, StoreSenderContext
 from auditord.contexts.panels import Memories, PanelInstance, Panels, declared_panels
@@ -18,19 +19,19 @@ from auditord.errors import HookError
 from auditord.health import Health
 from auditord.hooks import Hooks
 from auditord.ingest import Ingest, StoreSink
+from auditord.lake.running import LakeMetrics, lake_plugins
 from auditord.metrics import TaskMetrics
 from auditord.storage import Storage
 from auditord.store.reading import StoredRecords
 from auditord.tasks.audits import Audits
 from auditord.tasks.clock import Clock
 from auditord.tasks.demands import OnDemand
-from auditord.tasks.host_gauges import SECTIONS
+from auditord.tasks.gauges import SECTIONS
 from auditord.tasks.instances import Instances
 from auditord.tasks.record_editor import RecordEditor
-from auditord.tasks.reports import RunReporter, SendReporter, log_run
 from auditord.tasks.retries import Retries
-from auditord.tasks.runs import Listener
-from auditord.tasks.senders import Grace, SendLoop, sending
+from auditord.tasks.runs import Listener, RunReporter, log_run
+from auditord.tasks.senders import Grace, SendLoop, SendReporter, sending
 from auditord_hookspecs import InstanceConfig, RecordSink, RunReport, SenderKind
 
 RANDOM: Final = SystemRandom()  # chance spreads many hosts; it must not follow from a shared seed
@@ -56,7 +57,12 @@ class Runtime:
         self.health: Final = Health([store.check, spool.check], spool.check, self.clock.next_run)
         self._metrics = TaskMetrics(self.registry)
         self.archive_metrics: Final = ArchiveMetrics()
-        own = own_plugins(storage.store, storage.archive, configuration.archive, self.archive_metrics)
+        self.lake_metrics: Final = LakeMetrics()
+        self.site_reports: Final = SiteReports()
+        own = {
+            **own_plugins(storage.store, storage.archive, configuration.archive, self.archive_metrics),
+            **lake_plugins(storage.store, storage.lake, configuration.lake, self.lake_metrics),
+        }
         self.instances: Final = Instances(configuration, hooks.kinds, storage, self._metrics, now, own=own)
         self.send_loops: Final[dict[str, SendLoop]] = {}
         self._daemon = HostDaemon(__version__, StoredRecords(store))

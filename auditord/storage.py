@@ -2,7 +2,7 @@
 
 import socket
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -16,6 +16,7 @@ from auditord.config.model import Configuration, SenderSource, kind_of, source_o
 from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.errors import ConfigurationError, NoTables, SchemaMismatch, StoreMismatch, StoreUnavailable
 from auditord.ingest import Pairing, missing_store, recognise, refuse_lost_spool
+from auditord.lake.opening import ConfiguredLake
 from auditord.spool import Generation, Spool
 from auditord.spool.spool import FILE as SPOOL
 from auditord.store import RecordStore
@@ -40,6 +41,7 @@ class Storage:
     transform: Transform | None
     senders: Mapping[str, tuple[SenderKind[Any], InstanceConfig]]  # Any: each kind has its own configuration model
     archive: ConfiguredArchive
+    lake: ConfiguredLake
 
     def destinations(self, source: SenderSource) -> Sequence[str]:
         """The senders of what collectors make, or of what clients write."""
@@ -98,10 +100,11 @@ async def opened_storage(
         opening = open_store(configuration.store, counted_keys=keys, outbox=outbox, recognise=is_ours)
         store = await stack.enter_async_context(opening)
         archive = stack.enter_context(archive_of(store, configuration))
+        lake = stack.enter_context(closing(ConfiguredLake(configuration)))
         pairing = Pairing(store, spool)
         with suppress(StoreUnavailable):
             await pairing.advance_both()
-        yield Storage(spool, store, pairing, transform, senders, archive)
+        yield Storage(spool, store, pairing, transform, senders, archive, lake)
         with suppress(StoreUnavailable, StoreMismatch):  # the next start says so
             await pairing.advance_both()
 

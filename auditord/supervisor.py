@@ -5,6 +5,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Final
 
 import anyio
@@ -14,12 +15,14 @@ from auditord import __version__
 from auditord.actions import CONTROL_FILE, Actions
 from auditord.archive.opening import archive_of
 from auditord.backup.last import BackupMetrics
+from auditord.config.files import certificate_files
 from auditord.config.kinds import audited, remarks
 from auditord.config.model import WORKING_SECTIONS, Configuration, kind_of
 from auditord.config.store_url import is_postgresql
 from auditord.errors import plain_errors
 from auditord.health import TaskHealth
 from auditord.hooks import Hooks
+from auditord.lake.running import warn_of_changes
 from auditord.reporting import LabelKeys
 from auditord.runtime import RANDOM, Runtime
 from auditord.spool import own
@@ -29,19 +32,20 @@ from auditord.store.opening import open_replica
 from auditord.store.protocol import Reads
 from auditord.store.replica import ReplicaMetrics, ReplicatedReads
 from auditord.systemd import Notifier
-from auditord.tasks.gauges import count_records, look_at_spool, record_gauges
+from auditord.tasks.gauges import HostMetrics, count_records, look_at_host, look_at_spool, record_gauges, run_intervals
 from auditord.tasks.heartbeat import Heartbeat
-from auditord.tasks.host_gauges import HostMetrics, look_at_host, run_intervals
 from auditord.tasks.loops import Loops
 from auditord.tasks.nightly_audits import TASK as NIGHTLY
 from auditord.tasks.nightly_audits import NightlyAudits
 from auditord.tasks.reloading import Reloading, reload_on_hangup
-from auditord.tasks.reports import log_run
+from auditord.tasks.runs import log_run
 from auditord.watchdog import watched_process
 from auditord.web.access.authorisation import Authorisation, open_authorisation
+from auditord.web.api.sites import SiteReportHandlers
 from auditord.web.api.status import StatusHandlers
 from auditord.web.page import Parts
 from auditord.web.server import daemon_operations, serve
+from auditord_hookspecs.wording import counted
 
 _log: Final = logging.getLogger(__name__)
 
@@ -106,7 +110,8 @@ async def run(
                 working.cancel_scope.cancel()
             await heartbeat.end()
             for sender, queue in (await storage.spool.statistics()).queues.items():
-                _log.warning("%d entries for %s stay queued and go out after the next start", queue.entries, sender)
+                waiting = counted(queue.entries, f"entry for {sender} stays", f"entries for {sender} stay")
+                _log.warning("%s queued until the next start", waiting)
             _log.info("stopped")
 
 
@@ -138,6 +143,7 @@ class _Changing:
         self.audited: Final[list[str]] = []
         self.intervals: Final[dict[tuple[str, str, str], timedelta]] = {}
         self.not_enabled: Final[list[TaskHealth]] = []
+        self.certificates: Final[list[Path]] = []
         self.refresh(runtime.configuration)
 
     def refresh(self, configuration: Configuration) -> None:
@@ -147,6 +153,7 @@ class _Changing:
         self.intervals.clear()
         self.intervals.update(run_intervals(self._runtime.instances))
         self.not_enabled[:] = _not_enabled(configuration)
+        self.certificates[:] = certificate_files(configuration)
 
 
 def _reloading(runtime: Runtime, loops: Loops, read: Callable[[], Configuration], changing: _Changing) -> Reloading:
@@ -194,14 +201,20 @@ async def _observe(runtime: Runtime, working: TaskGroup, notifier: Notifier, cha
     spool_metrics.update(await spool.statistics())  # so that not even the first scrape shows an empty queue
     runtime.registry.register(spool_metrics)
     runtime.registry.register(database_metrics)
+    runtime.registry.register(runtime.site_reports)
     runtime.registry.register(BackupMetrics(runtime.configuration.state_dir))
     if runtime.configuration.archive.enabled:
         await runtime.archive_metrics.look(runtime.storage.store, spool)
         runtime.registry.register(runtime.archive_metrics)
         working.start_soon(runtime.archive_metrics.keep_looking, runtime.storage.store, spool)
+    if runtime.configuration.lake.enabled:
+        runtime.registry.register(runtime.lake_metrics)
+    else:
+        working.start_soon(warn_of_changes, runtime.storage.store)
     host = HostMetrics(changing.intervals, runtime.health, runtime.now)
     runtime.registry.register(host)
-    working.start_soon(look_at_host, runtime.configuration, runtime.storage.store, host, runtime.health, runtime.now)
+    store = runtime.storage.store
+    working.start_soon(look_at_host, runtime.configuration, changing.certificates, store, host, runtime.health)
     working.start_soon(look_at_spool, spool, spool_metrics, notifier)
     working.start_soon(count_records, runtime.storage.store, database_metrics, section.interval)
     working.start_soon(notifier.feed_watchdog, runtime.health.alive)
@@ -231,12 +244,14 @@ def _serving(
         control=configuration.state_dir / CONTROL_FILE,
         page=page,
         reads=reads,
+        lake=runtime.storage.lake if configuration.lake.is_there else None,
         operations=daemon_operations(
             actions,
             runtime.health,
             runtime.storage.spool,
             runtime.ingest,
             not_enabled,
+            site_reports=SiteReportHandlers(runtime.site_reports, reads, runtime.now),
             reload=None if reloading is None else reloading.reload,
         ),
     )
@@ -268,6 +283,7 @@ def _page(runtime: Runtime, not_enabled: Sequence[TaskHealth], actions: Actions,
         runtime.storage.spool,
         working.start_soon,
         runtime.panels(),
+        runtime.site_reports,
     )
 
 

@@ -26,6 +26,7 @@ COMMANDS = (
     Registered("hooks", "auditord.cli.hooks", "List the hook modules and what they implement."),
     Registered("import", "auditord.cli.importing", "Take over the records of an AUDITOR."),
     Registered("init", "auditord.cli.init", "Write a first configuration that fits this host."),
+    Registered("lake", "auditord.cli.lake", "Carry records to a table of many daemons, and look at it."),
     Registered("manual", "auditord.cli.manual", "Read the manual, or search in it."),
     Registered("new-plugin", "auditord.cli.new_plugin", "Make a distribution with a hook module of your own."),
     Registered("quarantine", "auditord.cli.quarantine", "List, show, retry or discard what could not be handled."),
@@ -89,7 +90,9 @@ def main() -> None:
 
         if not isinstance(error, AuditordError):
             raise
+        from auditord.errors import OutputClosed  # noqa: PLC0415 the same
         from auditord_hookspecs.terminal import say_error  # noqa: PLC0415 the same
 
-        say_error(str(error))
+        if not isinstance(error, OutputClosed):  # as other programs end in front of head
+            say_error(str(error))
         sys.exit(error.exit_status)

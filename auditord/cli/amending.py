@@ -5,7 +5,7 @@ import os
 import pwd
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TextIO, TypeVar
 
@@ -22,8 +22,9 @@ from auditord.cli.record_filters import INSTANT, SPAN, condition, opened_source,
 from auditord.web.api.changes import FormerVersion, former
 from auditord_hookspecs import AuditordError, Record, RecordQuery
 from auditord_hookspecs.query import AllOf, Condition, IsOpen, Order, SortField
-from auditord_hookspecs.terminal import output_option, say, write
+from auditord_hookspecs.terminal import confirm, output_option, say, write_json, yes_option
 from auditord_hookspecs.wire import decode_record, encode_record
+from auditord_hookspecs.wording import counted
 
 F = TypeVar("F", bound=Callable[..., Any])  # Any: what a command takes
 T = TypeVar("T")
@@ -40,8 +41,9 @@ def _common(command: F) -> F:
 
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (  # Any: commands
     url_option,
+    output_option,
     click.option("--dry-run", is_flag=True, help="Show what would be changed, and change nothing."),
-    click.option("--yes", is_flag=True, help="Do not ask."),
+    yes_option,
     click.option("--by", help="The name that is kept as yours; your user name if not given."),
     click.option("--reason", required=True, help="Why; it is kept with the old version."),
 )
@@ -56,7 +58,14 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (  # Any: commands
 @click.option("--from-file", type=click.File(encoding="utf-8"), help="The whole record as JSON; - is standard input.")
 @_common
 def correct_command(  # Any: click's values
-    *, record_id: str, from_file: TextIO | None, reason: str, by: str | None, url: str | None, **chosen: Any
+    *,
+    record_id: str,
+    from_file: TextIO | None,
+    reason: str,
+    by: str | None,
+    url: str | None,
+    output: str,
+    **chosen: Any,
 ) -> None:
     """Correct the record ID; what it was is kept, see `auditord records history`."""
     yes, dry_run = chosen.pop("yes"), chosen.pop("dry_run")
@@ -67,33 +76,36 @@ def correct_command(  # Any: click's values
     after = edits.apply(before) if from_file is None else decode_record(from_file.read().encode())
     if after.record_id != record_id:
         raise AuditordError(f"the file holds the record '{after.record_id}': an id cannot be corrected")
-    say(f"- {encode_record(before).decode()}")
-    say(f"+ {encode_record(after).decode()}")
-    if dry_run:
-        return
-    confirm("Correct it?", yes=yes)
-    note = Note(reason, principal_name(by))
-    _print([_changed(lambda records: records.correct(after, before, note), url)])
+    say(f"- {encode_record(before).decode()}", err=output == "json")
+    say(f"+ {encode_record(after).decode()}", err=output == "json")
+    outcomes: Sequence[Outcome] = ()
+    if not dry_run:
+        confirm("Correct it?", yes=yes)
+        note = Note(reason, principal_name(by))
+        outcomes = [_changed(lambda records: records.correct(after, before, note), url)]
+    _print(outcomes, output, {"before": [before], "after": [after]})
 
 
 @click.command("delete")
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 @_common
 def delete_command(
-    *, ids: Sequence[str], reason: str, by: str | None, yes: bool, dry_run: bool, url: str | None
+    *, ids: Sequence[str], reason: str, by: str | None, yes: bool, dry_run: bool, url: str | None, output: str
 ) -> None:
     """Delete records; what they were is kept, see `auditord records history`.
 
     Senders forward no deletion, since no protocol has a request for it: a copy elsewhere has to be deleted
     there. A collector that is made to read the period again brings the record again.
     """
-    for record_id in ids:
-        say(f"- {encode_record(run_async(_named, record_id, url)).decode()}")
-    if dry_run:
-        return
-    confirm(f"Delete {len(ids)} records?", yes=yes)
-    note = Note(reason, principal_name(by))
-    _print(_changed(lambda records: records.delete(ids, note), url))
+    before = [run_async(_named, record_id, url) for record_id in ids]
+    for record in before:
+        say(f"- {encode_record(record).decode()}", err=output == "json")
+    outcomes: Sequence[Outcome] = ()
+    if not dry_run:
+        confirm(f"Delete {counted(len(ids), 'record')}?", yes=yes)
+        note = Note(reason, principal_name(by))
+        outcomes = _changed(lambda records: records.delete(ids, note), url)
+    _print(outcomes, output, {"before": before})
 
 
 @click.command("close")
@@ -115,6 +127,7 @@ def close_command(
     yes: bool,
     dry_run: bool,
     url: str | None,
+    output: str,
 ) -> None:
     """Close open records whose end was never reported; what they were is kept, see `auditord records history`.
 
@@ -124,12 +137,13 @@ def close_command(
     if bool(ids) == (older_than is not None) or (ids and meta):
         raise click.UsageError("name records by their ids, or choose them with --older-than (and --meta)")
     chosen = run_async(_open_records, condition(older_than=older_than, meta=meta), ids, url)
-    run_async(_show, chosen)
-    if dry_run or not chosen:
-        return
-    confirm(f"Close {len(chosen)} records?", yes=yes)
-    closings, note = [Closing(record.record_id, stop) for record in chosen], Note(reason, principal_name(by))
-    _print(_changed(lambda records: records.close(closings, note), url))
+    run_async(_show, chosen, sys.stderr if output == "json" else sys.stdout)
+    outcomes: Sequence[Outcome] = ()
+    if chosen and not dry_run:
+        confirm(f"Close {counted(len(chosen), 'record')}?", yes=yes)
+        closings, note = [Closing(record.record_id, stop) for record in chosen], Note(reason, principal_name(by))
+        outcomes = _changed(lambda records: records.close(closings, note), url)
+    _print(outcomes, output, {"before": chosen})
 
 
 @click.command("history")
@@ -140,12 +154,12 @@ def history_command(*, record_id: str, output: str, url: str | None) -> None:
     """Show what the record ID was before each correction, closing or deletion: who, when and why."""
     versions = run_async(_history, record_id, url)
     if output == "json":
-        write(json.dumps(msgspec.to_builtins(versions), indent=2, ensure_ascii=False) + "\n")
+        write_json(versions)
         return
     for each in versions:
         say(f"{each.changed_at} {each.action.value} by {each.changed_by}: {each.reason}")
         say(f"  until then, from {each.principal}: {msgspec.json.encode(each.record).decode()}")
-    say(f"{len(versions)} former versions", err=True)
+    say(counted(len(versions), "former version"), err=True)
 
 
 def _only(stop_time: datetime | None, runtime: timedelta | None) -> datetime | timedelta:
@@ -166,28 +180,20 @@ def principal_name(by: str | None) -> str:
         return f"uid {os.getuid()}"
 
 
-def confirm(question: str, *, yes: bool) -> None:
-    """Return if the user agrees, be it beforehand.
+def _print(outcomes: Sequence[Outcome], output: str, records: Mapping[str, Sequence[Record]]) -> None:
+    """Say what became of it; the exit code is 1 unless everything is as wanted.
 
-    Raises:
-        UsageError: there is no terminal to answer at.
-        Abort: the answer is no.
+    Args:
+        outcomes: empty if nothing was to be changed.
+        output: ``text`` or ``json``.
+        records: for programs: ``before``, and ``after`` a correction.
     """
-    if not yes:
-        try:
-            agreed = click.confirm(question, err=True)
-        except click.Abort as ended:
-            if sys.stdin.isatty():
-                raise
-            raise click.UsageError("there is no terminal to answer at: say --yes") from ended
-        if not agreed:
-            raise click.Abort
-
-
-def _print(outcomes: Sequence[Outcome]) -> None:
-    """Say what became of it; the exit code is 1 unless everything is as wanted."""
-    counts = Counter(outcome.outcome for outcome in outcomes)
-    say(", ".join(f"{count} {_WORDS[outcome]}" for outcome, count in counts.items()))
+    if output == "json":
+        documents = {when: [json.loads(encode_record(each)) for each in those] for when, those in records.items()}
+        write_json({**documents, "outcomes": outcomes})
+    elif outcomes:
+        counts = Counter(outcome.outcome for outcome in outcomes)
+        say(", ".join(f"{count} {_WORDS[outcome]}" for outcome, count in counts.items()))
     failed = [outcome for outcome in outcomes if outcome.outcome not in {"done", "same"}]
     for outcome in failed:
         say(f"  {outcome.record_id}: {outcome.detail or _WORDS[outcome.outcome]}", err=True)
@@ -235,10 +241,10 @@ async def _open_records(where: Condition, ids: Sequence[str], url: str | None) -
     return [await _named(record_id, url) for record_id in ids]
 
 
-async def _show(records: Sequence[Record]) -> None:
-    await write_table(_each(records[:_SHOWN]), sys.stdout)
+async def _show(records: Sequence[Record], out: TextIO) -> None:
+    await write_table(_each(records[:_SHOWN]), out)
     more = f", the oldest {_SHOWN} are shown" if len(records) > _SHOWN else ""
-    say(f"{len(records)} records{more}", err=True)
+    say(counted(len(records), "record") + more, err=True)
 
 
 async def _each(records: Sequence[Record]) -> AsyncIterator[Record]:

@@ -17,6 +17,7 @@ from auditord.cli.collect import trigger_command
 from auditord.cli.daemon_client import url_option
 from auditord.cli.exports import Export
 from auditord.cli.installation import load_installation, run_async
+from auditord.cli.progress import StepBar
 from auditord.cli.record_listing import export_of, listing_options, query_of, write_records
 from auditord.cli.tables import new_table, print_table
 from auditord.config.model import Configuration
@@ -28,6 +29,7 @@ from auditord.store.opening import open_store, open_store_for_reading
 from auditord.store.reading import decoded
 from auditord_hookspecs import RecordQuery
 from auditord_hookspecs.terminal import output_option, say, write_json
+from auditord_hookspecs.wording import counted
 
 _LAYOUTS = ("hive", "auditor")
 _MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
@@ -86,15 +88,17 @@ def query_command(**chosen: Any) -> None:  # Any: click's values
     show_default=True,
     help="Folders site=…/month=… that pandas and DuckDB understand, or AUDITOR's own files auditor_2024_02.parquet.",
 )
-def export_command(folder: Path, *, layout: str) -> None:
+@output_option
+def export_command(folder: Path, *, layout: str, output: str) -> None:
     """Write the archive to FOLDER as plain Parquet."""
-    run_async(_export, folder, layout)
+    run_async(_export, folder, layout, output)
 
 
 @archive_command.command("restore")
 @click.argument("month")
 @click.option("--site", help="Of this site alone; by default of all.")
-def restore_command(month: str, *, site: str | None) -> None:
+@output_option
+def restore_command(month: str, *, site: str | None, output: str) -> None:
     """Put the archived records that stopped in MONTH (2024-02) back into the record store.
 
     The daemon must not run meanwhile. The next run of the archive moves them again, unless archive.after_months has
@@ -102,7 +106,7 @@ def restore_command(month: str, *, site: str | None) -> None:
     """
     if not _MONTH.fullmatch(month):
         raise click.BadParameter(f"'{month}' is no month: write it as 2024-02", param_hint="MONTH")
-    run_async(_restore, month, site)
+    run_async(_restore, month, site, output)
 
 
 @asynccontextmanager
@@ -133,18 +137,22 @@ async def _list(output: str) -> None:
     for month, site, *counts in rows:
         table.add_row(month, site or "", *map(str, counts))
     print_table(table)
-    say(f"{state.records} records are archived in {state.location}, snapshot {state.snapshot_id}", err=True)
+    archived = counted(state.records, "record is", "records are")
+    say(f"{archived} archived in {state.location}, snapshot {state.snapshot_id}", err=True)
 
 
 async def _verify(output: str) -> bool:
     async with _opened() as (store, archive):
-        result = await import_module("auditord.archive.verifying").verify(store, archive.table)
+        bar = StepBar()
+        with bar.shown:
+            verify = import_module("auditord.archive.verifying").verify
+            result = await verify(store, archive.table, partial(bar.progressed, "verifying"))
     if output == "json":
         write_json({"records": result.records, "expected": result.expected, "findings": result.findings})
         return not result.findings
     for finding in result.findings:
         say(finding, err=True)
-    say(f"{result.records} of {result.expected} archived records were read back")
+    say(f"{result.records:,} of {counted(result.expected, 'archived record')} were read back")
     return not result.findings
 
 
@@ -159,15 +167,21 @@ async def _query(query: RecordQuery, export: Export) -> None:
             await write_records(records, query, export)
 
 
-async def _export(folder: Path, layout: str) -> None:
+async def _export(folder: Path, layout: str, output: str) -> None:
     async with _opened() as (store, archive):
         exporting: Any = import_module("auditord.archive.exporting")
-        export = partial(exporting.export, archive.table, await store.archive_counted(), folder)
-        exported = await asyncio.to_thread(export, exporting.LAYOUTS[layout])
-    say(f"wrote {exported.records} records to {exported.files} files in {folder}")
+        counts, bar = await store.archive_counted(), StepBar()
+        with bar.shown:
+            progressed = partial(bar.progressed, "exporting")
+            export = partial(exporting.export, archive.table, counts, folder, exporting.LAYOUTS[layout], progressed)
+            exported = await asyncio.to_thread(export)
+    if output == "json":
+        write_json({"folder": str(folder), "records": exported.records, "files": exported.files})
+    else:
+        say(f"wrote {counted(exported.records, 'record')} to {counted(exported.files, 'file')} in {folder}")
 
 
-async def _restore(month: str, site: str | None) -> None:
+async def _restore(month: str, site: str | None, output: str) -> None:
     configuration: Configuration = load_installation().configuration
     keys = configuration.metrics.database.counted_keys
     with own(configuration.state_dir):
@@ -176,4 +190,7 @@ async def _restore(month: str, site: str | None) -> None:
                 exporting: Any = import_module("auditord.archive.exporting")
                 ids = partial(exporting.ids_of, archive.table, await store.archive_counted(), month, site)
                 back = await store.recall(await asyncio.to_thread(ids))
-    say(f"{back} records are back in the record store")
+    if output == "json":
+        write_json({"records": back})
+    else:
+        say(f"{counted(back, 'record is', 'records are')} back in the record store")

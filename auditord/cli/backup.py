@@ -13,6 +13,7 @@ from auditord.cli.progress import StepBar
 from auditord.config.sizes import parse_size
 from auditord_hookspecs.terminal import output_option, say, say_lines, write
 from auditord_hookspecs.wire import format_time
+from auditord_hookspecs.wording import counted
 
 
 def _size(_context: click.Context, _parameter: click.Parameter, value: str | None) -> int | None:
@@ -56,8 +57,9 @@ def _as_json(made: Made) -> str:
 def _print(made: Made) -> None:
     manifest = made.manifest
     say(f"backup     {made.folder}, as of {format_time(manifest.made_at)}")
+    waiting = counted(sum(manifest.spool.queued.values()), "entry waits", "entries wait")
     say(f"records    {manifest.store.records}; digest {manifest.store.digest}")
-    say(f"spool      {sum(manifest.spool.queued.values())} entries wait, {manifest.spool.quarantined} in quarantine")
+    say(f"spool      {waiting}, {manifest.spool.quarantined} in quarantine")
     for name, file in manifest.files.items():
         say(f"file       {name}: {file.size} bytes")
     for folder in made.discarded:

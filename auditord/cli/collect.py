@@ -17,6 +17,7 @@ from auditord_hookspecs import Batch, JobChoice, Produced, RunReport, Window
 from auditord_hookspecs.terminal import escaped, output_option, say, say_lines, write_json
 from auditord_hookspecs.terminal import output as standard_output
 from auditord_hookspecs.wire import encode_record
+from auditord_hookspecs.wording import counted
 
 
 @click.command("collect")
@@ -134,6 +135,9 @@ class Terminal:
         """Print what it shows."""
         say_lines(text)
 
+    def progressed(self, fraction: float) -> None:
+        """Pass it over: a plugin's own command shows what it does."""
+
 
 class Watcher(Terminal):
     """Shows a run: a progress bar on the terminal, and what a dry run found on standard output."""
@@ -167,7 +171,7 @@ def summary(report: RunReport) -> str:
     """One line, or two if something went wrong."""
     skipped = ", ".join(f"{count} {reason}" for reason, count in sorted(report.skipped.items()))
     parts = [
-        f"{report.records} records",
+        counted(report.records, "record"),
         f"{report.quarantined} quarantined",
         *([f"skipped: {skipped}"] if skipped else []),
     ]

@@ -24,10 +24,11 @@ from auditord.config.shown import show
 from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.errors import ConfigurationError, DaemonError
 from auditord.store.opening import open_store_for_reading
-from auditord_hookspecs.terminal import output_option, say, write, write_json
+from auditord_hookspecs.terminal import json_option, output_option, say, write, write_json
+from auditord_hookspecs.wording import counted
 
 if TYPE_CHECKING:
-    from auditord.web.api.status_shapes import Reloaded
+    from auditord.web.api.shapes import Reloaded
 
 
 @click.group("config")
@@ -75,6 +76,7 @@ def _remarks(installation: Installation) -> Sequence[str]:
 
 
 @config_command.command("schema")
+@json_option
 def schema() -> None:
     """Print the JSON schema of the configuration with every installed kind, for editors."""
     model = configuration_model(instance_models(load_installed_hooks().kinds))
@@ -161,7 +163,7 @@ async def _connect(configuration: Configuration) -> None:
         say(f"the record store {sqlite_path(url)} is not there yet: the daemon makes it")
         return
     async with open_store_for_reading(configuration.store) as store:
-        say(f"the record store answers: {(await store.counts()).total} records")
+        say(f"the record store answers: {counted((await store.counts()).total, 'record')}")
 
 
 def _summary(installation: Installation) -> str:

@@ -15,8 +15,7 @@ from auditord.actions import Closing, Note, Observer, Outcome, Retried, RunReque
 from auditord.audit.values import AuditReport, AuditRequest
 from auditord.errors import DaemonError
 from auditord.web.api import changes
-from auditord.web.api.shapes import QuarantinedInput, QuarantineEntry, QuarantinePage
-from auditord.web.api.status_shapes import HealthReport, Instances, Reloaded
+from auditord.web.api.shapes import HealthReport, Instances, QuarantinedInput, QuarantineEntry, QuarantinePage, Reloaded
 from auditord.web.problem_shapes import Problem
 from auditord_hookspecs import Batch, Produced, Quarantined, Record, RecordQuery, RunReport, http
 from auditord_hookspecs.wire import decode_record, format_time
@@ -166,7 +165,8 @@ class DaemonClient:
 
     async def correct(self, record: Record, seen: Record | None, note: Note) -> Outcome:
         """Have a record put in the place of the stored one."""
-        (outcome,) = await self._change("corrections", changes.CorrectionWanted(record, note.reason, note.by, seen))
+        wanted = changes.CorrectionWanted(record=record, reason=note.reason, by=note.by, seen=seen)
+        (outcome,) = await self._change("corrections", wanted)
         return outcome
 
     async def close(self, closings: Sequence[Closing], note: Note) -> Sequence[Outcome]:
@@ -174,7 +174,8 @@ class DaemonClient:
         outcomes: list[Outcome] = []
         for first in range(0, len(closings), _AT_ONCE):
             some = [_closing(each) for each in closings[first : first + _AT_ONCE]]
-            outcomes += await self._change("closings", changes.ClosingsWanted(some, note.reason, note.by))
+            wanted = changes.ClosingsWanted(closings=some, reason=note.reason, by=note.by)
+            outcomes += await self._change("closings", wanted)
         return outcomes
 
     async def delete(self, ids: Sequence[str], note: Note) -> Sequence[Outcome]:
@@ -182,7 +183,8 @@ class DaemonClient:
         outcomes: list[Outcome] = []
         for first in range(0, len(ids), _AT_ONCE):
             some = list(ids[first : first + _AT_ONCE])
-            outcomes += await self._change("deletions", changes.DeletionsWanted(some, note.reason, note.by))
+            wanted = changes.DeletionsWanted(ids=some, reason=note.reason, by=note.by)
+            outcomes += await self._change("deletions", wanted)
         return outcomes
 
     async def _change(self, path: str, change: object) -> Sequence[Outcome]:

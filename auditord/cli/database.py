@@ -1,10 +1,10 @@
 """``auditord database``: make, update and look at the tables in PostgreSQL; check files; copy a record store."""
 
-import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import anyio
 import click
@@ -25,8 +25,9 @@ from auditord.spool.spool import FILE as SPOOL_FILE
 from auditord.store.copying import copy_store
 from auditord.store.opening import open_store, section_of
 from auditord.store.postgres.administration import DatabaseStatus, database_status, migrate_database, pending_script
-from auditord_hookspecs.terminal import output_option, say, write
+from auditord_hookspecs.terminal import confirm, output_option, say, say_lines, write, write_json, yes_option
 from auditord_hookspecs.wire import format_time
+from auditord_hookspecs.wording import counted
 
 _SALVAGE = "sqlite3 {path} .recover | sqlite3 {path}.recovered"
 
@@ -54,7 +55,8 @@ def database_command() -> None:
 @database_command.command("migrate")
 @click.option("--sql", "only_sql", is_flag=True, help="Change nothing; print what psql would have to run.")
 @click.option("--end-sessions", is_flag=True, help="End the sessions of daemons that still run, instead of refusing.")
-def migrate_command(*, only_sql: bool, end_sessions: bool) -> None:
+@output_option
+def migrate_command(*, only_sql: bool, end_sessions: bool, output: str) -> None:
     """Bring the tables up to the version of this auditord: all steps in one transaction, or none.
 
     Make a backup first, and stop the daemons: while one of them is connected, nothing is changed. With --end-sessions
@@ -65,12 +67,17 @@ def migrate_command(*, only_sql: bool, end_sessions: bool) -> None:
     another one runs the daemon, that one needs: USAGE on schema auditord; SELECT, INSERT, UPDATE and DELETE on all its
     tables.
     """
+    if only_sql and output == "json":
+        raise click.UsageError("--sql prints SQL: leave --output out")
     address = _address()
     if only_sql:
         write(run_async(pending_script, address))
         return
-
-    for script in run_async(partial(_migrated, address, end_sessions=end_sessions)):
+    done = run_async(partial(_migrated, address, end_sessions=end_sessions))
+    if output == "json":
+        write_json({"database": address.where, "migrated": [script.name for script in done]})
+        return
+    for script in done:
         say(f"migrated   {script.name}")
     say(f"The database {address.where} is up to date.")
 
@@ -103,7 +110,7 @@ def status_command(output: str) -> None:
     """Say which version the tables have and what they occupy; the exit code is 3 if a migration is due."""
     status = run_async(database_status, _address())
     if output == "json":
-        write(json.dumps(_as_json(status), indent=2) + "\n")
+        write_json(_as_json(status))
     else:
         _print(status)
     if status.pending:
@@ -111,19 +118,25 @@ def status_command(output: str) -> None:
 
 
 @database_command.command("check")
-def check_command() -> None:
+@output_option
+def check_command(output: str) -> None:
     """Read every page of the daemon's SQLite files, beside it; the exit code is 1 if one is damaged.
 
     Of a record store in PostgreSQL only the tables' version is looked at: pg_amcheck, on the server, reads its pages.
     """
     configuration = load_installation().configuration
     files = {configuration.state_dir / SPOOL_FILE: _SPOOL}
+    server = None
     if is_postgresql(configuration.store.url):
-        _check_server()
+        server = _checked_server(configuration)
     else:
         files[sqlite_path(configuration.store.url)] = _STORE
-    damaged = [path for path, remedy in files.items() if not _is_whole(path, remedy)]
-    if damaged:
+    checked = [_checked(path, remedy) for path, remedy in files.items()]
+    if output == "json":
+        write_json({"database": server, "files": checked})
+    else:
+        _print_checked(server, checked)
+    if any(each.state == "damaged" for each in checked):
         raise SystemExit(1)
 
 
@@ -131,7 +144,8 @@ def check_command() -> None:
 @click.option("--from", "source", metavar="URL", help="Copy this store into the one that the configuration names.")
 @click.option("--to", "target", metavar="URL", help="Copy the store that the configuration names into this one.")
 @click.option("--resume", is_flag=True, help="Go on with a copy that was interrupted.")
-def copy_command(*, source: str | None, target: str | None, resume: bool) -> None:
+@output_option
+def copy_command(*, source: str | None, target: str | None, resume: bool, output: str) -> None:
     """Copy a record store into an empty one, from SQLite to PostgreSQL or back.
 
     All goes along: records with their senders and times, differences, former versions, what waits for senders, and
@@ -148,24 +162,34 @@ def copy_command(*, source: str | None, target: str | None, resume: bool) -> Non
     bar = StepBar()
     with own(configuration.state_dir), bar.shown:
         copied = run_async(partial(copy_store, *ends, resume=resume, now=utc_now, progress=bar))
-    say(f"{copied.records} records are in both stores ({copied.written} written now); digest {copied.digest}")
+    if output == "json":
+        write_json(copied)
+    else:
+        records = counted(copied.records, "record is", "records are")
+        say(f"{records} in both stores ({copied.written} written now); digest {copied.digest}")
 
 
 @database_command.command("adopt")
-@click.confirmation_option(prompt="What one of the two has forgotten stays so until it is collected again. Go on?")
-def adopt_command() -> None:
+@yes_option
+@output_option
+def adopt_command(*, yes: bool, output: str) -> None:
     """Let the record store and the state folder's spool.db belong together as they are.
 
     For when the start was refused because one of them is an older copy or another one, and the one that matches is
     lost. Collect again afterwards what the store lacks. The daemon must not run meanwhile.
     """
+    confirm("What one of the two has forgotten stays so until it is collected again. Go on?", yes=yes)
     configuration = load_installation().configuration
     with own(configuration.state_dir):
         refuse_unfinished(configuration.state_dir)
         run_async(_adopt, configuration)
+    collectors = sorted(name for name, config in configuration.collectors.items() if config.enabled)
+    if output == "json":
+        write_json({"collect_again": collectors})
+        return
     say("The record store and spool.db belong together now. Collectors go on from their checkpoints; collect")
     say("again what the store lacks, from the time of its copy until now:")
-    for name in sorted(name for name, config in configuration.collectors.items() if config.enabled) or ["NAME"]:
+    for name in collectors or ["NAME"]:
         say(f"  auditord collect {name} --from DATE --to DATE")
 
 
@@ -212,23 +236,39 @@ def _print(status: DatabaseStatus) -> None:
         say(f"size       {relation.name}: {relation.size / 2**20:.1f} MiB{per_record}")
 
 
-def _check_server() -> None:
-    status = run_async(database_status, address_of(load_installation().configuration.store))
+def _checked_server(configuration: Configuration) -> str:
+    """The database, once its tables are known to be up to date."""
+    status = run_async(database_status, address_of(configuration.store))
     if status.pending:
         raise ConfigurationError(f"the database {status.where} is not up to date: run `auditord database migrate`")
-    say(f"ok         {status.where} (tables; run pg_amcheck on the server for its pages)")
+    return status.where
 
 
-def _is_whole(path: Path, remedy: str) -> bool:
+@dataclass(frozen=True, slots=True)
+class _CheckedFile:
+    """A file of SQLite that was read through; ``findings`` and ``remedy`` only of a damaged one."""
+
+    path: str
+    state: Literal["ok", "missing", "damaged"]
+    findings: Sequence[str] = ()
+    remedy: str | None = None
+
+
+def _checked(path: Path, remedy: str) -> _CheckedFile:
     if not path.exists():
-        say(f"missing    {path}: the daemon makes it")
-        return True
-    found = findings(path)
-    if found:
-        say(f"damaged    {path}")
-        for each in found:
-            say(f"           {each.splitlines()[0]}")
-        say(remedy.format(path=path))
-    else:
-        say(f"ok         {path}")
-    return not found
+        return _CheckedFile(str(path), "missing")
+    found = [each.splitlines()[0] for each in findings(path)]
+    return (
+        _CheckedFile(str(path), "damaged", found, remedy.format(path=path)) if found else _CheckedFile(str(path), "ok")
+    )
+
+
+def _print_checked(server: str | None, files: Sequence[_CheckedFile]) -> None:
+    if server is not None:
+        say(f"ok         {server} (tables; run pg_amcheck on the server for its pages)")
+    for file in files:
+        say(f"{file.state:<10} {file.path}{': the daemon makes it' if file.state == 'missing' else ''}")
+        for each in file.findings:
+            say(f"           {each}")
+        if file.remedy is not None:
+            say_lines(file.remedy)

@@ -40,6 +40,7 @@ from auditord.supervisor import acting, run
 from auditord_hookspecs import RunReport
 from auditord_hookspecs.terminal import say, say_lines
 from auditord_hookspecs.wire import decode_record
+from auditord_hookspecs.wording import counted
 
 PORT: Final = 8_000
 
@@ -159,7 +160,7 @@ async def _make_up(demo: Demo) -> None:
             right, reason = corrected(decode_record(stored)), "made up: it had 8 cores, not 800"
             amendment = Amendment(Action.CORRECT, stored, right, reason)
             await store.amend([amendment], Provenance(now, "demo", None))
-    say_lines(f"made up    {len(records):,} records of a site that does not exist")
+    say_lines(f"made up    {counted(len(records), 'record')} of a site that does not exist")
 
 
 async def _serve(demo: Demo, ready: Callable[[Sequence[str]], None], stop: anyio.Event) -> None:
@@ -184,11 +185,11 @@ async def _verify(url: str, expected: int) -> None:
             path: await _get(session, path) for path in ("/health_check", "/records", "/metrics")
         }
     served = answers["/records"].count('{"record_id":')
-    say(f"served     {served} of {expected} records at {url}/records")
+    say(f"served     {served} of {counted(expected, 'record')} at {url}/records")
     if served != expected or not expected:
-        raise DemoFailed(f"{expected} records were collected and {served} are served")
+        raise DemoFailed(f"{counted(expected, 'record was', 'records were')} collected, and {served} served")
     if f"num_records_database {expected}\n" not in answers["/metrics"]:
-        raise DemoFailed(f"/metrics does not count {expected} records")
+        raise DemoFailed(f"/metrics does not count {counted(expected, 'record')}")
 
 
 async def _get(session: aiohttp.ClientSession, path: str) -> str:

@@ -12,6 +12,7 @@ from auditord.cli.tables import new_table, print_table
 from auditord.doctor import Examined, examine
 from auditord_hookspecs.checks import Severity
 from auditord_hookspecs.terminal import output_option, say, write
+from auditord_hookspecs.wording import counted
 
 EXIT_CODES: Final = {Severity.OK: 0, Severity.WARNING: 1, Severity.FAILURE: 2}
 """Those of monitoring plug-ins."""
@@ -57,7 +58,8 @@ def print_findings(found: Sequence[Examined], *, show_all: bool) -> None:
     _print([each for each in found if show_all or each.severity != "ok"])
     worst = found[0].severity if found else "ok"
     counts = Counter(each.severity for each in found)
-    say(f"{_WORDS[worst]}: {counts['failure']} failures, {counts['warning']} warnings, {counts['ok']} are well")
+    faults = f"{counted(counts['failure'], 'failure')}, {counted(counts['warning'], 'warning')}"
+    say(f"{_WORDS[worst]}: {faults}, {counted(counts['ok'], 'is', 'are')} well")
 
 
 def _print(found: Sequence[Examined]) -> None:

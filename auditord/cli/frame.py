@@ -52,7 +52,20 @@ class Provided:
     load: Callable[[], click.Command]
 
 
-class ExtensibleGroup(click.Group):
+class GuessingGroup(click.Group):
+    """A group that guesses a misspelt command, also one that is not imported yet."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that is meant."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.NoSuchCommand as error:
+            raise click.NoSuchCommand(args[0], possibilities=self.list_commands(ctx), ctx=ctx) from error
+
+
+class ExtensibleGroup(GuessingGroup):
     """A group of the host that also has the commands of a hook module's group of the same name."""
 
     further: Callable[[click.Context], click.Command | None] | None = None
@@ -74,7 +87,7 @@ class ExtensibleGroup(click.Group):
         return found if isinstance(found, click.Group) else None
 
 
-class Commands(click.Group):
+class Commands(GuessingGroup):
     """The group of all commands; each gets ``--config``, so that it may stand before or after the command's name."""
 
     def __init__(

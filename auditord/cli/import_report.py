@@ -1,17 +1,18 @@
 """The findings of ``auditord import``, for people on the terminal and for programs in a file."""
 
 import json
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 from auditord.cli.tables import new_table, print_table
 from auditord.errors import ConfigurationError
 from auditord.importing.comparing import Compared, Finding, Problem
 from auditord.importing.units import MonthOfUnits
 from auditord_hookspecs.terminal import say
+from auditord_hookspecs.wording import counted
 
 _SHOWN: Final = 50
 _TEXT_BYTES: Final = 300
@@ -68,18 +69,29 @@ class Findings:
 
 def print_report(compared: Compared, stored: int | None, findings: Findings, *, dry_run: bool) -> None:
     """Print what has been found."""
-    say(f"{compared.rows:,} rows in the source")
+    say(f"{counted(compared.rows, 'row')} in the source")
     for finding, words in (_WOULD if dry_run else _IS).items():
         if compared.counts[finding] or finding is Finding.SAME:
             say(f"{compared.counts[finding]:,} {words}")
     if stored is not None:
-        say(f"{stored:,} records in the store")
+        say(f"{counted(stored, 'record')} in the store")
         if (twins := compared.counts[Finding.SAME] - stored) > 0:
-            say(f"{twins:,} rows share the id of another row (once they are converted)", err=True)
+            say(f"{counted(twins, 'row shares', 'rows share')} the id of another row (after the conversion)", err=True)
     if findings.unseen:
-        say(f"{findings.unseen:,} more problems were not shown; --problems FILE writes all of them", err=True)
+        say(f"{counted(findings.unseen, 'more problem')} not shown; --problems FILE writes all of them", err=True)
     _print_units(compared)
     _print_verdict(findings, dry_run=dry_run)
+
+
+def report_document(compared: Compared, stored: int | None, findings: Findings) -> Mapping[str, Any]:  # Any: JSON
+    """The same for programs; ``stored`` is null of a dry run, ``suspicious_units`` may be in milliseconds."""
+    return {
+        "rows": compared.rows,
+        **{finding.name.lower(): count for finding, count in compared.counts.items()},
+        "stored": stored,
+        "problems": findings.count,
+        "suspicious_units": dict(compared.units.suspicious()),
+    }
 
 
 _IS: Final = {
@@ -103,7 +115,10 @@ _WOULD: Final = _IS | {
 
 def _print_verdict(findings: Findings, *, dry_run: bool) -> None:
     if findings.count:
-        say(f"{findings.count:,} rows of the source are not in the store as they are", err=True)
+        say(
+            f"{counted(findings.count, 'row of the source is', 'rows of the source are')} not in the store unchanged",
+            err=True,
+        )
         if not dry_run:
             say(
                 "What AUDITOR has taken in meanwhile is imported by the same command once more; what is stored of the "

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from auditord.cli.import_report import Findings, print_report
+from auditord.cli.import_report import Findings, print_report, report_document
 from auditord.cli.import_sources import open_source, source_options
 from auditord.cli.installation import load_installation, run_async, utc_now
 from auditord.cli.progress import ImportProgress
@@ -27,6 +27,7 @@ from auditord.importing.writing import Writer
 from auditord.spool.lock import own
 from auditord.store import Provenance, RecordStore
 from auditord.store.opening import open_store, open_store_for_reading
+from auditord_hookspecs.terminal import output_option, write_json
 
 FOLDER: Final = "imports"
 """In state_dir: how far imports have come."""
@@ -87,6 +88,7 @@ class _Wanted:
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     help="Write every problem to this file, as NDJSON; the terminal shows the first ones.",
 )
+@output_option
 @source_options
 def auditor_command(  # Any: click's values
     *,
@@ -99,6 +101,7 @@ def auditor_command(  # Any: click's values
     replace: bool,
     restart: bool,
     problems: Path | None,
+    output: str,
     **access: Any,
 ) -> None:
     """Take over the records of an AUDITOR, which may be running meanwhile and is never changed.
@@ -127,7 +130,10 @@ def auditor_command(  # Any: click's values
     )
     with Findings.to(problems, missing_is_news=not dry_run) as findings:
         compared, stored = run_async(_look if dry_run else _import, wanted, findings)
-    print_report(compared, stored, findings, dry_run=dry_run)
+    if output == "json":
+        write_json(report_document(compared, stored, findings))
+    else:
+        print_report(compared, stored, findings, dry_run=dry_run)
     if findings.count or (stored is not None and stored < compared.counts[Finding.SAME]):
         raise SystemExit(1)
 

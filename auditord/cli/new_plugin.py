@@ -162,4 +162,5 @@ def _say_next(folder: Path, name: str) -> None:
         "auditord hooks",
     ):
         say(f"  {line}")
+    say("Its README.md has the section of the configuration that makes it work.")
     say("To read: auditord manual writing-plugins, auditord manual types")

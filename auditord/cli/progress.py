@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from auditord_hookspecs.terminal import escaped, say
+from auditord_hookspecs.wording import counted
 
 _BETWEEN_LINES: Final = 10.0
 
@@ -68,7 +69,7 @@ class ImportProgress:
             self._first = fraction  # what an earlier attempt has done says nothing about this one's pace
         self._rows += rows
         self._fraction = fraction
-        self._bar.update(self._task, completed=fraction, rate=f"{self._rows:,} rows, {self._rate():,.0f}/s")
+        self._bar.update(self._task, completed=fraction, rate=f"{counted(self._rows, 'row')}, {self._rate():,.0f}/s")
         if not self._live and self._clock() - self._said >= _BETWEEN_LINES:
             self._say()
 
@@ -85,7 +86,7 @@ class ImportProgress:
     def _say(self) -> None:
         self._said = self._clock()
         left = "" if (seconds := self._remaining()) is None else f", about {seconds:.0f} s left"
-        line = f"{self._doing}: {self._rows:,} rows, {self._fraction:.1%}, {self._rate():,.0f}/s{left}"
+        line = f"{self._doing}: {counted(self._rows, 'row')}, {self._fraction:.1%}, {self._rate():,.0f}/s{left}"
         say(line, err=True)
 
     def _remaining(self) -> float | None:

@@ -1,12 +1,10 @@
 """``auditord quarantine``: what could not be handled, why, and what to do with it."""
 
-import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from datetime import datetime
 
 import click
-import msgspec
 
 from auditord.actions import Retried
 from auditord.cli.acting import actions
@@ -17,7 +15,8 @@ from auditord.spool import Spool
 from auditord.web.api.quarantine import summary, with_input
 from auditord.web.api.shapes import QuarantinedInput, QuarantineEntry
 from auditord_hookspecs import AuditordError
-from auditord_hookspecs.terminal import output_option, say, write, write_json
+from auditord_hookspecs.terminal import confirm, json_option, output_option, say, write_json, yes_option
+from auditord_hookspecs.wording import counted
 
 _PAGE = 1_000
 
@@ -39,18 +38,18 @@ def list_command(task: str | None, output: str, url: str | None) -> None:
     """List the entries, the oldest first."""
     entries = run_async(_all, task, url)
     if output == "json":
-        write(json.dumps(msgspec.to_builtins(entries), indent=2, ensure_ascii=False) + "\n")
+        write_json(entries)
     else:
         _print_table(entries)
 
 
 @quarantine_command.command("show")
 @click.argument("number", type=int)
+@json_option
 @url_option
 def show_command(number: int, url: str | None) -> None:
     """Show one entry as JSON, with its raw input."""
-    entry = run_async(_get, number, url)
-    write(json.dumps(msgspec.to_builtins(entry), indent=2, ensure_ascii=False) + "\n")
+    write_json(run_async(_get, number, url))
 
 
 @quarantine_command.command("retry")
@@ -69,12 +68,16 @@ def retry_command(*, numbers: Sequence[int], every: bool, task: str | None, outp
 @click.argument("numbers", type=int, nargs=-1)
 @click.option("--all", "every", is_flag=True, help="Every entry (with --task: of this collector or sender).")
 @click.option("--task", help="With --all: only these.")
+@yes_option
+@output_option
 @url_option
-@click.confirmation_option(prompt="Discarded entries are gone for good. Go on?")
-def discard_command(*, numbers: Sequence[int], every: bool, task: str | None, url: str | None) -> None:
+def discard_command(
+    *, numbers: Sequence[int], every: bool, task: str | None, yes: bool, output: str, url: str | None
+) -> None:
     """Forget entries for good."""
     _require_choice(numbers, every=every)
-    run_async(_discard, None if every else numbers, task, url)
+    confirm("Discarded entries are gone for good. Go on?", yes=yes)
+    run_async(_discard, None if every else numbers, task, output, url)
 
 
 def _require_choice(numbers: Sequence[int], *, every: bool) -> None:
@@ -95,16 +98,16 @@ async def _retry(numbers: Sequence[int] | None, task: str | None, output: str, u
 
 
 def _print_retried(retried: Retried) -> None:
-    say(f"{retried.settled} settled, {retried.queued} records on their way, {len(retried.failed)} still wrong")
+    say(f"{retried.settled} settled, {counted(retried.queued, 'record')} on the way, {len(retried.failed)} still wrong")
     for number, reason in retried.failed.items():
         say(f"  {number}: {reason}", err=True)
 
 
-async def _discard(numbers: Sequence[int] | None, task: str | None, url: str | None) -> None:
+async def _discard(numbers: Sequence[int] | None, task: str | None, output: str, url: str | None) -> None:
     chosen = await _chosen(numbers, task, url)
     async with actions(url) as owner:
         discarded = await owner.discard(chosen)
-    say(f"{discarded} discarded")
+    write_json({"discarded": discarded}) if output == "json" else say(f"{discarded} discarded")
     if discarded < len(chosen):
         raise AuditordError(f"{len(chosen) - discarded} of the numbers are no entries: see auditord quarantine list")
 
@@ -147,4 +150,4 @@ def _print_table(entries: Sequence[QuarantineEntry]) -> None:
         at = f"{datetime.fromisoformat(entry.at):%Y-%m-%d %H:%M:%S}"
         table.add_row(str(entry.number), entry.task, entry.stage, entry.source_id, at, entry.reason)
     print_table(table)
-    say(f"{len(entries)} entries in quarantine", err=True)
+    say(f"{counted(len(entries), 'entry')} in quarantine", err=True)

@@ -12,6 +12,7 @@ from auditord.cli.record_filters import INSTANT, SPAN, condition
 from auditord_hookspecs import Record, RecordQuery
 from auditord_hookspecs.query import Order, SortField
 from auditord_hookspecs.terminal import output, say
+from auditord_hookspecs.wording import counted
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -24,8 +25,10 @@ _OPTIONS: Final = (
     click.option("--meta", multiple=True, metavar="KEY=VALUE", help="Only records with this value under this key."),
     click.option("--started-since", type=INSTANT, help="Only records that started then or later."),
     click.option("--started-before", type=INSTANT, help="Only records that started earlier."),
-    click.option("--stopped-since", type=INSTANT, help="Only records that stopped then or later."),
-    click.option("--stopped-before", type=INSTANT, help="Only records that stopped earlier."),
+    click.option(
+        "--stopped-since", "--from", "stopped_since", type=INSTANT, help="Only those that stopped then or later."
+    ),
+    click.option("--stopped-before", "--to", "stopped_before", type=INSTANT, help="Only those that stopped earlier."),
     click.option("--open", "only_open", is_flag=True, help="Only records that have no stop time yet."),
     click.option("--older-than", type=SPAN, help="Only records that started at least so long ago: 12h, 7d."),
     click.option("--sort", type=click.Choice(list(_SORT)), default="stop_time", show_default=True),
@@ -68,4 +71,4 @@ async def write_records(records: AsyncIterator[Record], query: RecordQuery, expo
     count = await export(records, sys.stdout if to_look_at else output())
     sys.stdout.flush()
     if to_look_at:
-        say(f"{count} records" + (" (there may be more: --limit)" if count == query.limit else ""), err=True)
+        say(counted(count, "record") + (" (there may be more: --limit)" if count == query.limit else ""), err=True)

@@ -1,13 +1,14 @@
 """The options that reports have in common, and the question that they make."""
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, tzinfo
 from decimal import Decimal
 from fractions import Fraction
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import click
 
@@ -15,6 +16,7 @@ from auditord.archive.opening import archive_of
 from auditord.cli.installation import Installation, load_installation, run_async, utc_now
 from auditord.cli.record_filters import LOCAL_INSTANT, ZONE
 from auditord.client import AsyncClient
+from auditord.lake.opening import ConfiguredLake
 from auditord.reporting import LabelKeys, Measure, Question
 from auditord.reporting.measures import DEFAULT_SCORE
 from auditord.reporting.periods import PERIODS
@@ -24,6 +26,8 @@ from auditord.store.opening import open_store_for_reading
 from auditord_hookspecs import AggregateQuery, Aggregates
 from auditord_hookspecs.aggregates import CalendarUnit
 from auditord_hookspecs.query import Window
+from auditord_hookspecs.terminal import say
+from auditord_hookspecs.wire import format_time
 from auditord_hookspecs.zones import UTC_NAME, zone_named
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -43,6 +47,7 @@ class ReportOptions:
         co2_per_kwh: of the grid, in kg; None for what is configured.
         url: of a server; None for the store of this host.
         token_file: with a token for the server.
+        source: of the records: ``store`` or ``lake``.
     """
 
     period: str
@@ -54,6 +59,7 @@ class ReportOptions:
     co2_per_kwh: float | None
     url: str | None
     token_file: Path | None
+    source: Literal["store", "lake"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +125,13 @@ def _options(default_period: str) -> Sequence[Callable[[Any], Any]]:  # Any: cli
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
             help="A token for the server at --url.",
         ),
+        click.option(
+            "--source",
+            type=click.Choice(["store", "lake"]),
+            default="store",
+            show_default=True,
+            help="Sum up the records of the store, or those of the lake as of its last commit.",
+        ),
     )
 
 
@@ -157,7 +170,7 @@ def answered(
         question = replace(
             _in_zone(asked, options, options.zone or UTC_NAME), co2_per_kwh=_intensity(options.co2_per_kwh)
         )
-        return Answered(make_report(question, run_async(_ask_server, question.query(), options)), ())
+        return Answered(make_report(question, _noted(run_async(_ask_server, question.query(), options))), ())
     if options.token_file is not None:
         raise click.UsageError("--token-file is for --url: without it, the record store itself is read")
     installation = load_installation()
@@ -165,7 +178,8 @@ def answered(
     keys = LabelKeys(*configuration.metrics.database.label_keys)
     here = _in_zone(asked, options, options.zone or configuration.ui.timezone)
     question = replace(here, keys=keys, co2_per_kwh=_intensity(options.co2_per_kwh, configuration.ui.co2_per_kwh))
-    report = make_report(question, run_async(_ask_store, question.query(), installation))
+    ask = _ask_lake if options.source == "lake" else _ask_store
+    report = make_report(question, _noted(run_async(ask, question.query(), installation)))
     return Answered(report, [each.pledge() for each in configuration.pledges])
 
 
@@ -184,7 +198,21 @@ async def _ask_store(query: AggregateQuery, installation: Installation) -> Aggre
             return await store.aggregate(query)
 
 
+async def _ask_lake(query: AggregateQuery, installation: Installation) -> Aggregates:
+    if not installation.configuration.lake.is_there:
+        raise click.UsageError("--source lake: the configuration has no lake")
+    with closing(ConfiguredLake(installation.configuration)) as lake:
+        return await lake.aggregate(query)
+
+
+def _noted(found: Aggregates) -> Aggregates:
+    """The same; says which state of the lake it is."""
+    if (snapshot := found.snapshot) is not None:
+        say(f"as of the lake's snapshot {snapshot.number} of {format_time(snapshot.committed_at)}", err=True)
+    return found
+
+
 async def _ask_server(query: AggregateQuery, options: ReportOptions) -> Aggregates:
     token = None if options.token_file is None else options.token_file.read_text().strip()
     async with AsyncClient(options.url or "", token=token) as client:
-        return await client.aggregate(query)
+        return await client.aggregate(query, source=options.source)

@@ -45,7 +45,7 @@ def write_table(answered: Answered, most: int | None) -> None:
         say("no record stopped in this period", err=True)
         return
     print_table(table)
-    unit = f"{measure.title} in {measure.unit}" if measure.unit else measure.title
+    unit = f"{measure.title} ({measure.unit})" if measure.unit else measure.title
     say(f"{unit if single else 'Totals are over all rows'}{_period(report)}", err=True)
     _write_pledge(answered)
 

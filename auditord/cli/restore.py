@@ -4,11 +4,13 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import click
 
 from auditord.backup.continuing import Behind, Continued, continue_from
 from auditord.backup.last import last_backups
+from auditord.backup.manifest import Manifest
 from auditord.backup.reaching import Looked, look_at_sources
 from auditord.backup.restoring import Restoration, Restored
 from auditord.backup.without import StartedOver, start_over
@@ -16,8 +18,9 @@ from auditord.cli.installation import Installation, load_installation, run_async
 from auditord.cli.progress import StepBar
 from auditord.config.model import Configuration
 from auditord.spool import Spool, own
-from auditord_hookspecs.terminal import say, say_lines
+from auditord_hookspecs.terminal import output_option, say, say_lines, write_json
 from auditord_hookspecs.wire import format_time
+from auditord_hookspecs.wording import counted
 
 _AGAIN = """\
 Collectors go on from their checkpoints as of the backup, or from their beginning: what ended since is collected again,
@@ -28,7 +31,9 @@ _BACK = """\
 What plugins have reported is known as of the backup: APEL, Waldur and others get again what differs from that.
 Corrections, closings and deletions of records since then must be made again."""
 
-_COUNTS = "{queued} entries that were on their way then wait again, {quarantined} are in quarantine again."
+Done: TypeAlias = Restored | Continued | StartedOver
+
+_COUNTS = "{queued} that had not been sent then, and {quarantined} in quarantine are back in the spool."
 
 
 @click.command("restore")
@@ -38,7 +43,8 @@ _COUNTS = "{queued} entries that were on their way then wait again, {quarantined
 )
 @click.option("--force", is_flag=True, help="Put aside what is there (nothing is deleted), and restore both.")
 @click.option("--without-backup", is_flag=True, help="With --continue: make what is missing, and collect all again.")
-def restore_command(*, folder: Path | None, continues: bool, force: bool, without_backup: bool) -> None:
+@output_option
+def restore_command(*, folder: Path | None, continues: bool, force: bool, without_backup: bool, output: str) -> None:
     """Restore the record store and spool.db from the backup FOLDER, or from the newest complete one in it.
 
     Without FOLDER, it is the last backup that is noted in the state folder.
@@ -56,53 +62,33 @@ def restore_command(*, folder: Path | None, continues: bool, force: bool, withou
         raise click.UsageError("--without-backup goes with --continue, and without FOLDER")
     installation, bar = load_installation(), StepBar()
     configuration = installation.configuration
-    if without_backup:
-        with own(configuration.state_dir):
-            _print_started_over(run_async(start_over, configuration, installation.hooks.kinds, utc_now))
-        _say_what_to_collect(configuration, {})
-        return
-    place = (folder or _noted(configuration.state_dir)).absolute()
+    place = None if without_backup else (folder or _noted(configuration.state_dir)).absolute()
 
-    async def restore() -> Restored | Continued:
+    async def restore() -> Done:
+        if place is None:
+            return await start_over(configuration, installation.hooks.kinds, utc_now)
         verified = Restoration.verified(place, configuration.state_dir, configuration.store, utc_now, bar)
         return await continue_from(verified, configuration) if continues else await verified.replace_both(force=force)
 
     with own(configuration.state_dir), bar.shown:
         done = run_async(restore)
-    if isinstance(done, Continued):
-        _print_continued(done)
-        manifest = done.restoration.manifest
-    else:
-        _print_restored(done)
-        manifest = done.manifest
-    if not isinstance(done, Continued) or done.behind is Behind.STORE:
-        say(f"What clients posted after {format_time(manifest.made_at)}, until the store was lost, is lost with it.")
-        say_lines(_BACK)
-    _say_what_to_collect(configuration, manifest.spool.checkpoints)
+    since = _collect_since(done, configuration)
+    if output == "text":
+        _print(done)
+        _say_what_to_collect(since)
     with own(configuration.state_dir):
-        for looked in run_async(_sources, installation):
-            _warn(looked, manifest.spool.checkpoints.get(looked.name))
+        sources = done.sources if isinstance(done, StartedOver) else run_async(_sources, installation)
+    warnings = [warning for each in sources if (warning := each.warning(since.get(each.name))) is not None]
+    if output == "json":
+        write_json({**_as_json(done), "collect_since": since, "warnings": warnings})
+    for warning in warnings:
+        say(f"warning    {warning}", err=True)
 
 
 async def _sources(installation: Installation) -> Sequence[Looked]:
     configuration = installation.configuration
     async with Spool.opened(configuration.state_dir, utc_now) as spool:
         return await look_at_sources(configuration, installation.hooks.kinds, spool, utc_now)
-
-
-def _warn(looked: Looked, since: datetime | None) -> None:
-    if (warning := looked.warning(since)) is not None:
-        say(f"warning    {warning}", err=True)
-
-
-def _print_started_over(done: StartedOver) -> None:
-    say(f"continued  without a backup: {done.behind.value} was missing or too old")
-    if done.behind is Behind.STORE:
-        say("What clients posted is lost with it, and corrections, closings and deletions. Plugins know of no report.")
-    else:
-        say("What has waited in spool.db is lost: posts while the store was away, and quarantine.")
-    for looked in done.sources:
-        _warn(looked, None)
 
 
 def _noted(state_dir: Path) -> Path:
@@ -116,7 +102,7 @@ def _noted(state_dir: Path) -> Path:
 
 
 def _print_restored(done: Restored) -> None:
-    say(f"restored   {done.manifest.store.records} records and the spool from {done.backup}")
+    say(f"restored   {counted(done.manifest.store.records, 'record')} and the spool from {done.backup}")
     for place in done.aside:
         say(f"put aside  {place}")
 
@@ -125,14 +111,71 @@ def _print_continued(done: Continued) -> None:
     made_at = format_time(done.restoration.manifest.made_at)
     say(f"continued  with {done.restoration.backup}, as of {made_at}: {done.behind.value} was the older one")
     if done.set_back is not None:
-        say(_COUNTS.format(queued=done.set_back.queued, quarantined=done.set_back.quarantined))
+        say(_COUNTS.format(queued=counted(done.set_back.queued, "entry"), quarantined=done.set_back.quarantined))
     if done.behind is Behind.SPOOL:
         say(f"What has waited in spool.db since {made_at} is lost: posts while the store was away, and quarantine.")
 
 
-def _say_what_to_collect(configuration: Configuration, checkpoints: Mapping[str, datetime]) -> None:
+def _print_started_over(done: StartedOver) -> None:
+    say(f"continued  without a backup: {done.behind.value} was missing or too old")
+    if done.behind is Behind.STORE:
+        say("What clients posted is lost with it, and corrections, closings and deletions. Plugins know of no report.")
+    else:
+        say("What has waited in spool.db is lost: posts while the store was away, and quarantine.")
+
+
+def _print(done: Done) -> None:
+    match done:
+        case StartedOver():
+            _print_started_over(done)
+        case Continued(restoration, behind):
+            _print_continued(done)
+            if behind is Behind.STORE:
+                _print_lost(restoration.manifest)
+        case Restored():
+            _print_restored(done)
+            _print_lost(done.manifest)
+
+
+def _print_lost(manifest: Manifest) -> None:
+    say(f"What clients posted after {format_time(manifest.made_at)}, until the store was lost, is lost with it.")
+    say_lines(_BACK)
+
+
+def _as_json(done: Done) -> Mapping[str, Any]:  # Any: JSON
+    match done:
+        case StartedOver(behind):
+            return _document(None, None, behind)
+        case Continued(restoration, behind):
+            return _document(restoration.backup, restoration.manifest, behind)
+        case Restored(backup, manifest, aside):
+            return _document(backup, manifest, None, aside)
+
+
+def _document(
+    backup: Path | None, manifest: Manifest | None, behind: Behind | None, aside: Sequence[str] = ()
+) -> Mapping[str, Any]:  # Any: JSON
+    return {
+        "backup": None if backup is None else str(backup),
+        "made_at": None if manifest is None else manifest.made_at,
+        "records": None if manifest is None else manifest.store.records,
+        "behind": None if behind is None else behind.name.lower(),
+        "put_aside": aside,
+    }
+
+
+def _collect_since(done: Done, configuration: Configuration) -> Mapping[str, datetime | None]:
+    """Enabled collectors, and their checkpoints in the backup; None: from their beginning."""
+    checkpoints: Mapping[str, datetime] = {}
+    if not isinstance(done, StartedOver):
+        manifest = done.restoration.manifest if isinstance(done, Continued) else done.manifest
+        checkpoints = manifest.spool.checkpoints
+    names = sorted(name for name, config in configuration.collectors.items() if config.enabled)
+    return {name: checkpoints.get(name) for name in names}
+
+
+def _say_what_to_collect(collect_since: Mapping[str, datetime | None]) -> None:
     say_lines(_AGAIN)
-    for name in sorted(name for name, config in configuration.collectors.items() if config.enabled):
-        since = checkpoints.get(name)
+    for name, since in collect_since.items():
         reach = "from its beginning" if since is None else f"since {format_time(since)}"
         say(f"  auditord collect {name}      # {reach}")

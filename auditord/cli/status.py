@@ -2,13 +2,12 @@
 
 import json
 import time
-from collections.abc import Mapping
-from datetime import datetime, timedelta
+from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 import click
 import msgspec
-from rich.table import Table
 
 from auditord.actions import CONTROL_FILE
 from auditord.audit.silence import site_activity
@@ -16,21 +15,20 @@ from auditord.backup.last import last_backups
 from auditord.cli.daemon_client import DaemonClient, connected, daemon_at, url_option
 from auditord.cli.installation import load_installation, run_async, utc_now
 from auditord.cli.status_all import look_at_all, print_all
-from auditord.cli.tables import new_table, print_table
+from auditord.cli.status_output import print_status
 from auditord.config.kinds import remarks
 from auditord.config.model import Configuration
 from auditord.errors import DaemonError
 from auditord.spool import LastRun, QueueStatistics, Spool
 from auditord.spool.spool import FILE as SPOOL_FILE
 from auditord.store.opening import open_store_for_reading
-from auditord.web.api.status_shapes import HeldTurn, Instance, Run
-from auditord_hookspecs.terminal import output_option, say, say_error, write
-from auditord_hookspecs.wire import format_time, parse_time
+from auditord.web.api.shapes import HeldTurn, Instance, Run
+from auditord_hookspecs.terminal import output_option, say_error, write
+from auditord_hookspecs.wire import format_time
 
 NOBODY_ANSWERS = 3
 
 _BETWEEN_LOOKS = 2.0
-_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 @click.command("status")
@@ -41,13 +39,12 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 def status_command(*, output: str, everywhere: bool, watch: bool, url: str | None) -> None:
     """Say how the daemon fares: instances, queues, quarantine, records.
 
-    The exit code is 0 if a daemon answers, 3 if none does.
+    The exit code is 0 if a daemon answers, 3 if none does; Ctrl-C ends --watch with 0.
     """
-    while watch:
-        status = run_async(_ask, url) if url else _look_here()
-        click.clear()
-        _print(status)
-        time.sleep(_BETWEEN_LOOKS)
+    if watch:
+        with suppress(KeyboardInterrupt):
+            _watch(url)
+        return
     if everywhere:
         daemons = run_async(look_at_all, load_installation().configuration)
         write(json.dumps(daemons, indent=2) + "\n") if output == "json" else print_all(daemons)
@@ -57,9 +54,17 @@ def status_command(*, output: str, everywhere: bool, watch: bool, url: str | Non
     except DaemonError as error:
         say_error(str(error))
         raise SystemExit(NOBODY_ANSWERS) from error
-    write(json.dumps(status, indent=2) + "\n") if output == "json" else _print(status)
+    write(json.dumps(status, indent=2) + "\n") if output == "json" else print_status(status)
     if not status["running"]:
         raise SystemExit(NOBODY_ANSWERS)
+
+
+def _watch(url: str | None) -> None:
+    while True:
+        status = run_async(_ask, url) if url else _look_here()
+        click.clear()
+        print_status(status)
+        time.sleep(_BETWEEN_LOOKS)
 
 
 def _look_here() -> dict[str, Any]:  # Any: JSON
@@ -184,66 +189,3 @@ def _queue(queue: QueueStatistics) -> dict[str, Any]:  # Any: JSON
 
 def _time(moment: datetime | None) -> str | None:
     return None if moment is None else format_time(moment)
-
-
-# -- shown ------------------------------------------------------------------------------------------------------------
-
-
-def _print(status: Mapping[str, Any]) -> None:  # Any: JSON
-    how = f"running ({status['status']})" if status["running"] else "not running"
-    where = f"at {status['url']}" if "url" in status else f"state in {status['state_dir']}"
-    say(f"daemon      {how}, {where}")
-    for error in status.get("errors", ()):
-        say(f"problem     {error}")
-    for remark in status.get("remarks", ()):
-        say(f"remark      {remark}")
-    say(f"records     {'unknown' if status['records'] is None else status['records']}")
-    for sender, queue in status["queues"].items():
-        say(f"queue       {sender}: {queue['entries']} waiting, the oldest came {distance(queue['oldest'], utc_now())}")
-    for sender in status["senders"]:
-        say(f"sender      {sender['task']}: {_sender_state(sender)}")
-    for turn in status["turns"]:
-        silent = ", has not renewed it: the next one takes over" if turn["expired"] else ""
-        say(f"turn        {turn['task']}: process {turn['process']} on {turn['host']} since {turn['since']}{silent}")
-    for task, backup in status.get("backups", {}).items():
-        say(f"backup      {task}: as of {backup['made_at']}, {timedelta(seconds=backup['age_seconds'])} ago")
-    for site, last in status["gaps"].items():
-        say(f"gap         {site or 'records without site_id'}: nothing has ended there since {last}")
-    for where, count in status["quarantine"].items():
-        say(f"quarantine  {where}: {count}")
-    print_table(_table(status))
-
-
-def _sender_state(sender: Mapping[str, Any]) -> str:  # Any: JSON
-    if not sender["enabled"]:
-        return "not enabled"
-    return f"{sender['failures']} failures: {sender['error']}" if sender["error"] else "delivers"
-
-
-def _table(status: Mapping[str, Any]) -> Table:  # Any: JSON
-    table = new_table("instance", "kind", "last run", "last success", "next run", "records", "problem")
-    for run in status["instances"]:
-        problem = f"{run['failures']} failures: {run['error']}" if run["error"] else ""
-        times = (
-            distance(run["last_run"], utc_now()) or "never",
-            distance(run["last_success"], utc_now()) or "never",
-            _next(run),
-        )
-        table.add_row(run["task"], run["kind"], *times, str(run["records"]), problem)
-    return table
-
-
-def _next(run: Mapping[str, Any]) -> str:  # Any: JSON
-    if run["enabled"] is False:
-        return "not enabled"
-    return "running now" if run["running"] else distance(run["next_run"], utc_now())
-
-
-def distance(moment: str | None, now: datetime) -> str:
-    """The distance of an instant from now, in its largest unit: ``5 min ago``, ``in 2 h``."""
-    if moment is None:
-        return ""
-    seconds = (parse_time(moment) - now).total_seconds()
-    size, unit = next(each for each in _UNITS if abs(seconds) >= each[0] or each[0] == 1)
-    span = f"{abs(seconds) // size:.0f} {unit}"
-    return f"in {span}" if seconds > 0 else f"{span} ago"

@@ -11,6 +11,7 @@ from auditord.store.opening import open_store_for_reading
 from auditord.store.protocol import HeldTurn, KnownDaemon
 from auditord_hookspecs.terminal import say
 from auditord_hookspecs.wire import format_time
+from auditord_hookspecs.wording import span
 
 
 async def look_at_all(configuration: Configuration) -> Sequence[dict[str, Any]]:  # Any: JSON
@@ -48,7 +49,7 @@ def print_all(daemons: Sequence[Mapping[str, Any]]) -> None:  # Any: JSON
         "host", "process", "version", "state", "heard of", "queue", "oldest", "quarantine", "turns", "folder"
     )
     for each in daemons:
-        ago = f"{timedelta(seconds=each['seen_seconds_ago'])} ago"
+        ago = f"{span(timedelta(seconds=each['seen_seconds_ago']))} ago"
         waiting = (str(each["queued"]), each["oldest"] or "", str(each["quarantined"]), ", ".join(each["turns"]))
         where = (each["host"], str(each["process"]), each["version"])
         table.add_row(*where, each["state"], ago, *waiting, each["state_dir"])

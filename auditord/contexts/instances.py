@@ -57,7 +57,7 @@ def own_folder(state_dir: Path, instance: str) -> Path:
 
 
 class PluginObserver(Protocol):
-    """The receiver of a plugin's words."""
+    """The receiver of a plugin's words, and of its progress."""
 
     def said(self, line: str) -> None:
         """Receive a line of its log, from INFO on."""
@@ -65,6 +65,10 @@ class PluginObserver(Protocol):
 
     def printed(self, text: str) -> None:
         """Receive a text that it shows."""
+        ...
+
+    def progressed(self, fraction: float) -> None:
+        """Receive the fraction of the run that is done, 0 to 1."""
         ...
 
 
@@ -186,6 +190,11 @@ class StorePluginContext(InstanceContext):
             self.log.info(text)
         else:
             self.observer.printed(text)
+
+    def report_progress(self, fraction: float) -> None:
+        """Say how much of this run is done."""
+        if self.observer is not None:
+            self.observer.progressed(fraction)
 
     async def save_state(self, state: Any) -> None:  # Any: the JSON that the plugin stores
         """Keep JSON for the next run; a dry run keeps it for itself."""

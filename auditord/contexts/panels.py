@@ -8,8 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from auditord.config.model import INSTANCE_NAME
-from auditord.contexts.plugins import StateStore
-from auditord.contexts.sources import remote_source
+from auditord.contexts.plugins import StateStore, remote_source
 from auditord.errors import HookError
 from auditord.hooks import HookModule, Hooks
 from auditord.spool import Spool

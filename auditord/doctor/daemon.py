@@ -12,6 +12,7 @@ from auditord.spool.spool import FILE as SPOOL_FILE
 from auditord.tasks.clock import latest_tick
 from auditord.tasks.instances import when
 from auditord_hookspecs.checks import Finding, Severity
+from auditord_hookspecs.wording import counted, span
 
 OVERDUE: Final = 3
 """The number of intervals without a success after which an instance counts as overdue."""
@@ -41,11 +42,11 @@ async def check_runs(
     yield Finding(Severity.OK, "spool", "it can be read, and its schema is this version's")
     for sender, queue in statistics.queues.items():
         age = timedelta(0) if queue.oldest is None else now() - queue.oldest
-        text = f"{queue.entries} entries wait for {sender}, the oldest for {_whole(age)}"
+        text = f"{counted(queue.entries, 'entry waits', 'entries wait')} for {sender}, the oldest for {span(age)}"
         late = Severity.WARNING if age > OLD_QUEUE else Severity.OK
         yield Finding(late, "queue", text, "see auditord status for its error" if age > OLD_QUEUE else "")
     if count := sum(statistics.quarantined.values()):
-        text = f"{count} jobs, records or bodies wait for a decision"
+        text = f"{counted(count, 'job, record or body waits', 'jobs, records or bodies wait')} for a decision"
         yield Finding(Severity.WARNING, "quarantine", text, "auditord quarantine list")
     for section in ("collectors", "plugins"):
         for name, config in getattr(configuration, section).items():
@@ -68,18 +69,9 @@ def _last(name: str, last: LastRun | None, due: datetime, now: datetime) -> Find
         return Finding(Severity.WARNING, name, "it has never run", "is the daemon running? see its log")
     if last.error is not None:
         severity = Severity.FAILURE if last.failures >= OVERDUE else Severity.WARNING
-        return Finding(severity, name, f"{last.failures} failures in a row: {last.error}", "see the message")
+        return Finding(severity, name, f"{counted(last.failures, 'failure')} in a row: {last.error}", "see the message")
     ended = last.started + last.duration
     if ended < due:
-        text = f"its last run ended {_whole(now - ended)} ago, and one should have ended since {due:%Y-%m-%d %H:%M} UTC"
+        text = f"its last run ended {span(now - ended)} ago, and one should have ended since {due:%Y-%m-%d %H:%M} UTC"
         return Finding(Severity.WARNING, name, text, "is the daemon running? does a run hang? see auditord status")
-    return Finding(Severity.OK, name, f"its last run, {_whole(now - ended)} ago, went well")
-
-
-def _whole(span: timedelta) -> str:
-    """A span in words that are short."""
-    seconds = max(int(span.total_seconds()), 0)
-    for size, unit in ((86_400, "days"), (3_600, "hours"), (60, "minutes")):
-        if seconds >= 2 * size:
-            return f"{seconds // size} {unit}"
-    return f"{seconds} seconds"
+    return Finding(Severity.OK, name, f"its last run, {span(now - ended)} ago, went well")

@@ -8,10 +8,13 @@ import anyio
 import msgspec
 
 from auditord.config.model import Configuration
+from auditord.doctor.archive import check_archive
 from auditord.doctor.daemon import check_runs
 from auditord.doctor.host import check_addresses, check_disk, check_state_folder
 from auditord.doctor.instances import instance_checks
+from auditord.doctor.lake import check_lake
 from auditord.doctor.records import check_records
+from auditord.doctor.replica import check_replica
 from auditord.hooks import Hooks
 from auditord_hookspecs import AuditordError
 from auditord_hookspecs.checks import Finding, Severity
@@ -38,6 +41,9 @@ async def examine(configuration: Configuration, hooks: Hooks, now: Callable[[], 
         "daemon": check_runs(configuration, hooks, now),
         "api.listen": check_addresses(configuration, now),
         "store": check_records(configuration, now),
+        "store.replica": check_replica(configuration.store),
+        "archive": check_archive(configuration),
+        "lake": check_lake(configuration, now),
         **instance_checks(configuration, hooks, now),
     }
     found: dict[str, list[Finding]] = {}

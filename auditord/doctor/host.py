@@ -18,6 +18,7 @@ from auditord.doctor.records import growth_per_day
 from auditord.errors import ConfigurationError
 from auditord.web.tls import server_context
 from auditord_hookspecs.checks import Finding, Severity, check_certificate, check_folder
+from auditord_hookspecs.wording import counted
 
 LEAST_FREE: Final = 0.05
 """The share of a file system below which a disk counts as nearly full."""
@@ -46,7 +47,8 @@ def _state_folder(folder: Path) -> Iterator[Finding]:
         yield Finding(Severity.FAILURE, str(folder), text, f"chmod go-w {folder}, and look at its files")
     foreign = [path for path in folder.rglob("*") if _owner(path) not in {found.st_uid, None}]
     if foreign:
-        text = f"{len(foreign)} files, such as {foreign[0]}, are not {user}'s, so that the daemon may not use them"
+        count = counted(len(foreign), "file is", "files are")
+        text = f"{count} not {user}'s, and the daemon may not use them: {foreign[0]}"
         yield Finding(Severity.FAILURE, "owners", text, f"chown -R {user} {folder}")
     else:
         yield Finding(Severity.OK, "owners", f"all files are {user}'s")
@@ -85,7 +87,9 @@ def _free(place: Path, growth: float | None) -> Finding:
     text = f"{usage.free / 1024**3:.1f} of {usage.total / 1024**3:.1f} GiB are free"
     days = usage.free / growth if growth else None
     if days is not None:
-        text += f"; records take {(growth or 0) / 1024**2:.2f} MiB a day, so it is full in {days:,.0f} days"
+        text += (
+            f"; records take {(growth or 0) / 1024**2:.2f} MiB a day, so it is full in {counted(round(days), 'day')}"
+        )
     remedy = "make room, archive old records, or move state_dir or store.url to a larger file system"
     if usage.free < min(usage.total * LEAST_FREE, LITTLE) or usage.free == 0:
         return Finding(Severity.FAILURE, str(place), text, remedy)

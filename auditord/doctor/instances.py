@@ -6,10 +6,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from auditord.config.certificates import tls_files
+from auditord.config.files import tls_files
 from auditord.config.model import Configuration, kind_of
 from auditord.contexts.instances import InstanceContext, environment_of
+from auditord.doctor.tokens import check_tokens
 from auditord.hooks import Hooks
+from auditord.web.access.authorisation import HostAuthenticatorContext
 from auditord_hookspecs import Context, InstanceConfig
 from auditord_hookspecs.checks import Check, Finding, Severity, check_certificate, check_readable
 
@@ -23,7 +25,11 @@ def instance_checks(
         for name, config in getattr(configuration, section).items():
             if config.enabled:
                 kind: Any = kinds[kind_of(config)]  # Any: some declarations have a check
-                context = InstanceContext(name, kind.name, now, environment_of(config))
+                context = (
+                    HostAuthenticatorContext(name, kind.name, now, configuration.state_dir)
+                    if section == "authenticators"
+                    else InstanceContext(name, kind.name, now, environment_of(config))
+                )
                 found[f"{section}.{name}"] = _check(getattr(kind, "check", None), config, context)
     return found
 
@@ -32,6 +38,8 @@ async def _check(check: Check | None, config: InstanceConfig, context: Context) 
     for tls in tls_files(config):
         for finding in check_pair(tls.ca, tls.certificate, tls.key, context.now()):
             yield finding
+    for finding in check_tokens(config, context.now()):
+        yield finding
     if check is not None:
         async for finding in check(config, context):
             yield finding

@@ -18,6 +18,7 @@ from auditord.store.postgres.administration import clock_offset, database_status
 from auditord_hookspecs import AggregateQuery
 from auditord_hookspecs.checks import Finding, Severity
 from auditord_hookspecs.query import Comparison, TimeCompares, TimeField
+from auditord_hookspecs.wording import counted
 
 CLOCKS_DIFFER: Final = timedelta(seconds=5)
 """Above this, times of receipt and leases of turns are no longer comparable between hosts."""
@@ -41,7 +42,9 @@ async def check_records(configuration: Configuration, now: Callable[[], datetime
         return
     try:
         async with open_store_for_reading(section) as store:
-            yield Finding(Severity.OK, "database", f"it answers, with {(await store.counts()).total} records")
+            yield Finding(
+                Severity.OK, "database", f"it answers, with {counted((await store.counts()).total, 'record')}"
+            )
             async for finding in _check_content(store, now()):
                 yield finding
     except SchemaMismatch as error:
@@ -82,14 +85,16 @@ async def _check_server(section: StoreSection, now: Callable[[], datetime]) -> A
 async def _check_content(store: RecordStore, now: datetime) -> AsyncGenerator[Finding, None]:
     ahead = await _count(store, TimeCompares(TimeField.STOP, Comparison.GT, now + AHEAD))
     if ahead:
-        text = f"{ahead} records stopped in the future"
+        text = f"{counted(ahead, 'record')} stopped in the future"
         yield Finding(
             Severity.WARNING, "clocks", text, "is this host's clock right, and are those of the batch system?"
         )
     for each in await site_activity(store, now):
         subject = f"site {each.site}" if each.site else "records without site_id"
         silent = now - each.last
-        text = f"{each.records} records in 90 days, the last ended {silent / timedelta(hours=1):.1f} hours ago"
+        text = (
+            f"{counted(each.records, 'record')} in 90 days, the last ended {silent / timedelta(hours=1):.1f} hours ago"
+        )
         if each.is_gap(now):
             usual = (each.usual or timedelta(0)) / timedelta(days=1)
             text += f", more than {TIMES} times its usual interval of {usual:.1f} days"

@@ -4,15 +4,15 @@ Most metrics are there only once their instance has run, so a registry would not
 """
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Final
 
-from auditord.hooks.entries import installed_entries
+from auditord.hooks.sources import installed_sources
 
 _TYPES: Final = ("counter", "gauge", "histogram", "summary")
+_MAY_DECLARE: Final = re.compile(rf"(?i)(?:{'|'.join(_TYPES)})\w*\(\s*\"")
 _BEGINNING: Final = """\
 # Every metric
 
@@ -48,20 +48,9 @@ def markdown() -> str:
 
 def exposed() -> Iterator[Exposed]:
     """The metrics of the daemon and of every installed hook module."""
-    modules = {"auditord", *(entry.described.module for entry in installed_entries())}
-    for module in sorted(modules):
-        for path in _sources(module):
-            yield from _declared(ast.parse(path.read_text("utf-8")))
-
-
-def _sources(module: str) -> Iterator[Path]:
-    """The files of a package, or of a module alone."""
-    spec = find_spec(module)
-    if spec is not None and spec.submodule_search_locations:
-        for folder in spec.submodule_search_locations:
-            yield from sorted(Path(folder).rglob("*.py"))
-    elif spec is not None and spec.origin:
-        yield Path(spec.origin)
+    for source in installed_sources():
+        if _MAY_DECLARE.search(text := source.text()):
+            yield from _declared(ast.parse(text))
 
 
 def _declared(tree: ast.Module) -> Iterator[Exposed]:

@@ -18,6 +18,7 @@ from auditord.store import RecordStore
 from auditord.store.daemons import list_daemons, read_generation
 from auditord.store.protocol import KnownDaemon, follows
 from auditord.store.work import Work
+from auditord_hookspecs.wording import counted
 
 _REMEDY: Final = (
     "`auditord restore FOLDER --continue`, with a backup, lets collectors collect again what is missing; or put back "
@@ -117,7 +118,9 @@ def refuse_lost_spool(daemons: Sequence[KnownDaemon], host: str, state_dir: Path
 
 def _lost_spool(daemon: KnownDaemon) -> str:
     queued = daemon.state.queued
-    lost = f"the {queued} entries that waited in it when it was last heard of" if queued else "what waited in it"
+    lost = (
+        f"the {counted(queued, 'entry')} that waited in it when it was last heard of" if queued else "what waited in it"
+    )
     return (
         "This state folder has no spool.db any more, or a new one, beside a record store that knows another: without "
         f"its checkpoints collectors would not read again what they have missed since, and {lost} may be lost. "

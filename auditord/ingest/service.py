@@ -20,6 +20,7 @@ from auditord.ingest.submission import Forbidden, Outcome, Stopped, Submission, 
 from auditord.store import Provenance, RecordStore
 from auditord.store.planning import ChangePlan
 from auditord_hookspecs import Close, Entry, Principal, Record, RecordUpdate, Transform
+from auditord_hookspecs.wording import counted
 
 _log: Final = logging.getLogger(__name__)
 
@@ -201,7 +202,11 @@ class Ingest:
                 away = error
         if away is not None:
             count = len(submission.records)
-            _log.warning("the record store is away (%s): %d posted records go to the spool", away, count)
+            _log.warning(
+                "the record store is away (%s): %s to the spool",
+                away,
+                counted(count, "posted record goes", "posted records go"),
+            )
             queued = await _place_without_store(submission, waiting)
         await self._queue(queued, submission.provenance)
 
@@ -218,7 +223,8 @@ class Ingest:
             behind = []
         direct = [at for at in submission.records if at not in submission.outcomes]
         added = await self._add([submission.records[at] for at in direct], submission)
-        return submission.queue(behind) if submission.decide(dict(zip(direct, added, strict=True))) else ()
+        submission.outcomes |= zip(direct, added, strict=True)
+        return submission.queue(behind) if submission.is_possible() else ()
 
     async def _add(self, records: Sequence[Record], submission: Submission) -> Sequence[Outcome]:
         provenance, duplicates = submission.provenance, submission.duplicates

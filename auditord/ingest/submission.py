@@ -26,7 +26,11 @@ _FORBIDDEN: Final = "is of a site, or has a prefix, that is not its sender's to 
 
 
 class Forbidden(AuditordError):
-    """A request for more than its sender may have; the text is for the audit log alone."""
+    """A request for more than its sender may have; the text is for the audit log alone.
+
+    Remedy:
+        give the role `write`, or rows that match, in access.roles; the log of auditord.audit has the reason.
+    """
 
 
 class Queued(Enum):
@@ -105,11 +109,6 @@ class Submission:
         for count, position in enumerate(positions):
             await _pause(count)
             self.outcomes[position] = classified(plan, self.records[position], self.provenance, self.duplicates)
-        return self.is_possible()
-
-    def decide(self, outcomes: Mapping[int, Outcome]) -> bool:
-        """Take the store's outcomes; returns whether any of the others may be kept."""
-        self.outcomes |= outcomes
         return self.is_possible()
 
     def is_possible(self) -> bool:

@@ -17,6 +17,7 @@ REFERENCES: Final[Mapping[str, tuple[str, str]]] = {
     "metrics": ("Every metric", "auditord.hooks.metrics"),
     "routes": ("Every route of the API", "auditord.web.api.reference"),
     "hooks": ("Every hook", "auditord.hooks.reference"),
+    "errors": ("Every error, its cause and its remedy", "auditord.hooks.errors"),
     "types": ("Every type of the contract with hook modules", "auditord.hooks.types"),
 }
 """Titles of the topics that are written when asked, and the modules whose ``markdown()`` writes them; so they know

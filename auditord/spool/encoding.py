@@ -24,7 +24,6 @@ from auditord_hookspecs import (
     InvalidRecord,
     Produced,
     Provenance,
-    Quarantined,
     Record,
     Replace,
     Role,
@@ -108,7 +107,11 @@ def prepare(
     """
     provenance = Provenance(received_at, principal=f"task:{task}")
     settled = set[str]()
-    rows, set_aside = list[Row](), [_job_row(task, job) for job in batch.quarantined]
+    rows = list[Row]()
+    set_aside = [
+        SetAside(Stage.JOB, task, printable(job.source_id), _any_json(job.raw), printable(job.reason))
+        for job in batch.quarantined
+    ]
     for item in batch.records:
         produced = item if isinstance(item, Produced) else Produced(item)
         try:
@@ -250,10 +253,6 @@ def _is_component(component: Component) -> bool:
 def _is_label(label: tuple[str, tuple[str, ...]]) -> bool:
     key, values = label
     return type(key) is str and type(values) is tuple and all(type(value) is str for value in values)
-
-
-def _job_row(task: str, job: Quarantined) -> SetAside:
-    return SetAside(Stage.JOB, task, printable(job.source_id), _any_json(job.raw), printable(job.reason))
 
 
 def _record_row(task: str, produced: Produced, error: Exception) -> SetAside:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from auditord.database.instants import from_micros, to_micros
 from auditord.spool.encoding import SetAside, provenance_columns
-from auditord.spool.values import QuarantineEntry, Stage
+from auditord.spool.values import QuarantineEntry, QuarantineReason, Stage
 from auditord_hookspecs import Provenance
 
 # One entry per job, the newest, and per record or entry with its content: two runs may claim one record id. It keeps
@@ -34,6 +34,11 @@ _COLUMNS: Final = """
 _LIST: Final = f"{_COLUMNS} WHERE (?1 IS NULL OR task = ?1) AND quarantine_id > ?2 ORDER BY quarantine_id LIMIT ?3"
 _SUMMARIES: Final = _LIST.replace(" raw,", " x'' AS raw,")
 _GET: Final = f"{_COLUMNS} WHERE quarantine_id = ?"
+_REASONS: Final = """
+    SELECT stage, task, reason, count(*) AS entries
+    FROM (SELECT stage, task, reason FROM quarantine ORDER BY quarantine_id DESC LIMIT ?1)
+    GROUP BY stage, task, reason ORDER BY entries DESC, stage, task, reason LIMIT ?2
+"""
 _BODIES: Final = """
     SELECT count(*), coalesce(sum(size), 0) FROM quarantine INDEXED BY quarantine_bodies WHERE stage = 'body'
 """
@@ -115,6 +120,11 @@ def listed(connection: sqlite3.Connection, task: str | None, after: int, limit: 
 def summaries(connection: sqlite3.Connection, task: str | None, after: int, limit: int) -> list[QuarantineEntry]:
     """The same without the raw input, however much there is of it."""
     return [_entry(row) for row in connection.execute(_SUMMARIES, (task, after, limit))]
+
+
+def reasons(connection: sqlite3.Connection, newest: int, limit: int) -> list[QuarantineReason]:
+    """The most frequent reasons of the newest entries."""
+    return [QuarantineReason(Stage(stage), *row) for stage, *row in connection.execute(_REASONS, (newest, limit))]
 
 
 def get(connection: sqlite3.Connection, quarantine_id: int) -> QuarantineEntry | None:

@@ -14,7 +14,7 @@ import anyio.to_thread
 
 from auditord.database import Database
 from auditord.database.memory import Occasion, PluginMemory, sqlite_memory
-from auditord.spool import memory, quarantine, queue
+from auditord.spool import memory, quarantine, queue, values
 from auditord.spool.encoding import Operation, SetAside, decode_entry, entry_row, prepare, printable
 from auditord.spool.values import Enqueued, Generation, LastRun, QuarantineEntry, Queued, SpoolStatistics, Stage
 from auditord_hookspecs import Batch, Entry, InvalidRecord, Provenance, RunReport, Transform
@@ -277,6 +277,10 @@ class Spool:
     ) -> Sequence[QuarantineEntry]:
         """The same without the raw input, which may be large: ``raw`` is empty."""
         return await self._read(quarantine.summaries, task, after, limit)
+
+    async def quarantine_reasons(self, *, newest: int = 10_000, limit: int = 20) -> Sequence[values.QuarantineReason]:
+        """The most frequent reasons of so many of the newest entries."""
+        return await self._read(quarantine.reasons, newest, limit)
 
     async def quarantine_get(self, quarantine_id: int) -> QuarantineEntry | None:
         """One entry."""

@@ -61,6 +61,16 @@ class Stage(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class QuarantineReason:
+    """A reason, with the number of entries that have it."""
+
+    stage: Stage
+    task: str
+    reason: str
+    entries: int
+
+
+@dataclass(frozen=True, slots=True)
 class QuarantineEntry:
     """Something that could not be handled.
 

@@ -23,8 +23,7 @@ from auditord.backup.noting import InstanceBackups
 from auditord.config.kinds import InstalledKinds
 from auditord.config.model import Configuration, kind_of
 from auditord.contexts.instances import InstanceContext, SpoolCollectorContext, environment_of
-from auditord.contexts.plugins import opened_plugin
-from auditord.contexts.sources import remote_source
+from auditord.contexts.plugins import opened_plugin, remote_source
 from auditord.database.memory import Occasion
 from auditord.errors import ConfigurationError, RanElsewhere
 from auditord.metrics import TaskMetrics

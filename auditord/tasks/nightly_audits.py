@@ -16,6 +16,7 @@ from auditord.spool import Spool
 from auditord.tasks.clock import Turn
 from auditord_hookspecs import AuditordError, Batch, Window
 from auditord_hookspecs.wire import format_time, parse_time
+from auditord_hookspecs.wording import counted
 
 _log: Final = logging.getLogger(__name__)
 
@@ -106,7 +107,9 @@ class NightlyAudits:
         self.metrics.results[task] = result
         await self._spool.enqueue(_kept(task), Batch(checkpoint=msgspec.to_builtins(result)), ())
         if count := sum(result.missing.values()):
-            _log.warning("%s: %d records are missing: auditord audit %s --repair", task, count, task)
+            _log.warning(
+                "%s: %s missing: auditord audit %s --repair", task, counted(count, "record is", "records are"), task
+            )
 
 
 def _kept(task: str) -> str:

@@ -1,17 +1,22 @@
-"""Runs of instances, each inside its error boundary: whatever goes wrong is a report and touches no other instance."""
+"""Runs of instances, each inside its error boundary: whatever goes wrong is a report, and touches no other one."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Final, NoReturn
+from functools import partial
+from typing import Any, Final, NoReturn
 
 import anyio
 
 from auditord.contexts.instances import task_log
+from auditord.errors import StoreUnavailable
+from auditord.health import Health, TaskHealth
+from auditord.spool import Spool
 from auditord.tasks.backoff import Backoff
 from auditord.tasks.clock import Turn
-from auditord_hookspecs import AuditordError, RunReport
+from auditord_hookspecs import AuditordError, CollectorKind, InstanceConfig, PluginKind, RunReport
+from auditord_hookspecs.wording import counted
 
 _LONG_ENOUGH: Final = timedelta(minutes=5)
 
@@ -124,3 +129,79 @@ async def run_continuously(
         if report.duration > _LONG_ENOUGH:
             backoff.reset()
         await anyio.sleep(backoff.next().total_seconds())
+
+
+class RunReporter:
+    """Passes on the starts and ends of runs.
+
+    Args:
+        announce: the event of the hooks.
+        write: says how a run ended where nothing else does, :func:`log_run` for instance.
+    """
+
+    def __init__(
+        self,
+        health: Health,
+        spool: Spool,
+        announce: Callable[[RunReport], Awaitable[None]],
+        now: Callable[[], datetime],
+        write: Callable[[str, RunReport], None],
+    ) -> None:
+        self._health = health
+        self._spool = spool
+        self._announce = announce
+        self._now = now
+        self._write = write
+
+    async def watch(
+        self, section: str, instances: Mapping[str, tuple[CollectorKind[Any] | PluginKind[Any], InstanceConfig]]
+    ) -> Listener:
+        """Begin to watch the instances of a section, from where their last runs before the restart left them."""
+        last = await self._spool.last_runs()
+        for name, (kind, _) in instances.items():
+            fresh = TaskHealth(name, kind.name, section)
+            if runs := last.get(name):
+                fresh = replace(
+                    fresh,
+                    last_started=runs[0].started,
+                    last_success=runs[0].last_success,
+                    last_error=runs[0].error,
+                    failures=runs[0].failures,
+                )
+            self._health.expect(fresh)
+        return Listener(partial(self._started, section), partial(self._finished, section))
+
+    def _started(self, section: str, task: str) -> None:
+        self._health.started(section, task, self._now())
+
+    async def _finished(self, section: str, report: RunReport) -> None:
+        if report.error is None:
+            self._health.succeeded(section, report.task, report.started + report.duration, running=False)
+        else:
+            self._health.failed(section, report.task, report.error, running=False)
+        self._write(section, report)
+        try:
+            await self._spool.record_run(report)
+        except StoreUnavailable as error:  # the run itself is over and its batches are safe, or it has failed itself
+            task_log(report.task, report.kind).error("%s", error)
+        await self._announce(report)
+
+
+def log_run(section: str, report: RunReport) -> None:
+    """Write a line about a run; a collector that found nothing is worth none but in debugging."""
+    log = task_log(report.task, report.kind)
+    if report.error is not None:
+        log.error("run failed: %s (%s)", report.error, summary(report))
+    elif section == "collectors" and not (report.records or report.quarantined):
+        log.debug("%s", summary(report))
+    else:
+        log.info("%s", summary(report))
+
+
+def summary(report: RunReport) -> str:
+    """The results of a run, in one line."""
+    parts = [counted(report.records, "record")]
+    if report.quarantined:
+        parts.append(f"{report.quarantined} quarantined")
+    parts += [f"{count} skipped: {reason}" for reason, count in sorted(report.skipped.items())]
+    return f"{', '.join(parts)} in {report.duration.total_seconds():.1f} s"

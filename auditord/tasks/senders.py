@@ -10,13 +10,17 @@ from typing import Any, Final, NoReturn, Protocol
 
 import anyio
 
+from auditord.contexts.instances import task_log
 from auditord.errors import StoreUnavailable
+from auditord.health import Health, TaskHealth
+from auditord.metrics import TaskMetrics
 from auditord.spool import Queued, Spool, handing_over
 from auditord.storage import Storage
 from auditord.store import RecordStore
 from auditord.tasks.backoff import Backoff, wait_after
 from auditord.tasks.runs import describe
 from auditord_hookspecs import InstanceConfig, RecordsRejected, Sender, SenderContext, SenderKind
+from auditord_hookspecs.wording import counted
 
 SEND_TIMEOUT: Final = 300.0
 """Seconds after which a send that neither returns nor fails is a passing fault."""
@@ -40,6 +44,41 @@ class SendListener(Protocol):
     def faulted(self, error: str, failures: int) -> None:
         """Note that a batch (or the destination itself) failed for the moment, so many times in a row."""
         ...
+
+
+class SendReporter:
+    """Passes on how one sender fares, to health, metrics and the log."""
+
+    def __init__(self, task: str, kind: str, health: Health, metrics: TaskMetrics, now: Callable[[], datetime]) -> None:
+        self._labels = (task, kind)
+        self._health = health
+        self._metrics = metrics
+        self._now = now
+        self._log = task_log(task, kind)
+        self._failing = False
+        health.expect(TaskHealth(task, kind, "senders", running=True))
+
+    def sent(self, delivered: int, refused: int) -> None:
+        """Count a batch that arrived."""
+        self._health.succeeded("senders", self._labels[0], self._now(), running=True)
+        self._metrics.sent_entries.labels(*self._labels).inc(delivered)
+        self._metrics.refused_entries.labels(*self._labels).inc(refused)
+        self._metrics.send_failures.labels(*self._labels).set(0)
+        if refused:
+            self._log.warning("%s refused for good, and in quarantine", counted(refused, "entry was", "entries were"))
+        if self._failing:
+            self._log.info("delivers again")
+        self._failing = False
+
+    def faulted(self, error: str, failures: int) -> None:
+        """Count a batch that failed for the moment."""
+        self._failing = True
+        self._health.failed("senders", self._labels[0], error, running=True)
+        self._metrics.send_faults.labels(*self._labels).inc()
+        self._metrics.send_failures.labels(*self._labels).set(failures)
+        self._log.warning(
+            "cannot deliver (failure %d in a row; nothing is lost, it is tried again): %s", failures, error
+        )
 
 
 class SendLoop:

@@ -164,6 +164,7 @@ class FakePluginContext(FakeContext):
     dry_run: bool = False
     state: Any = None  # Any: JSON of the plugin's own
     shown: list[str] = field(default_factory=list[str])
+    progress: float = 0.0
     redacted: list[tuple[tuple[str, ...], tuple[str, ...]]] = field(
         default_factory=list[tuple[tuple[str, ...], tuple[str, ...]]]
     )
@@ -201,6 +202,10 @@ class FakePluginContext(FakeContext):
     def show(self, text: str) -> None:
         """Remember the text."""
         self.shown.append(text)
+
+    def report_progress(self, fraction: float) -> None:
+        """Remember the last fraction."""
+        self.progress = fraction
 
     @property
     def records(self) -> "FakePluginContext":

@@ -79,6 +79,13 @@ _SHORT: Final = _Limits("25s", "20s")
 _LONG: Final = _Limits("0", "0")  # a reader that is slow on purpose takes nothing for minutes, and is not gone
 _OWN: Final = _Limits("0", "20s")
 
+_PLACE: Final = """
+SELECT
+    pg_postmaster_start_time(), (SELECT oid FROM pg_database WHERE datname = current_database()),
+    to_regnamespace('auditord')
+"""
+"""Others for a server that was started again, and for a database or a schema that was put in the place of another."""
+
 _log: Final = logging.getLogger(__name__)
 
 Prepare: TypeAlias = Callable[[Connection], Awaitable[None]]
@@ -96,8 +103,8 @@ class Server:
     Args:
         address: where it is.
         scripts: the migrations that make its schema.
-        prepare: called with the first connection, and with the first one after the server was away, when it may be
-            another database; may refuse it with SchemaMismatch or StoreMismatch.
+        prepare: called with the first connection, and with the first one after the server was away or started again,
+            when it may be another database; may refuse it with SchemaMismatch or StoreMismatch.
         probe: writes something and commits it, as changes do.
         read_only: nothing may be written.
         patience: seconds that a reader waits for a connection.
@@ -118,7 +125,7 @@ class Server:
         self.refusal: Final = asyncio.Event()
         self._scripts = scripts
         self._prepare = prepare
-        self._prepared = False
+        self._prepared: TupleRow | None = None  # which server and database
         self._preparing = asyncio.Lock()
         self._read_only = read_only
         self._patience = patience
@@ -229,12 +236,13 @@ class Server:
             await connection.execute(_SETTINGS, (*limits, "on" if self._read_only else "off"))
             with self._noting_refusal():
                 await require_current(connection, self._scripts, self.where)
+            place = await (await connection.execute(_PLACE)).fetchone()
         async with self._preparing:
-            if not self._prepared:
+            if self._prepared != place:
                 with limited(connection, PREPARE_WITHIN), self._noting_refusal():
                     await refuse_shared_sessions(connection, self._address)
                     await self._prepare(connection)
-                self._prepared = True
+                self._prepared = place
 
     @contextmanager
     def _noting_refusal(self) -> Generator[None, None, None]:
@@ -263,7 +271,7 @@ class Server:
                 "server does."
             )
         if not self._away:
-            self._away, self._prepared = True, False
+            self._away, self._prepared = True, None
             _log.warning("the database %s is away: %s", self.where, self._fault)
         return as_unavailable(self._fault, self.where)
 

@@ -1,0 +1,148 @@
+"""Reports of sites' daemons against what is stored here.
+
+A hub and the sites compare their sums by day, without a list of records. Records are on their way meanwhile: a day that
+is still filling differs by what has not arrived. Reports are kept in memory: after a restart every daemon reports again
+within its interval.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Final, TypeAlias
+
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from auditord.client.site_reports import DayComparison, DaySums, ReportAnswer, SiteReport, day_sums, sums_query
+from auditord.metrics import gauge
+from auditord.store.protocol import Reads
+
+MOST_REPORTERS: Final = 2_000
+"""Daemons that are remembered, those that reported last."""
+
+_LABELS: Final = ("reporter", "principal")
+"""Hosts of many sites have the same name."""
+
+_Key: TypeAlias = tuple[str, str | None]
+_Days: TypeAlias = dict[tuple[str, date], DaySums]
+
+
+@dataclass(frozen=True, slots=True)
+class Reporter:
+    """The last report of a daemon.
+
+    Args:
+        name: of the daemon, as it says.
+        principal: who that was; None where nobody is asked.
+        received_at: when it came, by the clock here.
+        report: what it said.
+        answer: the comparison with what was stored here then.
+    """
+
+    name: str
+    principal: str | None
+    received_at: datetime
+    report: SiteReport
+    answer: ReportAnswer
+
+    @property
+    def clock_offset(self) -> timedelta:
+        """Its clock less the one here; the way of the request counts as well."""
+        return self.report.sent_at - self.received_at
+
+    @property
+    def sites(self) -> Sequence[str]:
+        """The sites that it reports."""
+        return sorted({each.site for each in self.report.days})
+
+
+class SiteReports(Collector):
+    """The last report of each daemon."""
+
+    def __init__(self) -> None:
+        self._reporters: dict[_Key, Reporter] = {}
+
+    @property
+    def reporters(self) -> Sequence[Reporter]:
+        """All of them, by name."""
+        return sorted(self._reporters.values(), key=lambda each: (each.name, each.principal or ""))
+
+    async def receive(
+        self, name: str, principal: str | None, report: SiteReport, records: Reads, now: datetime
+    ) -> ReportAnswer:
+        """Compare a report with what is stored, and remember it.
+
+        Several daemons may report one site: each has records of its own, so their sums are added up.
+
+        Raises:
+            StoreUnavailable: the database does not answer.
+        """
+        key, sites = (name, principal), {each.site for each in report.days}
+        others = [each.report for of, each in self._reporters.items() if of != key and not sites.isdisjoint(each.sites)]
+        first_day = max(each.first_day for each in (report, *others))
+        stored = _added_up(day_sums(await records.aggregate(sums_query(first_day, sites))), sites)
+        days = [day for each in (report, *others) for day in each.days if day.day >= first_day]
+        answer = _compared(_added_up(days, sites), stored)
+        self._reporters.pop(key, None)  # those that are dropped have been silent for longest
+        self._reporters[key] = Reporter(name, principal, now, report, answer)
+        while len(self._reporters) > MOST_REPORTERS:
+            del self._reporters[next(iter(self._reporters))]
+        return answer
+
+    def collect(self) -> Iterator[Metric]:
+        """The families."""
+        known = [((each.name, each.principal or ""), each) for each in self.reporters]
+        yield gauge(
+            "auditord_site_report_timestamp_seconds",
+            "When a site's daemon last reported its sums.",
+            _LABELS,
+            ((labels, each.received_at.timestamp()) for labels, each in known),
+        )
+        yield gauge(
+            "auditord_site_report_missing_records",
+            "Records that a site's daemon has stored and that are not here.",
+            _LABELS,
+            ((labels, each.answer.missing) for labels, each in known),
+        )
+        yield gauge(
+            "auditord_site_report_extra_records",
+            "Records that are here beyond those that a site's daemon has stored.",
+            _LABELS,
+            ((labels, each.answer.extra) for labels, each in known),
+        )
+        yield gauge(
+            "auditord_site_report_clock_offset_seconds",
+            "The clock of a site's daemon less the clock here.",
+            _LABELS,
+            ((labels, each.clock_offset.total_seconds()) for labels, each in known),
+        )
+
+
+def _added_up(days: Iterable[DaySums], sites: set[str]) -> _Days:
+    found: _Days = {}
+    for each in days:
+        if each.site in sites:
+            key = each.site, each.day
+            one = found.get(key, DaySums(*key))
+            found[key] = DaySums(
+                *key,
+                one.records + each.records,
+                one.runtime + each.runtime,
+                one.core_seconds + each.core_seconds,
+            )
+    return found
+
+
+def _compared(reported: _Days, stored: _Days) -> ReportAnswer:
+    differing = [
+        DayComparison(reported.get(key, DaySums(*key)), stored.get(key, DaySums(*key)))
+        for key in sorted(reported.keys() | stored.keys())
+        if reported.get(key) != stored.get(key)
+    ]
+    lacks = [each.reported.records - each.stored.records for each in differing]
+    return ReportAnswer(
+        records=sum(each.records for each in reported.values()),
+        missing=sum(lack for lack in lacks if lack > 0),
+        extra=-sum(lack for lack in lacks if lack < 0),
+        differing=differing,
+    )

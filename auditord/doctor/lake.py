@@ -1,0 +1,82 @@
+"""The lake: its libraries and table, this daemon's part of it, and whether it falls behind."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import closing
+from datetime import datetime, timedelta
+from typing import Final
+
+from auditord.config.model import Configuration
+from auditord.doctor.tokens import check_tokens
+from auditord.errors import ConfigurationError, SchemaMismatch, StoreUnavailable
+from auditord.lake.opening import ConfiguredLake, lake_module
+from auditord.store.carried import LakeState
+from auditord.store.opening import open_store_for_reading
+from auditord_hookspecs.checks import Finding, Severity, check_extra
+from auditord_hookspecs.wording import counted
+
+_LATE: Final = timedelta(hours=1)
+_MANY: Final = 20_000
+"""Changes of one commit. Fewer may have come since the last run, whose failure is a finding about the daemon."""
+
+_REMEDY: Final = "mend lake.catalog, lake.warehouse and their secrets"
+
+
+async def check_lake(configuration: Configuration, now: Callable[[], datetime]) -> AsyncGenerator[Finding, None]:
+    """Look at the lake, where one is enabled, as far as one can come."""
+    if not configuration.lake.enabled:
+        return
+    libraries = [check_extra(module, "lake") for module in ("pyarrow", "pyiceberg")]
+    for finding in libraries:
+        yield finding
+    for finding in check_tokens(configuration.lake, now()):
+        yield finding
+    state, waiting = await _known(configuration)
+    if not state.store_id:
+        yield Finding(Severity.OK, "table", "nothing is carried yet")
+    elif all(finding.severity is Severity.OK for finding in libraries):
+        for finding in await asyncio.to_thread(lambda: list(_table(configuration, state, waiting, now()))):
+            yield finding
+
+
+async def _known(configuration: Configuration) -> tuple[LakeState, int]:
+    """The store's side of the lake, and how many changes wait; nothing if the store's own checks say why."""
+    try:
+        async with open_store_for_reading(configuration.store) as store:
+            return await store.lake_state(), await store.lake_waiting()
+    except (StoreUnavailable, SchemaMismatch):
+        return LakeState(), 0
+
+
+def _table(configuration: Configuration, state: LakeState, waiting: int, now: datetime) -> Iterator[Finding]:
+    daemon = configuration.lake.name or ""  # the model wants one
+    with closing(ConfiguredLake(configuration)) as lake:
+        try:
+            facts, lacking = lake.table.facts(), lake.table.lacking_columns()
+            lake_module("table").refuse_mixed(facts.positions, daemon, state.store_id)
+        except StoreUnavailable as error:
+            yield Finding(Severity.FAILURE, "table", str(error), _REMEDY)
+            return
+        except ConfigurationError as error:
+            yield Finding(Severity.FAILURE, "table", str(error), "see the message")
+            return
+    if daemon not in facts.positions:
+        text = f"it has no records of {daemon}, although some were carried: another table, or an emptied one"
+        yield Finding(Severity.WARNING, "table", text, f"{_REMEDY}; if it is right, the next run carries all again")
+    else:
+        held = f"{counted(facts.records, 'record')} of {counted(len(facts.positions), 'daemon')}"
+        yield Finding(Severity.OK, "table", f"{held} at {lake.warehouse}")
+    if lacking:
+        text = f"the table has no column {', '.join(lacking)}"
+        yield Finding(Severity.WARNING, "schema", text, "the next run adds it: `auditord lake run`")
+    yield _backlog(facts.committed_at, waiting, now)
+
+
+def _backlog(committed_at: datetime | None, waiting: int, now: datetime) -> Finding:
+    age = None if committed_at is None else now - committed_at
+    last = "no commit yet" if age is None else f"last commit {int(age.total_seconds() // 60)} min ago"
+    text = f"{last}, {counted(waiting, 'change')} not carried yet"
+    if waiting > _MANY and (age is None or age > _LATE):
+        remedy = "see the runs of `lake` in `auditord status`, or `auditord lake run`"
+        return Finding(Severity.WARNING, "backlog", text, remedy)
+    return Finding(Severity.OK, "backlog", text)

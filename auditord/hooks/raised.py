@@ -1,0 +1,236 @@
+"""Errors as the sources have them: the classes with their docstrings, and the texts that they are raised with.
+
+Nothing is imported for this: an error index has to be whole also where a library is not installed.
+"""
+
+import ast
+import json
+import re
+from collections import ChainMap, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from http import HTTPStatus
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from auditord.hooks.sources import Source
+
+Assigned: TypeAlias = Mapping[str, list[ast.expr]]
+
+_ROOT: Final = "AuditordError"
+_REFUSED: Final = "auditord.web.problems.Refused"
+_CONFIGURATION: Final = "auditord.errors.ConfigurationError"
+_ANSWERS: Final = frozenset({"json_error", "plain_text", "Answer", "Refused"})
+_MAY_BE_TEXT: Final = (ast.Constant, ast.JoinedStr, ast.IfExp, ast.Name, ast.Call)
+_IN_CONFIGURATION: Final = re.compile(r"\.config(\.|$)")
+_DEFINED: Final = re.compile(r"^[ \t]*class (\w+)(?:\[[^\]]*\])?\(([^)]*)\)", re.MULTILINE)
+_RENAMED: Final = re.compile(r"\b(\w+) as ([A-Z]\w*)")
+_WORD: Final = re.compile(r"\w+")
+_CALLED: Final = re.compile(r"\b(\w+)[(\[]")
+_ANYWHERE: Final = re.compile(r"from |\w+(?:: [^=\n]+)? = ")
+_STATEMENT: Final = re.compile(r"^(?=[A-Za-z_@])", re.MULTILINE)
+
+
+@dataclass
+class ErrorClass:
+    """A class of errors; cause and remedy are of its docstring, messages those that it is raised with."""
+
+    name: str
+    module: str
+    bases: tuple[str, ...]
+    cause: str
+    remedy: str
+    messages: set[str] = field(default_factory=set[str])
+
+
+@dataclass
+class Errors:
+    """All errors: classes by their full names; texts of refused requests, with what to do, by status."""
+
+    classes: dict[str, ErrorClass]
+    refusals: defaultdict[int, set[tuple[str, str]]] = field(default_factory=lambda: defaultdict(set))
+
+
+def read_errors(sources: Iterable[Source]) -> Errors:
+    """Read all of them."""
+    texts = [(source, source.text()) for source in sources]
+    names = _error_names([text for _, text in texts])
+    read = [(source, _Contents(source, _tree(source, text, names))) for source, text in texts]
+    known = {f"{source.module}.{node.name}": _class(source, node) for source, found in read for node in found.classes}
+    wanted = {_ROOT}
+    while more := {each.name for each in known.values() if wanted.intersection(each.bases)} - wanted:
+        wanted |= more
+    errors = Errors(
+        {name: each for name, each in known.items() if each.name == _ROOT or wanted.intersection(each.bases)}
+    )
+    for _, found in read:
+        for call, assigned in found.calls:
+            _note(errors, call, found, assigned)
+    return errors
+
+
+def _error_names(texts: Sequence[str]) -> set[str]:
+    """The names that errors may have where they are made, found without parsing; some may be of other classes."""
+    bases = [(name, set(_WORD.findall(words))) for text in texts for name, words in _DEFINED.findall(text)]
+    bases += [(alias, {name}) for text in texts for name, alias in _RENAMED.findall(text)]
+    names = {_ROOT}
+    while more := {name for name, words in bases if words & names} - names:
+        names |= more
+    return names
+
+
+def _tree(source: Source, text: str, names: set[str]) -> ast.Module:
+    """The syntax tree of the statements that may tell of an error: the tree of everything takes four times as long."""
+    wanted = names.union(_ANSWERS if _is_web(source) else ())
+    wanted |= {"ValueError"} if _IN_CONFIGURATION.search(source.module) else set[str]()
+    statements = [(each, not wanted.isdisjoint(_CALLED.findall(each))) for each in _STATEMENT.split(text)]
+    if not any(told for _, told in statements):
+        return ast.Module([], [])
+    try:
+        return ast.parse("".join(each for each, told in statements if told or _ANYWHERE.match(each)))
+    except SyntaxError:  # it was cut in a statement of several parts, or in a text
+        return ast.parse(text)
+
+
+def _class(source: Source, node: ast.ClassDef) -> ErrorClass:
+    text = ast.get_docstring(node) or ""
+    remedy = re.search(r"^Remedy:\n((?:    .*\n?)+)", text, re.MULTILINE)
+    cause = re.sub(r":\w+:`~?([^`]*)`", r"`\1`", " ".join(text.partition("\n\n")[0].split())).replace("``", "`")
+    bases = tuple(_last(base) for base in node.bases)
+    return ErrorClass(node.name, source.module, bases, cause, " ".join(remedy[1].split()) if remedy else "")
+
+
+def _note(errors: Errors, call: ast.Call, found: "_Contents", assigned: Assigned) -> None:
+    """Add what a call tells of an error."""
+    name = found.full_name(call.func, errors.classes)
+    if name is not None and name != _REFUSED:
+        texts = (text for argument in call.args[:2] for text in _texts(argument, assigned))
+        errors.classes[name].messages.update(text for text in texts if " " in text)
+    elif found.is_web and _last(call.func) in _ANSWERS and (status := _status(call.args)):
+        remedies = (keyword.value for keyword in call.keywords if keyword.arg == "remedy")
+        remedy = next((text for each in remedies for text in _texts(each, assigned)), "")
+        errors.refusals[status].update((text, remedy) for text in _texts(call.args[1], assigned))
+
+
+def _is_web(source: Source) -> bool:
+    return source.module.startswith("auditord.web")
+
+
+def _status(arguments: list[ast.expr]) -> int | None:
+    """The status of a refusal that has a text."""
+    match arguments:
+        case [ast.Constant(value=int(status)), _, *_] if status >= HTTPStatus.BAD_REQUEST:
+            return status
+        case [ast.Attribute(value=ast.Name(id="HTTPStatus"), attr=name), _, *_]:
+            return HTTPStatus[name].value
+        case _:
+            return None
+
+
+def _last(node: ast.expr) -> str:
+    """The last of the names that an expression is made of."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case ast.Subscript(value=value):
+            return _last(value)
+        case _:
+            return ""
+
+
+class _Contents(ast.NodeVisitor):
+    """The classes and the calls of a module; each call with what is assigned to names where it stands.
+
+    Args:
+        source: the module.
+        tree: its syntax tree, which is not kept.
+    """
+
+    def __init__(self, source: Source, tree: ast.Module) -> None:
+        self._module = source.module
+        self._imported: dict[str, str] = {}
+        self._assigned: ChainMap[str, list[ast.expr]] = ChainMap()
+        self.is_web = _is_web(source)
+        self.classes: list[ast.ClassDef] = []
+        self.calls: list[tuple[ast.Call, Assigned]] = []
+        self.visit(tree)
+
+    def full_name(self, called: ast.expr, known: Mapping[str, ErrorClass]) -> str | None:
+        """The known class that is called; a fault of a value in a configuration is one of the configuration."""
+        name = _last(called)
+        if name == "ValueError" and _IN_CONFIGURATION.search(self._module):
+            return _CONFIGURATION
+        full = self._imported.get(name, f"{self._module}.{name}")
+        package = full.rpartition(".")[0]
+        found = (each for each, known_class in known.items() if known_class.name == name and each.startswith(package))
+        return full if full in known else next(found, None)  # a package has it from one of its modules
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        self._imported |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        self.classes.append(node)
+        self.generic_visit(node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        self._assigned = self._assigned.new_child()
+        self.generic_visit(node)
+        self._assigned = self._assigned.parents
+
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815 ast's own
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        for target in node.targets:
+            self._assign(target, node.value)
+        self.generic_visit(node)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        if node.value is not None:
+            self._assign(node.target, node.value)
+        self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        name = _last(node.func)
+        if node.args and (name in _ANSWERS or name[:1].isupper()):
+            self.calls.append((node, self._assigned))
+        self.generic_visit(node)
+
+    def _assign(self, target: ast.expr, value: ast.expr) -> None:
+        if isinstance(target, ast.Name) and isinstance(value, _MAY_BE_TEXT):
+            own: dict[str, list[ast.expr]] = self._assigned.maps[0]  # type: ignore[assignment]
+            own.setdefault(target.id, []).append(value)
+
+
+def _texts(node: ast.expr, assigned: Assigned, deep: int = 2) -> Iterator[str]:
+    """The texts that an expression may be; none if they are made elsewhere."""
+    match node:
+        case ast.Constant(value=str(text)):
+            yield _one_line(text)
+        case ast.Constant(value=bytes(text)):
+            yield text.decode()
+        case ast.JoinedStr(values=parts):
+            yield _one_line("".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in parts))
+        case ast.IfExp(body=one, orelse=other):
+            yield from (*_texts(one, assigned, deep), *_texts(other, assigned, deep))
+        case ast.Name(id=name) if deep:
+            yield from (text for value in assigned.get(name, ()) for text in _texts(value, assigned, deep - 1))
+        case ast.Call(func=ast.Attribute(attr="text"), args=[ast.Constant(value=str(key)), *_]):
+            if key in _page_texts():
+                yield re.sub(r"\{\w+\}", "…", _page_texts()[key])
+        case _:
+            return
+
+
+def _one_line(text: str) -> str:
+    return " ".join(re.sub(r"%[sdr]", "…", text).split())
+
+
+@cache
+def _page_texts() -> Mapping[str, str]:
+    """The texts of the page by their keys."""
+    spec = find_spec("auditord")
+    folder = Path((spec.origin if spec is not None else None) or "").parent
+    texts: Mapping[str, str] = json.loads((folder / "web/page/texts/en.json").read_bytes())
+    return texts
