@@ -89,6 +89,13 @@ DECISIONS: Final[Mapping[tuple[str, str], Decision]] = {
     ("GET", "/api/v1/aggregates"): Decision(Permission.READ),
     ("GET", "/api/v1/health"): Decision(Permission.METRICS),
     ("GET", "/api/v1/instances"): Decision(Permission.OPERATE),
+    ("GET", "/api/v1/site_reports"): Decision(Permission.METRICS),
+    ("PUT", "/api/v1/site_reports/{reporter}"): Decision(
+        Permission.WRITE,
+        200,
+        "/api/v1/site_reports/nobody",
+        {"sent_at": "2026-01-01T00:00:00Z", "first_day": "2026-01-01", "days": []},
+    ),
     ("POST", "/api/v1/instances/{instance}/runs"): Decision(
         Permission.OPERATE, 404, "/api/v1/instances/nobody/runs", {}, acts=True
     ),

@@ -11,7 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path("/var/lib/auditord-test/debian")
+ROOTS: Final = {
+    "bookworm": Path("/var/lib/auditord-test/debian"),
+    "trixie": Path("/var/lib/auditord-test/debian-trixie"),
+}
+"""What tests/services/debian-install makes of a release."""
 
 _BOOT: Final = """
 set -e
@@ -70,11 +74,13 @@ class BootedDebian:
 
 
 @contextmanager
-def booted_debian(folder: Path, shared: Path) -> Generator[BootedDebian | None, None, None]:
+def booted_debian(
+    folder: Path, shared: Path, root: Path = ROOTS["bookworm"]
+) -> Generator[BootedDebian | None, None, None]:
     """Boot it below an empty folder, with a folder of the host as /mnt; None where this machine does not allow it."""
     command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _BOOT, "sh"]
     with subprocess.Popen(
-        [*command, folder, shared, ROOT], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [*command, folder, shared, root], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as holder:
         try:
             first = _first_process(holder)

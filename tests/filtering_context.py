@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
-from auditord.client.conditions import matches
+from auditord.client.query_string import matches
 from auditord.testing import FakePluginContext
 from auditord_hookspecs import Record, RecordQuery
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from auditord_builtin.slurm.table import Table, TableReader
+from auditord_builtin.slurm.query import Table, TableReader
 
 
 def parse_table(printed: bytes, columns: Sequence[str], delimiter: str) -> Table:

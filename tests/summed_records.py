@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Final, TypeAlias
 from zoneinfo import ZoneInfo
 
-from auditord.client.conditions import matches
+from auditord.client.query_string import matches
 from auditord_hookspecs import Component, Record, aggregates
 from auditord_hookspecs.aggregates import KeyValue, exact_score
 from auditord_hookspecs.query import TimeField

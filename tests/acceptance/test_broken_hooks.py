@@ -10,6 +10,8 @@ import pytest
 
 from tests import third_party
 
+pytestmark = pytest.mark.slow  # some ten seconds together
+
 BROKEN = {
     "does not import": ("import no_such_module\n", "ModuleNotFoundError: No module named 'no_such_module'"),
     "leaves": ("import sys\nsys.exit('goodbye')\n", "SystemExit: goodbye"),

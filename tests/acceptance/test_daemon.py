@@ -120,6 +120,7 @@ def test_sigterm_ends_the_run_and_drains_the_queue(folder: Folder) -> None:
     all_are_there_once(folder)
 
 
+@pytest.mark.slow
 def test_a_second_signal_ends_it_at_once_and_loses_nothing(folder: Folder) -> None:
     folder.configure(shutdown={"grace": "1h"})
     with folder.daemon() as process:
@@ -137,6 +138,7 @@ def test_a_second_signal_ends_it_at_once_and_loses_nothing(folder: Folder) -> No
     all_are_there_once(folder)
 
 
+@pytest.mark.slow
 def test_a_signal_that_is_sent_to_process_and_group_is_one(folder: Folder) -> None:
     folder.configure()
     with folder.daemon() as process:
@@ -149,6 +151,7 @@ def test_a_signal_that_is_sent_to_process_and_group_is_one(folder: Folder) -> No
     all_are_there_once(folder)
 
 
+@pytest.mark.slow
 def test_a_store_that_cannot_be_written_for_a_while_gets_everything(folder: Folder) -> None:
     with folder.daemon():
         folder.url()
@@ -218,6 +221,7 @@ def test_metrics_tell_of_runs_queue_and_records(folder: Folder) -> None:
         assert fetch(f"{url}/health_check") == ""
 
 
+@pytest.mark.slow
 def test_posts_are_taken_while_the_store_cannot_be_written(folder: Folder) -> None:
     body = b'{"record_id":"posted","components":[],"start_time":"2026-01-01T00:00:00Z"}'
     with folder.daemon() as process:

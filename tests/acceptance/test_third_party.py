@@ -117,7 +117,7 @@ def test_its_collector_runs_and_goes_on_from_its_checkpoint(environment: Path, c
     with (config.parent / "page_log").open("a") as log:
         log.write("\n")
     done = auditord(environment, "collect", "printers", "--config", config)
-    assert "1 records; 0 quarantined" in done.stderr, done.stderr
+    assert "1 record; 0 quarantined" in done.stderr, done.stderr
     shown = auditord(environment, "records", "--config", config, "--output", "json")
     pages = {record["record_id"]: record["components"][0]["amount"] for record in json.loads(shown.stdout)}
     assert pages == {"pages-101": 12, "pages-102": 3, "pages-104": 1}

@@ -85,4 +85,4 @@ async def test_a_kill_in_the_middle_of_a_report_loses_nothing(tmp_path: Path) ->
         explained = await site.run("waldur", "explain", "ACCT1", "alice", "--month", month)
         lines = explained.stdout.decode().splitlines()
         assert [line.split("\t")[0] for line in lines[:2]] == ["record", "job-1"]
-        assert lines[-1] == f"{month}: 1 records: cpu 600.00"
+        assert lines[-1] == f"{month}: 1 record: cpu 600.00"

@@ -102,7 +102,7 @@ def test_years_in_a_day(site: YearsSite) -> None:
     backups = str(site.path / "backups")
     dump = () if site.store is None else ("--dump",)
     with site.daemon():
-        wait_until(lambda: f"history: {JOBS} records" in site.text(), site.last_words, LONGEST)
+        wait_until(lambda: f"history: {JOBS:,} records" in site.text(), site.last_words, LONGEST)
         wait_until(site.delivered, site.last_words, LONGEST)
         first_day = site.months()
         assert first_day["total"] == {"jobs": JOBS, "core-hours": pytest.approx(JOBS * 4 / 60)}

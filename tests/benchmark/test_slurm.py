@@ -13,8 +13,7 @@ import pytest
 from auditord.spool.encoding import prepare
 from auditord_builtin.slurm.classifying import convert_all, find_runs
 from auditord_builtin.slurm.config import SlurmConfig
-from auditord_builtin.slurm.query import Query, build_argv, wanted_columns
-from auditord_builtin.slurm.table import Table, TableReader
+from auditord_builtin.slurm.query import Query, Table, TableReader, build_argv, wanted_columns
 from auditord_hookspecs import Window
 
 T = TypeVar("T")

@@ -16,9 +16,9 @@ from auditord_builtin.access.unix_users import UnixUsersConfig
 from auditord_builtin.apel import kinds as apel
 from auditord_builtin.remote import kinds as remote
 from auditord_builtin.remote.kinds import RemoteConfig
-from auditord_builtin.utilisation import checking as utilisation
+from auditord_builtin.utilisation import kinds as utilisation
 from auditord_builtin.utilisation.config import UtilisationConfig
-from auditord_builtin.waldur import checking as waldur
+from auditord_builtin.waldur import kinds as waldur
 from auditord_hookspecs import InstanceConfig
 from auditord_hookspecs.checks import Check, Finding, Severity
 from tests.ams_broker import AmsBroker, ams_broker

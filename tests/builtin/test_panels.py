@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from auditord_builtin.apel.state import MonthState, ReportedState, SiteState
 from auditord_builtin.kubernetes import panels as kubernetes
 from auditord_builtin.kubernetes.tracking import Checkpoint as Positions
 from auditord_builtin.kubernetes.tracking import Position
-from auditord_builtin.priority.running import show_priorities
+from auditord_builtin.priority.history import PriorityState, show_priorities
 from auditord_builtin.slurm.collecting import Checkpoint, show_state
 from auditord_builtin.utilisation.state import show_reports
 from auditord_builtin.waldur.state import show_resources
@@ -91,11 +92,38 @@ async def test_apel_shows_its_months() -> None:
 
 
 @pytest.mark.anyio
+async def test_priorities_are_shown_over_time() -> None:
+    state = PriorityState()
+    for number in range(500 * 4):  # every six hours, and not on one day
+        moment = NOW - timedelta(hours=6 * (2_000 - number))
+        if moment.date() != NOW.date() - timedelta(days=10):
+            state = state.followed_by({"atlas": Fraction(number), "belle": Fraction(99)}, moment)
+    assert (len(state.runs), len(state.days)) == (12, 364)
+    saved = msgspec.json.decode(msgspec.json.encode(state))
+    assert len(msgspec.json.encode(state)) < 20_000
+    table, runs, days = drawn(await show_priorities(SavedContext(saved)))
+    assert rows([table]) == [["atlas", "1,999"], ["belle", "99"]]
+    assert runs.svg.count("<circle") == 2 * 12
+    assert "atlas, 22 Nov 06:00: 1,999" in runs.svg
+    assert days.svg.count("<circle") == 2 * 364
+    assert "atlas, 11 Nov 2026" in days.svg
+    assert "atlas, 12 Nov 2026" not in days.svg
+
+
+@pytest.mark.anyio
+async def test_priorities_of_an_earlier_version_are_shown() -> None:
+    shown = drawn(await show_priorities(SavedContext({"atlas": 10.5, "last": 99.4})))
+    assert rows(shown) == [["last", "99"], ["atlas", "11"]]
+    assert [part.note for part in drawn(await show_priorities(SavedContext()))] == ["No priority was set yet."]
+
+
+@pytest.mark.anyio
 async def test_other_plugins_show_what_they_have_saved() -> None:
-    shown = drawn(await show_priorities(SavedContext({"atlas": 10.5, "belle": 99.4})))
-    assert rows(shown) == [["belle", "99"], ["atlas", "11"]]
     refused = {"2026-10-01 ab12": {"at": NOW.isoformat()}}
-    assert rows(drawn(await show_resources(SavedContext({"refused": refused})))) == [
+    amounts = {"2026-10": {"acct1": {"cpu": "6.60"}}, "2026-11": {"acct1": {"cpu": "0.00"}}}
+    assert rows(drawn(await show_resources(SavedContext({"refused": refused, "amounts": amounts})))) == [
+        ["2026-11", "acct1", "cpu", "0"],
+        ["2026-10", "acct1", "cpu", "6.6"],
         ["2026-10-01", "ab12", SHOWN],
         RUNS,
     ]

@@ -1,17 +1,19 @@
 """The sender ``local``, the run metrics and the plugin ``open_records``, each as its kind declares it."""
 
+import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from prometheus_client import CollectorRegistry, generate_latest
 
-from auditord.testing import EPOCH, FakePluginContext, FakeSenderContext, make_record
+from auditord.testing import EPOCH, FakeCommandContext, FakePluginContext, FakeSenderContext, make_record
 from auditord_builtin import local, open_records, run_metrics
 from auditord_builtin.local import LocalConfig
-from auditord_builtin.open_records import OPEN, OpenRecordsConfig, report_open_records
+from auditord_builtin.open_records import OPEN, OpenRecordsConfig, open_records_command, report_open_records
 from auditord_hookspecs import Insert, Record, RecordQuery, RecordsRejected, RunReport
 from auditord_hookspecs.query import AllOf, Comparison, IsOpen, TimeCompares, TimeField
 
@@ -83,7 +85,7 @@ async def test_a_dry_run_shows_and_changes_nothing() -> None:
     OPEN.labels("test").set(7)
     context = FakePluginContext(stored=[open_for(9)], dry_run=True)
     await report_open_records(OpenRecordsConfig(), context)
-    assert context.shown[1] == "1 records are open for too long"
+    assert context.shown[1] == "1 record is open for too long"
     assert gauge() == 7
 
 
@@ -105,3 +107,9 @@ async def test_a_store_that_fails_half_way_changes_no_figure() -> None:
     with pytest.raises(ConnectionError):
         await report_open_records(OpenRecordsConfig(), CutShort())
     assert gauge() == 7
+
+
+def test_the_command_prints_records_as_json() -> None:
+    host = FakeCommandContext({"open": ("open_records", OpenRecordsConfig())}, FakePluginContext(stored=[open_for(9)]))
+    done = CliRunner().invoke(open_records_command, ["--output", "json"], obj=host)
+    assert [(each["record_id"], each["stop_time"]) for each in json.loads(done.stdout)] == [("drone", None)]

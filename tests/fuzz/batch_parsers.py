@@ -18,8 +18,8 @@ from auditord_builtin.slurm.conversion import convert_run
 from auditord_builtin.slurm.epilog.notes import Note, read_folder
 from auditord_builtin.slurm.epilog.rows import COLUMNS
 from auditord_builtin.slurm.epilog.scontrol import parse_job
+from auditord_builtin.slurm.query import Table, TableReader
 from auditord_builtin.slurm.query import wanted_columns as wanted_of_sacct
-from auditord_builtin.slurm.table import Table, TableReader
 from auditord_hookspecs import CommandFailed, InvalidRecord, Quarantined, Window
 from tests.fuzz.mutation import mutated
 from tests.fuzz.running import Parser

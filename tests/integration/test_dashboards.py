@@ -126,6 +126,7 @@ def value_of(url: str, expression: str, patience: float) -> list[Any]:  # Any: J
         time.sleep(0.2)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs tests/services/prometheus-install")
 def test_every_query_about_operations_has_an_answer(daemon: TestDaemon, tmp_path: Path) -> None:
     variables = {"$instance": ".*", "$__rate_interval": "1m"}

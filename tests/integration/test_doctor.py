@@ -1,17 +1,20 @@
 """``auditord doctor`` with one broken thing each, and where all is well."""
 
 import json
+import logging
 import shutil
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
 import anyio
+import jwt
 import pytest
 from click.testing import CliRunner
 
+from auditord.archive.opening import ConfiguredArchive
 from auditord.cli import auditord
 from auditord.config.loading import load
 from auditord.doctor import Examined, examine
@@ -21,6 +24,7 @@ from auditord.store import Duplicates, Provenance
 from auditord.store.opening import open_store
 from auditord.testing import make_record
 from auditord.testing.daemon import running_daemon
+from auditord_builtin.access.token_file import TokenFile, new_token
 from auditord_hookspecs import Batch, CollectorContext, CollectorKind, Context, Quarantined, Record, RunConfig, hookimpl
 from auditord_hookspecs.checks import Finding, Severity
 from tests.host_certificates import Authority
@@ -150,8 +154,8 @@ def test_a_key_of_another_certificate(doctor: Doctor, where: str, owner: str, se
 
 
 def test_an_address_that_this_host_does_not_have(doctor: Doctor) -> None:
-    doctor.sections = {"api": {"listen": ["192.0.2.1:8000"], "allow_insecure": True}}
-    found = doctor.about("api.listen", "192.0.2.1:8000")
+    doctor.sections = {"api": {"listen": ["203.0.113.1:8000"], "allow_insecure": True}}
+    found = doctor.about("api.listen", "203.0.113.1:8000")
     assert (found["severity"], "this host has no such address" in found["text"]) == ("failure", True)
 
 
@@ -260,7 +264,7 @@ def test_a_site_that_is_silent_for_longer_than_usual(doctor: Doctor) -> None:
 def test_records_of_the_future(doctor: Doctor) -> None:
     store(doctor, make_record(start=NOW + DAY))
     found = doctor.about("store", "clocks")
-    assert (found["severity"], found["text"]) == ("warning", "1 records stopped in the future")
+    assert (found["severity"], found["text"]) == ("warning", "1 record stopped in the future")
 
 
 def test_what_waits_in_quarantine_and_in_a_queue(doctor: Doctor) -> None:
@@ -272,7 +276,7 @@ def test_what_waits_in_quarantine_and_in_a_queue(doctor: Doctor) -> None:
         anyio.run(work)
     assert doctor.about("daemon", "quarantine")["remedy"] == "auditord quarantine list"
     found = doctor.about("daemon", "queue")
-    assert (found["severity"], found["text"]) == ("warning", "1 entries wait for local, the oldest for 2 days")
+    assert (found["severity"], found["text"]) == ("warning", "1 entry waits for local, the oldest for 2 d")
 
 
 def test_a_database_that_does_not_answer(doctor: Doctor) -> None:
@@ -326,6 +330,123 @@ def third_party(check: Callable[[RunConfig, Context], AsyncGenerator[Finding, No
     return module
 
 
+def test_an_archive_whose_table_is_missing_or_of_another_store(doctor: Doctor) -> None:
+    doctor.sections = {"archive": {"enabled": True, "after_months": 1}}
+    assert doctor.about("archive", "table")["text"] == "nothing is archived yet"
+    anyio.run(archive_one, doctor, "records.db")
+    well = doctor.about("archive", "table")
+    assert (well["severity"], well["text"].partition(" at ")[0]) == ("ok", "1 record")
+    ours, aside = doctor.state / "archive", doctor.state / "aside"
+    ours.rename(aside)
+    missing = doctor.about("archive", "table")
+    assert (missing["severity"], "restore the folder" in missing["remedy"]) == ("failure", True)
+    anyio.run(archive_one, doctor, "other.db")
+    other = doctor.about("archive", "table")
+    assert (other["severity"], other["text"].partition(",")[0]) == (
+        "failure",
+        "it is not the archive of this record store",
+    )
+
+
+async def archive_one(doctor: Doctor, name: str) -> None:
+    """Move a record of a store in the state folder into the archive that is configured."""
+    from auditord.archive.archiver import Archiver  # noqa: PLC0415 a second, for one test
+
+    doctor.state.mkdir(exist_ok=True)
+    file, start = doctor.file(), NOW - 400 * DAY
+    archive = ConfiguredArchive(load([file], load_hooks([], []).kinds, {}, lambda _: None))
+    async with open_store(f"sqlite://{doctor.state / name}", counted_keys=()) as store:
+        await store.add(make_record("job-1", start=start), Provenance(NOW), Duplicates.SAME_RUN)
+        archive.folder.mkdir()
+        assert (await Archiver(store, archive.table).run(NOW - 300 * DAY)).moved == 1
+    archive.close()
+
+
+def test_a_lake_that_is_away_has_nothing_of_this_daemon_or_falls_behind(
+    doctor: Doctor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    doctor.sections = {"lake": {"enabled": True, "name": "here"}}
+    assert doctor.about("lake", "table")["text"] == "nothing is carried yet"
+    anyio.run(carry_one, doctor)
+    well = doctor.about("lake", "table")
+    assert (well["severity"], well["text"].partition(" at ")[0]) == ("ok", "1 record of 1 daemon")
+    assert "0 min ago, 0 changes not carried yet" in doctor.about("lake", "backlog")["text"]
+    monkeypatch.setattr("auditord.doctor.lake._MANY", 0)
+    monkeypatch.setattr("auditord.doctor.lake._LATE", -DAY)
+    assert doctor.about("lake", "backlog")["severity"] == "ok", "nothing waits"
+    anyio.run(add_one, doctor, "job-2")
+    late = doctor.about("lake", "backlog")
+    assert (late["severity"], "1 change not carried yet" in late["text"]) == ("warning", True)
+    doctor.sections = {"lake": {"enabled": True, "name": "there"}}
+    other = doctor.about("lake", "table")
+    assert (other["severity"], "under the name here" in other["text"]) == ("failure", True)
+    doctor.sections = {"lake": {"enabled": True, "name": "here"}}
+    (doctor.state / "lake/catalog.db").rename(doctor.state / "lake/aside.db")
+    away = doctor.about("lake", "table")
+    assert (away["severity"], "mend lake.catalog" in away["remedy"]) == ("failure", True)
+
+
+async def add_one(doctor: Doctor, record_id: str) -> None:
+    async with open_store(f"sqlite://{doctor.state / 'records.db'}", counted_keys=()) as store:
+        await store.add(make_record(record_id, start=NOW - DAY), Provenance(NOW), Duplicates.SAME_RUN)
+
+
+async def carry_one(doctor: Doctor) -> None:
+    """Carry a record of the store in the state folder to the lake that is configured."""
+    from auditord.lake.carrying import carry  # noqa: PLC0415 a second, for one test
+    from auditord.lake.opening import ConfiguredLake  # noqa: PLC0415
+
+    doctor.state.mkdir(exist_ok=True)
+    lake = ConfiguredLake(load([doctor.file()], load_hooks([], []).kinds, {}, lambda _: None))
+    lake.make_folder()
+    await add_one(doctor, "job-1")
+    async with open_store(f"sqlite://{doctor.state / 'records.db'}", counted_keys=()) as store:
+        log = logging.LoggerAdapter(logging.getLogger(__name__))
+        assert (await carry(store, lake.table, "here", log)).records == 1
+    lake.close()
+
+
+@pytest.mark.parametrize(
+    ("issued", "ends", "severity"),
+    [(None, 20, "ok"), (-300, 13, "warning"), (None, -1, "failure"), (-1, 1, "ok"), (-2, -1, "failure")],
+)
+def test_the_end_of_a_token_that_a_sender_sends(doctor: Doctor, issued: int | None, ends: int, severity: str) -> None:
+    claims = {"sub": "here", "exp": int((NOW + ends * DAY).timestamp())}
+    claims |= {} if issued is None else {"iat": int((NOW + issued * DAY).timestamp())}
+    token = jwt.encode(claims, "a key that nobody here looks at, ever")
+    doctor.sections = {"senders": {"hub": {"kind": "remote", "url": "http://127.0.0.1:1", "token": token}}}
+    found = doctor.about("senders.hub", "token")
+    assert (found["severity"], bool(found["remedy"])) == (severity, severity != "ok")
+
+
+def test_a_token_that_does_not_say_its_end_is_passed_over(doctor: Doctor) -> None:
+    for token in ("secret", "a.b.c", "..", jwt.encode({"sub": "x"}, "a key that nobody here looks at, ever")):
+        doctor.sections = {"senders": {"hub": {"kind": "remote", "url": "http://127.0.0.1:1", "token": token}}}
+        _, findings = doctor.run()
+        assert [each for each in findings if each["subject"] == "token"] == []
+
+
+@pytest.mark.parametrize(("network", "severity"), [("0.0.0.0/0", "warning"), ("::/0", "warning"), ("10.0.0.0/8", "ok")])
+def test_a_network_that_lets_everybody_in(doctor: Doctor, network: str, severity: str) -> None:
+    rules = [{"network": network, "roles": ["reader"]}]
+    doctor.sections = {"authenticators": {"hosts": {"kind": "networks", "rules": rules}}}
+    found = doctor.about("authenticators.hosts", network)
+    assert (found["severity"], bool(found["remedy"])) == (severity, severity == "warning")
+
+
+@pytest.mark.parametrize(
+    ("ends", "severity"),
+    [((None,), "ok"), ((20,), "warning"), ((22,), "ok"), ((-1,), "warning"), ((-1, 3, 90), "ok"), ((3, None), "ok")],
+)
+def test_the_end_of_the_last_token_of_an_owner(doctor: Doctor, ends: Sequence[int | None], severity: str) -> None:
+    doctor.sections = {"authenticators": {"programs": {"kind": "tokens"}}}
+    doctor.state.mkdir()
+    made = [new_token("grafana", ["reader"], NOW, None if days is None else NOW + days * DAY)[0] for days in ends]
+    TokenFile(doctor.state).change(lambda _: made)
+    found = doctor.about("authenticators.programs", "token of grafana")
+    assert (found["severity"], bool(found["remedy"])) == (severity, severity == "warning")
+
+
 def test_a_third_party_s_check_is_asked_and_its_fault_hides_no_other(doctor: Doctor) -> None:
     async def check(_: RunConfig, context: Context) -> AsyncGenerator[Finding, None]:
         yield Finding(Severity.OK, "printer", f"{context.instance} has paper")
@@ -343,4 +464,4 @@ def test_the_text_names_what_is_wrong_first(doctor: Doctor) -> None:
     ended = CliRunner().invoke(auditord, ("doctor", "--config", str(doctor.file())))
     lines: Mapping[int, str] = dict(enumerate(ended.stdout.splitlines()))
     assert lines[1].startswith("failure")
-    assert ended.stdout.splitlines()[-1].startswith("CRITICAL: 1 failures")
+    assert ended.stdout.splitlines()[-1].startswith("CRITICAL: 1 failure,")

@@ -94,7 +94,7 @@ class Site:
             await spool.enqueue("slurm", Batch([make_record(record_id)], checkpoint=record_id), ["local"])
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
     if request.param == "sqlite":
         return Site(tmp_path, None, None)

@@ -1,8 +1,9 @@
 """The configuration of a running daemon is exchanged in the middle of its work: nothing is lost, nothing twice."""
 
 import json
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,6 +18,7 @@ from auditord.config.loading import load
 from auditord.config.model import Configuration
 from auditord.errors import DaemonError
 from auditord.hooks import Hooks, load_hooks
+from auditord.tasks import gauges
 from auditord.testing import make_record
 from auditord_builtin import local
 from auditord_hookspecs import (
@@ -27,6 +29,7 @@ from auditord_hookspecs import (
     RunConfig,
     hookimpl,
 )
+from auditord_hookspecs.sources import TlsFiles
 from tests.integration.test_supervisor import entry, now
 
 pytestmark = pytest.mark.anyio
@@ -37,6 +40,7 @@ class CountingConfig(RunConfig):
 
     upto: int
     pause_at: int | None = None
+    tls: TlsFiles = TlsFiles()
 
 
 class Source:
@@ -176,3 +180,34 @@ async def test_a_fault_in_the_files_leaves_the_daemon_as_it_was(tmp_path: Path) 
         assert (await client.reload(dry_run=True)).differences
         assert (await client.reload(dry_run=False)).applied
         await ids_once(client, lambda ids: len(ids) == 2)
+
+
+async def test_the_certificates_of_a_removed_instance_are_looked_at_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[Sequence[Path]] = []
+
+    def look(files: Sequence[Path]) -> Mapping[str, datetime]:
+        looked.append(files)
+        return {}
+
+    monkeypatch.setattr(gauges, "_HOST_SECONDS", 0.01)
+    monkeypatch.setattr(gauges, "_certificates", look)
+    hooks = Source().hooks()
+    files, authority = Files(tmp_path, hooks), tmp_path / "authority.pem"
+    files.write({"jobs": {"kind": "jobs", "upto": 1, "tls": {"ca": str(authority)}}})
+
+    async def next_look() -> Sequence[Path]:
+        looked.clear()
+        with anyio.fail_after(30):
+            while True:
+                if looked:
+                    return looked[-1]
+                await anyio.sleep(0.01)
+
+    async with daemon(files, hooks) as client:
+        assert await next_look() == [authority]
+        files.write({})
+        assert (await client.reload(dry_run=False)).applied
+        await next_look()  # it may have begun before
+        assert await next_look() == []

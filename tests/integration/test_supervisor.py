@@ -404,4 +404,4 @@ async def test_entries_of_a_sender_that_is_gone_are_named(
         await spool.enqueue("jobs", Batch([make_record("job-1")]), ["old"])
     with caplog.at_level(logging.WARNING):
         await start(configuration, hooks)
-    assert "1 entries for old stay queued" in caplog.text
+    assert "1 entry for old stays queued" in caplog.text

@@ -86,6 +86,7 @@ class Structure:
 
     def __init__(self, root: Path) -> None:
         """Read every module of the product."""
+        self._root = root
         self.lines = self.modules = self.functions = self.docstrings_that_ask = 0
         self.places: defaultdict[str, list[str]] = defaultdict(list)
         self._names, self._small = Counter[str](), defaultdict[str, list[str]](list)
@@ -93,8 +94,6 @@ class Structure:
         self._properties, self._tested = set[str](), set[str]()
         for path in modules(root):
             self._read(path)
-        for path in (root / "tests").rglob("*.py"):
-            self._tested |= {name for node in ast.walk(ast.parse(path.read_text())) for name in _named(node)}
         self.places["functions of four lines with one caller"] = [
             place for name, (place, *others) in self._small.items() if not others and self._names[name] == 1
         ]
@@ -127,6 +126,8 @@ class Structure:
 
     def report(self, *, verbose: bool) -> Iterator[str]:
         """The counts, each with its places if they are asked for."""
+        for path in (self._root / "tests").rglob("*.py") if verbose else ():
+            self._tested |= {name for node in ast.walk(ast.parse(path.read_text())) for name in _named(node)}
         yield f"{self.lines:>7} lines\n{self.modules:>7} modules\n{self.functions:>7} functions\n"
         yield f"{self.docstrings_that_ask:>7} docstrings that ask\n"
         for count, places in self.places.items():

@@ -112,7 +112,7 @@ def daemon(folder: Path) -> Generator[Daemon, None, None]:
     command = [sys.executable, "-m", "auditord", "--config", str(folder / "auditord.yml"), "run"]
     with log.open("w") as errors, subprocess.Popen(command, env=environment, stderr=errors, text=True) as process:
         try:
-            wait_until(lambda: " records in " in log.read_text() or process.poll() is not None)
+            wait_until(lambda: "is ready: " in log.read_text() or process.poll() is not None)
             ready = re.search(r"is ready: (\S+)", log.read_text())
             assert ready, log.read_text()
             yield Daemon(folder, process, ready[1])

@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import textwrap
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import click
@@ -27,6 +28,7 @@ KINDS = load_hooks([]).kinds
 CONTEXT = click.Context(auditord, info_name="auditord")
 
 
+@cache
 def tokens(path: Path) -> list[Token]:
     return markdown_reader().parse(path.read_text())
 

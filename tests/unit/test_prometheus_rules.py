@@ -50,7 +50,8 @@ def test_every_alarm_is_tested_both_ways_and_says_what_to_do() -> None:
 
 
 def test_the_alarms_speak_of_metrics_that_there_are() -> None:
-    known = {each.name for each in exposed()} | {f"{each.name}_total" for each in exposed() if each.type == "counter"}
+    metrics = set(exposed())
+    known = {each.name for each in metrics} | {f"{each.name}_total" for each in metrics if each.type == "counter"}
     for rule in rules():
         expression = _REGULAR.sub("", rule["expr"])
         assert set(_METRIC.findall(expression)) - known == set(), rule["alert"]

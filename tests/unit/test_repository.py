@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import auditord
+from auditord.database.sql_files import load_scripts
 from tests.measurements.picture import LARGEST, PICTURE
 from tests.measurements.structure import Structure
 
@@ -57,6 +58,11 @@ def test_docstrings_say_what_things_are_and_few_modules_are_tiny() -> None:
     structure = Structure(ROOT)
     assert structure.docstrings_that_ask == 0, "python tests/measurements/structure.py counts them"
     assert len(structure.places["modules under 30 lines"]) <= 5
+
+
+def test_the_migrations_of_each_database_have_numbers_of_their_own() -> None:
+    packages = {".".join(path.relative_to(ROOT).parts[:-1]) for path in (ROOT / "auditord").rglob("migrations/0*.sql")}
+    assert [len(load_scripts(each)) for each in sorted(packages)] != []
 
 
 def test_every_folder_of_the_host_is_on_its_map() -> None:

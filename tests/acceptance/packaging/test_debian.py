@@ -13,8 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.booted_debian import ROOT as DEBIAN
-from tests.booted_debian import BootedDebian, booted_debian
+from tests.booted_debian import ROOTS, BootedDebian, booted_debian
 
 ROOT: Final = Path(__file__).parents[3]
 UNIT: Final = "auditord.service"
@@ -43,23 +42,34 @@ SITE: Final = {
     "senders": {"far": {"kind": "remote", "url": "http://127.0.0.1:9", "token": "credential:secret_far"}},
 }
 
+PYTHONS: Final = {"bookworm": "/usr/bin/python3.11", "trixie": "/usr/bin/python3.13"}
+SETTINGS_OF_PIP: Final = (Path("/etc/pip.conf"), Path("/etc/ssl/certs/ca-certificates.crt"))
+VARIABLES_OF_PIP: Final = {"PIP_INDEX_URL", "PIP_CERT", "PIP_DEFAULT_TIMEOUT", "http_proxy", "https_proxy", "no_proxy"}
+RELEASES: Final = os.environ.get("DEBIAN_TEST_RELEASES", "bookworm").split()
+"""Those to test with; another one takes as long again, and is tried before a release."""
+
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(1200),
     pytest.mark.skipif(os.getuid() != 0, reason="a boot needs root"),
     pytest.mark.skipif(
-        not DEBIAN.exists() or shutil.which("systemd-nspawn") is None,
+        not ROOTS["bookworm"].exists() or shutil.which("systemd-nspawn") is None,
         reason="needs a Debian to boot (tests/services/debian-install)",
     ),
 ]
 
 
-def built(folder: Path) -> Path:
-    """The package, made by rpm/build."""
-    command = [str(ROOT / "rpm/build"), "--deb", "--fast", "--python", "/usr/bin/python3.11", str(folder)]
+def built(folder: Path, release: str) -> Path:
+    """The package, made by rpm/build with the Python of the release: here, or in the release's own root."""
+    command = [str(ROOT / "rpm/build"), "--deb", "--fast", "--python", PYTHONS[release], str(folder)]
+    if not Path(PYTHONS[release]).exists():
+        shared = [f"--bind-ro={path}" for path in (ROOT, *SETTINGS_OF_PIP) if path.exists()]
+        shared += [f"--setenv={name}={value}" for name, value in os.environ.items() if name in VARIABLES_OF_PIP]
+        inside = ["systemd-nspawn", "--quiet", f"--directory={ROOTS[release]}", "--volatile=overlay", "--register=no"]
+        command = [*inside, "--keep-unit", "--console=pipe", *shared, f"--bind={folder}", *command]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    return Path(done.stdout.strip())
+    return Path(done.stdout.split()[-1])
 
 
 def next_release(package: Path, work: Path) -> None:
@@ -76,15 +86,16 @@ def status(debian: BootedDebian) -> Any:
     return json.loads(debian.run("auditord", "status", "--output", "json", user="auditord"))
 
 
-def test_the_package_lives_its_whole_life_under_systemd(tmp_path: Path) -> None:
+@pytest.mark.parametrize("release", RELEASES)
+def test_the_package_lives_its_whole_life_under_systemd(tmp_path: Path, release: str) -> None:
     packages, folder = tmp_path / "packages", tmp_path / "root"
     packages.mkdir()
     folder.mkdir()
-    first = built(packages)
+    first = built(packages, release)
     next_release(first, tmp_path / "next")
     shutil.copy(ROOT / "tests/services/slurm-up", packages)
     shutil.copy(ROOT / "tests/services/slurm-cluster", packages)
-    with booted_debian(folder, packages) as debian:
+    with booted_debian(folder, packages, ROOTS[release]) as debian:
         if debian is None:
             pytest.skip("this kernel or container allows no boot of a system of one's own")
         debian.run("dpkg", "--install", f"/mnt/{first.name}")

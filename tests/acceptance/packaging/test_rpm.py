@@ -35,6 +35,21 @@ _auditord_completion auditord
 echo "${COMPREPLY[@]}"
 """
 
+LOOK_AT_THE_PAGE: Final = """\
+import http.client, re, socket
+def get(path):
+    connection = http.client.HTTPConnection("localhost")
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.connect("/tmp/api.sock")
+    connection.request("GET", path, headers={"Accept": "text/html"})
+    answer = connection.getresponse()
+    print(answer.status)
+    return answer.read().decode()
+for path in ("/", "/usage", "/jobs", "/manual/slurm"):
+    for asset in re.findall(r'(?:src|href)="(/[^"]+[.](?:css|js|svg))"', get(path)):
+        get(asset)
+"""
+
 # Every job to a store here, and to one far away that does not answer.
 SITE: Final[Mapping[str, Any]] = {
     "shutdown": {"grace": "2s"},
@@ -214,6 +229,7 @@ def the_new_daemon_takes_over(root: ScratchRoot) -> None:
             assert any("is ready: unix:/tmp/api.sock" in line for line in daemon.stderr)
             found = json.loads(root.run("auditord", "status", "--output", "json", user="auditord").stdout)
             assert (found["running"], found["records"], found["queues"]["far"]["entries"]) == (True, 3, 3)
+            assert set(root.run("python3", "-c", LOOK_AT_THE_PAGE, user="auditord").stdout.split()) == {"200"}
         finally:
             daemon.terminate()
         daemon.stderr.read()

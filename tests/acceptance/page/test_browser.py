@@ -5,6 +5,7 @@ Screenshots go to the folder that AUDITORD_SCREENSHOTS names, else to pytest's o
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +21,7 @@ from auditord.testing.daemon import running_daemon
 from auditord_hookspecs import Record
 from tests.chromium import SHAPES
 
+SCREENSHOTS: Final = os.environ.get("AUDITORD_SCREENSHOTS")
 RECORDS: Final = 100_000
 PAGES: Final = {
     "overview": "/",
@@ -29,12 +31,24 @@ PAGES: Final = {
     "heat": "/usage?chart=days&period=12-months",
     "ranking": "/usage?by=user&bin=none&measure=energy",
     "jobs": "/jobs",
+    "filtered": "/jobs?component[Cores][gte]=2&meta[group_id][dnc][]=climate&sort_by[desc]=runtime&period=90-days",
     "record": "/jobs/aurora-demo-wrong",
     "operations": "/operations",
     "panels": "/panels",
     "manual": "/manual",
     "topic": "/manual/access",
 }
+PLUGINS: Final[dict[str, Any]] = {  # Any: as in a file
+    "fair_share": {
+        "kind": "priority",
+        "schedule": "0 0 1 1 *",
+        "components": {"Cores": None},
+        "group_mapping": {"climate": [], "materials": [], "particle-physics": []},
+        "commands": ["true"],
+    },
+    "reports": {"kind": "utilisation", "schedule": "0 0 1 1 *"},
+}
+"""Plugins with panels: one that has run, one that has nothing to show yet."""
 
 
 def many_records(now: datetime) -> Iterator[Record]:
@@ -67,7 +81,9 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     (folder / "state").mkdir(mode=0o700)
     with start_blocking_portal() as portal:  # Playwright's loop runs in this thread
         portal.call(fill, folder / "state/records.db")
-    with running_daemon(folder, {"ui": {"title": "A made-up site"}}) as daemon:
+    with running_daemon(folder, {"ui": {"title": "A made-up site"}, "plugins": PLUGINS}) as daemon:
+        with ThreadPoolExecutor() as threads:
+            threads.submit(daemon.finish_run, "fair_share").result()  # in a loop of its own
         yield daemon.url
 
 
@@ -76,7 +92,7 @@ def test_every_page_fits_its_screen_and_has_no_serious_barrier(
     browser: Any, url: str, shape: str, tmp_path: Path
 ) -> None:  # Any: an extra's
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    folder = Path(os.environ.get("AUDITORD_SCREENSHOTS", tmp_path))
+    folder = Path(SCREENSHOTS or tmp_path)
     folder.mkdir(exist_ok=True)
     page = browser.new_context(bypass_csp=True, **SHAPES[shape]).new_page()
     for name, path in PAGES.items():

@@ -19,7 +19,9 @@ from auditord_builtin.access.token_file import TokenFile, new_token
 from auditord_hookspecs import Component, Record
 from tests.chromium import SHAPES
 from tests.oidc_issuer import CLIENT, SECRET, TestIssuer, serving
+from tests.page_browser import Browser
 
+SCREENSHOTS: Final = os.environ.get("AUDITORD_SCREENSHOTS")
 NOW: Final = datetime.now(UTC)
 
 
@@ -39,7 +41,9 @@ ACTS: Final = {
     "run": "/operations/instances/reports/run",
     "correct": "/jobs/slurm-1000/correct",
     "delete": "/jobs/slurm-1000/delete",
-    "quarantine": "/operations/quarantine?task=reports",
+    "close": "/jobs/slurm-open/close",
+    "quarantine": "/operations/quarantine",
+    "quarantine-empty": "/operations/quarantine?task=reports",
 }
 
 
@@ -77,8 +81,17 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             "access": {"roles": {"own": {"permissions": ["read"], "rows": {"user_id": ["self"]}}}},
         }
         with running_daemon(folder, sections) as daemon:
-            Client(daemon.url, token=root[1]).add_all(list(jobs()))
+            client = Client(daemon.url, token=root[1])
+            client.add_all([*jobs(), Record("slurm-open", NOW, (Component("Cores", 8, ()),))])
+            quarantine_bodies(daemon.url, root[1])
             yield Site(daemon.url.replace("127.0.0.1", "localhost"), folder / "state", alice[1], root[1])
+
+
+def quarantine_bodies(url: str, token: str) -> None:
+    """Send what cannot be stored, so that the quarantine has entries."""
+    sender = Browser(url, headers={"Authorization": f"Bearer {token}"})
+    for body in ('{"record_id": "half"', "<records/>"):
+        assert sender.ask("POST", "/record", body, Content_Type="application/json").status == 400
 
 
 def log_in(page: Any, site: Site, token: str | None = None) -> None:  # Any: an extra's
@@ -91,7 +104,7 @@ def test_login_and_my_usage_fit_the_screen_and_have_no_serious_barrier(
     browser: Any, site: Site, shape: str, tmp_path: Path
 ) -> None:  # Any: an extra's
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    folder = Path(os.environ.get("AUDITORD_SCREENSHOTS", tmp_path))
+    folder = Path(SCREENSHOTS or tmp_path)
     folder.mkdir(exist_ok=True)
     page = browser.new_context(bypass_csp=True, **SHAPES[shape]).new_page()
 

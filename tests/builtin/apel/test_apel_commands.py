@@ -1,5 +1,6 @@
 """``auditord apel`` over a fake host."""
 
+import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -92,9 +93,21 @@ def test_show_has_nothing_then_a_table_then_messages(host: FakeCommandContext) -
     assert run(host, "show", "--month", "2026-02", "--site", "SITE-X").exit_code == 2
 
 
+def test_show_as_json(host: FakeCommandContext) -> None:
+    assert json.loads(run(host, "show", "--output", "json").stdout) == []
+    run(host, "publish", "--dry-run")
+    months = json.loads(run(host, "show", "--output", "json").stdout)
+    assert [(each["month"], each["acknowledged"], each["problems"]) for each in months] == [
+        (f"2026-0{month}", 1, []) for month in (1, 2, 3)
+    ]
+    messages = json.loads(run(host, "show", "--month", "2026-02", "--output", "json").stdout)
+    assert {(each["site"], each["month"]) for each in messages} == {("SITE-A", "2026-02")}
+    assert any(each["text"].startswith("APEL-normalised-summary-message: v0.4") for each in messages)
+
+
 def test_show_names_site_and_month_of_a_problem_once(host: FakeCommandContext) -> None:
     bare = Record("bare", NOW - timedelta(days=1, hours=1), (), NOW - timedelta(days=1), {"site_id": ("a",)})
     host.plugin_context.stored = [job("1", 1), bare]
     run(host, "publish", "--dry-run")
     problem = run(host, "show").output.splitlines()[-1]
-    assert problem == "! SITE-A 2026-03: no score HEPscore23: left out (1 jobs)"
+    assert problem == "! SITE-A 2026-03: no score HEPscore23: left out (1 job)"

@@ -111,6 +111,15 @@ def test_the_newer_layout(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("said", "kind"), [("summaries", MessageType.SUMMARIES), ("individual_jobs", MessageType.INDIVIDUAL_JOBS)]
+)
+def test_the_kind_of_message_is_taken_over(tmp_path: Path, said: str, kind: MessageType) -> None:
+    text = OLDER.replace("message_type: individual_jobs", f"message_type: {said}")
+    assert f"message_type: {said}" in text
+    assert config_of(imported(text, tmp_path)).message_type is kind
+
+
 def test_the_older_layout(tmp_path: Path) -> None:
     result = imported(OLDER, tmp_path)
     config = config_of(result)

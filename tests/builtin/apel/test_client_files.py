@@ -65,6 +65,16 @@ def test_each_job_is_sent_where_the_client_sent_each(tmp_path: Path) -> None:
     assert config.individual_job_fields.optional.FQAN is not None
 
 
+@pytest.mark.parametrize(("protocol", "remarks"), [("", 0), ("protocol = ams\n", 0), ("protocol = STOMP\n", 1)])
+def test_a_sender_speaks_ams_unless_it_says_otherwise(tmp_path: Path, protocol: str, remarks: int) -> None:
+    text = FILES[2].read_text()
+    kept = "".join(line for line in text.splitlines(keepends=True) if not line.startswith("protocol"))
+    file = tmp_path / "sender.cfg"
+    file.write_text(kept.replace("[sender]\n", f"[sender]\n{protocol}"))
+    written, _ = imported([FILES[0], file])
+    assert written.count("STOMP is no more") == remarks
+
+
 def test_an_option_that_the_client_does_not_know_is_named(tmp_path: Path) -> None:
     text = import_files([changed(tmp_path, "withhold_dns", "withold_dns")], load_hooks([]).kinds)
     assert "unloader.withold_dns: the APEL client does not know this option and ignored it; a typing error?" in text

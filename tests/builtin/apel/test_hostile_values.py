@@ -22,6 +22,8 @@ from auditord_hookspecs import Component, Record, Score
 from auditord_hookspecs.months import Month
 from tests.builtin.apel.apel_receiver import Receiver
 
+pytestmark = pytest.mark.slow  # some ten seconds together
+
 MONTH = Month(2024, 2)
 # Hypothesis makes its table of characters in the first example.
 patiently = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

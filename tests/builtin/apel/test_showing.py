@@ -38,7 +38,7 @@ async def test_summaries_and_what_was_left_out() -> None:
     sync, summary, problem = await texts(configured(), job("1"), Record("2", *_unscored()))
     assert sync.startswith("APEL-sync-message: v0.1\n")
     assert "NumberOfJobs: 1\n%%" in summary
-    assert problem == "# SITE-A 2024-03: no score HEPscore23: left out (1 jobs)\n"
+    assert problem == "# SITE-A 2024-03: no score HEPscore23: left out (1 job)\n"
 
 
 def _unscored() -> tuple[Any, ...]:  # Any: the fields of a record

@@ -285,3 +285,27 @@ async def test_jobs_without_the_normalised_component_are_left_out_whole() -> Non
     made = await summaries(config, FakePluginContext(stored=[job("1"), busy]), "SITE-A", MARCH)
     assert [(row.jobs, row.wall, row.normalised_wall) for row in made.rows] == [(1, 3600, 151)]
     assert [(problem.reason, problem.jobs) for problem in made.problems] == [("no component Busy: left out", 1)]
+
+
+async def test_optional_fields_of_people_are_in_a_row_of_their_own() -> None:
+    optional = {
+        "GlobalUserName": {"type": "MetaField", "name": "subject"},
+        "VOGroup": {"type": "MetaField", "name": "group"},
+        "VORole": {"type": "MetaField", "name": "role"},
+    }
+    config = configured(summary_fields__optional=optional)
+    pilot = job("1", subject="/DC=org/CN=robot", group="/atlas", role="Role=pilot")
+    user = job("2", subject="/DC=org/CN=alice", group="/atlas/de", role="Role=production")
+    made = {(row.global_user_name, row.vo_group, row.vo_role) for row in await rows(config, pilot, user)}
+    assert made == {
+        ("/DC=org/CN=robot", "/atlas", "Role=pilot"),
+        ("/DC=org/CN=alice", "/atlas/de", "Role=production"),
+    }
+
+
+async def test_records_are_not_asked_for_a_batch_system_that_is_written_down() -> None:
+    named = [job("1", collector_type="slurm"), job("2", collector_type="htcondor")]
+    for changes in ({"site__batch_system": "PBS"}, {"site__ce": None}):
+        context = FakePluginContext(stored=named)
+        await summaries(configured(**changes), context, "SITE-A", MARCH)
+        assert all("collector_type" not in str(query.by) for query in context.summed), changes

@@ -158,3 +158,10 @@ def test_a_message_without_records_is_refused() -> None:
 def test_a_key_that_stands_twice_in_a_message_is_refused(text: str, old: str, new: str, alike: bool) -> None:  # noqa: FBT001 a column
     both = text + text.replace(old, new).split("\n", 1)[1]
     assert ["replace" in problem.reason for problem in validate(both, NOW)] == [True] * alike
+
+
+def test_a_record_without_a_part_of_its_key_has_the_key_of_one_that_says_none() -> None:
+    _, second = SUMMARY.split("\n", 1)
+    twice = SUMMARY + second.replace("VO: atlas", "VO: atlas\nVOGroup: None")
+    (problem,) = validate(twice)
+    assert problem.reason == "its key is that of a record before it, which it would replace"

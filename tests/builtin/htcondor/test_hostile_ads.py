@@ -165,6 +165,7 @@ async def test_an_attribute_nested_too_deeply_costs_nothing_where_nobody_needs_i
     assert not quarantined
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_many_hostile_jobs_among_many_with_expressions(pool: Player) -> None:
     kinds = ['"atlas"', 'strcat("at","las")', SEGFAULT]

@@ -256,6 +256,31 @@ async def test_one_broken_job_is_quarantined_and_recovered_by_another_configurat
         HTCONDOR.convert(config(), {"line": "x"})
 
 
+async def test_a_job_whose_attribute_was_not_asked_for_is_fetched_by_its_id(pool: Player) -> None:
+    """An optional component would be left out of its record without a word: the row has only what was asked for."""
+    job = pool.add("s1", 7, CpusProvisioned=None, DiskProvisioned=5)
+    at = context(pool)
+    assert await run(config(), at) == []
+    [entry] = [one for batch in at.kept for one in batch.quarantined]
+    mended = config(components=[{"name": "Disk", "key": "DiskProvisioned", "optional": True}])
+    assert HTCONDOR.convert is not None
+    assert HTCONDOR.job_of is not None
+    with pytest.raises(AuditordError, match="'DiskProvisioned' was not asked for then"):
+        HTCONDOR.convert(mended, entry.raw)
+    again = context(pool, job=HTCONDOR.job_of(entry.raw))
+    [record] = await again.keep(HTCONDOR.collect(mended, again))
+    assert record.record_id == f"htcondor-{job}"
+    assert [(each.name, each.amount) for each in record.components] == [("Disk", 5)]
+
+
+def test_the_job_of_a_whole_ad_is_known_and_that_of_a_stray_line_is_not() -> None:
+    assert HTCONDOR.job_of is not None
+    assert HTCONDOR.job_of({"ad": 'ClusterId = 31\nProcId = 2\nVoName = f("x")\n'}) == JobChoice("31.2")
+    assert HTCONDOR.job_of({"ad": '{"ClusterId": 31, "ProcId": 0}'}) == JobChoice("31.0")
+    assert HTCONDOR.job_of({"line": "x"}) is None
+    assert HTCONDOR.job_of({"ad": "no ad"}) is None
+
+
 async def test_a_window_is_collected_exactly_again_and_again(pool: Player) -> None:
     ids = {hour: pool.add("s1", hour, end=EPOCH - hour * 3600) for hour in range(5, 0, -1)}
     at = context(pool, window=Window(NOW - 4 * HOUR, NOW - 2 * HOUR))

@@ -184,7 +184,7 @@ async def test_of_several_ads_of_a_job_the_most_complete_counts_and_the_others_a
     assert [int(record.stop_time.timestamp()) for record in records if record.stop_time] == [1795332634, 1795332644]
     assert [batch.skipped for batch in at.kept if batch.skipped] == [{"stands in the history again, and says less": 1}]
     assert not any(batch.quarantined for batch in at.kept)
-    assert "1 jobs stand in the history several times, such as ap1@example.org#3.21" in caplog.text
+    assert "1 job stands in the history several times, such as ap1@example.org#3.21" in caplog.text
     assert await collect(config(pool, mode), at) == []
 
 

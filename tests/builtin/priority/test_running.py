@@ -199,7 +199,7 @@ async def test_a_failing_hanging_or_missing_command_stops_no_other(
     with pytest.raises(PrioritiesNotSet, match="failed for 5 of 5 groups, all others ran"):
         await set_priorities(chosen, real)
     assert written(folder) == dict.fromkeys(names[2:], "20")
-    assert real.state == {}
+    assert real.state["last"] == {}
     for text in ("no program '/no/such/program'", "no such partition", "was killed after 3 s"):
         assert text in caplog.text
     assert set(real.timeouts) == {timedelta(seconds=3)}
@@ -263,7 +263,7 @@ async def test_a_dry_run_shows_exactly_the_commands_and_does_nothing() -> None:
 async def test_smoothing_goes_part_of_the_way_and_arrives() -> None:
     steady = context(*used(a=1, b=0))
     await set_priorities(config(smoothing=0.9), steady)
-    assert steady.state == {"a": 100.0, "b": 0.0}
+    assert steady.state["last"] == {"a": 100.0, "b": 0.0}
     steady.stored = used(a=0, b=1)
     heights: list[int] = []
     for _ in range(80):
@@ -279,14 +279,14 @@ async def test_a_group_whose_command_failed_is_smoothed_from_where_it_is() -> No
     failing = context(*used(a=1, b=1), state={"a": 0.0, "b": 0.0}, commands=failing_for("part_b"))
     with pytest.raises(PrioritiesNotSet):
         await set_priorities(config(smoothing=0.5), failing)
-    assert failing.state == {"a": 25.0, "b": 0.0}
+    assert failing.state["last"] == {"a": 25.0, "b": 0.0}
 
 
 async def test_bounds_that_were_narrowed_hold_at_once() -> None:
     narrowed = context(*used(a=1, b=1), state={"a": 9_000.0, "b": 0.0, "gone": 5.0})
     await set_priorities(config(smoothing=0.9), narrowed)
     assert narrowed.ran[0] == ("set", "part_a", "95")
-    assert set(narrowed.state) == {"a", "b"}
+    assert set(narrowed.state["last"]) == {"a", "b"}
 
 
 def test_a_group_that_is_new_gets_its_own_at_once() -> None:

@@ -52,4 +52,4 @@ async def test_slurm_has_the_priorities_that_were_computed(name: str) -> None:
         await set_priorities(config, context)
     assert job_factor(name) == "PriorityJobFactor=49001"
     assert run_slurm("sacctmgr", "-nP", "show", "assoc", f"account={name}", "format=fairshare") == "49001"
-    assert list(context.state) == ["known"]
+    assert list(context.state["last"]) == ["known"]

@@ -8,7 +8,7 @@ import pytest
 from auditord.testing import FakeCollectorContext
 from auditord_builtin.slurm.config import SlurmConfig
 from auditord_builtin.slurm.conversion import convert, job_of
-from auditord_builtin.slurm.kinds import SLURM
+from auditord_builtin.slurm.kinds import SLURM, SLURM_EPILOG
 from auditord_builtin.slurm.runs import ENDED, parse_state
 from auditord_hookspecs import (
     AuditordError,
@@ -417,3 +417,25 @@ async def test_a_step_that_belongs_to_no_job_is_quarantined_once() -> None:
     await run(config(), at)
     assert sacct.calls
     assert [job for batch in at.kept for job in batch.quarantined] == []
+
+
+async def test_an_inventory_counts_what_had_begun_within_it_and_still_runs() -> None:
+    sacct, window = Sacct(), Window(NOW - 5 * HOUR, NOW - 3 * HOUR)
+    sacct.add("1", NOW - 4 * HOUR)
+    for number, begun in enumerate((NOW - 24 * HOUR, window.stop - timedelta(seconds=1), window.stop, NOW)):
+        sacct.add(f"{number + 2}", None, "RUNNING", Start=f"{begun.timestamp():.0f}")
+    sacct.add("9", None, "SUSPENDED", Start="None")
+    assert SLURM.inventory is not None
+    at = context(sacct, window=window)
+    assert [record.record_id for record in await at.keep(SLURM.inventory(config(), at))] == ["slurm-1"]
+    assert at.kept[-1].skipped == {"still running": 2}
+    asked = sacct.calls[-1]
+    assert (asked["state"], asked["starttime"], asked["endtime"]) == (
+        "R,S",
+        "2026-03-29T11:59:59",
+        "2026-03-29T12:00:00",
+    )
+
+
+def test_the_collectors_run_as_often_as_the_manual_says() -> None:
+    assert (SLURM.interval, SLURM_EPILOG.interval) == (timedelta(minutes=5), timedelta(minutes=1))

@@ -1,4 +1,4 @@
-"""The reach of slurmdbd's memory, from what sacctmgr prints."""
+"""The reach of slurmdbd's memory, and whom it shows jobs to, from what sacctmgr prints."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,6 +11,7 @@ from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
 from auditord_builtin.slurm.inventory import reach, source_reach
 from auditord_builtin.slurm.kinds import SLURM, SLURM_EPILOG
 from auditord_hookspecs import AuditordError, CommandFailed, Window
+from auditord_hookspecs.checks import Severity
 
 pytestmark = pytest.mark.anyio
 
@@ -84,3 +85,14 @@ async def test_notes_without_sacct_are_no_inventory() -> None:
     assert SLURM_EPILOG.inventory is not None
     with pytest.raises(AuditordError, match=r"sacct: \[\]"):
         await anext(aiter(SLURM_EPILOG.inventory(options, asked)))
+
+
+@pytest.mark.parametrize(
+    ("private", "severity"),
+    [("none", Severity.OK), ("accounts,Jobs,usage", Severity.WARNING), ("accounts", Severity.OK)],
+)
+async def test_the_doctor_warns_where_jobs_may_be_hidden(private: str, severity: Severity) -> None:
+    shown = context(f"PrivateData            = none\n\nSlurmDBD configuration:\nPrivateData            = {private}\n")
+    assert SLURM.check is not None
+    found = [each async for each in SLURM.check(config(), shown)]
+    assert [each.severity for each in found if each.subject == "privacy"] == [severity]

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from auditord_builtin.slurm import query
 from auditord_builtin.slurm.runs import Run, group_runs
 from auditord_hookspecs import CommandFailed
 from tests.sacct_tables import parse_table
@@ -132,3 +133,11 @@ def test_no_free_text_forges_a_column_or_a_row(free: list[tuple[str, str]]) -> N
     table = parse_table(printed(*rows), SHORT, D)
     assert [[*row.values()] for row in table.rows] == rows
     assert not table.unreadable
+
+
+def test_a_text_without_a_separator_is_refused_before_it_fills_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(query, "_LONGEST_CELL", 100)
+    reader = query.TableReader(("JobID", "State"), "|")
+    reader.feed(b"x" * 100)
+    with pytest.raises(CommandFailed, match="the output is no table: 100 characters without a separator"):
+        reader.feed(b"x")

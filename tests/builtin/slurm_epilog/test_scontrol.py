@@ -58,6 +58,12 @@ def test_no_node_is_no_text() -> None:
     assert job["NodeList"] == ""
 
 
+def test_an_account_that_is_not_set_is_no_text() -> None:
+    job = parse_job(recorded("gpu").replace("Account=physics", "Account=(null)").replace("QOS=normal", "QOS=(null)"))
+    assert job
+    assert (job["Account"], job["QOS"], job["NodeList"]) == ("", "", "n01")
+
+
 def test_a_newer_slurm_names_what_was_allocated() -> None:
     text = recorded("gpu").replace(" TRES=", " ReqTRES=cpu=9,mem=9G,node=9,billing=9 AllocTRES=")
     job = parse_job(text)

@@ -1,5 +1,6 @@
 """``auditord waldur diagnose``: one line for each thing that stands between records and right figures."""
 
+import json
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -9,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from auditord.testing import FakeCommandContext, FakePluginContext, make_record
-from auditord_builtin.waldur.diagnose_command import diagnose_command
+from auditord_builtin.waldur.commands import diagnose_command
 from auditord_hookspecs import CommandFailed
 from tests.waldur_server import STAFF_TOKEN, TOKEN, FakeWaldur, Fault, fake_waldur
 from tests.waldur_settings import COMPONENTS, waldur_config
@@ -60,13 +61,19 @@ def test_where_all_is_well(site: Site) -> None:
         "ok    offering    Cluster of Centre, Active",
         "note  component   cpu: k-Hours here, unit in Waldur",
         "note  component   mem: gb-Hours here, unit in Waldur",
-        "ok    resources   1, of 1 accounts",
+        "ok    resources   1, of 1 account",
         "ok    users       2 of the offering have a username, 0 have none yet",
         "ok    records     are up to date",
         f"note  records     {REACH}: what was before is missing in 2026-02, which is reported",
     ]
     assert site.waldur.asked("POST") == []
     assert [each for each in site.waldur.asked() if each.startswith("OPTIONS")]
+
+
+def test_as_json(site: Site) -> None:
+    found = json.loads(site.diagnose("--output", "json").stdout)
+    lines = [f"{each['verdict']:4}  {each['subject']:10}  {each['text']}" for each in found]
+    assert lines == site.lines()
 
 
 def test_everything_that_can_be_odd(site: Site) -> None:
@@ -185,6 +192,7 @@ def test_a_token_of_staff(site: Site) -> None:
 
 def programs(argv: Sequence[str]) -> bytes:
     name = argv[0].rpartition("/")[2]
+    assert name != "sacctmgr" or list(argv[1:]) == ["--parsable2", "--noheader", "list", "cluster", "format=cluster"]
     return {"sinfo": b"slurm 22.05.8\n", "sacctmgr": b"north\nsouth\n", "sacct": b"acct1|cpu=1|00:10:00|alice\n"}[name]
 
 
@@ -195,7 +203,7 @@ def test_the_programs_of_slurm_where_figures_come_from_them(site: Site) -> None:
     assert result.output.splitlines()[-3:] == [
         "ok    sinfo       slurm 22.05.8",
         "note  sacctmgr    knows several clusters: north, south; see slurm.cluster_name",
-        "ok    sacct       answers: 1 accounts had jobs in the last hour",
+        "ok    sacct       answers: 1 account had jobs in the last hour",
     ]
     assert "records" not in result.output
     site.options["slurm"] = {"cluster_name": "west"}
@@ -204,7 +212,7 @@ def test_the_programs_of_slurm_where_figures_come_from_them(site: Site) -> None:
 
 def clusters(*names: str) -> Callable[[Sequence[str]], bytes]:
     printed = "\n".join(names).encode()
-    return lambda argv: printed if argv[0].endswith("sacctmgr") else programs(argv)
+    return lambda argv: printed if programs(argv) and argv[0].endswith("sacctmgr") else programs(argv)
 
 
 def test_one_cluster_is_the_one_that_is_reported(site: Site) -> None:

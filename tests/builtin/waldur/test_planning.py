@@ -150,5 +150,30 @@ def test_a_month_that_is_over_or_not_known_is_not_made_zero_unasked(case: Case) 
         assert known
 
 
+def amounts_of(cpu: int, users: int) -> AccountUsage:
+    each = {f"user{number}": {"cpu": Decimal(cpu)} for number in range(users)}
+    return AccountUsage({"cpu": Decimal(cpu * users)}, each)
+
+
+def test_of_many_users_whose_amounts_would_fall_five_are_named() -> None:
+    for users, others in ((5, ")"), (7, ", 2 more users)")):
+        case = Case({"one": amounts_of(1, users)}, {"one": amounts_of(2, users)}, Rules(users=True), closed=False)
+        [held] = case.plan().held_back
+        assert (held.account, held.anomaly) == ("one", "decrease")
+        assert f"cpu would go from {2 * users} to {users} (user0 from 2 to 1, " in held.text
+        assert f"user4 from 2 to 1{others}" in held.text
+
+
+class TwoTotals(Case):
+    def _totals(self) -> list[ComponentUsage]:
+        return [*super()._totals(), *super()._totals()]
+
+
+def test_a_resource_with_two_totals_is_held_back_by_its_name() -> None:
+    [held] = TwoTotals({"one": amounts_of(2, 1)}, {"one": amounts_of(2, 1)}, Rules(), closed=False).plan().held_back
+    assert (held.account, held.anomaly) == ("one", "ambiguous")
+    assert held.text == "one, 2026-03: held back: Waldur has several totals of cpu; was the plan changed?"
+
+
 def _any(amounts: Amounts) -> bool:
     return any(amounts.values())

@@ -77,6 +77,18 @@ async def test_the_last_and_the_present_month_are_reported(waldur: FakeWaldur) -
     assert waldur.user_amounts("2026-03") == {("acct1", "cpu", "alice"): "0.60", ("acct1", "cpu", "bob"): "6.00"}
 
 
+async def test_what_waldur_has_is_remembered_for_the_page(waldur: FakeWaldur) -> None:
+    february = job(1, start=datetime(2026, 2, 28, 14, tzinfo=UTC), hours=20, user="bob")
+    context, months = context_of(february, job(2, hours=1)), list[str]()
+    for _ in range(2):  # the second time there is nothing to write
+        await report_usage(settings(waldur), context)
+        months = sorted(context.state["amounts"])
+        assert [context.state["amounts"][month]["acct1"] for month in months] == [{"cpu": "6.00"}, {"cpu": "6.60"}]
+    waldur.now = context.moment = NOW + timedelta(days=60)
+    await report_usage(settings(waldur, lag="0s"), context)
+    assert set(months).isdisjoint(context.state.get("amounts", {}))
+
+
 async def test_reporting_again_writes_nothing(waldur: FakeWaldur) -> None:
     context = context_of(job(1), job(2, user="carol"))
     await report_usage(settings(waldur), context)
@@ -181,8 +193,8 @@ async def test_components_and_names_without_counterpart_are_reported(
     records = [job(1), job(2, account="unknown"), job(3, user="stranger")]
     await report_usage(settings(waldur, backend_components=components), context_of(*records))
     assert "takes no usage of mem, gres/gpu" in caplog.text
-    assert "1 accounts have usage and no resource: unknown" in caplog.text
-    assert "1 users have usage and are no offering users: stranger" in caplog.text
+    assert "1 account has usage and no resource: unknown" in caplog.text
+    assert "1 user has usage and is no offering user: stranger" in caplog.text
     assert value(metrics.ACCOUNTS, "test") == 1
     assert value(metrics.USERS, "test") == 1
     assert value(metrics.AMOUNT, "test", "cpu", 0) == 1.2
@@ -214,7 +226,7 @@ async def test_a_dry_run_shows_what_would_be_done(waldur: FakeWaldur) -> None:
     assert "acct1, 2026-03: held back: cpu would go from 1.20 to 0.60" in shown
     assert '"amount":"0.60"' in shown.replace(" ", "")
     assert shown.endswith(
-        "2026-03: 1 totals and 1 amounts of users would be written, of 1 resources; 1 resources held back"
+        "2026-03: 1 total and 1 amount of users would be written, of 1 resource; 1 resource held back"
     )
 
 
@@ -360,7 +372,7 @@ async def test_an_amount_in_a_month_that_is_over_by_now_is_reported(waldur: Fake
 async def test_what_was_refused_fails_the_run_and_no_other_resource(waldur: FakeWaldur) -> None:
     waldur.fail(SET_USAGE, Fault(400, body=b'{"resource": ["No plan."]}'))
     before = value(metrics.LAST_SUCCESS, "refused")
-    with pytest.raises(NotReported, match=r"1 amounts are not in Waldur: acct1, 2026-03: .*No plan"):
+    with pytest.raises(NotReported, match=r"1 amount is not in Waldur: acct1, 2026-03: .*No plan"):
         await report_usage(settings(waldur), context_of(job(1), job(2, account="acct2"), instance="refused"))
     assert waldur.totals("2026-03") == {("acct2", "cpu"): "0.60"}
     assert value(metrics.LAST_SUCCESS, "refused") == before
@@ -416,7 +428,7 @@ async def test_a_month_of_which_everything_is_held_back_is_no_success(waldur: Fa
     await report_usage(settings(waldur), context_of(*both, instance="held"))
     assert value(metrics.LAST_SUCCESS, "held") == NOW.timestamp()
     fewer = context_of(job(1), job(2, account="acct2"), instance="held", moment=NOW + timedelta(minutes=30))
-    with pytest.raises(NothingReported, match="2026-03: all 2 resources are held back") as raised:
+    with pytest.raises(NothingReported, match=r"2026-03: all resources \(2\) are held back") as raised:
         await report_usage(settings(waldur), fewer)
     assert raised.value.exit_status == 4
     assert value(metrics.LAST_SUCCESS, "held") == NOW.timestamp()
@@ -430,7 +442,7 @@ async def test_a_month_of_which_everything_is_held_back_is_no_success(waldur: Fa
     [
         ({}, {"cpu": "usage"}, {}, "no resource with a backend_id: nothing"),
         ({"one": ("acct1", "OK")}, {"cpu": "usage"}, {"account_prefixes": ["hpc_"]}, "that begins with hpc_: nothing"),
-        ({"one": ("acct1", "Erred")}, {"cpu": "usage"}, {}, "all 1 resources are held back"),
+        ({"one": ("acct1", "Erred")}, {"cpu": "usage"}, {}, r"all resources \(1\) are held back"),
         ({"one": ("acct1", "OK")}, {"cpu": "fixed"}, {}, "takes no usage of any component"),
     ],
 )
@@ -480,7 +492,7 @@ async def test_a_month_that_is_denied_does_not_keep_the_next_one_from_being_repo
 
 async def test_a_resource_that_is_denied_does_not_keep_the_others_out(waldur: FakeWaldur) -> None:
     waldur.fail(SET_USAGE, Fault(403, body=b"{}"))
-    with pytest.raises(NotReported, match="1 amounts are not in Waldur: acct1, 2026-03"):
+    with pytest.raises(NotReported, match="1 amount is not in Waldur: acct1, 2026-03"):
         await report_usage(settings(waldur), context_of(job(1), job(2, account="acct2")))
     assert waldur.totals("2026-03") == {("acct2", "cpu"): "0.60"}
 

@@ -1,5 +1,6 @@
 """``auditord waldur report``, ``explain`` and ``compare``."""
 
+import json
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -68,6 +69,18 @@ def test_explain_lists_the_records_behind_a_figure() -> None:
         ["job-3", "bob", "2026-03-01T00:00:00+00:00", "2026-03-01T01:00:00+00:00", "3600", "1.000000"],
     ]
     assert "2026-03: 3 records, running ones up to 2026-03-15T11:00:00+00:00: cpu 8.00" in result.output
+
+
+def test_explain_as_json() -> None:
+    explained = json.loads(run("explain", "Physics", "--month", "2026-03", "--output", "json", lag="1h").stdout)
+    assert explained["sum"] == {
+        "records": 3, "running": 1, "as_of": "2026-03-15T11:00:00Z", "amounts": {"cpu": "8.00"},
+    }  # fmt: skip
+    assert {each["record_id"]: (each["stop_time"], each["amounts"]) for each in explained["shares"]} == {
+        "job-1": ("2026-03-01T03:00:00Z", {"cpu": "6.000000"}),
+        "job-2": (None, {"cpu": "1.000000"}),
+        "job-3": ("2026-03-01T01:00:00Z", {"cpu": "1.000000"}),
+    }
 
 
 def test_explain_one_user_in_the_billing_zone() -> None:

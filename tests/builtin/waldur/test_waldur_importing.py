@@ -88,6 +88,10 @@ def test_what_is_dropped_is_named_and_what_changes_is_remarked(tmp_path: Path) -
         assert option in head
     assert "backend_components.cpu.limit" in head
     assert "d629d5e4" not in head
+    assert not any(option in head for option in ("reporting_backend", "customer_prefix", "allocation_prefix"))
+    assert ("  # Example SLURM Offering. records must" in text, "  # example slurm offering.\n" in text) == (True, True)
+    other = imported(tmp_path, AGENT.replace("reporting_backend: slurm", "reporting_backend: moab", 1))
+    assert "moab reported other amounts; compare them" in other
     assert "the agent reported zeros: Slurm's name of GPUs is gres/gpu" in text.replace("\n", " ").replace(" #", "")
     assert "ignored other components' unit_factor" in " ".join(text.replace("#", "").split())
 

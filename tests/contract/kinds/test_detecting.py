@@ -82,6 +82,30 @@ def test_it_proposes_what_its_model_takes(name: str) -> None:
     installed().collectors[name].config.model_validate(options)
 
 
+def test_slurm_s_answers_become_options() -> None:
+    (proposal,) = found_by("slurm")
+    assert proposal.options is not None
+    answers = {"site": "KIT", "since": "2026-11-01", "score": "9.8, genoa=12.4,gpu.a=7", "memory_peaks": "Yes"}
+    options = proposal.options(answers)
+    cores, memory, cpu_time, peaks, gpus = options["components"]
+    assert (options["earliest_datetime"], options["sites"]) == ("2026-11-01T00:00:00Z", [{"name": "KIT"}])
+    assert [(each["name"], each["key"]) for each in options["meta"]] == [
+        ("account", "Account"),
+        ("partition", "Partition"),
+    ]
+    assert cores["scores"] == [
+        {"name": "HEPscore23", "value": 12.4, "only_if": {"key": "Partition", "matches": "^genoa$"}},
+        {"name": "HEPscore23", "value": 7.0, "only_if": {"key": "Partition", "matches": r"^gpu\.a$"}},
+        {"name": "HEPscore23", "value": 9.8},
+    ]
+    assert [each["key"] for each in (cores, cpu_time, peaks)] == ["NCPUS", "TotalCPU", "MaxRSS"]
+    assert [(each["name"], each["sub_key"]) for each in (memory, gpus)] == [("Memory", "mem"), ("GPU", "gres/gpu")]
+    assert "scores" not in proposal.options({**answers, "score": "", "memory_peaks": "no"})["components"][0]
+    for wrong in ({"score": "genoa=fast"}, {"memory_peaks": "perhaps"}):
+        with pytest.raises(ValueError, match=r"is no number, and no partition=number|is neither yes nor no"):
+            proposal.options({**answers, **wrong})
+
+
 @pytest.mark.parametrize("name", detectors())
 def test_it_finds_nothing_on_an_empty_host(name: str) -> None:
     assert detectors()[name](FakeHost()) is None

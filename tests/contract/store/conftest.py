@@ -1,19 +1,36 @@
 """The stores that the contract suite is run against: each factory opens the same records again at every call."""
 
 from collections import defaultdict
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from os import environ
 from pathlib import Path
 from typing import Protocol
+from unittest.mock import patch
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 from auditord.store import RecordStore
 from auditord.store.opening import open_store
+from tests.contract.store.engines import LakeEngine
 from tests.contract.store.in_memory import MemoryDatabase, MemoryRecordStore
 
 PLANNED = {"test_adding", "test_changing", "test_amending", "test_outbox"}
 """Modules about the plans of changes, which are also run without a database."""
+
+SUMMED = {
+    "test_answers_equal_a_plain_evaluation",
+    "test_several_components_of_one_name_keep_their_own_scores",
+    "test_the_first_of_two_scores_with_one_name_counts",
+    "test_a_million_years_of_exabytes_in_microseconds",
+    "test_windows_that_follow_each_other_count_everything_once",
+    "test_more_groups_than_a_page_has_come_in_order",
+    "test_an_empty_store_has_no_groups",
+    "test_names_that_no_record_has_are_simply_not_there",
+}
+"""Tests of sums that the lake's engine is put to as well; with LAKE_TEST_ALL set, to all of them, for two minutes."""
 
 COUNTED_KEYS = ("site_id", "group_id", "user_id", "project")
 
@@ -38,6 +55,19 @@ def postgres_stores(new_url: Callable[[], str]) -> Callable[[Path], StoreFactory
     return stores
 
 
+def lake_stores(folder: Path) -> StoreFactory:
+    """A store whose sums are those that the lake's engine makes of its records."""
+    sqlite, engine = sqlite_stores(folder), LakeEngine(folder)
+
+    @asynccontextmanager
+    async def opened(*, outbox: bool = False) -> AsyncGenerator[RecordStore, None]:
+        async with sqlite(outbox=outbox) as store:
+            with patch.object(store, "aggregate", partial(engine.aggregate, store)):
+                yield store
+
+    return opened
+
+
 def memory_stores() -> Callable[[Path], StoreFactory]:
     """Tables of their own for each folder."""
     databases: defaultdict[Path, MemoryDatabase] = defaultdict(MemoryDatabase)
@@ -57,7 +87,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         has_plans = metafunc.definition.path.stem in PLANNED
         needs_database = metafunc.definition.get_closest_marker("needs_database") is not None
         kinds = ["sqlite", "postgresql", *(["plan"] if has_plans and not needs_database else [])]
-        metafunc.parametrize("store_factory", kinds, indirect=True)
+        lake = _asks_lake(metafunc.definition.path.stem, metafunc.function.__name__)
+        metafunc.parametrize("store_factory", [*kinds, *lake], indirect=True)
+
+
+def _asks_lake(module: str, test: str) -> Sequence[ParameterSet]:
+    if module != "test_aggregates" or (test not in SUMMED and "LAKE_TEST_ALL" not in environ):
+        return ()
+    return [pytest.param("lake", marks=pytest.mark.slow if test == "test_answers_equal_a_plain_evaluation" else ())]
 
 
 @pytest.fixture
@@ -67,6 +104,8 @@ def store_factory(request: pytest.FixtureRequest) -> Callable[[Path], StoreFacto
             return sqlite_stores
         case "plan":
             return memory_stores()
+        case "lake":
+            return lake_stores
         case _:
             return postgres_stores(request.getfixturevalue("new_postgres_url"))
 

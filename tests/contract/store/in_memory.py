@@ -10,11 +10,12 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from auditord.client.conditions import matches
+from auditord.client.query_string import matches
 from auditord.database.instants import to_micros
 from auditord.database.memory import PluginMemory
 from auditord.store.archived import Counted
 from auditord.store.changes import KeptVersion, Move, OutboxRow, add_bulk, change_each
+from auditord.store.lake_changes import LakeChange
 from auditord.store.planning import Bulk, Change
 from auditord.store.protocol import Difference, HeldTurn, Occasion, RecordCounts
 from auditord.store.rollups.changes import DayChange
@@ -164,6 +165,9 @@ class MemoryDatabase:
 
     def note_rollup_changes(self, change: DayChange) -> None:
         """Nothing: roll-ups are tested with the databases."""
+
+    def note_lake_changes(self, change: LakeChange) -> None:
+        """Nothing: changes for the lake are tested with the databases."""
 
     def put_outbox(self, row: OutboxRow) -> None:
         self.entries += 1

@@ -134,7 +134,7 @@ QUERIES = st.builds(
 
 
 @given(records=RECORDS, queries=st.lists(QUERIES, min_size=4, max_size=20))
-@settings(deadline=None, max_examples=35, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_answers_equal_a_plain_evaluation(
     store_factory: Callable[[Path], StoreFactory],
     records: Sequence[Record],
@@ -235,6 +235,15 @@ async def test_periods_of_zones_begin_as_their_clocks_say(
         for field in TimeField:
             period = aggregates.CalendarPeriod(unit, field, zone)
             await check(store, records, aggregates.AggregateQuery(by=(period,)))
+
+
+async def test_every_period_of_a_zone_is_asked_for_with_twenty_components(stores: StoreFactory) -> None:
+    """As parameters, the changes of its clocks were more than SQLite and PostgreSQL take in one statement."""
+    records = [job("r", *[scored(f"C{at}", 7, ("S", 1.5)) for at in range(20)]), job("open", length=None)]
+    periods = [aggregates.CalendarPeriod(unit, zone="Europe/Berlin") for unit in aggregates.CalendarUnit]
+    usage = [aggregates.ComponentUsage(f"C{at}", ("S",)) for at in range(20)]
+    async with filled(stores, records) as store:
+        await check(store, records, aggregates.AggregateQuery(AllOf(()), tuple(periods), tuple(usage), as_of=LAST))
 
 
 async def test_several_components_of_one_name_keep_their_own_scores(stores: StoreFactory) -> None:

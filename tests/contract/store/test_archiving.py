@@ -117,8 +117,13 @@ async def test_an_archived_id_gets_the_verdict_that_it_would_get_here(
 async def test_differences_are_kept_when_their_record_is_archived(store: RecordStore) -> None:
     await put(store, finished())
     await store.add(finished(meta=None), ALICE, SAME_RUN)
-    await archive(store, MemoryArchive(), START + MONTH)
+    store.archive = memory = MemoryArchive()
+    await archive(store, memory, START + MONTH)
     assert (await store.counts()).differences == 1
+    [difference] = await store.differences_of("job-1")
+    origin = await store.origin("job-1")
+    assert origin is not None
+    assert (difference.stored, origin.record, origin.chunk > 0) == (None, finished(), True)
 
 
 async def test_a_record_that_changed_meanwhile_stays_and_its_row_does_not_count(store: RecordStore) -> None:

@@ -117,6 +117,9 @@ class Shown:
     def said(self, line: str) -> None:
         """Leave the log out."""
 
+    def progressed(self, fraction: float) -> None:
+        raise AssertionError(fraction)
+
     def printed(self, text: str) -> None:
         self.texts.append(text)
 

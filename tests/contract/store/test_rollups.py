@@ -29,6 +29,7 @@ from auditord_hookspecs import (
     CalendarPeriod,
     CalendarUnit,
     Component,
+    ComponentPresent,
     ComponentUsage,
     MetaValue,
     Record,
@@ -61,6 +62,7 @@ HOUR: Final = timedelta(hours=1)
 BY_COLLECTOR: Final = Provenance(BEGIN, "task:slurm")
 SITE, GROUP, USER = MetaValue("site_id", "site"), MetaValue("group_id", "group"), MetaValue("user_id", "user")
 USAGE: Final = (ComponentUsage("Cores", ("HS23", "none")), ComponentUsage("Memory"), ComponentUsage("Other", ("HS23",)))
+CPU_USAGE: Final = (ComponentUsage("TotalCPU"), ComponentUsage("Cores"))
 
 
 class StoreFactory(Protocol):
@@ -76,6 +78,9 @@ def day(number: int) -> datetime:
     return BEGIN + timedelta(days=number)
 
 
+MONTH_HERE: Final = CalendarPeriod(CalendarUnit.MONTH, zone="Europe/Berlin")
+MONTH_THERE: Final = CalendarPeriod(CalendarUnit.MONTH, zone="Pacific/Kiritimati")
+WEEK_ELSEWHERE: Final = CalendarPeriod(CalendarUnit.WEEK, zone="America/St_Johns")
 QUERIES: Final = (
     AggregateQuery(usage=USAGE),
     AggregateQuery(by=(SITE, GROUP, CalendarPeriod(CalendarUnit.MONTH)), usage=USAGE),
@@ -88,6 +93,11 @@ QUERIES: Final = (
     AggregateQuery(AnyOf((MetaLacks("group_id", "g"), MetaAbsent("site_id"))), (CalendarPeriod(CalendarUnit.MONTH),)),
     AggregateQuery(AnyOf((MetaContains("site_id", "a"), IsOpen())), (USER,), USAGE[1:], None, day(3) + HOUR),
     AggregateQuery(AllOf((MetaContains("group", "g"),)), (MetaValue("group_id"), MetaValue("site"))),
+    AggregateQuery(by=(USER, CalendarPeriod(CalendarUnit.MONTH), ComponentPresent("TotalCPU")), usage=CPU_USAGE),
+    AggregateQuery(by=(GROUP, CalendarPeriod(CalendarUnit.YEAR, zone="Europe/Berlin")), usage=USAGE),
+    AggregateQuery(AllOf(stopped(day(-90), None)[:1] + stopped(None, day(90))), (GROUP, MONTH_HERE), USAGE),
+    AggregateQuery(AllOf(stopped(day(0) - HOUR, day(4) - HOUR)), (USER, MONTH_THERE, WEEK_ELSEWHERE), USAGE[:1]),
+    AggregateQuery(AllOf(stopped(day(1) + HOUR, None)), (ComponentPresent("TotalCPU"),), CPU_USAGE, None, day(3)),
 )
 
 # Few values, so that records share cells, leave and come back to them; hours around the ends of days and of a month.
@@ -104,7 +114,7 @@ META: Final = st.fixed_dictionaries(
 AMOUNTS: Final = st.sampled_from([0, 1, 8, 8, 10**12, 2**53 - 1])
 SCORES: Final = st.sampled_from([(), (Score("HS23", 9.2),), (Score("HS23", 18.5), Score("HS06", 1 / 3))])
 COMPONENTS: Final = st.lists(
-    st.builds(Component, st.sampled_from(["Cores", "Cores", "Memory", "Other"]), AMOUNTS, SCORES), max_size=3
+    st.builds(Component, st.sampled_from(["Cores", "TotalCPU", "Memory", "Other"]), AMOUNTS, SCORES), max_size=3
 ).map(tuple)
 HUGE: Final = st.just((Component("Memory", MAX_AMOUNT, ()), Component("Memory", MAX_AMOUNT, ())))
 SOME_COMPONENTS: Final = st.one_of(COMPONENTS, COMPONENTS, COMPONENTS, HUGE, HUGE.map(lambda pair: pair[:1]))
@@ -238,7 +248,10 @@ def job(number: int, **meta: str) -> Record:
     start, cores = BEGIN + number * HOUR, Component("Cores", number % 7, (Score("HS23", 9.2 + number % 3),))
     labels = {"site_id": f"site{number % 2}", "group_id": f"group{number % 3}", "user_id": f"user{number % 5}", **meta}
     components = (cores, Component("Memory", 10**10 + number, ()), Component(f"Other{number % 2}", 1, ()))
-    return Record(f"job-{number}", start, components, start + HOUR, {key: (text,) for key, text in labels.items()})
+    cpu_time = (Component("TotalCPU", number, ()),) if number % 3 else ()
+    return Record(
+        f"job-{number}", start, (*components, *cpu_time), start + HOUR, {key: (text,) for key, text in labels.items()}
+    )
 
 
 async def test_roll_ups_know_the_answers(stores: StoreFactory) -> None:
@@ -261,6 +274,21 @@ async def test_the_first_record_of_a_cell_is_deleted(stores: StoreFactory) -> No
         assert await check(store) < len(QUERIES)
         await settled(store)
         assert await check(store) < len(QUERIES)
+
+
+async def test_a_correction_that_takes_the_cpu_time_away_leaves_the_others_ends(stores: StoreFactory) -> None:
+    async with stores() as store:
+        assert isinstance(store, SqlRecordStore)
+        parts = (Component("Cores", 2, ()), Component("TotalCPU", 60, ()))
+        meta: dict[str, tuple[str, ...]] = {"user_id": ("u",)}
+        every = [Record(f"r{at}", BEGIN, parts, BEGIN + (at + 1) * HOUR, meta) for at in range(3)]
+        await store.add_all(every, BY_COLLECTOR, Duplicates.SAME_RUN, atomic=True)
+        await settled(store)
+        without = Record("r0", BEGIN, parts[:1], BEGIN + HOUR, meta)
+        await correct(store, "r0", without)
+        await check(store)
+        await settled(store)
+        assert 0 < await check(store) < len(QUERIES)  # the first stop with a CPU time is only known from the records
 
 
 async def test_no_label_keeps_a_name_that_is_in_no_record(stores: StoreFactory) -> None:
@@ -303,6 +331,29 @@ async def test_a_redaction_while_changes_are_folded_leaves_no_label(
             await store.rollups.fold()
         await store.rollups.fold()
         assert await labels(store) == [label_row(label_text("a", None, None)).digest]
+
+
+async def test_no_sum_waits_until_unused_labels_are_looked_for(
+    stores: StoreFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with stores() as store:
+        assert isinstance(store, SqlRecordStore)
+        await settled(store)
+        monkeypatch.setattr(store.rollups, "wake", lambda: None)
+        await store.add_all(list(map(job, range(600))), BY_COLLECTOR, Duplicates.SAME_RUN, atomic=True)
+        await store.redact(["job-1"], ["user_id"])
+        write, writes = store.rollups._write, 0
+
+        async def counting(make: Callable[[], Work[T]], *, is_long: bool = False) -> T:
+            nonlocal writes
+            writes += is_long  # to drop labels
+            return await write(make, is_long=is_long)
+
+        monkeypatch.setattr(store.rollups, "_write", counting)
+        assert await check(store) > 0
+        assert writes == 0
+        await store.rollups.fold()
+        assert writes == 0  # none is unused
 
 
 async def labels(store: SqlRecordStore) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from auditord.client.conditions import matches
+from auditord.client.query_string import matches
 from auditord.store import Duplicates, Provenance, RecordStore
 from auditord_hookspecs import Component, Record, RecordQuery
 from auditord_hookspecs.query import (

@@ -46,6 +46,6 @@ class OpenedStores:
         table.close()
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def stores(request: pytest.FixtureRequest) -> Stores:
     return OpenedStores(request.getfixturevalue("new_postgres_url") if request.param == "postgresql" else None)

@@ -19,6 +19,7 @@ from click.testing import CliRunner
 from pyiceberg.catalog.sql import SqlCatalog
 
 from auditord.cli import auditord
+from auditord.cli.collect import Watcher
 from auditord.client import Client
 from auditord.testing.daemon import running_daemon
 from auditord_hookspecs import AggregateQuery, ComponentUsage
@@ -38,6 +39,21 @@ def test_it_lists_months_and_sites_and_verifies_them(host: Host) -> None:
     listed = host.run("archive", "list").output
     assert all(text in listed for text in ("2021-01", "2021-04", "KIT", "a/b c", "90 records are archived"))
     assert "90 of 90 archived records were read back" in host.run("archive", "verify").output
+
+
+def test_a_run_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fractions = list[float]()
+
+    def progressed(_watcher: Watcher, fraction: float) -> None:
+        fractions.append(fraction)
+
+    monkeypatch.setattr(Watcher, "progressed", progressed)
+    monkeypatch.setattr("auditord.archive.archiver.CHUNK_RECORDS", 20)
+    Host(tmp_path).run("archive", "run")
+    assert len(fractions) == 6, "five chunks and the end"
+    assert fractions == sorted(fractions)
+    assert fractions[0] > 0
+    assert fractions[-1] == 1.0
 
 
 def test_sums_and_single_records_are_there_as_ever(host: Host) -> None:

@@ -13,7 +13,7 @@ import pytest
 from auditord.archive import reading
 from auditord.archive.archiver import Archiver
 from auditord.archive.table import ArchiveTable
-from auditord.client.conditions import matches
+from auditord.client.query_string import matches
 from auditord.errors import StoreUnavailable
 from auditord.store import Duplicates, Provenance, RecordStore
 from auditord.store.merging import place_of

@@ -1,17 +1,20 @@
 """A record store that was restored from a backup, while the archive has gone on: each record counts once."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
 import pytest
+from pyiceberg.expressions import BooleanExpression
 
+from auditord.archive import archiver
 from auditord.archive.archiver import Archiver
 from auditord.archive.table import ArchiveTable, Head
 from auditord.errors import StoreUnavailable
 from auditord.store import Action, Amendment, Duplicates, Provenance, RecordStore
+from auditord.store.archived import ArchivedRecord
 from auditord_hookspecs import AggregateQuery, Component, ComponentUsage, Record, RecordQuery
 from auditord_hookspecs.wire import decode_record, encode_record
 from tests.integration.archive.conftest import OpenedStores
@@ -80,3 +83,51 @@ async def test_what_changed_after_the_backup_is_as_of_the_backup(tmp_path: Path)
             assert [msgspec.structs.replace(each, meta={}) for each in await everything(store)] == RECORDS
             await Archiver(store, table).run(BEFORE)
         assert (await store.archive_state()).records == len(RECORDS)
+
+
+async def test_a_restored_store_takes_the_archive_up_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It knows nothing of it: all that is there has to be compared, and need not be in memory together."""
+    monkeypatch.setattr(archiver, "CHUNK_RECORDS", 2)
+    monkeypatch.setattr(archiver, "COMMIT_RECORDS", 6)
+    stores, sizes = OpenedStores(None), list[int]()
+    async with stores(tmp_path) as (store, _):
+        await store.add_all(RECORDS, SENT, Duplicates.SAME_RUN, atomic=True)
+    shutil.copy(tmp_path / "records.db", tmp_path / "backup.db")
+    async with stores(tmp_path) as (store, table):
+        assert (await Archiver(store, table).run(BEFORE)).moved == len(RECORDS)
+    shutil.copy(tmp_path / "backup.db", tmp_path / "records.db")
+    async with stores(tmp_path) as (store, table):
+        read = table.records
+
+        def reading(snapshot_id: int, where: BooleanExpression) -> Iterator[ArchivedRecord]:
+            found = list(read(snapshot_id, where))
+            sizes.append(len(found))
+            return iter(found)
+
+        monkeypatch.setattr(table, "records", reading)
+        assert (await Archiver(store, table).run(BEFORE)).moved == len(RECORDS)
+        assert (max(sizes), sum(sizes)) == (6, len(RECORDS))
+        assert await store.aggregate(QUERY) == aggregate_records(RECORDS, QUERY)
+
+
+async def test_chunks_that_are_empty_by_now_are_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next numbers lie behind theirs, so that a commit ends further from the last chunk than it is long."""
+    monkeypatch.setattr(archiver, "CHUNK_RECORDS", 2)
+    monkeypatch.setattr(archiver, "COMMIT_RECORDS", 6)
+    stores = OpenedStores(None)
+    async with stores(tmp_path) as (store, table):
+        await store.add_all(RECORDS[:4], SENT, Duplicates.SAME_RUN, atomic=True)
+        await Archiver(store, table).run(BEFORE)
+    shutil.copy(tmp_path / "records.db", tmp_path / "backup.db")
+    async with stores(tmp_path) as (store, table):
+        await store.add_all(RECORDS[4:6], SENT, Duplicates.SAME_RUN, atomic=True)
+        await Archiver(store, table).run(BEFORE)
+        deletions = [Amendment(Action.DELETE, encode_record(each), None, "a test") for each in RECORDS[4:6]]
+        await store.amend(deletions, SENT)
+        await archive_until_killed(store, tmp_path)  # no row is left of their chunk
+    shutil.copy(tmp_path / "backup.db", tmp_path / "records.db")
+    async with stores(tmp_path) as (store, table):
+        await store.add_all(RECORDS[6:12], SENT, Duplicates.SAME_RUN, atomic=True)
+        assert (await Archiver(store, table).run(BEFORE)).moved == 6
+        stored = [*RECORDS[:4], *RECORDS[6:12]]
+        assert await store.aggregate(QUERY) == aggregate_records(stored, QUERY)

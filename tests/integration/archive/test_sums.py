@@ -1,12 +1,19 @@
 """Sums over the archive and the record store together are those over all records."""
 
 import os
-from collections.abc import Sequence
+import sqlite3
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from importlib.resources import files
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
+import anyio
 import msgspec
+import psycopg
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -14,8 +21,13 @@ from pyiceberg.io.pyarrow import PyArrowFile
 
 from auditord.archive.archiver import Archiver
 from auditord.archive.files import DurableFileIO
+from auditord.archive.reading import ArchiveReader
+from auditord.archive.table import ArchiveTable
 from auditord.errors import StoreUnavailable
 from auditord.store import Duplicates, Provenance
+from auditord.store.archived import Counted
+from auditord.store.opening import open_store
+from auditord.store.store import SqlRecordStore
 from auditord_hookspecs import (
     AggregateQuery,
     CalendarPeriod,
@@ -24,12 +36,14 @@ from auditord_hookspecs import (
     ComponentUsage,
     MetaValue,
     Record,
+    RecordQuery,
     RecordUpdate,
     Score,
 )
 from auditord_hookspecs.query import Comparison, IdEquals, MetaContains, TimeCompares, TimeField
+from auditord_hookspecs.wire import decode_record
 from tests.contract.store.test_aggregates import QUERIES, RECORDS
-from tests.integration.archive.conftest import Stores
+from tests.integration.archive.conftest import Stores, table_in
 from tests.summed_records import aggregate_records
 
 pytestmark = pytest.mark.anyio
@@ -102,7 +116,7 @@ async def test_sums_over_other_times_open_no_file_and_others_are_never_too_small
         (group,) = (await store.aggregate(AggregateQuery(late))).groups
         assert group.records == 10
         with pytest.raises(StoreUnavailable, match="29 records are in the archive"):
-            await store.aggregate(AggregateQuery(MetaContains("site_id", "S1")))
+            await store.aggregate(AggregateQuery(MetaContains("project", "p")))
 
 
 async def test_sums_that_roll_ups_answer_open_no_data_file(
@@ -120,15 +134,101 @@ async def test_sums_that_roll_ups_answer_open_no_data_file(
     by_month = AggregateQuery(
         by=(CalendarPeriod(CalendarUnit.MONTH), MetaValue("site_id", "site")), usage=(ComponentUsage("Cores"),)
     )
+    until_then = TimeCompares(TimeField.STOP, Comparison.LT, START + 99 * DAY + timedelta(hours=7))
+    one = AggregateQuery(IdEquals("job-7"), usage=(ComponentUsage("Cores"),))
     async with stores(tmp_path) as (store, table):
         await store.add_all(records, SENT, Duplicates.SAME_RUN, atomic=True)
         assert (await Archiver(store, table).run(START + 100 * DAY)).moved == len(records)
         opened.clear()
-        assert await store.aggregate(by_month) == aggregate_records(records, by_month)
-        assert [each for each in opened if each.endswith(".parquet")] == []
-        opened.clear()
-        assert await store.aggregate(by_month) == aggregate_records(records, by_month)
+        for query in (by_month, replace(by_month, where=until_then)):
+            assert await store.aggregate(query) == aggregate_records(records, query)
         assert opened == [], "not even a list of files"
-        one = AggregateQuery(IdEquals("job-7"), usage=(ComponentUsage("Cores"),))
         assert await store.aggregate(one) == aggregate_records(records, one)
         assert [each for each in opened if each.endswith(".parquet")] != []
+        unusual = job(40, meta={"site_id": ("S1", "S2")})
+        await store.add(unusual, SENT, Duplicates.SAME_RUN)
+        assert (await Archiver(store, table).run(START + 100 * DAY)).moved == 1
+        assert (await store.archive_state()).beside_rollups == 1
+        assert await store.aggregate(by_month) == aggregate_records([*records, unusual], by_month)
+        assert await store.recall([unusual.record_id]) == 1
+        store.archive = None
+        assert await store.aggregate(by_month) == aggregate_records([*records, unusual], by_month)
+
+
+def asked(url: str, statements: str) -> Sequence[Any]:  # Any: columns of all types
+    """The rows of the last of some statements on the database of a store."""
+    if url.startswith("sqlite:"):
+        with closing(sqlite3.connect(url.removeprefix("sqlite://"), isolation_level=None)) as connection:
+            if ";" in statements:
+                connection.executescript(statements)
+                return ()
+            return connection.execute(statements).fetchall()
+    with psycopg.connect(url, autocommit=True, options="-csearch_path=auditord") as server:
+        cursor = server.execute(statements.encode())
+        return () if ";" in statements else cursor.fetchall()
+
+
+def cells(url: str) -> Sequence[Any]:  # Any: columns of all types
+    rows = asked(
+        url,
+        "SELECT level, period, site, user_group, user_name, score_set, component, records, amount, runtime_high,"
+        " runtime_low, first_stop, last_stop, gone_first, gone_last, left_out"
+        " FROM rollups INNER JOIN rollup_labels ON number = labels",
+    )
+    return sorted(map(repr, rows))
+
+
+def empty_rollups(url: str) -> None:
+    """As the migrations do it that changed the meaning of cells."""
+    driver, number = ("sqlite", 7) if url.startswith("sqlite:") else ("postgres", 9)
+    folder = files(f"auditord.store.{driver}.migrations")
+    asked(url, folder.joinpath(f"{number:04}_cpu_time_in_rollups.sql").read_text("utf-8"))
+
+
+class Recalling(ArchiveReader):
+    """An archive of which a record goes back to the store once, before its day of the roll-ups is read here."""
+
+    def __init__(self, table: ArchiveTable, record_id: str, recall: Callable[[list[str]], Awaitable[int]]) -> None:
+        super().__init__(table)
+        self._record_id = record_id
+        self._recall = recall
+        self.recalled = 0
+
+    async def page(self, counted: Counted, query: RecordQuery, after: Record | None) -> Sequence[bytes]:
+        page = await super().page(counted, query, after)
+        left = [text for text in page if decode_record(text).record_id != self._record_id]
+        if len(left) < len(page):
+            self.recalled += await self._recall([self._record_id])
+        return left
+
+
+async def test_a_migration_that_empties_roll_ups_is_made_good_from_the_archive(stores: Stores, tmp_path: Path) -> None:
+    records = [job(number, meta={"site_id": (f"S{number % 3}",), "user_id": ("u",)}) for number in range(1, 40)]
+    query = AggregateQuery(
+        by=(CalendarPeriod(CalendarUnit.MONTH), MetaValue("site_id", "site")),
+        usage=(ComponentUsage("Cores", ("HEPscore23",)), ComponentUsage("Disk")),
+    )
+    expected = aggregate_records(records, query)
+    url = stores.url(tmp_path)
+    async with stores(tmp_path) as (store, table):
+        await store.add_all(records, SENT, Duplicates.SAME_RUN, atomic=True)
+        await Archiver(store, table).run(START + 20 * DAY)
+        assert isinstance(store, SqlRecordStore)
+        await store.rollups.fold()
+        before = cells(url)
+        assert await store.aggregate(query) == expected
+    empty_rollups(url)
+    async with open_store(url, counted_keys=("site_id",)) as store:
+        with pytest.raises(StoreUnavailable, match="the configuration has none"):
+            await store.aggregate(query)
+        store.archive = archive = Recalling(table_in(tmp_path), "job-5", store.recall)
+        assert await store.aggregate(query) == expected, "while they are filled"
+        while cells(url) != before:  # noqa: ASYNC110 the database knows
+            await anyio.sleep(0.01)
+        assert archive.recalled == 1
+        assert await store.aggregate(query) == expected
+        await store.add(job(3, record_id="late"), SENT, Duplicates.SAME_RUN)
+        assert await store.aggregate(query) == aggregate_records([*records, job(3, record_id="late")], query)
+        assert (await Archiver(store, table_in(tmp_path)).run(START + 30 * DAY)).moved > 10
+        store.archive = None
+        assert await store.aggregate(query) == aggregate_records([*records, job(3, record_id="late")], query)

@@ -124,7 +124,7 @@ def test_a_whole_record_from_standard_input(command_line: CommandLine) -> None:
 def test_a_deletion_asks_and_keeps_what_was_there(command_line: CommandLine) -> None:
     command_line.put(drone("gone", stop=START), drone("stays", stop=START))
     refused = command_line.run("delete", "gone", *WHY, input="n\n")
-    assert (refused.exit_code, "Delete 1 records?" in refused.stderr) == (1, True)
+    assert (refused.exit_code, "Delete 1 record?" in refused.stderr) == (1, True)
     assert "done" in command_line.acts("delete", "gone").stdout
     assert command_line.json("--id", "gone") == []
     assert [version["action"] for version in command_line.json("history", "gone")] == ["delete"]

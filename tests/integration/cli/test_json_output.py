@@ -1,6 +1,7 @@
-"""Every command that prints a result prints it as JSON as well; the others are named here, with the reason."""
+"""Every command that prints data prints it as JSON as well; the others are named here, with the reason."""
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -10,38 +11,21 @@ import pytest
 from click.testing import CliRunner, Result
 
 from auditord.cli import auditord
+from tests.terminal import on_terminal
 
 WITHOUT: Final = {
-    "apel publish": "messages go to a broker",
-    "apel republish": "messages go to a broker",
-    "apel show": "shows messages as they are signed",
-    "archive export": "writes files",
-    "archive restore": "writes records",
-    "config import": "writes YAML",
-    "config schema": "is JSON",
-    "database adopt": "asks",
-    "database check": "has an exit code, and remedies in sentences",
-    "database copy": "writes records",
-    "database migrate": "writes tables",
+    "apel publish": "sends messages; --dry-run prints them as they are signed",
+    "apel republish": "sends messages; --dry-run prints them as they are signed",
+    "config import": "prints a configuration in YAML, with remarks",
     "demo": "serves",
-    "import auditor": "writes records",
     "init": "asks",
     "manual": "is text to read",
     "new-plugin": "writes files",
-    "open-records": "auditord records --open --output json",
-    "quarantine discard": "asks",
-    "quarantine show": "is JSON",
-    "records close": "asks",
-    "records correct": "asks",
-    "records delete": "asks",
-    "restore": "writes files",
     "run": "serves",
-    "token revoke": "changes a file",
-    "waldur diagnose": "has an exit code, and remedies in sentences",
-    "waldur explain": "has cells with tabs between them",
-    "waldur load-history": "writes to Waldur",
-    "waldur report": "writes to Waldur",
+    "waldur load-history": "sends amounts; --dry-run prints the requests as they are sent",
+    "waldur report": "sends amounts; --dry-run prints the requests as they are sent",
 }
+"""Commands that print nothing that a program would read, and the reason."""
 
 
 def leaves(command: click.Command, context: click.Context, path: str = "") -> Iterator[tuple[str, click.Command]]:
@@ -65,7 +49,7 @@ def test_a_command_that_prints_a_result_prints_json(name: str) -> None:
         for option in COMMANDS[name].params
         if "--output" in option.opts and isinstance(option.type, click.Choice)
     ]
-    assert "json" in formats[0] if formats else name in WITHOUT, "give it terminal.output_option"
+    assert "json" in formats[0] if formats else name in WITHOUT, "give it terminal.output_option, or json_option"
     assert not (formats and name in WITHOUT)
 
 
@@ -119,3 +103,65 @@ def test_a_token(site: Path) -> None:
     (listed,) = json.loads(call(site, "token", "list", "--output", "json").stdout)
     assert made.pop("token")
     assert listed == made
+    revoked = json.loads(call(site, "token", "revoke", made["id"], "--output", "json").stdout)
+    assert revoked == {"revoked": [made["id"]]}
+
+
+def test_quarantine(site: Path) -> None:
+    call(site, "collect", "files")
+    (listed,) = json.loads(call(site, "quarantine", "list", "--output", "json").stdout)
+    shown = json.loads(call(site, "quarantine", "show", str(listed["number"]), "--output", "json").stdout)
+    assert (shown["number"], shown["task"]) == (1, "files")
+    asked = call(site, "quarantine", "discard", "1", "--output", "json")
+    assert (asked.exit_code, asked.stdout, "say --yes" in asked.stderr) == (2, "", True)
+    assert json.loads(call(site, "quarantine", "discard", "1", "--yes", "--output", "json").stdout) == {"discarded": 1}
+
+
+def test_changes_of_records(site: Path) -> None:
+    call(site, "collect", "files")
+    why = ("a", "--reason", "a test", "--yes", "--output", "json")
+    tried = json.loads(call(site, "records", "correct", "--meta", "group_id=g", *why, "--dry-run").stdout)
+    assert (tried["before"][0]["record_id"], tried["after"][0]["meta"], tried["outcomes"]) == (
+        "a", {"group_id": ["g"]}, [],
+    )  # fmt: skip
+    done = json.loads(call(site, "records", "correct", "--meta", "group_id=g", *why).stdout)
+    assert done["outcomes"] == [{"record_id": "a", "outcome": "done", "detail": None}]
+    refused = call(site, "records", "close", "--runtime", "1h", *why)
+    assert (refused.exit_code, json.loads(refused.stdout)["outcomes"][0]["outcome"]) == (1, "refused")
+    deleted = json.loads(call(site, "records", "delete", *why).stdout)
+    assert (deleted["before"], deleted["outcomes"][0]["outcome"]) == (done["after"], "done")
+
+
+def test_files_of_the_state_folder(site: Path) -> None:
+    call(site, "collect", "files")
+    state = site.parent / "state"
+    assert json.loads(call(site, "database", "check", "--output", "json").stdout) == {
+        "database": None,
+        "files": [
+            {"path": str(state / name), "state": "ok", "findings": [], "remedy": None}
+            for name in ("spool.db", "records.db")
+        ],
+    }
+    copied = call(site, "database", "copy", "--to", f"sqlite://{site.parent}/other.db", "--output", "json")
+    assert json.loads(copied.stdout)["records"] == 1
+    assert json.loads(call(site, "database", "adopt", "--yes", "--output", "json").stdout) == {
+        "collect_again": ["files"]
+    }
+
+
+def test_a_bar_is_for_the_terminal_alone(site: Path) -> None:
+    call(site, "collect", "files")
+    command = [sys.executable, "-m", "auditord", "backup", str(site.parent / "backups"), "--output", "json"]
+    screen, out = on_terminal([*command, "--config", str(site)], only_errors=True)
+    assert (json.loads(out)["store"]["records"], "100%" in screen, "{" in screen) == (1, True, False)
+
+
+def test_a_restore(site: Path) -> None:
+    call(site, "collect", "files")
+    made = json.loads(call(site, "backup", str(site.parent / "backups"), "--output", "json").stdout)
+    restored = json.loads(call(site, "restore", "--force", "--output", "json").stdout)
+    assert (restored["backup"], restored["records"], restored["behind"]) == (made["folder"], 1, None)
+    assert list(restored["collect_since"]) == ["files"]
+    (site.parent / "state/spool.db").unlink()
+    anew = json.loads(call(site, "restore", "--continue", "--without-backup", "--output", "json").stdout)
+    assert (anew["backup"], anew["behind"]) == (None, "spool")

@@ -61,12 +61,14 @@ def test_on_a_terminal_it_is_formatted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "**" not in text
 
 
+@pytest.mark.slow
 def test_a_word_that_is_no_topic_is_searched_for() -> None:
     lines = manual("MinJobAge").output.splitlines()
     assert any(line.startswith("slurm ") and "MinJobAge" in line for line in lines)
     assert not any(line.startswith("apel ") for line in lines)
 
 
+@pytest.mark.slow
 def test_words_are_searched_for_together_and_a_topic_on_request() -> None:
     assert "auditord.yml" not in manual("requeues", "scontrol").output
     assert "What Slurm changes afterwards" in manual("requeues", "scontrol").output

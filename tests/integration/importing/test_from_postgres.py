@@ -207,7 +207,7 @@ def test_ids_that_become_one_are_said(sqlite_target: Target, empty_postgres_url:
     make_auditor(empty_postgres_url, [make_record("a/b"), make_record("a%2Fb")])
     done = sqlite_target.run(empty_postgres_url, "--unquote")
     assert done.exit_code == 1
-    assert "1 rows share the id of another row" in done.stderr
+    assert "1 row shares the id of another row" in done.stderr
 
 
 class Killed(BaseException):

@@ -11,6 +11,7 @@ import anyio
 import msgspec
 import psycopg
 import pytest
+from psycopg import sql
 
 from auditord.config.model import StoreSection
 from auditord.database.postgres import server as server_module
@@ -24,7 +25,7 @@ from auditord.store.postgres import store as store_module
 from auditord.store.work import Work
 from auditord_hookspecs import Component, InvalidRecord, Record, RecordQuery
 from auditord_hookspecs.wire import decode_record
-from tests.postgres_server import NoServer, OwnServer, migrate_database, own_server
+from tests.postgres_server import NoServer, OwnServer, PostgresServer, migrate_database, own_server
 from tests.tcp_proxy import Proxy, proxy
 
 pytestmark = pytest.mark.anyio
@@ -149,6 +150,44 @@ async def test_a_database_that_is_another_one_once_the_server_is_back_ends_the_d
 
     with pytest.raises(StoreMismatch, match="an older copy"):
         await live()
+
+
+async def test_a_database_that_was_exchanged_while_nobody_asked_gets_no_record(
+    postgres_url: str, postgres_server: PostgresServer
+) -> None:
+    is_ours = [True]
+
+    def look() -> Work[None]:
+        yield from ()
+        if not is_ours[0]:
+            raise StoreMismatch("an older copy")
+
+    async def recognise() -> Work[None]:
+        return look()
+
+    async def live() -> None:
+        async with open_store(postgres_url, counted_keys=KEYS, recognise=recognise) as store:
+            assert await store.add(record(1), PROVENANCE, SAME_RUN) is Verdict.ADDED
+            is_ours[0] = False
+            exchange(postgres_server, postgres_url)
+            with pytest.raises(StoreUnavailable):
+                await store.add(record(2), PROVENANCE, SAME_RUN)
+            await until(lambda: works(store))
+
+    with pytest.raises(StoreMismatch, match="an older copy"):
+        await live()
+    async with open_store_for_reading(postgres_url) as store:
+        assert await stored(store) == {"job-1"}
+
+
+def exchange(server: PostgresServer, url: str) -> None:
+    """Put a copy in the place of a database, whoever is connected to it."""
+    name, kept = urlsplit(url).path[1:], f"{urlsplit(url).path[1:]}_kept"
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s", (name,))
+        connection.execute(sql.SQL("ALTER DATABASE {} RENAME TO {}").format(*map(sql.Identifier, (name, kept))))
+        connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(*map(sql.Identifier, (name, kept))))
+        connection.execute(sql.SQL("DROP DATABASE {}").format(sql.Identifier(kept)))
 
 
 async def test_a_command_says_that_the_server_is_away() -> None:

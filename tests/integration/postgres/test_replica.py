@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
@@ -14,12 +15,14 @@ import pytest
 
 from auditord.config.model import StoreSection
 from auditord.database.postgres.faults import translated
+from auditord.doctor.replica import check_replica
 from auditord.errors import SchemaMismatch, StoreUnavailable
 from auditord.store import Duplicates, Provenance, RecordStore
 from auditord.store.opening import open_replica, open_store
 from auditord.store.replica import Replica, ReplicatedReads
 from auditord.testing.daemon import running_daemon
 from auditord_hookspecs import AggregateQuery, MetaValue, Record, RecordQuery
+from auditord_hookspecs.checks import Finding, Severity
 from auditord_hookspecs.query import IdEquals
 from tests.postgres_server import OwnServer, PostgresServer, migrate_database, own_server
 
@@ -180,6 +183,23 @@ async def test_an_end_of_the_replica_is_noticed_by_the_next_question(trial: Tria
         trial.standby.start()
     await trial.follow()
     assert trial.replica.is_near()
+
+
+async def test_doctor_looks_at_the_replica(trial: Trial, url: str) -> None:
+    nowhere = urlsplit(url)._replace(netloc="127.0.0.1:1").geturl()
+    near, away, itself = [await found(url, replica) for replica in (at(trial.standby, url), nowhere, url)]
+    assert (near.severity, "s behind at most" in near.text) == (Severity.OK, True)
+    assert (away.severity, away.subject, bool(away.remedy)) == (Severity.WARNING, "replica", True)
+    assert (itself.severity, "follows no other server" in itself.text) == (Severity.FAILURE, True)
+    trial.ask_standby("SELECT pg_wal_replay_pause()")
+    await trial.add(1)
+    behind = await found(url, at(trial.standby, url), replica_max_lag=timedelta(seconds=2.1))
+    assert (behind.severity, behind.text) == (Severity.WARNING, "it is more than 2.1 s behind")
+
+
+async def found(url: str, replica: str, **options: Any) -> Finding:  # Any: of the section
+    [finding] = [each async for each in check_replica(StoreSection(url=url, replica=replica, **options))]
+    return finding
 
 
 def test_a_daemon_goes_on_when_its_replica_ends(url: str, standby: OwnServer, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from auditord.errors import StateInUse, StoreUnavailable
-from auditord.spool import Spool, Stage, own, owner, quarantine, retry
+from auditord.spool import QuarantineReason, Spool, Stage, own, owner, quarantine, retry
 from auditord_hookspecs import (
     AuditordError,
     Batch,
@@ -30,6 +30,7 @@ from auditord_hookspecs import (
     Record,
     Replace,
     RunReport,
+    Score,
 )
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -70,6 +71,13 @@ def broken(record_id: Any, **fields: Any) -> Record:
     return value
 
 
+def broken_score(value: Any, name: Any = "HEPscore23") -> Component:
+    score = Score("HEPscore23", 1.0)
+    msgspec.structs.force_setattr(score, "value", value)
+    msgspec.structs.force_setattr(score, "name", name)
+    return Component("Cores", 4, (score,))
+
+
 def record_ids(queued: Any) -> list[str]:
     return [one.entry.record.record_id for one in queued]
 
@@ -94,6 +102,35 @@ async def test_what_is_claimed_is_what_was_queued(spool: Spool) -> None:
     assert queued.entry == Insert(full, "ü-2", Provenance(NOON, "task:slurm"))
 
 
+async def test_a_queue_that_is_found_empty_is_occupied_no_more(tmp_path: Path, clock: Clock) -> None:
+    async with Spool.opened(tmp_path, clock) as spool:
+        await spool.enqueue("slurm", Batch([record()]), ["local", "remote"])
+        (queued,) = await spool.claim("local", 10)
+    async with Spool.opened(tmp_path, clock) as spool:
+        assert spool.occupied == {"local", "remote"}
+        await spool.settle("remote", [queued.entry_id], {})  # of another sender: nothing happens
+        assert spool.occupied == {"local", "remote"}
+        await spool.settle("local", [queued.entry_id], {})
+        assert spool.occupied == {"remote"}
+        spool._occupancy.queueing(["local"])  # pyright: ignore[reportPrivateUsage] # as a write that fails
+        assert await spool.claim("local", 10) == []
+        assert spool.occupied == {"remote"}
+
+
+async def test_a_generation_that_the_store_has_reached_counts_before_it_is_kept(tmp_path: Path, clock: Clock) -> None:
+    async with Spool.opened(tmp_path, clock) as spool:
+        await spool.keep_generation()
+        assert (await spool.generation()).number == 0
+        spool.reach(5)
+        assert (await spool.generation()).number == 5
+    async with Spool.opened(tmp_path, clock) as spool:
+        assert (await spool.generation()).number == 0
+        spool.reach(7)
+        await spool.keep_generation()
+    async with Spool.opened(tmp_path, clock) as spool:
+        assert (await spool.generation()).number == 7
+
+
 async def test_a_batch_without_checkpoint_leaves_it(spool: Spool) -> None:
     await spool.enqueue("slurm", Batch(checkpoint=1), [])
     await spool.enqueue("slurm", Batch([record()]), ["local"])
@@ -105,6 +142,8 @@ POISON: dict[str, Record] = {
     "giant grapheme": broken("e" + "\u0301" * 6_000),
     "lone surrogate": broken("\ud800"),
     "amount is a text": broken("bad", components=({"name": "Cores", "amount": "4", "scores": []},)),
+    "score is a text": broken("bad", components=(broken_score("12"),)),
+    "score has a number for a name": broken("bad", components=(broken_score(1.0, 7),)),
     "amount too large": broken("bad", components=({"name": "Cores", "amount": 2**63, "scores": []},)),
     "start is a text": broken("bad", start_time="yesterday"),
     "naive start": broken("bad", start_time=datetime(2026, 3, 1)),  # noqa: DTZ001 on purpose
@@ -255,6 +294,9 @@ async def test_two_runs_that_are_refused_under_one_id_are_both_kept(spool: Spool
         ("a", "close", 1),
     ]
     assert {json.loads(one.raw)["start_time"] for one in kept[:2]} == {"2026-03-01T12:00:00Z", "2026-03-01T12:00:01Z"}
+    [reason] = await spool.quarantine_reasons()
+    assert reason == QuarantineReason(Stage.ENTRY, "local", "the id belongs to another run", 3)
+    assert [each.entries for each in await spool.quarantine_reasons(newest=2)] == [2]
 
 
 async def test_two_invalid_records_under_one_id_are_both_kept(spool: Spool) -> None:

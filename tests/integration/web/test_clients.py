@@ -12,8 +12,15 @@ from auditord.duplicates import Duplicates
 SCENARIO = Path(__file__).with_name("client_scenario.py")
 
 
-@pytest.mark.parametrize("duplicates", [Duplicates.SAME_RUN, Duplicates.REFUSE])
-@pytest.mark.parametrize("kind", ["async", "blocking", "queued"])
+@pytest.mark.parametrize(
+    ("kind", "duplicates"),
+    [
+        ("async", Duplicates.SAME_RUN),
+        ("async", Duplicates.REFUSE),
+        ("blocking", Duplicates.SAME_RUN),
+        ("queued", Duplicates.REFUSE),
+    ],
+)
 def test_python_auditor_works(
     kind: str, duplicates: Duplicates, start_server: Callable[[Duplicates], int], tmp_path: Path
 ) -> None:

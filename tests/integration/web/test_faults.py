@@ -20,6 +20,7 @@ from auditord.errors import StoreDamaged, StoreMisconfigured, StoreUnavailable
 from auditord.ingest import Ingest
 from auditord.store import Amended, Amendment, Difference, OutboxEntry, Provenance, RecordCounts, Verdict, Version
 from auditord.store.archived import Archive, ArchivedRecord, ArchiveState, Counted, Removal
+from auditord.store.carried import LakeBatch, LakeState
 from auditord.store.protocol import DaemonState, HeldTurn, KnownDaemon, Occasion, PluginMemory
 from auditord.web.server import serve
 from auditord_hookspecs import (
@@ -189,6 +190,27 @@ class FakeStore:
         raise NotImplementedError
 
     async def turns(self) -> Sequence[HeldTurn]:
+        raise NotImplementedError
+
+    async def lake_state(self) -> LakeState:
+        raise NotImplementedError
+
+    async def begin_lake(self) -> LakeState:
+        raise NotImplementedError
+
+    async def fill_lake(self, lake_id: str) -> None:
+        raise NotImplementedError
+
+    async def lake_waiting(self) -> int:
+        raise NotImplementedError
+
+    async def lake_batch(self, position: int, limit: int) -> LakeBatch:
+        raise NotImplementedError
+
+    async def origin(self, record_id: str) -> ArchivedRecord | None:
+        raise NotImplementedError
+
+    async def differences_of(self, record_id: str) -> Sequence[Difference]:
         raise NotImplementedError
 
     async def note_daemon(self, daemon: DaemonState, now: datetime) -> None:

@@ -16,7 +16,9 @@ from tests.api_server import Api, api_server, record
 
 pytestmark = pytest.mark.anyio
 
-STORED: Final = 30_000
+STORED: Final = 6_000
+META: Final = {"site_id": ["A"], "text": [letter * 250 for letter in "abcd"]}
+"""As much that the answer is longer than all buffers of the kernel."""
 PATIENCE: Final = timedelta(milliseconds=300)
 
 
@@ -37,9 +39,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @asynccontextmanager
 async def served(folder: Path, url: str | None, **options: object) -> AsyncGenerator[Api, None]:
     async with api_server(folder, store_url=url, max_body=64 << 20, options={"max_long_reads": 2, **options}) as api:
-        for begin in range(0, STORED, 5_000):
-            stored = [record(f"r-{begin + each:06}", stop_time=stop(begin + each)) for each in range(5_000)]
-            assert (await api.ask("POST", "/records", stored)).status == 200
+        stored = [record(f"r-{number:06}", stop_time=stop(number), meta=META) for number in range(STORED)]
+        assert (await api.ask("POST", "/records", stored)).status == 200
         yield api
 
 
@@ -92,7 +93,9 @@ async def test_an_answer_stays_as_of_the_moment_when_it_began(tmp_path: Path, ur
     async with served(tmp_path, url) as api, asyncio.timeout(240):
         before = (await api.get("/records")).body
         (reader, writer), *_ = await stalled(api, 1)
-        closing = [record(f"r-{number:06}", stop_time="2026-01-01T00:00:01Z") for number in range(0, STORED, 10)]
+        closing = [
+            record(f"r-{number:06}", stop_time="2026-01-01T00:00:01Z", meta=META) for number in range(0, STORED, 10)
+        ]
         assert (await api.post(closing)).json["counts"] == {"closed": STORED // 10}
         assert (await api.ask("POST", "/records", [record(f"new-{number}") for number in range(500)])).status == 200
         (later_reader, later_writer), *_ = await stalled(api, 1)

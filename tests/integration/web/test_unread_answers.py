@@ -114,6 +114,7 @@ async def test_who_does_not_read_is_cut_off_in_the_end() -> None:
         sock.close()
 
 
+@pytest.mark.slow
 async def test_who_reads_slowly_is_not() -> None:
     site = Site()
     stall = timedelta(seconds=5)  # long enough for a machine that is busy, shorter than all of the pauses

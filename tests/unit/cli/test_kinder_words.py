@@ -8,11 +8,11 @@ import pytest
 from click.testing import CliRunner
 
 from auditord.cli import auditord
-from auditord.cli.amending import confirm
-from auditord.cli.status import distance
-from auditord.tasks.reports import log_run
+from auditord.cli.status_output import distance
+from auditord.tasks.runs import log_run
 from auditord.testing import EPOCH
 from auditord_hookspecs import RunReport
+from auditord_hookspecs.terminal import confirm
 from auditord_hookspecs.wire import format_time
 
 
@@ -21,6 +21,21 @@ def test_without_a_command_it_is_a_short_guide() -> None:
     assert done.exit_code == 0
     assert "auditord init" in done.output
     assert all(len(line) <= 80 for line in done.output.splitlines()[2:])
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("statsu", "Did you mean 'status'?"),
+        ("xyzzy", "No such command 'xyzzy'."),
+        ("records corect", "Did you mean 'correct'?"),
+        ("report utilisatoin", "Did you mean 'utilisation'?"),
+        ("waldur repot", "Did you mean 'report'?"),
+    ],
+)
+def test_a_misspelt_command_is_guessed(typed: str, said: str) -> None:
+    done = CliRunner().invoke(auditord, typed.split())
+    assert (done.exit_code, said in done.output, "Did you mean" in done.output) == (2, True, typed != "xyzzy")
 
 
 @pytest.mark.parametrize(

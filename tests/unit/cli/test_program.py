@@ -1,12 +1,15 @@
-"""Commands that are printed to be typed run where they are typed: with the path where the shell needs one."""
+"""The program: commands that are printed run where they are typed; one whose reader has gone ends quietly."""
 
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
+from auditord import cli
 from auditord.cli.demo import _from_afar  # pyright: ignore[reportPrivateUsage]
 from auditord.cli.installation import program
+from auditord.errors import DaemonError, OutputClosed
 
 
 @pytest.fixture
@@ -45,3 +48,20 @@ def test_a_user_from_afar_hears_how_to_reach_the_demo(monkeypatch: pytest.Monkey
     assert _from_afar("http://127.0.0.1:8000") == ""
     monkeypatch.setenv("SSH_CONNECTION", "192.0.2.1 50000 192.0.2.2 22")
     assert "ssh -L 8000:127.0.0.1:8000 " in _from_afar("http://127.0.0.1:8000")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"), [(DaemonError("it ended"), "auditord: it ended\n"), (OutputClosed("nobody reads"), "")]
+)
+def test_a_reader_that_has_gone_hears_nothing(
+    error: Exception, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @click.command()
+    def command() -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "auditord", command)
+    monkeypatch.setattr(sys, "argv", ["auditord"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert (ended.value.code, capsys.readouterr().err) == (1, said)

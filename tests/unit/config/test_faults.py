@@ -78,6 +78,10 @@ def test_rows_of_ones_own_need_an_authenticator_that_knows_user_names(load: Load
             "plugins: {m: {kind: mial}}",
             "a.yml:1: plugins.m.kind: no installed hook module brings the kind 'mial'; did you mean 'mail'? (",
         ),
+        (
+            "plugins: {m: {kind: laserlog}}",
+            "a.yml:1: plugins.m.kind: no installed hook module brings the kind 'laserlog' (allowed: mail): install the",
+        ),
         ("collectors: {big: [pages]}", "a.yml:1: collectors.big: it should be a section"),
         ("collectors: {big: }", "a.yml:1: collectors.big: it should be a section"),
         ("collectors: [big]", "a.yml:1: collectors: it should be a section"),

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from auditord import testing
 from auditord.hooks import load_hooks
 from auditord.hooks.reference import signature
 from auditord.hooks.rules import specified_hooks
+from auditord.testing import plugin
 from auditord_hookspecs import (
     Batch,
     CollectorKind,
@@ -76,3 +78,9 @@ def test_the_tutorial_is_the_distribution_that_is_tested() -> None:
     folder = ROOT / "tests/acceptance/third_party"
     assert f"```python\n{(folder / 'auditord_pagelog.py').read_text()}```" in README
     assert f"```toml\n{(folder / 'pyproject.toml').read_text()}```" in README
+
+
+def test_all_that_authors_test_with_is_documented() -> None:
+    fixtures = re.findall(r"^@pytest\.fixture\ndef (\w+)", inspect.getsource(plugin), re.MULTILINE)
+    assert len(fixtures) > 5
+    assert [name for name in (*testing.__all__, *fixtures) if f"`{name}" not in README] == []

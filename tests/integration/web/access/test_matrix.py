@@ -193,6 +193,7 @@ def reached(site: Site, way: str) -> None:
 OTHER_WAYS: Final = [way for way in WAYS if way != "tcp"]
 
 
+@pytest.mark.parametrize("site", ["sqlite"], indirect=True)  # the next one is about both
 @pytest.mark.parametrize("way", OTHER_WAYS)
 @pytest.mark.parametrize("principal", [None, "wrong", "reader_a", "administrator"], ids=str)
 def test_every_way(site: Site, way: str, principal: str | None) -> None:

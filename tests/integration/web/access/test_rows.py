@@ -5,7 +5,7 @@ from typing import Any, Final
 import pytest
 
 from tests.access_callers import Caller, Site
-from tests.access_decisions import EVERY, OPEN, RIGHTS
+from tests.access_decisions import CONTROL, EVERY, OPEN, RIGHTS
 from tests.api_server import record
 
 SEEN: Final = {
@@ -89,14 +89,24 @@ def test_pages_end_where_the_readers_part_ends(site: Site, principal: str) -> No
     assert found == SEEN[principal]
 
 
+@pytest.fixture(scope="module")
+def carried(site: Site) -> None:
+    """The records are in the lake as well."""
+    assert Caller(site, None, CONTROL).ask("POST", "/api/v1/instances/lake/runs", {}).status == 200
+
+
 @readers
-def test_sums_count_what_is_seen(site: Site, principal: str) -> None:
-    caller, ended = Caller(site, principal), SEEN[principal] - OPEN
-    groups = caller.ask("GET", "/api/v1/aggregates?usage=Cores&open=false").json["groups"]
+@pytest.mark.parametrize("source", ["store", "lake"])
+@pytest.mark.usefixtures("carried")
+def test_sums_count_what_is_seen(site: Site, principal: str, source: str) -> None:
+    caller, ended, target = Caller(site, principal), SEEN[principal] - OPEN, f"/api/v1/aggregates?source={source}"
+    groups = caller.ask("GET", f"{target}&usage=Cores&open=false").json["groups"]
     assert sum(each["records"] for each in groups) == len(ended)
     assert sum(each["usage"]["Cores"]["amount"] for each in groups) == 8 * len(ended)
-    by_id = caller.ask("GET", "/api/v1/aggregates?by=meta:site_id&by=meta:group_id").json["groups"]
+    by_id = caller.ask("GET", f"{target}&by=meta:site_id&by=meta:group_id").json["groups"]
     assert sum(each["records"] for each in by_id) == len(ended)
+    others = caller.ask("GET", f"{target}&as_of=2030-01-01T00:00:00Z&meta[site_id][any][]=B").json["groups"]
+    assert sum(each["records"] for each in others) == len({"b-1", "b-2", "ab-1", "b-open"} & SEEN[principal])
 
 
 FORBIDDEN: Final = [

@@ -16,11 +16,13 @@ from auditord.testing.daemon import TestDaemon, running_daemon
 from auditord.web.problems import PREFIX
 from tests.api_server import record
 
-EXAMPLES = 40
+EXAMPLES = 20
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much, HealthCheck.large_base_example]
 OPERATIONS = {
     "getHealth",
     "listInstances",
+    "listSiteReports",
+    "reportSite",
     "runInstance",
     "auditInstance",
     "listRecords",
@@ -117,7 +119,7 @@ def test_every_answer_is_as_described(described: Any, name: str) -> None:
     @given(case=operations(described)[name].as_strategy())
     @settings(max_examples=examples, deadline=None, suppress_health_check=SLOW, phases=[Phase.generate])
     def check(case: Any) -> None:  # Any: a request that was made up
-        response = case.call_and_validate()
+        response = case.call_and_validate(timeout=60)
         assert response.status_code < HTTPStatus.INTERNAL_SERVER_ERROR
         if name in GUARDED:
             assert response.status_code == HTTPStatus.FORBIDDEN

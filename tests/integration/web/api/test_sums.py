@@ -1,6 +1,7 @@
 """Sums under /api/v1: equal to a plain evaluation, exact, and refused with words."""
 
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -10,9 +11,11 @@ from urllib.parse import quote
 import pytest
 
 from auditord.duplicates import Duplicates
+from auditord.errors import ConfigurationError
 from auditord.store import Provenance
 from auditord.web.api.sums import read_sums_query
-from auditord_hookspecs import Component, Record, Score
+from auditord_hookspecs import AggregateQuery, Aggregates, Component, Record, Score
+from auditord_hookspecs.aggregates import LakeSnapshot
 from tests.api_server import AWAY, NOW, Api, api_server
 from tests.summed_records import aggregate_records
 
@@ -125,6 +128,7 @@ async def test_sums_equal_a_plain_evaluation(api: Api, query: str) -> None:
 async def test_the_answer_in_full(api: Api) -> None:
     answer = await api.get("/api/v1/aggregates?by=meta:site_id&by=stop:month&usage=Cores:HEPscore23&record_id=job-2")
     assert answer.json == {
+        "snapshot": None,
         "ticks_per_second": 1,
         "groups": [
             {
@@ -198,3 +202,44 @@ async def test_a_wrong_parameter_is_named(api: Api, query: str, parameter: str, 
 async def test_a_store_that_is_away(api: Api) -> None:
     api.faults.store = AWAY
     assert (await api.get("/api/v1/aggregates")).problem["status"] == 503
+
+
+@dataclass
+class MadeLake:
+    """A lake whose answer is made beforehand."""
+
+    answer: Aggregates | Exception
+
+    async def aggregate(self, query: AggregateQuery) -> Aggregates:
+        del query
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+async def test_the_answer_names_the_snapshot_of_the_lake(tmp_path: Path) -> None:
+    found = Aggregates((), 1, LakeSnapshot(2**62 + 1, NOW))
+    async with api_server(tmp_path, lake=MadeLake(found)) as api:
+        of_lake, of_store = [
+            (await api.get(f"/api/v1/aggregates?source={source}")).json["snapshot"] for source in ("lake", "store")
+        ]
+    assert of_lake == {"id": "4611686018427387905", "committed_at": "2026-11-20T12:00:00Z"}
+    assert of_store is None
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [(AWAY, "the lake cannot be asked now"), (ConfigurationError("pip install it"), "pip install it")],
+)
+async def test_a_lake_that_cannot_be_asked_is_a_503(tmp_path: Path, fault: Exception, words: str) -> None:
+    async with api_server(tmp_path, lake=MadeLake(fault)) as api:
+        answer = await api.get("/api/v1/aggregates?source=lake")
+    assert (answer.status, answer.problem["detail"]) == (503, words)
+    assert b"/srv" not in answer.body
+
+
+async def test_no_lake_and_no_such_source_are_refused(api: Api) -> None:
+    for source, words in (("lake", "this daemon has no lake"), ("pond", "unknown source 'pond'")):
+        problem = (await api.get(f"/api/v1/aggregates?source={source}")).problem
+        assert (problem["status"], problem["parameter"]) == (400, "source")
+        assert words in problem["detail"]

@@ -84,7 +84,10 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Brows
     with running_daemon(folder, sections, [module()]) as daemon:
         daemon.finish_run("jobs")
         opened = Record("open/1", EPOCH, (Component("Cores", 1, ()),), None, {"site_id": ("A",)})
-        Client(daemon.url, token=tokens["administrator"][1]).add_all([opened])
+        other = Record("job-1", EPOCH, (Component("Cores", 64, ()),), EPOCH + timedelta(hours=1))
+        client = Client(daemon.url, token=tokens["administrator"][1])
+        client.add_all([opened])
+        client.add(other)
         browsers = {role: Browser(daemon.url) for role in ROLES}
         for role, browser in browsers.items():
             assert browser.log_in(tokens[role][1]).status == 303
@@ -139,18 +142,26 @@ def test_a_dry_run_shows_what_would_be_and_keeps_nothing(people: dict[str, Brows
 
 def test_quarantined_entries_are_retried_and_forgotten(people: dict[str, Browser]) -> None:
     operator = people["operator"]
+    assert re.search(r"by reason.*<td>.*jobs.*has no &lt;end&gt;", operator.get("/operations").text, re.DOTALL)
     page = operator.get("/operations/quarantine?task=jobs").text
     numbers = re.findall(r'name="id" value="(\d+)"', page)
     assert ("has no &lt;end&gt;" in page, len(numbers) >= 1) == (True, True)
     assert (
-        "1 records are on their way, 1 entries"
+        "Records on their way: 1. Entries that have left quarantine: 1."
         in confirmed(operator, f"/operations/quarantine/retry?id={numbers[0]}").text
     )
     ended(operator, confirmed(operator, "/operations/instances/jobs/run"))
     forgotten = confirmed(operator, "/operations/quarantine/discard?task=jobs").text
-    assert re.search(r"[1-9] entries were forgotten", forgotten)
+    assert re.search(r"Entries that were forgotten: [1-9]", forgotten)
     assert "Nothing is in quarantine" in operator.get("/operations/quarantine").text
     assert operator.get("/operations/quarantine/retry").status == 400
+
+
+def test_operators_see_where_a_record_came_from_and_what_came_again(people: dict[str, Browser]) -> None:
+    page = people["operator"].get("/jobs/job-1").text
+    assert ("Where it came from" in page, "task:jobs" in page) == (True, True)
+    assert ("Came again with other content" in page, "&#34;amount&#34;:64" in page) == (True, True)
+    assert "Where it came from" not in people["reader"].get("/jobs/job-1").text
 
 
 def test_a_record_is_corrected_once_what_changes_was_looked_at(people: dict[str, Browser]) -> None:

@@ -10,7 +10,7 @@ from html import unescape
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -23,6 +23,7 @@ from auditord_hookspecs import Component, Record, Score
 
 HTML = {"Accept": "text/html,application/xhtml+xml"}
 NOW = datetime.now(UTC)
+HEADING = r'<th scope="col"[^>]*>(?:<a [^>]+>)?([^<]+)<'
 HOSTILE = '<script>alert("x")</script>'
 
 
@@ -38,6 +39,15 @@ RECORDS = [
     *(job(number, site="DESY", group="atlas", user="bob", cores=8) for number in range(100, 130)),
     job(500, site="KIT", group=HOSTILE, user="=mallory"),
 ]
+
+_END = NOW.replace(day=1) - timedelta(days=1)
+OF_LAST_MONTH = Record(
+    "job/last-month",
+    _END - timedelta(hours=2),
+    (Component("Cores", 4, ()), Component("TotalCPU", 3_600, ())),
+    _END,
+    {"site_id": ("KIT",), "group_id": ("cms",), "user_id": ("carol",)},
+)
 
 
 @dataclass(frozen=True)
@@ -103,7 +113,7 @@ def guarded_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[s
     TokenFile(folder / "state").change(lambda _: [stored for stored, _ in tokens.values()])
     sections = {"authenticators": {"tokens": {"kind": "tokens"}}, "access": {"roles": ROLES}}
     with running_daemon(folder, sections) as daemon:
-        Client(daemon.url, token=tokens["administrator"][1]).add_all(RECORDS)
+        Client(daemon.url, token=tokens["administrator"][1]).add_all([*RECORDS, OF_LAST_MONTH])
         yield {
             "nobody": Visitor(daemon.url),
             **{name: Visitor(daemon.url, token) for name, (_, token) in tokens.items()},
@@ -263,15 +273,66 @@ def test_jobs_come_in_pages_that_hold_each_record_once(open_site: Visitor) -> No
 
 def test_jobs_have_the_columns_that_were_chosen(open_site: Visitor) -> None:
     page = open_site.get("/jobs?column=state&column=cores&column=site&column=").text
-    heading = re.findall(r"<th scope=\"col\"[^>]*>([^<]+)<", page)
+    heading = re.findall(HEADING, page)
     assert heading == ["Record", "Site", "Cores", "state"]
     assert 'name="column" value="state" checked' in page
     following = re.search(r'href="(/jobs\?[^"]*cursor=[^"]*)"', page)
     assert following is not None
-    assert (
-        re.findall(r"<th scope=\"col\"[^>]*>([^<]+)<", open_site.get(following[1].replace("&amp;", "&")).text)
-        == heading
+    assert re.findall(HEADING, open_site.get(following[1].replace("&amp;", "&")).text) == heading
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "component[Cores][gte]=8",
+        "component[Cores][lt]=8&meta[site_id][dnc][]=DESY",
+        "meta[user_id][any][]=bob&meta[user_id][any][]=%3Dmallory",
+        "meta[VO][absent]=true&runtime[gte]=7200&runtime[lt]=7201",
+        "open=true",
+        "record_id=job/7",
+        "start_time[gte]=EARLIER",
+    ],
+)
+def test_jobs_are_filtered_as_by_the_api(open_site: Visitor, query: str) -> None:
+    query = query.replace("EARLIER", f"{NOW - timedelta(hours=9):%Y-%m-%dT%H:%M:%SZ}")
+    expected = {each["record_id"] for each in open_site.json(f"/api/v1/records?{query}")["records"]}
+    page = open_site.get(f"/jobs?limit=1000&{query}")
+    assert page.status == 200
+    assert {unquote(each) for each in re.findall(r'href="/jobs/([^"?]+)"', page.text)} == expected
+    assert query == "open=true" or 0 < len(expected) < len(RECORDS) or "absent" in query
+
+
+def test_what_the_form_of_jobs_sends_becomes_a_url(open_site: Visitor) -> None:
+    sent = "site=&period=&runtime%5Bgte%5D=60&runtime%5Blt%5D=&filters=meta%5BVO%5D%5Babsent%5D%3Dtrue"
+    sent += (
+        "&label_key=group_id&label_is=dnc&label_value=atlas&component_name=Cores&component_is=lte&component_amount=4"
     )
+    got = open_site.get(f"/jobs?{sent}")
+    query = "runtime[gte]=60&meta[VO][absent]=true&meta[group_id][dnc][]=atlas&component[Cores][lte]=4"
+    assert (got.status, got.headers["Location"]) == (303, f"/jobs?{query}")
+    page = open_site.get(got.headers["Location"]).text
+    assert ("job/1<" in page, "job/100<" in page) == (True, False)
+    hidden = re.search(r'name="filters" value="([^"]*)"', page)
+    assert hidden is not None
+    assert hidden[1] == query.removeprefix("runtime[gte]=60&").replace("&", "&amp;")
+    assert 'name="runtime[gte]" value="60"' in page
+    assert "Cores ≤ 4" in unescape(page)
+
+
+@pytest.mark.parametrize("column", ["Record", "Start", "Runtime"])
+def test_jobs_are_sorted_by_a_column_either_way(open_site: Visitor, column: str) -> None:
+    def ids(page: str) -> list[str]:
+        return re.findall(r'href="/jobs/([^"?]+)"', page)
+
+    page, seen = open_site.get("/jobs?limit=1000").text, list[list[str]]()
+    for _ in range(2):
+        link = re.search(rf'<a class="sorter" href="([^"]+)">{column}<', page)
+        assert link is not None
+        page = open_site.get(link[1].replace("&amp;", "&")).text
+        assert "limit=1000" in link[1]
+        seen.append(ids(page))
+    assert seen[0] == seen[1][::-1]
+    assert len(seen[0]) == len(RECORDS)
 
 
 def test_a_record_has_a_page(open_site: Visitor) -> None:
@@ -288,6 +349,11 @@ def test_a_record_has_a_page(open_site: Visitor) -> None:
         "/usage?measure=co2",
         "/usage?measure=gold",
         "/jobs?cursor=x",
+        "/jobs?limit=1001",
+        "/jobs?meta[VO][like]=x",
+        "/jobs?component[Cores][gte]=many",
+        "/jobs?start_time[gte]=yesterday",
+        "/jobs?filters=&label_value=x",
         "/usage.csv?from=x",
         "/jobs/%ff",
     ],
@@ -347,6 +413,21 @@ def test_pages_are_for_those_who_may(guarded_site: Mapping[str, Visitor]) -> Non
     manager = guarded_site["manager"].get("/")
     assert ("/operations" in manager.text, "Accounting is healthy" in manager.text) == (True, True)
     assert guarded_site["manager"].get("/operations").status == 200
+
+
+def test_the_overview_compares_the_efficiency_with_last_months(guarded_site: Mapping[str, Visitor]) -> None:
+    page = guarded_site["manager"].get("/").text
+    figures = re.search(
+        r"CPU efficiency</h2>\s*<p class=.figure.>([\d.]+) .*?Last month: ([\d.]+)&nbsp;", page, re.DOTALL
+    )
+    assert figures is not None
+    view = "measure=cpu-efficiency&by=none&period="
+    shown = [
+        guarded_site["manager"].json(f"/usage.json?{view}{period}")["total"]["cpu-efficiency"]
+        for period in ("this-month", "last-month")
+    ]
+    assert list(map(float, figures.groups())) == [round(each, 1) for each in shown]
+    assert NOW.day < 3 or shown == [50, 12.5]
 
 
 def test_former_versions_are_for_administrators(guarded_site: Mapping[str, Visitor]) -> None:

@@ -238,7 +238,19 @@ def test_every_text_is_there_and_every_text_is_used() -> None:
     sources = [each.read_text() for each in PAGE.joinpath("templates").iterdir()]
     sources += [each.read_text() for each in PAGE.iterdir() if each.name.endswith(".py")]
     named = {key for text in sources for key in re.findall(r"""["']([a-z_]+(?:\.[a-z_0-9-]+)+)["']""", text)}
-    families = ("by.", "bin.", "row.", "period.", "state.", "operations.", "usage.", "act.", "change.", "jobs.")
+    families = (
+        "by.",
+        "bin.",
+        "row.",
+        "period.",
+        "state.",
+        "operations.",
+        "usage.",
+        "act.",
+        "change.",
+        "jobs.",
+        "filter.",
+    )
     keys = {key for key in named if key.split(".")[0] + "." in {each.split(".")[0] + "." for each in texts}}
     assert {key for key in keys if key not in texts and not key.endswith((".html", ".css", ".js"))} == set()
     assert {key for key in texts if key not in named and not key.startswith(families)} == set()

@@ -1,0 +1,59 @@
+"""Carry records to a lake in a process of its own, and be killed at the step whose number is given.
+
+    python killed.py LAKE DAEMON STORE STEP
+
+Steps are what leaves a trace: each synchronisation of a file, each commit of the catalog, each transaction of the
+record store, before and after it.
+"""
+
+import logging
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+from sqlalchemy.orm import Session
+
+from auditord.lake.carrying import carry
+from auditord.lake.table import LakeTable
+from auditord.store.archived import ArchiveOvertaken
+from auditord.store.lake_store import CarriedStore
+from auditord.store.opening import open_store
+from tests.integration.archive.killed import Steps
+
+LOG: "logging.LoggerAdapter[logging.Logger]" = logging.LoggerAdapter(logging.getLogger(__name__))
+
+
+def lake_in(folder: Path) -> LakeTable:
+    folder.mkdir(parents=True, exist_ok=True)
+    catalog = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": folder.as_uri()}
+    return LakeTable(catalog, folder.as_uri())
+
+
+async def run(folder: Path, daemon: str, url: str) -> None:
+    """Carry what has changed, and put small files together."""
+    table = lake_in(folder)
+    async with open_store(url, counted_keys=()) as store:
+        await carry(store, table, daemon, LOG)
+        with suppress(ArchiveOvertaken):
+            table.compact(daemon)
+    table.close()
+
+
+def main() -> None:
+    """Do it."""
+    folder, daemon, url, last = sys.argv[1:]
+    steps = Steps(int(last))
+    os.fsync = steps.around(os.fsync)
+    patched: Any = Session
+    patched.commit = steps.around(Session.commit)
+    store: Any = CarriedStore
+    for name in ("begin_lake", "fill_lake", "lake_batch"):
+        setattr(store, name, steps.around_async(getattr(store, name)))
+    anyio.run(run, Path(folder), daemon, url)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""The lake of a daemon: carried by the clock and on demand, shown by commands and metrics."""
+
+import json
+import re
+from pathlib import Path
+from time import sleep
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+
+from auditord.cli import auditord
+from auditord.client import Client
+from auditord.testing.daemon import TestDaemon, running_daemon
+from tests.integration.archive.host import RECORDS
+from tests.integration.lake.killed import lake_in
+from tests.integration.lake.lake_rows import rows
+
+
+def assert_reports_agree(folder: Path, daemon: TestDaemon) -> None:
+    """That usage of the lake is that of the store, read here and at the daemon, and that its state is named."""
+    options = ["--by", "site", "--output", "csv", "--from", "2000-01-01", "--to", "2100-01-01", "--bin", "year"]
+    of_store, of_lake, asked = [
+        CliRunner().invoke(auditord, ["report", "usage", *options, *more, "--config", str(folder / "auditord.json")])
+        for more in ([], ["--source", "lake"], ["--source", "lake", "--url", daemon.url])
+    ]
+    assert len(of_store.stdout.splitlines()) > 2, of_store.output
+    assert (of_lake.stdout, asked.stdout) == (of_store.stdout, of_store.stdout), of_lake.output + asked.output
+    snapshot = json.loads(daemon.get("/api/v1/aggregates?source=lake"))["snapshot"]
+    for each in (of_lake, asked):
+        assert f"as of the lake's snapshot {snapshot['id']} of {snapshot['committed_at']}" in each.stderr
+    assert "the configuration has no lake" in without_lake(folder).output
+
+
+def without_lake(folder: Path) -> Result:
+    (folder / "other.json").write_text("{}")
+    arguments = ["report", "usage", "--source", "lake", "--config", str(folder / "other.json")]
+    return CliRunner().invoke(auditord, arguments)
+
+
+def test_a_daemon_carries_its_records_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def command(*arguments: str, exit_code: int = 0) -> Result:
+        done = CliRunner().invoke(auditord, ["lake", *arguments, "--config", str(tmp_path / "auditord.json")])
+        assert done.exit_code == exit_code, done.output
+        return done
+
+    section = {"enabled": True, "name": "kit", "warehouse": str(tmp_path / "lake"), "schedule": "0 0 1 1 *"}
+    with running_daemon(tmp_path, {"lake": section}) as daemon:
+        Client(daemon.url).add_all(RECORDS)
+        command("run")
+        assert re.search(r"would carry 0 changes to file:///.* as kit", command("run", "--dry-run").output)
+        metrics = daemon.get("/metrics").decode()
+        assert "auditord_lake_records 90.0" in metrics
+        assert re.search(r"auditord_lake_complete_timestamp_seconds 1\.\d+e\+09", metrics)
+        assert "kit" in command("status").output
+        status = json.loads(command("status", "--output", "json").stdout)
+        assert (status["records"], status["waiting"], status["daemons"]) == (90, 0, {"kit": 1})
+        assert_reports_agree(tmp_path, daemon)
+    assert len(rows(lake_in(tmp_path / "lake"), "kit")) == 90
+    assert "set it to false first" in command("end", "--yes", exit_code=2).output
+    with running_daemon(tmp_path, {}) as daemon:
+        Client(daemon.url).add(msgspec.structs.replace(RECORDS[0], record_id="later"))
+    with running_daemon(tmp_path, {}):
+        while "1 change waits for a lake that is not enabled" not in caplog.text:
+            sleep(0.02)  # it looks once it has started
+    assert "1 change forgotten" in command("end", "--yes").output
+    assert "0 changes forgotten" in command("end", "--yes").output
+    (tmp_path / "auditord.json").write_text(json.dumps({"state_dir": str(tmp_path / "state"), "lake": section}))
+    assert "90 records are taken out" in command("forget", "kit").output
+    assert json.loads(command("status", "--output", "json").stdout)["daemons"] == {}
