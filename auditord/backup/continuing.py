@@ -22,10 +22,6 @@ from auditord.store import RecordStore
 from auditord.store.opening import open_store
 from auditord.store.protocol import follows
 
-FOLLOWS_NONE: Final = -1
-"""A generation that follows no other: a store that is told this one notes nothing."""
-
-
 _LOCAL: Final = "local"
 """The kind of senders to the record store, and the name of the one that exists without being configured."""
 
@@ -64,13 +60,14 @@ async def continue_from(restoration: Restoration, configuration: Configuration) 
     has_store, has_spool = await restoration.store.is_present(), await restoration.spool.is_present()
     if not has_spool and not has_store:
         raise RestoreRefused("neither record store nor spool.db is there: leave out --continue, and both are restored")
-    if not has_store or await _is_blank(restoration):
+    if lost_store := not has_store or await _is_blank(restoration):
         restoration.refuse_without_store()
         await restoration.store.put_aside(restoration.aside())
         await _place(restoration.store)
     if not has_spool:
         await _place(restoration.spool)
-    behind, is_new = await _behind(restoration, configuration)
+    placed = Behind.STORE if lost_store else Behind.SPOOL if not has_spool else None
+    behind, is_new = await _behind(restoration, configuration, placed)
     done = await _set_back(restoration, configuration, is_new=is_new) if is_new or behind is Behind.STORE else None
     note_restore(restoration.state_dir, restoration.now())
     async with _opened(restoration, configuration) as (spool, store):
@@ -81,7 +78,7 @@ async def continue_from(restoration: Restoration, configuration: Configuration) 
 async def _is_blank(restoration: Restoration) -> bool:
     """Return whether the store was made anew after the loss, and nothing has been delivered to it."""
     async with open_store(restoration.section, counted_keys=()) as store:
-        known = await store.advance(restoration.manifest.spool.spool_id, FOLLOWS_NONE)
+        known = await store.generation(restoration.manifest.spool.spool_id)
         return known == 0 and (await store.counts()).total == 0
 
 
@@ -93,10 +90,11 @@ async def _place(target: Target) -> None:
         await target.discard()
 
 
-async def _behind(restoration: Restoration, configuration: Configuration) -> tuple[Behind, bool]:
+async def _behind(restoration: Restoration, configuration: Configuration, placed: Behind | None) -> tuple[Behind, bool]:
     """Find out which one has forgotten something; what is asked changes nothing in either of them.
 
     Returns the part, and whether the spool is a new one, made while nobody could see that another one was lost.
+    The part that was put in its place now is that one, also where nothing has been delivered since the backup.
 
     Raises:
         RestoreRefused: neither has, or the store is older than the backup's spool.
@@ -104,10 +102,12 @@ async def _behind(restoration: Restoration, configuration: Configuration) -> tup
     made = restoration.manifest.spool
     async with _opened(restoration, configuration) as (spool, store):
         own = await spool.generation()
-        known = await store.advance(own.spool_id, FOLLOWS_NONE)
-        known_then = await store.advance(made.spool_id, FOLLOWS_NONE)
+        known = await store.generation(own.spool_id)
+        known_then = await store.generation(made.spool_id)
     is_new = own.number == 0
     if not is_new and follows(known, own.number + 1):
+        if placed is not None:
+            return placed, False
         raise RestoreRefused("record store and spool.db belong together: nothing is missing, and nothing was changed")
     if not is_new and known > own.number:
         return Behind.SPOOL, False

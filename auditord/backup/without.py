@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 
 import anyio.to_thread
 
-from auditord.backup.continuing import FOLLOWS_NONE, Behind
+from auditord.backup.continuing import Behind
 from auditord.backup.healing import note_restore
 from auditord.backup.reaching import Looked, look_at_sources
 from auditord.backup.restoring import RestoreRefused
@@ -97,7 +97,7 @@ async def _has_spool(folder: Path, now: Callable[[], datetime]) -> bool:
 async def _behind(configuration: Configuration, spool: Spool) -> Behind:
     own = await spool.generation()
     async with open_store(configuration.store, counted_keys=()) as store:
-        known = await store.advance(own.spool_id, FOLLOWS_NONE)
+        known = await store.generation(own.spool_id)
     if follows(known, own.number + 1):
         raise RestoreRefused("record store and spool.db belong together: nothing is missing, and nothing was changed")
     return Behind.SPOOL if known > own.number else Behind.STORE

@@ -51,7 +51,7 @@ class StoreSink:
             StoreMismatch: it is not the store that the spool has delivered to before; nothing has been applied.
         """
         if self._pairing is not None:
-            await self._pairing.advance()
+            await self._pairing.check()
         refused: dict[int, str] = {}
         for run in _runs(entries):
             forbidden = await self._forbidden(run)
@@ -59,6 +59,8 @@ class StoreSink:
             reasons = await asyncio.gather(*(self._apply(entry) for _, entry in allowed))
             refused |= forbidden
             refused |= {position: reason for (position, _), reason in zip(allowed, reasons, strict=True) if reason}
+        if self._pairing is not None:
+            await self._pairing.advance()  # last: a copy of the store that was made before lacks some of the entries
         return refused
 
     async def _forbidden(self, run: _Run) -> Mapping[int, str]:

@@ -2,7 +2,7 @@
 
 Collectors do not ask again for what their checkpoints in the spool lie behind. So a store that is older than the spool
 (a restored copy), or another one, would lack records for good without a word. Both keep a number that grows with every
-delivery, start and stop; the store's is written first.
+delivery, start and stop: in the store once all that was delivered is there, and then in the spool, which settles it.
 """
 
 from collections.abc import Sequence
@@ -56,8 +56,23 @@ class Pairing:
         self._spool = spool
         self._lock = anyio.Lock()
 
+    async def check(self) -> None:
+        """Return if the store is the spool's.
+
+        Raises:
+            StoreMismatch: they do not belong together, or one of them is an older copy.
+            StoreUnavailable: the store cannot be asked.
+        """
+        async with self._lock:
+            own = await self._spool.generation()
+            known = await self._store.generation(own.spool_id)
+            if not follows(known, own.number + 1):
+                raise StoreMismatch(_mismatch(own.number, known))
+
     async def advance(self) -> None:
-        """Begin the next generation in the store; the spool keeps it with what it settles next.
+        """Reach the next generation in the store; the spool keeps it with what it settles next.
+
+        What is delivered before that is in every copy of the store that has the generation.
 
         Raises:
             StoreMismatch: they do not belong together, or one of them is an older copy.

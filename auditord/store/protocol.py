@@ -330,6 +330,10 @@ class RecordStore(Reads, CarriedRecords, Protocol):
         """The daemons that have used this database within a month."""
         ...
 
+    async def generation(self, spool_id: str) -> int:
+        """The generation that the store has reached with a spool; 0 if it knows none of it."""
+        ...
+
     async def advance(self, spool_id: str, generation: int, *, adopt: bool = False) -> int:
         """Note how far a spool has come with this store, and return how far it had come before (0: not known).
 

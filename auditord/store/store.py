@@ -235,6 +235,10 @@ class SqlRecordStore(CarriedStore):
         """See :class:`RecordStore`."""
         return await self._read(list_daemons(now))
 
+    async def generation(self, spool_id: str) -> int:
+        """See :class:`RecordStore`."""
+        return await self._read(read_generation(spool_id))
+
     async def advance(self, spool_id: str, generation: int, *, adopt: bool = False) -> int:
         """See :class:`RecordStore`."""
         return await self._write(lambda: atomic(lambda: _advance(spool_id, generation, adopt=adopt)))

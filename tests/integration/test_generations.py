@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
@@ -19,16 +20,16 @@ from auditord.cli import auditord
 from auditord.config.model import Configuration, StoreSection
 from auditord.errors import StoreMismatch, StoreUnavailable
 from auditord.hooks import load_hooks
-from auditord.ingest import recognise
+from auditord.ingest import StoreSink, recognise
 from auditord.spool import Generation, Spool
 from auditord.storage import Storage, opened_storage
-from auditord.store import Duplicates, Provenance
+from auditord.store import Duplicates, Provenance, Verdict
 from auditord.store.opening import open_store
 from auditord.store.protocol import DaemonState
 from auditord.store.work import Work
 from auditord.testing import make_record
 from auditord.testing.daemon import TestDaemon, running_daemon
-from auditord_hookspecs import AuditordError, Batch
+from auditord_hookspecs import AuditordError, Batch, Record
 from auditord_hookspecs.wire import encode_record
 from tests.postgres_server import PostgresServer
 from tests.tcp_proxy import proxy
@@ -288,6 +289,36 @@ async def test_a_store_that_was_away_at_the_start_is_looked_at_before_anything_r
         assert (await store.counts()).total == 0
 
 
+@pytest.mark.anyio
+async def test_a_store_copied_in_the_middle_of_a_delivery_is_an_older_copy(tmp_path: Path) -> None:
+    """The copy lacks what the spool holds for delivered."""
+    state = tmp_path / "state"
+    url = f"sqlite://{state / 'records.db'}"
+
+    async def copy_and_add(
+        record: Record, provenance: Provenance, duplicates: Duplicates, text: bytes | None = None
+    ) -> Verdict:
+        await backup(state / "records.db", tmp_path / "saved.db")
+        return await add(record, provenance, duplicates, text)
+
+    async with storage(state, url) as opened:
+        add = opened.store.add
+        with patch.object(opened.store, "add", copy_and_add):
+            sink = StoreSink(opened.store, lambda: datetime.now(UTC), pairing=opened.pairing)
+            await opened.spool.enqueue("slurm", Batch([make_record("job")]), ["local"])
+            [queued] = await opened.spool.claim("local", 10)
+            assert not await sink.deliver([queued.entry])
+        await opened.spool.settle("local", [queued.entry_id], {})
+        await backup(state / "spool.db", tmp_path / "spool.db")  # as after a kill
+    for path in (*state.glob("records.db*"), *state.glob("spool.db*")):
+        path.unlink()
+    shutil.copy(tmp_path / "saved.db", state / "records.db")
+    shutil.copy(tmp_path / "spool.db", state / "spool.db")
+    with pytest.raises(StoreMismatch, match="older copy"):
+        async with storage(state, url):
+            pytest.fail("opened")
+
+
 def storage(state_dir: Path, url: str) -> AbstractAsyncContextManager[Storage]:
     state_dir.mkdir(exist_ok=True)
     configuration = Configuration(state_dir=state_dir, store=StoreSection(url=url))
@@ -338,7 +369,7 @@ def test_a_database_that_was_put_back_while_the_daemon_waited_for_it_gets_nothin
     site.collect("waits")
 
     async def deliver() -> None:
-        from auditord.ingest import Pairing, StoreSink  # noqa: PLC0415 only here
+        from auditord.ingest import Pairing  # noqa: PLC0415 only here
 
         async with (
             open_store(new_postgres_url(), counted_keys=()) as other,

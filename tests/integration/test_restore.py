@@ -75,6 +75,22 @@ async def test_the_store_lost(site: Site) -> None:
     assert await site.records() == jobs(15)
 
 
+@pytest.mark.parametrize("lost", Behind)
+async def test_one_lost_right_after_the_backup(site: Site, lost: Behind) -> None:
+    """Nothing has been delivered since, so both belong together as soon as the copy is in its place."""
+    await site.collect(10)
+    await site.deliver(7)
+    await site.backup()
+    if lost is Behind.STORE:
+        site.lose_store()
+    else:
+        site.lose_spool()
+    assert (await site.continued()).behind is lost
+    await site.collect(15)
+    await site.deliver()
+    assert await site.records() == jobs(15)
+
+
 async def test_the_spool_lost(site: Site) -> None:
     await filled(site)
     await site.collect(20)

@@ -219,6 +219,9 @@ class FakeStore:
     async def daemons(self, now: datetime) -> Sequence[KnownDaemon]:
         raise NotImplementedError
 
+    async def generation(self, spool_id: str) -> int:
+        raise NotImplementedError
+
     async def advance(self, spool_id: str, generation: int, *, adopt: bool = False) -> int:
         raise NotImplementedError
 
