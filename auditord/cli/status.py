@@ -2,8 +2,10 @@
 
 import json
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import click
@@ -18,12 +20,13 @@ from auditord.cli.status_all import look_at_all, print_all
 from auditord.cli.status_output import print_status
 from auditord.config.kinds import remarks
 from auditord.config.model import Configuration
-from auditord.errors import DaemonError
+from auditord.errors import ConfigurationError, DaemonError, HookError
 from auditord.spool import LastRun, QueueStatistics, Spool
 from auditord.spool.spool import FILE as SPOOL_FILE
 from auditord.store.opening import open_store_for_reading
 from auditord.web.api.shapes import HeldTurn, Instance, Run
-from auditord_hookspecs.terminal import output_option, say_error, write
+from auditord_hookspecs import AuditordError
+from auditord_hookspecs.terminal import output_option, say, say_error, write
 from auditord_hookspecs.wire import format_time
 
 NOBODY_ANSWERS = 3
@@ -39,32 +42,50 @@ _BETWEEN_LOOKS = 2.0
 def status_command(*, output: str, everywhere: bool, watch: bool, url: str | None) -> None:
     """Say how the daemon fares: instances, queues, quarantine, records.
 
-    The exit code is 0 if a daemon answers, 3 if none does; Ctrl-C ends --watch with 0.
+    The exit code is 0 if a daemon answers, 3 if none does; --watch waits for one, and Ctrl-C ends it with 0.
     """
+    if everywhere and url:
+        raise click.UsageError("--all reads the database of this configuration, and no daemon: leave --url out")
+    if watch and output == "json":
+        raise click.UsageError("--watch is for a terminal: leave it or --output json out")
+    look = _look_at_all if everywhere else partial(_look, url)
+    show = print_all if everywhere else print_status
     if watch:
         with suppress(KeyboardInterrupt):
-            _watch(url)
-        return
-    if everywhere:
-        daemons = run_async(look_at_all, load_installation().configuration)
-        write(json.dumps(daemons, indent=2) + "\n") if output == "json" else print_all(daemons)
+            _watch(look, show)
         return
     try:
-        status = run_async(_ask, url) if url else _look_here()
+        status = look()
     except DaemonError as error:
         say_error(str(error))
         raise SystemExit(NOBODY_ANSWERS) from error
-    write(json.dumps(status, indent=2) + "\n") if output == "json" else print_status(status)
-    if not status["running"]:
+    write(json.dumps(status, indent=2) + "\n") if output == "json" else show(status)
+    if not everywhere and not status["running"]:
         raise SystemExit(NOBODY_ANSWERS)
 
 
-def _watch(url: str | None) -> None:
+def _watch(look: Callable[[], Any], show: Callable[[Any], None]) -> None:  # Any: JSON
     while True:
-        status = run_async(_ask, url) if url else _look_here()
-        click.clear()
-        print_status(status)
+        try:
+            status = look()
+        except (ConfigurationError, HookError):
+            raise
+        except AuditordError as error:  # such as a daemon that is being started again
+            click.clear()
+            say(f"{format_time(utc_now())}: {error}")
+            say(f"Tried again every {_BETWEEN_LOOKS:.0f} s, until Ctrl-C.")
+        else:
+            click.clear()
+            show(status)
         time.sleep(_BETWEEN_LOOKS)
+
+
+def _look_at_all() -> Any:  # Any: JSON
+    return run_async(look_at_all, load_installation().configuration)
+
+
+def _look(url: str | None) -> Any:  # Any: JSON
+    return run_async(_ask, url) if url else _look_here()
 
 
 def _look_here() -> dict[str, Any]:  # Any: JSON
@@ -72,7 +93,7 @@ def _look_here() -> dict[str, Any]:  # Any: JSON
     said = remarks(installation.configuration, installation.hooks.kinds)
     backups = {task: each.made_at for task, each in last_backups(installation.configuration.state_dir).items()}
     return {
-        **run_async(_look, installation.configuration),
+        **run_async(_look_at, installation.configuration),
         "remarks": said,
         "backups": {
             task: {"made_at": format_time(made_at), "age_seconds": int((utc_now() - made_at).total_seconds())}
@@ -86,7 +107,7 @@ async def _ask(url: str) -> dict[str, Any]:  # Any: JSON
         return {"running": True, "url": url, **await _live(daemon)}
 
 
-async def _look(configuration: Configuration) -> dict[str, Any]:  # Any: JSON
+async def _look_at(configuration: Configuration) -> dict[str, Any]:  # Any: JSON
     where = {"state_dir": str(configuration.state_dir)}
     async with connected(configuration.state_dir / CONTROL_FILE) as daemon:
         if daemon is not None:
