@@ -121,7 +121,10 @@ async def _run(request: RunRequest, url: str | None) -> RunReport:
     watcher = Watcher(request.instance)
     with watcher.bar:
         async with actions(url) as owner:
-            return await owner.run(request, watcher)
+            report = await owner.run(request, watcher)
+    if watcher.closed is not None:  # the run was ended for that: nothing of it has failed
+        raise watcher.closed
+    return report
 
 
 class Terminal:
@@ -140,11 +143,12 @@ class Terminal:
 
 
 class Watcher(Terminal):
-    """Shows a run: a progress bar on the terminal, and what a dry run found on standard output."""
+    """Shows a run: a progress bar on the terminal, and what a dry run found on standard output, while it is read."""
 
     def __init__(self, instance: str) -> None:
         self.bar = progress_bar()
         self._task = self.bar.add_task(instance, total=1.0)
+        self.closed: OutputClosed | None = None
 
     def progressed(self, fraction: float) -> None:
         """Move the bar."""
@@ -162,7 +166,8 @@ class Watcher(Terminal):
             sys.stdout.flush()
         except BrokenPipeError as error:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains once more at its end
-            raise OutputClosed("nobody reads the records any more") from error
+            self.closed = OutputClosed("nobody reads the records any more")
+            raise self.closed from error
         for job in batch.quarantined:
             say(f"would be quarantined: {job.source_id}: {job.reason}", err=True)
 
