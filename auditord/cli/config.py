@@ -168,5 +168,5 @@ async def _connect(configuration: Configuration) -> None:
 
 def _summary(installation: Installation) -> str:
     sections = {name: getattr(installation.configuration, name) for name in INSTANCE_SECTIONS}
-    counts = [f"{len(instances)} {name}" for name, instances in sections.items()]
-    return f"{', '.join(counts)}; state in {installation.configuration.state_dir}"
+    counts = [counted(len(instances), name.removesuffix("s")) for name, instances in sections.items() if instances]
+    return f"{', '.join(counts) or 'no instance of a kind'}; state in {installation.configuration.state_dir}"

@@ -65,7 +65,7 @@ async def run_once(runnable: Runnable, now: Callable[[], datetime]) -> RunReport
         error=error,
         records=tally.records,
         quarantined=tally.quarantined,
-        skipped=dict(tally.skipped),
+        skipped={reason: count for reason, count in tally.skipped.items() if count},
     )
 
 

@@ -18,4 +18,4 @@ def test_it_finds_the_cluster_and_its_gpus(tmp_path: Path) -> None:
     assert ", with slurmdbd" in done.output
     assert "sub_key: gres/gpu" in file.read_text()
     checked = CliRunner().invoke(auditord, ["config", "check", "--config", str(file)])
-    assert "the configuration is fine: 1 collectors" in checked.output
+    assert "the configuration is fine: 1 collector;" in checked.output
