@@ -1,5 +1,6 @@
 """The group of all commands: their modules, and the options that every one of them has."""
 
+import os
 import platform
 import re
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 import click
 
 from auditord import __version__
+from auditord.config.documents import FILES_VARIABLE
 
 _CONFIG = "auditord.config"
 _PROVIDED = "auditord.provided"
@@ -163,7 +165,7 @@ def _config_option() -> click.Option:
         expose_value=False,
         callback=_remember,
         metavar="FILE",
-        help="Read this file instead of /etc/auditord/auditord.yml; several are merged.",
+        help=f"Read this file, not {FILES_VARIABLE} or /etc/auditord/auditord.yml; several are merged.",
     )
 
 
@@ -175,7 +177,7 @@ def _remember(ctx: click.Context, _: click.Parameter, value: tuple[Path, ...]) -
 def config_paths() -> Sequence[Path] | None:
     """The files that the user named, in order; None if the default file counts. Only within a command."""
     paths: Sequence[Path] | None = click.get_current_context().meta.get(_CONFIG)
-    return paths
+    return paths or [Path(each) for each in os.environ.get(FILES_VARIABLE, "").split(os.pathsep) if each] or None
 
 
 def print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001 click's signature

@@ -38,6 +38,7 @@ _ENDING: Final = """\
 
 ## ENVIRONMENT
 
+- `AUDITORD_CONFIG`: Files to read where --config names none, with colons between them.
 - `AUDITORD_SECTION__OPTION`: Wins over the files: AUDITORD_COLLECTORS__SLURM__INTERVAL=10m. Lists are JSON.
 - `AUDITOR_APPLICATION__*, AUDITOR_DATABASE__*, AUDITOR_LOG_LEVEL`: AUDITOR's; understood, with a warning.
 

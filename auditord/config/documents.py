@@ -39,6 +39,9 @@ DEFAULT = Origin("default")
 ENVIRONMENT_PREFIX: Final = "AUDITORD_"
 """Variables that begin with it are options."""
 
+FILES_VARIABLE: Final = "AUDITORD_CONFIG"
+"""But this one: the files of the configuration, for commands without ``--config``."""
+
 
 @dataclass(frozen=True, slots=True)
 class Document:

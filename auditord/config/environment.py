@@ -11,7 +11,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDic
 from pydantic_settings.exceptions import SettingsError
 
 from auditord.config.documents import ENVIRONMENT_PREFIX as PREFIX
-from auditord.config.documents import Document, Origin, is_section
+from auditord.config.documents import FILES_VARIABLE, Document, Origin, is_section
 from auditord.config.faults import suggestion
 from auditord.config.instances import InstanceModels
 from auditord.config.model import INSTANCE_SECTIONS, Configuration
@@ -21,7 +21,7 @@ _LEVELS = "__"
 
 
 def read_environment(environ: Mapping[str, str], below: Document, models: InstanceModels) -> Document:
-    """All variables that begin with ``AUDITORD_``, merged.
+    """All variables that begin with ``AUDITORD_``, but that which names the files, merged.
 
     Args:
         environ: the environment.
@@ -31,7 +31,8 @@ def read_environment(environ: Mapping[str, str], below: Document, models: Instan
     Raises:
         ConfigurationError: a name belongs to no section, or a list is not JSON; one line per variable.
     """
-    variables = {name: value for name, value in sorted(environ.items()) if name.startswith(PREFIX)}
+    named = sorted(environ.items())
+    variables = {name: value for name, value in named if name.startswith(PREFIX) and name != FILES_VARIABLE}
     settings = _settings(_instances(below.values, variables), models)
     document, faults = Document(), list[str]()
     for name, value in variables.items():

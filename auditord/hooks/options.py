@@ -20,9 +20,10 @@ Schema: TypeAlias = Mapping[str, Any]  # Any: JSON
 _BEGINNING: Final = """\
 # Every option of the configuration
 
-The daemon reads `/etc/auditord/auditord.yml` and merges the files `conf.d/*.yml` beside it, in the order of their
-names; the environment wins over all: `AUDITORD_COLLECTORS__SLURM__INTERVAL=10m` (lists as JSON). It runs without any of
-this: then it keeps records in an SQLite file and serves them on 127.0.0.1:8000.
+The daemon reads `/etc/auditord/auditord.yml`, or the files that `--config` or else `AUDITORD_CONFIG` names, and
+merges the files `conf.d/*.yml` beside it, in the order of their names; the environment wins over all:
+`AUDITORD_COLLECTORS__SLURM__INTERVAL=10m` (lists as JSON). It runs without any of this: then it keeps records in an
+SQLite file and serves them on 127.0.0.1:8000.
 
 Durations: `30s`, `5m`, `1h30m`, `1d`. Sizes: `64MiB`. Secrets: `file:/path`, `env:NAME`, `credential:name` (systemd).
 After a change: `auditord config check`, `auditord config show`. In a name, `[]` stands for each member of a list,

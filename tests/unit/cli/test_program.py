@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from auditord import cli
 from auditord.cli.demo import _from_afar  # pyright: ignore[reportPrivateUsage]
@@ -65,3 +66,15 @@ def test_a_reader_that_has_gone_hears_nothing(
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert (ended.value.code, capsys.readouterr().err) == (1, said)
+
+
+def test_a_variable_names_the_configuration_where_no_option_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = [tmp_path / "a.yml", tmp_path / "b.yml"]
+    for path, folder in zip([*named, tmp_path / "c.yml"], ("a", "b", "c"), strict=True):
+        path.write_text(f"state_dir: /srv/{folder}\n")
+    monkeypatch.setenv("AUDITORD_CONFIG", ":".join(map(str, named)))
+    assert "state in /srv/b" in CliRunner().invoke(cli.auditord, ["config", "check"]).output
+    done = CliRunner().invoke(cli.auditord, ["config", "check", "--config", str(tmp_path / "c.yml")])
+    assert "state in /srv/c" in done.output
