@@ -9,7 +9,14 @@ import click
 
 from auditord.cli.frame import config_paths
 from auditord.cli.init_answers import AUDITOR, Found, answers_to, chosen_collectors, given_answers
-from auditord.cli.init_file import FRAGMENTS, configuration_text, refuse_a_file_that_counts, write_configuration
+from auditord.cli.init_file import (
+    FRAGMENTS,
+    configuration_text,
+    refuse_a_file_that_counts,
+    refuse_a_folder_of_others,
+    write_configuration,
+    write_secret,
+)
 from auditord.cli.init_host import ThisHost, find_auditor, find_postgresql, proposals
 from auditord.cli.installation import program, utc_now
 from auditord.config.kinds import InstalledKinds
@@ -38,6 +45,7 @@ def init_command(*, yes: bool, answers_file: Path | None) -> None:
     paths = config_paths()
     file = paths[-1] if paths else DEFAULT_FILE
     refuse_a_file_that_counts(file)
+    refuse_a_folder_of_others(file)
     hooks = load_hooks([])
     host = ThisHost()
     found = look_around(host, hooks.kinds)
@@ -46,8 +54,10 @@ def init_command(*, yes: bool, answers_file: Path | None) -> None:
     if not found.collectors:
         say("found no batch system that an installed hook module knows: the configuration serves the API alone")
     answers = answers_to(found, utc_now(), given_answers(answers_file), ask=not yes)
-    text = configuration_text(found, answers)
+    text, secrets = configuration_text(found, answers, file)
     load_text(text, str(file), hooks.kinds, {"HOME": "/"})
+    for secret in secrets:
+        say(f"wrote {secret}: keep it" if write_secret(secret, file) else f"took {secret}, which was there")
     if (aside := write_configuration(file, text)) is not None:
         say(f"{file} held nothing but comments: it is {aside} now")
     say(f"wrote {file}")
@@ -65,7 +75,8 @@ def look_around(host: Host, kinds: InstalledKinds) -> Found:
     imports = {name: each for _, name, each in every if each.imports}
     if (auditor := find_auditor(host)) is not None:
         imports = {AUDITOR: auditor, **imports}
-    return Found(collectors, imports, find_postgresql(host))
+    transforms = {name: each for section, name, each in every if section == "transforms"}
+    return Found(collectors, imports, find_postgresql(host), transforms)
 
 
 def look_at_result(since: str) -> None:

@@ -3,7 +3,7 @@
 import socket
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -27,11 +27,13 @@ class Found:
         collectors: proposals of instances, by the kind.
         imports: what kinds, and AUDITOR, have left to import, by the name of the file that would be made of it.
         postgresql: a server for the record store.
+        transforms: proposals of changes that records meet before they are kept, by the kind.
     """
 
     collectors: Mapping[str, Proposal]
     imports: Mapping[str, Proposal]
     postgresql: Postgresql | None = None
+    transforms: Mapping[str, Proposal] = field(default_factory=dict[str, Proposal])
 
     def lines(self) -> Iterator[str]:
         """Descriptions of all that was found."""
@@ -98,6 +100,7 @@ def _general_questions(found: Found, now: datetime, given: Answers) -> Iterator[
         yield Question(AUDITOR, "URL of the AUDITOR whose records are to be taken over (nothing: none)")
     if found.postgresql is not None:
         yield found.postgresql.question
+    yield from _questions_of(found.transforms.values())
 
 
 def _questions_of(proposals: Iterable[Proposal]) -> Sequence[Question]:
@@ -111,4 +114,7 @@ def _answered(questions: Sequence[Question], given: Answers, *, ask: bool) -> It
         raise ConfigurationError("there is no terminal to ask at: say --yes, or give all answers with --answers FILE")
     yield from ((each.name, given[each.name]) for each in questions if each.name in given)
     for each in missing:
-        yield each.name, click.prompt(each.text, default=each.default) if ask else each.default
+        yield (
+            each.name,
+            click.prompt(each.text, default=each.default, show_default=bool(each.default)) if ask else each.default,
+        )

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from auditord.config.kinds import InstalledKinds
 from auditord.config.store_url import is_postgresql, sqlite_path
-from auditord_hookspecs.proposals import Answers, Host, Proposal, Question
+from auditord_hookspecs.proposals import Answers, Detect, Host, Proposal, Question
 
 _PATIENCE: Final = 20.0
 _READY: Final = re.compile(r"^(?P<host>.+):(?P<port>\d+) - ")
@@ -44,9 +44,10 @@ class ThisHost:
 
 def proposals(kinds: InstalledKinds, host: Host) -> Iterator[tuple[str, str, Proposal]]:
     """Section of the configuration, name of the kind and proposal of each kind that finds something."""
-    for section, declared in (("collectors", kinds.collectors), ("plugins", kinds.plugins)):
-        for name, kind in declared.items():
-            if kind.detect is not None and (proposal := kind.detect(host)) is not None:
+    for section in ("collectors", "plugins", "transforms"):
+        for name, kind in kinds.sections()[section].items():
+            detect: Detect | None = getattr(kind, "detect", None)
+            if detect is not None and (proposal := detect(host)) is not None:
                 yield section, name, proposal
 
 

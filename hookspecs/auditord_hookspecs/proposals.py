@@ -50,13 +50,25 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
+class NewSecret:
+    """The value of an option that is a secret: ``auditord init`` makes one up, in a file that it writes.
+
+    Args:
+        name: of the file, beside that of the configuration; one that is there already is taken as it is.
+    """
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Proposal:
     """A discovery on a host, and the section of a configuration that fits it.
 
     Args:
-        found: what was found, for the user: ``Slurm cluster hpc, with slurmdbd``.
+        found: what was found, for the user: ``Slurm cluster hpc, with slurmdbd``; it stands above the section as well.
         options: the instance's options for the answers, without ``kind``; raises ValueError for an answer that makes no
-            sense. None where no section can be made yet: ``imports`` says of what it can.
+            sense. A value may be a :class:`NewSecret`. None where no section can be made yet: ``imports`` says of what
+            it can.
         questions: of this kind, after those for every kind.
         comments: lines above options of the instance, by the option.
         gateway: its jobs run in a batch system behind it: beside that one they would count twice, so it is left out

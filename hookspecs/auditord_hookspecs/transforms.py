@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar
 
 from auditord_hookspecs.config import InstanceConfig
+from auditord_hookspecs.proposals import Detect
 from auditord_hookspecs.records import Record
 
 T = TypeVar("T", bound=InstanceConfig)
@@ -23,8 +24,11 @@ class TransformKind(Generic[T]):
         name: what ``kind:`` says in the configuration.
         config: the model of an instance's section.
         make: what an instance does; called once, when the daemon starts.
+        detect: the questions of ``auditord init`` about it; see :mod:`auditord_hookspecs.proposals`. Answers that
+            make no options make no instance.
     """
 
     name: str
     config: type[T]
     make: Callable[[T], Transform]
+    detect: Detect | None = None

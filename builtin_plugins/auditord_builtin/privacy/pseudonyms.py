@@ -7,13 +7,15 @@ configuration says otherwise: a site may have made it before it shipped its reco
 
 import hmac
 import re
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from pydantic import Field, SecretStr, field_validator
 
 from auditord_hookspecs import InstanceConfig, Record, Secret, Transform, TransformKind
+from auditord_hookspecs.proposals import Answers, Host, NewSecret, Proposal, Question
 
 _LEAST_KEY: Final = 16
 _PSEUDONYM: Final = re.compile(r"u-[0-9a-f]{20}")
@@ -69,4 +71,19 @@ def transform(config: PseudonymsConfig) -> Transform:
     return change
 
 
-KIND: Final = TransformKind(name="pseudonyms", config=PseudonymsConfig, make=transform)
+def detect(host: Host) -> Proposal:
+    """A choice that every site has, whatever its host has."""
+    del host
+    text = "Users in records: 'names', or 'pseudonyms' (sums per user stay, mails to users end)"
+    comments = {"key": "Whoever has it can tell the pseudonym of a name; with another one every user is another one."}
+    found = "Users' names become pseudonyms before a record is kept: auditord manual privacy."
+    return Proposal(found, _options, [Question("users", text, "names")], comments)
+
+
+def _options(answers: Answers) -> Mapping[str, Any]:
+    if answers["users"] not in {"names", "pseudonyms"}:
+        raise ValueError(f"users: '{answers['users']}' is neither names nor pseudonyms")
+    return {"key": NewSecret("pseudonym-key")} if answers["users"] == "pseudonyms" else {}
+
+
+KIND: Final = TransformKind(name="pseudonyms", config=PseudonymsConfig, make=transform, detect=detect)

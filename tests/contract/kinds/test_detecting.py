@@ -11,9 +11,9 @@ from auditord.cli.init_host import proposals
 from auditord.config.kinds import InstalledKinds
 from auditord.hooks import load_hooks
 from auditord.testing import FakeHost
-from auditord_hookspecs import Batch, CollectorContext, CollectorKind, PluginKind, RunConfig
+from auditord_hookspecs import Batch, CollectorContext, CollectorKind, PluginKind, RunConfig, TransformKind
 from auditord_hookspecs.mapping import SiteRule
-from auditord_hookspecs.proposals import Answers, Detect, Host, Proposal, Question
+from auditord_hookspecs.proposals import Answers, Detect, Host, NewSecret, Proposal, Question
 
 _SLURM: Final = "ClusterName             = hpc\nAccountingStorageType   = accounting_storage/{}\n"
 
@@ -51,17 +51,20 @@ HOSTS: Final = {
     "apel": FakeHost(files=["/etc/apel/client.cfg"]),
     "waldur": FakeHost(files=["/etc/waldur/agent.yaml"]),
     "printer": FakeHost({"lpstat": "device for main"}),
+    "pseudonyms": FakeHost(),
 }
 
 
 def installed() -> InstalledKinds:
     kinds = load_hooks([]).kinds
-    return InstalledKinds({**kinds.collectors, "printer": PRINTER}, kinds.plugins, kinds.senders)
+    collectors = {**kinds.collectors, "printer": PRINTER}
+    return InstalledKinds(collectors, kinds.plugins, kinds.senders, transforms=kinds.transforms)
 
 
 def detectors() -> Mapping[str, Detect]:
     kinds = installed()
-    declared: list[CollectorKind[Any] | PluginKind[Any]] = [*kinds.collectors.values(), *kinds.plugins.values()]
+    declared: list[CollectorKind[Any] | PluginKind[Any] | TransformKind[Any]]
+    declared = [*kinds.collectors.values(), *kinds.plugins.values(), *kinds.transforms.values()]
     return {kind.name: kind.detect for kind in declared if kind.detect is not None}
 
 
@@ -69,7 +72,7 @@ def found_by(name: str) -> Iterator[Proposal]:
     return (proposal for _, kind, proposal in proposals(installed(), HOSTS[name]) if kind == name)
 
 
-@pytest.mark.parametrize("name", detectors())
+@pytest.mark.parametrize("name", sorted(detectors().keys() - {"pseudonyms"}))
 def test_it_proposes_what_its_model_takes(name: str) -> None:
     (proposal,) = found_by(name)
     defaults = {question.name: question.default for question in proposal.questions}
@@ -106,7 +109,17 @@ def test_slurm_s_answers_become_options() -> None:
             proposal.options({**answers, **wrong})
 
 
-@pytest.mark.parametrize("name", detectors())
+def test_pseudonyms_are_a_choice_that_no_site_has_to_take() -> None:
+    (proposal,) = found_by("pseudonyms")
+    assert proposal.options is not None
+    answers = {"site": "KIT", "since": "2026-11-01"}
+    assert proposal.options({**answers, "users": proposal.questions[0].default}) == {}
+    assert proposal.options({**answers, "users": "pseudonyms"}) == {"key": NewSecret("pseudonym-key")}
+    with pytest.raises(ValueError, match="is neither names nor pseudonyms"):
+        proposal.options({**answers, "users": "hashes"})
+
+
+@pytest.mark.parametrize("name", sorted(detectors().keys() - {"pseudonyms"}))
 def test_it_finds_nothing_on_an_empty_host(name: str) -> None:
     assert detectors()[name](FakeHost()) is None
 

@@ -1,5 +1,6 @@
 """``auditord init`` on hosts with and without Slurm; the programs are played, the configuration is the real one."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from auditord_builtin.kubernetes.config import KubernetesConfig
 from auditord_builtin.slurm.config import SlurmConfig
 
 CONFIG = "ClusterName             = hpc\nAccountingStorageType   = accounting_storage/{storage}\n"
-ANSWERS = "site: KIT\nsince: 2026-10-01\nscore: 'genoa=12.4, 9.8'\nmemory_peaks: true\n"
+ANSWERS = "site: KIT\nsince: 2026-10-01\nscore: 'genoa=12.4, 9.8'\nmemory_peaks: true\nusers: names\n"
 
 Play = Callable[..., None]
 
@@ -262,3 +263,60 @@ def test_the_folder_of_the_file_is_made(play: Play, tmp_path: Path) -> None:
     refused = str(call(Path("/proc/nowhere/a.yml"), "--yes").exception)
     assert "/proc/nowhere/a.yml cannot be written: " in refused
     assert "name a file with --config" in refused
+
+
+def test_a_file_elsewhere_says_where_the_daemon_s_files_are(
+    play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that a command of another user asks the same daemon."""
+    monkeypatch.setenv("STATE_DIRECTORY", "/srv/state")
+    play()
+    assert call(tmp_path / "a.yml", "--yes").exit_code == 0
+    assert loaded(tmp_path / "a.yml").state_dir == Path("/srv/state")
+    assert call(tmp_path / "conf.d/a.yml", "--yes").exit_code == 0
+    assert "state_dir:" not in (tmp_path / "conf.d/a.yml").read_text().split("\n", 2)[2]
+
+
+def test_nothing_is_asked_where_nothing_can_be_written(
+    play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play()
+    tried = list[Path]()
+
+    def access(path: Path, mode: int) -> bool:  # root may write everywhere
+        assert mode == os.W_OK
+        tried.append(path)
+        return False
+
+    monkeypatch.setattr("auditord.cli.init_file.os.access", access)
+    done = call(tmp_path / "new/deep/a.yml")
+    assert f"{tmp_path / 'new/deep/a.yml'} cannot be written: Permission denied; run it as root" in str(done.exception)
+    assert (tried, done.output) == ([tmp_path], "")
+
+
+def test_users_get_pseudonyms_with_a_key_that_is_made_up_once(play: Play, tmp_path: Path) -> None:
+    play()
+    (tmp_path / "answers.yml").write_text("users: pseudonyms\n")
+    file, key = tmp_path / "site/auditord.yml", tmp_path / "site/pseudonym-key"
+    done = call(file, "--yes", "--answers", str(tmp_path / "answers.yml"))
+    assert f"wrote {key}: keep it" in done.output
+    assert len(key.read_text().strip()) == 64
+    assert key.stat().st_mode & 0o777 == 0o600
+    assert loaded(file).transforms.keys() == {"pseudonyms"}
+    assert f"key: file:{key}" in file.read_text()
+    file.write_text("# nothing\n")
+    file.chmod(0o644)
+    key.write_text("the key of the years before")
+    done = call(file, "--yes", "--answers", str(tmp_path / "answers.yml"))
+    assert f"took {key}, which was there" in done.output
+    assert key.read_text() == "the key of the years before"
+
+
+def test_a_key_is_for_the_readers_of_a_package_s_configuration(play: Play, tmp_path: Path) -> None:
+    play()
+    (tmp_path / "answers.yml").write_text("users: pseudonyms\n")
+    file = tmp_path / "auditord.yml"
+    file.write_text("# as the package brings it\n")
+    file.chmod(0o644)
+    call(file, "--yes", "--answers", str(tmp_path / "answers.yml"))
+    assert (tmp_path / "pseudonym-key").stat().st_mode & 0o777 == 0o640
