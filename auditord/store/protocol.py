@@ -64,10 +64,7 @@ class RecordCounts:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A record that came for a run that was stored with other content; both as wire text.
-
-    What is stored is None for a record of the archive.
-    """
+    """A record that came for a run that was stored with other content; both as wire text, None if in the archive."""
 
     record_id: str
     seen_at: datetime
