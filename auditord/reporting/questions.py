@@ -20,7 +20,7 @@ from auditord_hookspecs.aggregates import (
     MetaValue,
 )
 from auditord_hookspecs.errors import AuditordError
-from auditord_hookspecs.query import AllOf, Condition, MetaAbsent, MetaContains, Window, stopped_within
+from auditord_hookspecs.query import AllOf, Condition, MetaAbsent, MetaContains, MetaContainsAny, Window, stopped_within
 from auditord_hookspecs.zones import UTC_NAME
 
 SIZE: Final = "size"
@@ -67,6 +67,7 @@ class Question:
         keys: the meta keys behind the names.
         zone: the time zone of the bins; whole bins if the window is of its days.
         co2_per_kwh: the CO2 that the grid emits for a kWh, in kg; None if that is not known.
+        labels: of the rows that are wanted, others may come as well; None for all rows.
     """
 
     measures: tuple[Measure, ...]
@@ -78,6 +79,7 @@ class Question:
     keys: LabelKeys = field(default_factory=LabelKeys)
     zone: str = UTC_NAME
     co2_per_kwh: Fraction | None = None
+    labels: tuple[str, ...] | None = None
 
     @property
     def needs_cpu_time(self) -> bool:
@@ -89,6 +91,8 @@ class Question:
         conditions: list[Condition] = [self._matches(name, value) for name, value in self.filters]
         if self.window is not None:
             conditions += stopped_within(self.window).conditions
+        if self.labels is not None and self.by is not None:
+            conditions.append(MetaContainsAny(self.keys.key(self.by), self.labels))
         return AllOf(tuple(conditions))
 
     def query(self) -> AggregateQuery:

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from fractions import Fraction
 from functools import cached_property
@@ -123,6 +123,15 @@ class Cells(Mapping[date | None, Cell]):
                 by_bin[begin].append(sums)
         return Cells(vectors, {begin: _added(sums) for begin, sums in by_bin.items()})
 
+    def without(self, several: Iterable["Cells"]) -> "Cells":
+        """The sums that are left beside the cells of several rows."""
+        known = Cells.joined(self._vectors, several)._sums  # noqa: SLF001 of its own class
+        left = {
+            begin: [number - other for number, other in zip(sums, known.get(begin, self._vectors.nothing), strict=True)]
+            for begin, sums in self._sums.items()
+        }
+        return Cells(self._vectors, {begin: sums for begin, sums in left.items() if sums[0] > 0})
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -150,6 +159,7 @@ class Report:
         totals: over all rows, by bin.
         total: over everything.
         vectors: of the sums that all figures are made of.
+        others: rows that are not there one by one, as one row, and how many they are.
     """
 
     question: Question
@@ -158,14 +168,16 @@ class Report:
     totals: Cells
     total: Cell
     vectors: _Vectors
+    others: tuple[Row, int] | None = None
 
     def largest(self, most: int) -> tuple[tuple[Row, ...], Row | None, int]:
         """The first rows, all others as one row, and how many these are."""
-        if len(self.rows) <= most:
+        row, count = self.others or (None, 0)
+        rest = [*self.rows[most:], *([] if row is None else [row])]
+        if not rest:
             return self.rows, None, 0
-        rest = self.rows[most:]
         cells = Cells.joined(self.vectors, [row.cells for row in rest])
-        return self.rows[:most], Row(None, cells, cells.total()), len(rest)
+        return self.rows[:most], Row(None, cells, cells.total()), len(self.rows[most:]) + count
 
 
 def make_report(question: Question, answer: Aggregates) -> Report:
@@ -184,6 +196,22 @@ def make_report(question: Question, answer: Aggregates) -> Report:
         rows.sort(key=lambda row: (-(row.total[0].value or 0), row.label or ""))
     totals = Cells.joined(vectors, [cells for _, cells in every])
     return Report(question, _bins(question, totals), tuple(rows), totals, totals.total(), vectors)
+
+
+def condensed(rows: Report, named: Report, totals: Report, most: int) -> Report:
+    """The bins of the largest rows alone; all others are one row, by what the totals have beyond these.
+
+    Args:
+        rows: all of them, without bins.
+        named: the bins of the largest ones, and perhaps of others.
+        totals: the bins of all rows together.
+        most: the number of rows that are kept.
+    """
+    found = {row.label: row for row in named.rows}
+    kept = [found[row.label] for row in rows.rows[:most] if row.label in found]
+    rest = totals.totals.without([row.cells for row in kept])
+    others = (Row(None, rest, rest.total()), len(rows.rows) - len(kept))
+    return replace(named, bins=totals.bins, rows=tuple(kept), totals=totals.totals, total=totals.total, others=others)
 
 
 def zero(measures: Sequence[Measure]) -> Cell:

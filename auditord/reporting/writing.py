@@ -37,8 +37,8 @@ def number(figure: Figure) -> float | int | None:
 
 def text(value: Fraction, digits: int = 0) -> str:
     """A number for people: thousands separated, that many digits behind the point."""
-    rounded = round(value, digits)
-    return f"{Decimal(rounded.numerator) / rounded.denominator:,.{digits}f}"
+    rounded = round(value * 10**digits) if digits else round(value)
+    return f"{Decimal(rounded).scaleb(-digits):,.{digits}f}" if digits else f"{rounded:,}"
 
 
 def as_json(report: Report) -> str:

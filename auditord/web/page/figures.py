@@ -1,7 +1,7 @@
 """Reports over the records that a visitor may see, made of the same questions as the API's and the command line's."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from fractions import Fraction
@@ -11,7 +11,7 @@ from aiohttp import web
 
 from auditord.reporting import MEASURES, Figure, LabelKeys, Measure, Question, Report, Row
 from auditord.reporting.pledges import Pledge, pledged
-from auditord.reporting.report import Cell, following, make_report
+from auditord.reporting.report import condensed, following, make_report
 from auditord.web.limits import Shares, reading_slot
 from auditord.web.page.charts import Series
 from auditord.web.page.drawing import Mark
@@ -24,6 +24,8 @@ OTHERS: Final = 8
 """The colour of all that is not among the largest rows."""
 
 MOST_COLOURS: Final = 8
+
+_GAP: Final = Mark(None, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,20 @@ class Figures:
             found = await self.records(request).aggregate(asked.query())
             return await asyncio.to_thread(make_report, asked, found)  # of thousands of groups it takes its time
 
+    async def rows_and_bins(self, request: web.BaseRequest, question: Question) -> tuple[Report, Report]:
+        """The report without bins, and that of the bins, in which all rows without a colour are one.
+
+        The axis of a year has hundreds of bins for each row, and a picture shows but a few rows.
+        """
+        rows = await self.report(request, replace(question, bin=None))
+        labels = [row.label for row in rows.rows[:MOST_COLOURS]]
+        named = tuple([label for label in labels if label is not None])
+        if len(rows.rows) <= MOST_COLOURS or len(named) < len(labels):
+            return rows, await self.report(request, question)
+        chosen = await self.report(request, replace(question, labels=named))
+        totals = await self.report(request, replace(question, by=None))  # last: it has all that the others have
+        return rows, condensed(rows, chosen, totals, MOST_COLOURS)
+
     @property
     def measures(self) -> Sequence[Measure]:
         """The measures that can be shown."""
@@ -85,15 +101,20 @@ class Figures:
 
 def axis(report: Report, now: datetime) -> Sequence[date]:
     """The bins of the report's whole window, up to the present, also where there is no record."""
-    unit, window = report.question.bin, report.question.window
+    return bins_of(report.question, now, report.bins)
+
+
+def bins_of(question: Question, now: datetime, known: Sequence[date] = ()) -> Sequence[date]:
+    """The same of a question, some bins of whose answer are known to have records."""
+    unit, window = question.bin, question.window
     if unit is None:
         return ()
     if window is None:
-        return report.bins
+        return known
     begin, bins = unit.first_day(window.start.date()), list[date]()
     here = now.astimezone(window.start.tzinfo)
     last = min(window.stop - timedelta(microseconds=1), max(here, window.start)).date()
-    while begin <= max([last, *report.bins]):
+    while begin <= max([last, *known]):
         bins.append(begin)
         begin = following(begin, unit)
     return bins
@@ -103,26 +124,30 @@ def series(
     rows: Sequence[tuple[str, Row, int]],
     bins: Sequence[date],
     report: Report,
-    link: Callable[[str, date], str | None] = lambda _name, _bin: None,
+    links: Callable[[str], Callable[[date], str] | None] = lambda _name: None,
 ) -> list[Series]:
-    """The rows of a report as series of a chart, each with its colour."""
+    """The rows of a report as series of a chart, each with its colour.
+
+    Args:
+        rows: with their names and colours.
+        bins: the places of the axis.
+        report: that the rows are of.
+        links: the pages that the marks of a name lead to, if any.
+    """
     unit, measure = report.question.bin, report.question.measures[0]
+    labels = {begin: begin.isoformat() if unit is None else begin_of_bin(begin, unit) for begin in bins}
     made: list[Series] = []
     for name, row, colour in rows:
-        marks: list[Mark] = []
-        for begin in bins:
-            value = _value(row.cells, begin)
-            label = begin.isoformat() if unit is None else begin_of_bin(begin, unit)
-            title = f"{name}, {label}: {shown(row.cells[begin][0], measure.unit)} {measure.unit}" if value else ""
-            marks.append(Mark(value or None, title.strip(), link(name, begin) if value else None))
+        link, marks = links(name), list[Mark]()
+        for begin, label in labels.items():
+            figure = row.cells[begin][0] if begin in row.cells else None
+            if figure is None or not (value := figure.value):
+                marks.append(_GAP)
+                continue
+            title = f"{name}, {label}: {shown(figure, measure.unit)} {measure.unit}".rstrip()
+            marks.append(Mark(float(value), title, None if link is None else link(begin)))
         made.append(Series(name, colour, marks))
     return made
-
-
-def _value(cells: Mapping[date | None, Cell], begin: date) -> float | None:
-    cell = cells.get(begin)
-    value = None if cell is None else cell[0].value
-    return None if value is None else float(value)
 
 
 def change(present: Figure, former: Figure) -> Fraction | None:

@@ -14,8 +14,8 @@ from auditord.client.aggregates import target
 from auditord.reporting import Figure, Question, Report, Row, writing
 from auditord.reporting.periods import PERIODS, before
 from auditord.reporting.workbook import as_xlsx
-from auditord.web.page.asking import AUTOMATIC, CHARTS, DAYS, GROUPS, MOST_ROWS, NO_BIN, View, read_view
-from auditord.web.page.figures import Figures, axis, change
+from auditord.web.page.asking import AUTOMATIC, CHARTS, DAYS, FILTERS, GROUPS, MOST_ROWS, NO_BIN, View, read_view
+from auditord.web.page.figures import Figures, axis, bins_of, change
 from auditord.web.page.numbers import begin_of_bin, percent, shown, signed
 from auditord.web.page.rendering import Renderer
 from auditord.web.page.usage_charts import Charts, moves
@@ -87,7 +87,8 @@ class UsagePage:
                 "pledge": None if pledge is None else shown(Figure(pledge), view.measure.unit),
                 "used": None if pledge is None else _share(report.total[0], pledge),
                 "chart": self.chart(drawn, view),
-                "legend": [] if view.chart == DAYS else self.charts.rows(report),
+                "legend": [] if view.chart == DAYS else self.charts.rows(drawn),
+                "has_bins": view.chart != DAYS and drawn.question.bin is not None,
                 "charts": CHARTS,
                 "moves": moves(view, window.start.date(), window.stop.date(), now.date()),
                 "table": self._table(report, view),
@@ -120,12 +121,15 @@ class UsagePage:
         return web.Response(body=body, headers=headers)
 
     async def _reports(self, request: web.BaseRequest, view: View, question: Question) -> tuple[Report, Report]:
-        """The report of the table, and that of the chart: a heat map of days has no use for those of each row."""
-        if view.chart != DAYS:
-            report = await self.figures.report(request, question)
-            return report, report
-        rows = await self.figures.report(request, replace(question, bin=None))
-        return rows, await self.figures.report(request, replace(question, by=None))
+        """The report of the table, and that of the chart; a table shows no bins where there are many of them."""
+        if view.chart == DAYS:
+            rows = await self.figures.report(request, replace(question, bin=None))
+            return rows, await self.figures.report(request, replace(question, by=None))
+        bins = bins_of(question, self.figures.now(view.zone))
+        if len(bins) > _MOST_COLUMNS and view.by in FILTERS:
+            return await self.figures.rows_and_bins(request, question)
+        report = await self.figures.report(request, question)
+        return report, report
 
     def chart(self, report: Report, view: View) -> str:
         """The chart of a report."""
@@ -160,7 +164,6 @@ class UsagePage:
             "bins": [] if unit is None else [begin_of_bin(begin, unit) for begin in bins],
             "rows": [line(*each) for each in named],
             "total": line(self.renderer.text("usage.total"), Row(None, report.totals, report.total), None),
-            "has_bins": bool(every_bin),
             "has_shares": not measure.ratio,
         }
 

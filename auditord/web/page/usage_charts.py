@@ -62,23 +62,23 @@ class Charts:
         """The rows as series, each mark of which leads to its records."""
         rows = self.rows(report)
         labels = {name: row.label for name, row, colour in rows if colour != OTHERS}
+        spans = _spans(report, bins)
 
-        def link(name: str, begin: date) -> str | None:
+        def links(name: str) -> Callable[[date], str] | None:
             label = labels.get(name)
             if (label is None and report.question.by is not None) or view.by == "size":
                 return None
-            return self._records(report, view, begin, label)
+            url = self._records(report, view, label)
+            return lambda begin: url + spans[begin]
 
-        return series(rows, bins, report, link)
+        return series(rows, bins, report, links)
 
-    def _records(self, report: Report, view: View, begin: date, label: str | None) -> str | None:
-        """The list of the records behind a mark."""
-        if (unit := report.question.bin) is None:
-            return None
-        span = {"from": begin.isoformat(), "to": (following(begin, unit) - timedelta(days=1)).isoformat()}
-        chosen = View({**{key: value for key, value in view.given.items() if key in _KEPT}, **span}, view.labels)
+    def _records(self, report: Report, view: View, label: str | None) -> str:
+        """The list of the records of a label, to which the ends of a bin are added."""
+        chosen = View({key: value for key, value in view.given.items() if key in _KEPT}, view.labels)
         by = report.question.by
-        return self.path(chosen.url(_JOBS) if label is None or by is None else chosen.narrowed(_JOBS, by, label))
+        url = self.path(chosen.url(_JOBS) if label is None or by is None else chosen.narrowed(_JOBS, by, label))
+        return f"{url}&" if "?" in url else f"{url}?"
 
     def _ranked(self, report: Report, view: View) -> list[tuple[str, str, Mark]]:
         unit, found = report.question.measures[0].unit, list[tuple[str, str, Mark]]()
@@ -91,11 +91,12 @@ class Charts:
 
     def _days(self, report: Report, view: View, bins: Sequence[date]) -> Mapping[date, Mark]:
         unit, found = report.question.measures[0].unit, dict[date, Mark]()
+        url, spans = self._records(report, view, None), _spans(report, bins)
         for day in bins:
             cell = report.totals.get(day)
             value = None if cell is None else cell[0].value
             figure = shown(cell[0], unit) if cell is not None else "0"
-            link = self._records(report, view, day, None) if value else None
+            link = url + spans[day] if value else None
             found[day] = Mark(
                 None if value is None else float(value), f"{day:%a %-d %b %Y}: {figure} {unit}".strip(), link
             )
@@ -111,6 +112,13 @@ class Charts:
         )
         days = [begin.isoformat() for begin in (*bins, *ends[-1:])]
         return Axis([begin_of_bin(begin, unit) for begin in bins], links, days)
+
+
+def _spans(report: Report, bins: Sequence[date]) -> Mapping[date, str]:
+    """The days of each bin, as the query string of a list has them."""
+    if (unit := report.question.bin) is None:
+        return {}
+    return {begin: f"from={begin}&to={following(begin, unit) - timedelta(days=1)}" for begin in bins}
 
 
 def zoomed(view: View, first: date, end: date) -> str:

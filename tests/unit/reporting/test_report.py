@@ -4,6 +4,7 @@ import csv
 import io
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from fractions import Fraction
 from xml.etree.ElementTree import fromstring
@@ -16,7 +17,7 @@ from auditord.reporting import MEASURES, Question, Report
 from auditord.reporting.periods import PERIODS, before, month_of
 from auditord.reporting.pledges import Pledge, pledged
 from auditord.reporting.questions import UnknownIntensity
-from auditord.reporting.report import following, make_report
+from auditord.reporting.report import condensed, following, make_report
 from auditord.reporting.workbook import as_xlsx
 from auditord.reporting.writing import as_csv, as_json, as_parquet
 from auditord_hookspecs import Component, Record, Score
@@ -89,6 +90,22 @@ def test_what_is_not_among_the_largest_is_one_row() -> None:
     assert ([row.label for row in rows], count) == (["atlas"], 2)
     assert rest is not None
     assert rest.total[0].value == 7
+
+
+@pytest.mark.parametrize("name", ["core-hours", "score-hours", "cpu-efficiency"])
+def test_the_bins_of_the_largest_rows_are_those_of_the_whole_report(name: str) -> None:
+    """Also those of all others together, which nobody has asked for one by one."""
+    whole = report(name, unit=CalendarUnit.MONTH)
+    chosen = replace(whole.question, labels=("atlas",))
+    named = make_report(chosen, aggregate_records(JOBS, chosen.query()))
+    made = condensed(report(name), named, report(name, by=None, unit=CalendarUnit.MONTH), 1)
+    assert (made.bins, made.totals, made.total) == (whole.bins, whole.totals, whole.total)
+    (row,), rest, count = made.largest(1)
+    (wanted,), others, number = whole.largest(1)
+    assert rest is not None
+    assert others is not None
+    assert (row.label, dict(row.cells), row.total) == (wanted.label, dict(wanted.cells), wanted.total)
+    assert (dict(rest.cells), rest.total, count) == (dict(others.cells), others.total, number)
 
 
 def test_filters_choose_values_and_records_without_any() -> None:

@@ -214,6 +214,22 @@ def test_a_heat_map_has_the_days_of_all_and_the_table_the_rows(open_site: Visito
     assert [each in page for each in ("belle", "atlas", f'<p class="figure">{len(RECORDS)}')] == [True] * 3
 
 
+@pytest.mark.parametrize("by", ["group", "user"])
+def test_a_long_axis_shows_what_the_whole_report_has(
+    open_site: Visitor, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """The picture of the file is made of every row's bins, the page asks for those of the largest row alone."""
+    for module in ("figures", "usage_charts"):
+        monkeypatch.setattr(f"auditord.web.page.{module}.MOST_COLOURS", 1)
+    view = f"bin=day&period=90-days&measure=jobs&by={by}"
+    picture = open_site.get(f"/usage.svg?{view}").text
+    page = open_site.get(f"/usage?{view}").text
+    marks = [set(re.findall(r"<title>[^<]+: \d+</title>", text)) for text in (picture, page)]
+    assert marks[0] == marks[1]
+    assert any("more" in mark for mark in marks[0])
+    assert "too many columns" in page
+
+
 def test_the_curl_line_of_a_view_gives_its_figures(open_site: Visitor) -> None:
     page = open_site.get("/usage?period=90-days&bin=none&group=belle").text
     line = re.search(r"<code>curl -g &#39;([^<]+)&#39;</code>", page)
