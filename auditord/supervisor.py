@@ -14,7 +14,6 @@ from anyio.abc import TaskGroup
 from auditord import __version__
 from auditord.actions import CONTROL_FILE, Actions
 from auditord.archive.opening import archive_of
-from auditord.backup.last import BackupMetrics
 from auditord.config.files import certificate_files
 from auditord.config.kinds import audited, remarks
 from auditord.config.model import WORKING_SECTIONS, Configuration, kind_of
@@ -32,7 +31,15 @@ from auditord.store.opening import open_replica
 from auditord.store.protocol import Reads
 from auditord.store.replica import ReplicaMetrics, ReplicatedReads
 from auditord.systemd import Notifier
-from auditord.tasks.gauges import HostMetrics, count_records, look_at_host, look_at_spool, record_gauges, run_intervals
+from auditord.tasks.gauges import (
+    BackupMetrics,
+    HostMetrics,
+    count_records,
+    look_at_host,
+    look_at_spool,
+    record_gauges,
+    run_intervals,
+)
 from auditord.tasks.heartbeat import Heartbeat
 from auditord.tasks.loops import Loops
 from auditord.tasks.nightly_audits import TASK as NIGHTLY

@@ -1,6 +1,6 @@
-"""Backups of instances and of ``auditord backup``, noted in the state folder when they are made."""
+"""Backups of instances and of ``auditord backup``, noted in the state folder when they are made; the last of each."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -8,15 +8,31 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from auditord.backup.last import FILE, LastBackup, last_backups
 from auditord.backup.manifest import write_durably
 from auditord.config.model import StoreSection
 
 if TYPE_CHECKING:
     from auditord.backup.making import Made
 
+FILE: Final = "backups.json"
+
 BY_COMMAND: Final = "command"
 """The name under which backups of ``auditord backup`` are noted."""
+
+
+class LastBackup(msgspec.Struct, frozen=True):
+    """The last backup of an instance: the moment whose state it has, and its folder."""
+
+    made_at: datetime
+    folder: str
+
+
+def last_backups(state_dir: Path) -> Mapping[str, LastBackup]:
+    """The last backups by instance; none where the note cannot be read: an alarm is then about a real lack."""
+    try:
+        return msgspec.json.decode((state_dir / FILE).read_bytes(), type=dict[str, LastBackup])
+    except (OSError, msgspec.DecodeError):
+        return {}
 
 
 def note_backup(state_dir: Path, task: str, made: "Made") -> None:

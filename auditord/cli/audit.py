@@ -13,7 +13,7 @@ from auditord.cli.amending import principal_name
 from auditord.cli.collect import Watcher
 from auditord.cli.daemon_client import url_option
 from auditord.cli.installation import complete_instances, load_installation, run_async, utc_now
-from auditord.cli.record_filters import INSTANT
+from auditord.cli.option_types import INSTANT
 from auditord.cli.tables import new_table, print_table
 from auditord.config.kinds import audited
 from auditord_hookspecs import AuditordError, Window

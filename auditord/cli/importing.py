@@ -13,8 +13,8 @@ import click
 from auditord.cli.import_report import Findings, print_report, report_document
 from auditord.cli.import_sources import open_source, source_options
 from auditord.cli.installation import load_installation, run_async, utc_now
+from auditord.cli.option_types import INSTANT
 from auditord.cli.progress import ImportProgress
-from auditord.cli.record_filters import INSTANT
 from auditord.config.kinds import configured_transform
 from auditord.config.model import Configuration
 from auditord.config.store_url import is_postgresql, sqlite_path

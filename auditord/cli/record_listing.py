@@ -8,7 +8,8 @@ from typing import Any, Final, TypeVar
 import click
 
 from auditord.cli.exports import EXPORTS, Export, write_csv, write_table
-from auditord.cli.record_filters import INSTANT, SPAN, condition
+from auditord.cli.option_types import INSTANT, SPAN
+from auditord.cli.record_filters import condition
 from auditord_hookspecs import Record, RecordQuery
 from auditord_hookspecs.query import Order, SortField
 from auditord_hookspecs.terminal import output, say

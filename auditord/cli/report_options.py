@@ -14,7 +14,7 @@ import click
 
 from auditord.archive.opening import archive_of
 from auditord.cli.installation import Installation, load_installation, run_async, utc_now
-from auditord.cli.record_filters import LOCAL_INSTANT, ZONE
+from auditord.cli.option_types import LOCAL_INSTANT, ZONE
 from auditord.client import AsyncClient
 from auditord.lake.opening import ConfiguredLake
 from auditord.reporting import LabelKeys, Measure, Question

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 import click
 
 from auditord.backup.continuing import Behind, Continued, continue_from
-from auditord.backup.last import last_backups
 from auditord.backup.manifest import Manifest
+from auditord.backup.noting import last_backups
 from auditord.backup.reaching import Looked, look_at_sources
 from auditord.backup.restoring import Restoration, Restored
 from auditord.backup.without import StartedOver, start_over

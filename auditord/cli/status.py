@@ -12,8 +12,7 @@ import click
 import msgspec
 
 from auditord.actions import CONTROL_FILE
-from auditord.audit.silence import site_activity
-from auditord.backup.last import last_backups
+from auditord.backup.noting import last_backups
 from auditord.cli.daemon_client import DaemonClient, connected, daemon_at, url_option
 from auditord.cli.installation import load_installation, run_async, utc_now
 from auditord.cli.status_all import look_at_all, print_all
@@ -23,7 +22,6 @@ from auditord.config.model import Configuration
 from auditord.errors import ConfigurationError, DaemonError, HookError
 from auditord.spool import LastRun, QueueStatistics, Spool
 from auditord.spool.spool import FILE as SPOOL_FILE
-from auditord.store.opening import open_store_for_reading
 from auditord.web.api.shapes import HeldTurn, Instance, Run
 from auditord_hookspecs import AuditordError
 from auditord_hookspecs.terminal import output_option, say, say_error, write
@@ -170,6 +168,9 @@ def _turn(task: str, turn: HeldTurn) -> dict[str, Any]:  # Any: JSON
 async def _left(configuration: Configuration) -> dict[str, Any]:  # Any: JSON
     if not (configuration.state_dir / SPOOL_FILE).exists():
         return {"records": 0, "instances": [], "turns": [], "senders": [], "queues": {}, "quarantine": {}, "gaps": {}}
+    from auditord.audit.silence import site_activity  # noqa: PLC0415 a third of the start-up time, needed only here
+    from auditord.store.opening import open_store_for_reading  # noqa: PLC0415 the same
+
     async with Spool.opened_read_only(configuration.state_dir, utc_now) as spool:
         statistics = await spool.statistics()
         runs = await spool.last_runs()

@@ -7,7 +7,6 @@ from typing import Any
 from auditord.cli.installation import utc_now
 from auditord.cli.tables import new_table, print_table
 from auditord.config.model import Configuration
-from auditord.store.opening import open_store_for_reading
 from auditord.store.protocol import HeldTurn, KnownDaemon
 from auditord_hookspecs.terminal import say
 from auditord_hookspecs.wire import format_time
@@ -20,6 +19,8 @@ async def look_at_all(configuration: Configuration) -> Sequence[dict[str, Any]]:
     Raises:
         StoreUnavailable: the store does not answer.
     """
+    from auditord.store.opening import open_store_for_reading  # noqa: PLC0415 needed only here
+
     async with open_store_for_reading(configuration.store) as store:
         daemons, turns = await store.daemons(utc_now()), await store.turns()
     return [_as_json(each, turns) for each in daemons]

@@ -12,12 +12,12 @@ from auditord.config.model import StoreSection
 from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.errors import ConfigurationError, SchemaMismatch, StoreMisconfigured, StoreUnavailable, plain_errors
 from auditord.store.protocol import RecordStore
-from auditord.store.replica import Located, Replica
 from auditord.store.sqlite import SqliteRecordStore
 from auditord.store.store import Recognise
 
 if TYPE_CHECKING:
     from auditord.store.postgres import PostgresRecordStore
+    from auditord.store.replica import Located, Replica
 
 _log: Final = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ async def open_store_for_reading(where: StoreSection | str) -> AsyncGenerator[Re
 
 
 @asynccontextmanager
-async def open_replica(section: StoreSection, primary: RecordStore) -> AsyncGenerator[Replica, None]:
+async def open_replica(section: StoreSection, primary: RecordStore) -> AsyncGenerator["Replica", None]:
     """The replica that the section names, for :class:`ReplicatedReads`; it may be away, and be found later.
 
     Raises:
@@ -110,6 +110,7 @@ async def open_replica(section: StoreSection, primary: RecordStore) -> AsyncGene
     """
     from auditord.database.postgres.address import address_of  # noqa: PLC0415 psycopg, where it is configured
     from auditord.store.postgres import PostgresRecordStore  # noqa: PLC0415 the same
+    from auditord.store.replica import Replica  # noqa: PLC0415 the same
 
     address = address_of(section.model_copy(update={"url": section.replica}))
     store = PostgresRecordStore(address, None, read_only=True, patience=_BEFORE_THE_PRIMARY)

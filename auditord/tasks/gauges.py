@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 
 from auditord.actions import Section
 from auditord.audit.silence import SiteActivity, site_activity
+from auditord.backup.noting import last_backups
 from auditord.config.model import Configuration, StoreSection
 from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.config.watching import DatabaseMetricsSection
@@ -231,3 +232,21 @@ def _certificates(files: Sequence[Path]) -> Mapping[str, datetime]:
         except (OSError, ValueError) as error:
             _log.warning("%s: no certificate can be read: %s", file, error)
     return ends
+
+
+class BackupMetrics(Collector):
+    """The times of the last backups, as noted."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._state_dir = state_dir
+
+    def collect(self) -> Iterator[Metric]:
+        """The family; without a sample before the first backup."""
+        family = GaugeMetricFamily(
+            "auditord_backup_last_success_timestamp_seconds",
+            "The moment whose state the last backup has.",
+            labels=("task",),
+        )
+        for task, backup in last_backups(self._state_dir).items():
+            family.add_metric((task,), backup.made_at.timestamp())
+        yield family

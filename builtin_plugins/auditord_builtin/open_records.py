@@ -6,11 +6,10 @@ A drone whose last update was lost stays open for ever and is missing in every s
 import json
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Any, Final
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
 
 import click
-from prometheus_client import Gauge
-from prometheus_client.registry import Collector
 from pydantic import Field
 
 from auditord_hookspecs import (
@@ -29,12 +28,25 @@ from auditord_hookspecs.terminal import output_option, write_json
 from auditord_hookspecs.wire import encode_record
 from auditord_hookspecs.wording import counted
 
+if TYPE_CHECKING:  # the daemon alone has metrics
+    from prometheus_client import Gauge
+    from prometheus_client.registry import Collector
+
 LISTED: Final = 20
 """Records that a run names in the log; a dry run prints all."""
 
-OPEN: Final = Gauge(
-    "auditord_records_open_too_long", "Records without a stop time that began too long ago.", ("task",), registry=None
-)
+
+@cache
+def open_too_long() -> "Gauge":
+    """The gauge."""
+    from prometheus_client import Gauge  # noqa: PLC0415 in the daemon
+
+    return Gauge(
+        "auditord_records_open_too_long",
+        "Records without a stop time that began too long ago.",
+        ("task",),
+        registry=None,
+    )
 
 
 class OpenRecordsConfig(PluginConfig):
@@ -64,7 +76,7 @@ async def report_open_records(config: OpenRecordsConfig, context: PluginContext)
     if context.dry_run:
         context.show(f"{counted(count, 'record is', 'records are')} open for too long")
         return
-    OPEN.labels(context.instance).set(count)
+    open_too_long().labels(context.instance).set(count)
     if count > LISTED:
         context.log.warning(
             "%s open for too long; only the oldest %d are named", counted(count, "record is", "records are"), LISTED
@@ -103,7 +115,7 @@ def auditord_plugins() -> Iterable[PluginKind[Any]]:  # Any: each kind has its o
 
 
 @hookimpl
-def auditord_metrics(daemon: Daemon) -> Iterable[Collector]:
+def auditord_metrics(daemon: Daemon) -> Iterable["Collector"]:
     """The gauge."""
     del daemon
-    return (OPEN,)
+    return (open_too_long(),)

@@ -1,13 +1,14 @@
 """Metrics of the runs of collectors and plugins."""
 
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
-from prometheus_client import Counter, Histogram
-from prometheus_client.registry import Collector
-
 from auditord_hookspecs import Daemon, RunReport, hookimpl
+
+if TYPE_CHECKING:  # the daemon alone has metrics
+    from prometheus_client import Counter
+    from prometheus_client.registry import Collector
 
 _TASK: Final = ("task", "kind")
 _SECONDS: Final = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3_600)
@@ -17,7 +18,9 @@ class RunMetrics:
     """The instruments of one daemon."""
 
     def __init__(self) -> None:
-        def counter(name: str, text: str, *labels: str) -> Counter:
+        from prometheus_client import Counter, Histogram  # noqa: PLC0415 in the daemon
+
+        def counter(name: str, text: str, *labels: str) -> "Counter":
             return Counter(name, text, (*_TASK, *labels), registry=None)
 
         self.duration = Histogram(
@@ -43,7 +46,7 @@ _metrics: Final[WeakKeyDictionary[Daemon, RunMetrics]] = WeakKeyDictionary()
 
 
 @hookimpl
-def auditord_metrics(daemon: Daemon) -> Iterable[Collector]:
+def auditord_metrics(daemon: Daemon) -> Iterable["Collector"]:
     """The instruments of the daemon."""
     metrics = _metrics[daemon] = RunMetrics()
     return (metrics.duration, metrics.failures, metrics.records, metrics.quarantined, metrics.skipped)

@@ -6,11 +6,10 @@ limit. The loader refuses an implementation of the wrong colour by name.
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import pluggy
-from prometheus_client.registry import Collector
 from pydantic import SecretStr
 
 from auditord_hookspecs.access import AuthenticatorKind
@@ -19,6 +18,9 @@ from auditord_hookspecs.deferred import Deferred
 from auditord_hookspecs.kinds import CollectorKind, PluginKind, RunReport, SenderKind
 from auditord_hookspecs.panels import Panel
 from auditord_hookspecs.transforms import TransformKind
+
+if TYPE_CHECKING:  # the daemon alone has metrics
+    from prometheus_client.registry import Collector
 
 PROJECT = "auditord"
 
@@ -144,7 +146,7 @@ def auditord_panels() -> Iterable[Panel]:
 
 
 @hookspec
-def auditord_metrics(daemon: Daemon) -> Iterable[Collector]:
+def auditord_metrics(daemon: Daemon) -> Iterable["Collector"]:
     """Bring Prometheus collectors for ``/metrics``. Called after the configuration, before the first run.
 
     Args:

@@ -13,7 +13,6 @@ from functools import lru_cache
 from typing import Annotated
 
 import msgspec
-import regex
 from msgspec.structs import force_setattr
 
 from auditord_hookspecs.errors import InvalidRecord
@@ -33,7 +32,6 @@ PROVENANCE_KEYS = frozenset({"collector_type", "collector_version"})
 USER_KEYS = frozenset({"user_id", "user"})
 """Meta keys that name who ran a job. A record that only lacks them is the same: retention may have taken them out."""
 
-_GRAPHEME = regex.compile(r"\X")
 _NO_SPACE = frozenset("\x1c\x1d\x1e\x1f")
 """Separators that are white space to Python and not to Unicode's property, which AUDITOR goes by."""
 
@@ -181,8 +179,14 @@ def _check_size(text: str) -> None:
         raise InvalidRecord(f"Parsing {text[:40]!r} failed: a lone surrogate is not text") from error
     if size > MAX_NAME_BYTES:
         raise InvalidRecord(f"Parsing {text[:40]!r}… failed: a name has at most {MAX_NAME_BYTES} bytes")
-    if len(text) > MAX_NAME_GRAPHEMES and len(_GRAPHEME.findall(text)) > MAX_NAME_GRAPHEMES:
+    if len(text) > MAX_NAME_GRAPHEMES and _graphemes(text) > MAX_NAME_GRAPHEMES:
         raise InvalidRecord(f"Parsing {text[:40]!r}… failed: a name has at most {MAX_NAME_GRAPHEMES} characters")
+
+
+def _graphemes(text: str) -> int:
+    import regex  # noqa: PLC0415 hardly a name is so long
+
+    return len(regex.findall(r"\X", text))
 
 
 def in_utc(moment: datetime) -> datetime:

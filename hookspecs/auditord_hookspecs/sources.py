@@ -43,7 +43,7 @@ class RemoteSource(Section):
     """An auditord, which is asked for sums, or an AUDITOR, whose records are read and summed up here."""
 
     url: ServerUrl = Field(description="Where it is: http://host:port or https://host:port.")
-    tls: TlsFiles = Field(default=TlsFiles(), description="For https.")
+    tls: TlsFiles = Field(default_factory=TlsFiles, description="For https.")
     token: Secret | None = Field(default=None, description="Sent as Authorization: Bearer; a reference to a secret.")
     timeout: Duration = Field(
         default=timedelta(seconds=30), gt=timedelta(0), description="How long the server may be silent."

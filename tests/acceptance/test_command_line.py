@@ -37,7 +37,9 @@ DATABASES: Final = {"psycopg", "psycopg_pool", "pyarrow", "pyiceberg", "pandas",
 WORK: Final = {
     f"auditord_builtin.{each}.config" for each in ("apel", "htcondor", "kubernetes", "utilisation", "waldur")
 }
-HEAVY: Final = SERVING | DATABASES | WORK | {"pydantic_settings"}
+METRICS: Final = {"prometheus_client", "auditord.metrics"}
+STORES: Final = {"auditord.store.sqlite", "auditord.store.rollups", "auditord.store.planning"}
+HEAVY: Final = SERVING | DATABASES | WORK | METRICS | {"pydantic_settings", "regex"}
 
 
 @pytest.mark.parametrize(
@@ -45,9 +47,9 @@ HEAVY: Final = SERVING | DATABASES | WORK | {"pydantic_settings"}
     [
         pytest.param(["--version"], {*HEAVY, "pydantic", "aiohttp", "rich", "pluggy", "msgspec"}, id="version"),
         pytest.param(["--help"], {*HEAVY, "aiohttp", "rich"}, id="help"),
-        pytest.param(["status"], {*HEAVY, "aiohttp"}, id="status"),
+        pytest.param(["status"], {*HEAVY, *STORES, "aiohttp"}, id="status"),
         pytest.param(["records"], {*HEAVY, "aiohttp"}, id="records"),
-        pytest.param(["trigger", "slurm", "--url", "unix:/nowhere"], HEAVY, id="trigger"),
+        pytest.param(["trigger", "slurm", "--url", "unix:/nowhere"], {*HEAVY, *STORES}, id="trigger"),
     ],
 )
 def test_a_command_imports_what_it_needs(tmp_path: Path, words: Sequence[str], heavy: AbstractSet[str]) -> None:

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from auditord.testing import EPOCH, FakeCommandContext, FakePluginContext, FakeSenderContext, make_record
 from auditord_builtin import local, open_records, run_metrics
 from auditord_builtin.local import LocalConfig
-from auditord_builtin.open_records import OPEN, OpenRecordsConfig, open_records_command, report_open_records
+from auditord_builtin.open_records import OpenRecordsConfig, open_records_command, open_too_long, report_open_records
 from auditord_hookspecs import Insert, Record, RecordQuery, RecordsRejected, RunReport
 from auditord_hookspecs.query import AllOf, Comparison, IsOpen, TimeCompares, TimeField
 
@@ -61,7 +61,7 @@ def open_for(days: int, name: str = "drone") -> Record:
 
 
 def gauge() -> float:
-    (family,) = OPEN.collect()
+    (family,) = open_too_long().collect()
     return next(sample.value for sample in family.samples if sample.labels == {"task": "test"})
 
 
@@ -82,7 +82,7 @@ async def test_records_open_too_long_are_named_and_counted(caplog: pytest.LogCap
 
 @pytest.mark.anyio
 async def test_a_dry_run_shows_and_changes_nothing() -> None:
-    OPEN.labels("test").set(7)
+    open_too_long().labels("test").set(7)
     context = FakePluginContext(stored=[open_for(9)], dry_run=True)
     await report_open_records(OpenRecordsConfig(), context)
     assert context.shown[1] == "1 record is open for too long"
@@ -103,7 +103,7 @@ class CutShort(FakePluginContext):
 
 @pytest.mark.anyio
 async def test_a_store_that_fails_half_way_changes_no_figure() -> None:
-    OPEN.labels("test").set(7)
+    open_too_long().labels("test").set(7)
     with pytest.raises(ConnectionError):
         await report_open_records(OpenRecordsConfig(), CutShort())
     assert gauge() == 7

@@ -18,12 +18,14 @@ Beside them: :mod:`config`, :mod:`importing` and :mod:`client_files`, :mod:`mont
 from collections.abc import Iterable
 from functools import partial
 from pkgutil import resolve_name
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from prometheus_client.registry import Collector
 
 from auditord_hookspecs import Daemon, Deferred, Panel, PluginKind, hookimpl
+
+if TYPE_CHECKING:  # the daemon alone has metrics
+    from prometheus_client.registry import Collector
 
 
 @hookimpl
@@ -43,7 +45,7 @@ def auditord_commands() -> Iterable[Deferred[click.Command]]:
 
 
 @hookimpl
-def auditord_metrics(daemon: Daemon) -> Iterable[Collector]:
+def auditord_metrics(daemon: Daemon) -> Iterable["Collector"]:
     """The metrics."""
     from auditord_builtin.apel.metrics import INSTRUMENTS  # noqa: PLC0415 of the daemon alone
 

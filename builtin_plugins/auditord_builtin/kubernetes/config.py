@@ -59,7 +59,7 @@ class Prometheus(Section):
     """A Prometheus with the CPU time and the peak memory of pods; records wait for them for a while."""
 
     url: ServerUrl = Field(description="Where it is, with its path prefix if it has one: https://host:9090/prefix.")
-    tls: TlsFiles = Field(default=TlsFiles(), description="For https.")
+    tls: TlsFiles = Field(default_factory=TlsFiles, description="For https.")
     token: Secret | None = Field(default=None, description="Sent as Authorization: Bearer; a reference to a secret.")
     timeout: Duration = Field(default=timedelta(seconds=10), gt=timedelta(0), description="For each question.")
     attempts: int = Field(default=3, ge=1, description="After so many answers without a figure a record goes without.")

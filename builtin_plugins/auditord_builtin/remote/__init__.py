@@ -6,11 +6,12 @@ Plugin ``site_report``: compares with an auditord there what is stored on both s
 from collections.abc import Iterable
 from functools import partial
 from pkgutil import resolve_name
-from typing import Any
-
-from prometheus_client.registry import Collector
+from typing import TYPE_CHECKING, Any
 
 from auditord_hookspecs import Daemon, Deferred, PluginKind, SenderKind, hookimpl
+
+if TYPE_CHECKING:  # the daemon alone has metrics
+    from prometheus_client.registry import Collector
 
 
 @hookimpl
@@ -26,7 +27,7 @@ def auditord_plugins() -> Iterable[Deferred[PluginKind[Any]]]:  # Any: of each k
 
 
 @hookimpl
-def auditord_metrics(daemon: Daemon) -> Iterable[Collector]:
+def auditord_metrics(daemon: Daemon) -> Iterable["Collector"]:
     """The gauges of ``site_report``."""
     from auditord_builtin.remote.site_report import INSTRUMENTS  # noqa: PLC0415 of the daemon alone
 

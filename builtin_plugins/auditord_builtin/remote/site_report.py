@@ -36,7 +36,7 @@ class SiteReportConfig(PluginConfig):
 
     url: ServerUrl = Field(description="The hub, an auditord: http://host:port or https://host:port.")
     token: Secret | None = Field(default=None, description="Sent as Authorization: Bearer; a reference to a secret.")
-    tls: TlsFiles = Field(default=TlsFiles(), description="For https.")
+    tls: TlsFiles = Field(default_factory=TlsFiles, description="For https.")
     request_timeout: Duration = Field(
         default=timedelta(seconds=30), gt=timedelta(0), description="How long the hub may be silent."
     )

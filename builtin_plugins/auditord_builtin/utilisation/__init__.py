@@ -9,12 +9,14 @@ the options, ``importing`` reads AUDITOR's.
 from collections.abc import Iterable
 from functools import partial
 from pkgutil import resolve_name
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from prometheus_client.registry import Collector
 
 from auditord_hookspecs import Daemon, Deferred, Panel, PluginKind, hookimpl
+
+if TYPE_CHECKING:  # the daemon alone has metrics
+    from prometheus_client.registry import Collector
 
 
 @hookimpl
@@ -32,7 +34,7 @@ def auditord_commands() -> Iterable[Deferred[click.Command]]:
 
 
 @hookimpl
-def auditord_metrics(daemon: Daemon) -> Iterable[Collector]:
+def auditord_metrics(daemon: Daemon) -> Iterable["Collector"]:
     """The outcomes of mails, and the end of the last reported period."""
     from auditord_builtin.utilisation.state import INSTRUMENTS  # noqa: PLC0415 of the daemon alone
 

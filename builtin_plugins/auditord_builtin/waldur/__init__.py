@@ -3,12 +3,14 @@
 from collections.abc import Iterable
 from functools import partial
 from pkgutil import resolve_name
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from prometheus_client.registry import Collector
 
 from auditord_hookspecs import Daemon, Deferred, Panel, Permission, PluginKind, hookimpl
+
+if TYPE_CHECKING:  # the daemon alone has metrics
+    from prometheus_client.registry import Collector
 
 
 @hookimpl
@@ -32,7 +34,7 @@ def _command() -> click.Command:
 
 
 @hookimpl
-def auditord_metrics(daemon: Daemon) -> Iterable[Collector]:
+def auditord_metrics(daemon: Daemon) -> Iterable["Collector"]:
     """The metrics."""
     from auditord_builtin.waldur.metrics import INSTRUMENTS  # noqa: PLC0415 of the daemon alone
 

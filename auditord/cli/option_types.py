@@ -1,0 +1,81 @@
+"""The types of options: instants, zones and lengths of time."""
+
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Any
+
+import click
+
+from auditord_hookspecs import InvalidRecord
+from auditord_hookspecs.config import parse_duration
+from auditord_hookspecs.wire import parse_time
+from auditord_hookspecs.zones import zone_named
+
+
+class Instant(click.ParamType[datetime]):
+    """A date (midnight in a zone) or a time with zone.
+
+    Args:
+        zone: of dates; None leaves their midnights without one.
+    """
+
+    name = "time"
+
+    def __init__(self, zone: tzinfo | None = UTC) -> None:
+        self._zone = zone
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:  # Any: click's
+        """Read it, or fail with what is allowed."""
+        if isinstance(value, datetime):
+            return value
+        try:
+            return datetime.strptime(value, "%Y-%m-%d").replace(tzinfo=self._zone)
+        except ValueError:
+            pass
+        try:
+            return parse_time(value)
+        except InvalidRecord:
+            self.fail(
+                f"'{value}' is neither a date (2026-01-31) nor a time with zone (2026-01-31T12:00:00Z)", param, ctx
+            )
+
+
+INSTANT = Instant()
+LOCAL_INSTANT = Instant(None)
+
+
+class Zone(click.ParamType[str]):
+    """The name of a time zone."""
+
+    name = "zone"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # Any: click's
+        """Look it up, or fail with what is allowed."""
+        try:
+            zone_named(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return str(value)
+
+
+ZONE = Zone()
+
+
+class Span(click.ParamType[timedelta]):
+    """A length of time in whole seconds, as the configuration writes it."""
+
+    name = "duration"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> timedelta:  # Any: click's
+        """Read it, or fail with what is allowed."""
+        try:
+            span = parse_duration(value)
+        except (ValueError, OverflowError) as error:
+            self.fail(str(error), param, ctx)
+        if not isinstance(span, timedelta) or span < timedelta(0) or span % timedelta(seconds=1):
+            self.fail(f"'{value}' is no duration in whole seconds: write 90s, 30m, 12h or 7d", param, ctx)
+        return span
+
+
+SPAN = Span()
