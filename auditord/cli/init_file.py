@@ -93,8 +93,7 @@ def _made(
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:  # Any: options
     """The instances that the answers make; a transform without options is not wanted."""
     for name, each in proposals.items():
-        options = {} if each.options is None else each.options(answers)
-        if options or section == "collectors":
+        if each.options is not None and ((options := each.options(answers)) or section == "collectors"):
             yield name, options
 
 

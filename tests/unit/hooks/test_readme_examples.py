@@ -1,0 +1,113 @@
+"""The pieces of code in hookspecs/README.md do what the text around them says; its distribution is tested elsewhere."""
+
+import asyncio
+import re
+import sys
+import textwrap
+from collections.abc import AsyncIterator, Iterable
+from contextlib import nullcontext
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+import auditord_hookspecs
+from auditord.hooks.reference import signature
+from auditord.hooks.rules import specified_hooks
+from auditord.testing import FakeCollectorContext, FakePluginContext, make_record
+from auditord.testing.http import HttpRequest
+from auditord_hookspecs import (
+    AuditordError,
+    CollectorKind,
+    Component,
+    HttpAnswer,
+    Record,
+    RunConfig,
+    Score,
+    checks,
+    query,
+)
+from auditord_hookspecs.sources import TlsFiles
+
+README = (Path(__file__).parents[3] / "hookspecs/README.md").read_text()
+SIGNATURES = {signature(hook) for hook in specified_hooks().values()}
+BLOCKS: list[str] = [
+    block for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if block.strip() not in SIGNATURES
+]
+
+
+def block_with(words: str) -> str:
+    (found,) = [block for block in BLOCKS if words in block]
+    return found
+
+
+def run(words: str, **names: Any) -> dict[str, Any]:  # Any: of an example
+    """Execute the block, beside all that a module imports from the contract; returns its names."""
+    contract = {**vars(auditord_hookspecs), **vars(query), **vars(checks)}
+    space = {name: each for name, each in contract.items() if not name.startswith("_")} | names
+    exec(compile(block_with(words), "hookspecs/README.md", "exec"), space)  # noqa: S102
+    return space
+
+
+def test_each_piece_is_run_here_or_is_a_file_of_a_distribution() -> None:
+    here = ["Deferred(", "check_program", "february =", "def publish"]
+    distributions = ["class PageLogConfig", 'Panel("pages"']  # test_third_party, test_panels
+    assert [block for block in BLOCKS if not any(words in block for words in (*here, *distributions))] == []
+
+
+def test_a_check_finds_what_it_looks_at(tmp_path: Path) -> None:
+    names = {"PageLogConfig": RunConfig, "Context": object, "AsyncIterator": AsyncIterator}
+    check = run("check_program", **names)["check"]
+    (tmp_path / "page.log").write_text("")
+    context = FakeCollectorContext(commands=lambda _: b"device for main\n")
+
+    async def found() -> list[str]:
+        config = SimpleNamespace(path=tmp_path / "page.log")
+        return [finding.severity.name async for finding in check(config, context)]
+
+    assert asyncio.run(found()) == ["OK", "OK"]
+    assert context.ran == [("lpstat", "-v")]
+
+
+def test_a_kind_that_is_declared_by_name_is_imported_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = CollectorKind(name="pagelog", config=RunConfig, collect=lambda *_: None)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "auditord_pagelog", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "auditord_pagelog.kinds", SimpleNamespace(PAGELOG=kind))
+    (deferred,) = run("Deferred(", Iterable=Iterable, Any=Any)["auditord_collectors"]()
+    assert (deferred.name, deferred.load()) == ("pagelog", kind)
+
+
+def test_sums_are_weighted_core_hours_by_group(capsys: pytest.CaptureFixture[str]) -> None:
+    start = datetime(2026, 1, 31, 22, tzinfo=UTC)  # two hours before the month
+    cores = Component("Cores", 4, (Score("hepscore23", 2.0),))
+    stored = [
+        Record("a", start, (cores,), start + timedelta(hours=3), {"site_id": ("my-site",), "group_id": ("atlas",)}),
+        make_record("b", start=start + timedelta(days=2), cores=8, site_id="my-site", group_id="atlas"),
+        make_record("c", start=start + timedelta(days=2), site_id="other", group_id="cms"),
+    ]
+    context = FakePluginContext(stored=stored, moment=start + timedelta(days=60))
+    names: dict[str, Any] = {"datetime": datetime, "UTC": UTC, "context": context}  # Any: of an example
+    code = f"async def example():\n{textwrap.indent(block_with('february ='), '    ')}"
+    space: dict[str, Any] = {**vars(auditord_hookspecs), **vars(query), **names}  # Any: the same
+    exec(compile(code, "hookspecs/README.md", "exec"), space)  # noqa: S102
+    asyncio.run(space["example"]())
+    assert capsys.readouterr().out == "atlas 2 8.00 unscored: 8\n"
+
+
+def answer(status: int, request: HttpRequest) -> HttpAnswer:
+    return request.answer(status, b"no such site")
+
+
+def test_a_request_is_made_with_the_token_and_its_refusal_is_raised() -> None:
+    publish = run("def publish", PublishConfig=RunConfig)["publish"]
+    config = SimpleNamespace(tls=TlsFiles(), token=SecretStr("sesame"), url="https://hook.example/usage")
+    for status, raised in ((204, None), (422, "was answered 422: no such site")):
+        context = FakePluginContext(server=partial(answer, status))
+        with pytest.raises(AuditordError, match=raised) if raised else nullcontext():
+            asyncio.run(publish(config, context))
+        (request,) = context.requested
+        assert (request.method, request.headers["Authorization"]) == ("POST", "Bearer sesame")
