@@ -137,7 +137,8 @@ async def _collect(demo: Demo) -> list[RunReport]:
             watcher = Watcher(instance)
             with watcher.bar:
                 report = await owner.run(RunRequest(instance), watcher)
-            say_lines(f"collected  {summary(report)}")
+            damaged = ": lines that are damaged on purpose, see 'quarantine list' below" if instance == _FILES else ""
+            say_lines(f"collected  {summary(report)}{damaged}")
             reports.append(report)
     if failed := [report for report in reports if report.error is not None]:
         raise DemoFailed(f"{failed[0].task}: {failed[0].error}")
