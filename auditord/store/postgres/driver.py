@@ -183,21 +183,15 @@ async def _has_added(connection: Connection, new: Sequence[PendingRecord], count
     """Add records that are all new; False, and nothing is done, if one of them is known or refused."""
     # In one order, so that transactions which add the same records do not wait for each other in a circle.
     ordered = sorted(new, key=_record_id)
-    counts = counts_of(counted_keys, [each.record for each in ordered])
-    rollups = as_json(changes_of_records(ordered).by_day())
     forwarded = [outbox_row("insert", each) for each in new if each.forwarded]
     try:
         with _named_refusals():
             if len(new) <= _FEW and not forwarded:
-                parameters = {"counts": counts, "rollups": rollups, "records": record_rows(ordered)}
+                parameters = {**_sums_of(ordered, counted_keys), "records": record_rows(ordered)}
                 await connection.execute(QUERIES["add_records"], parameters)
             else:
                 async with connection.transaction():
-                    await _copy(connection, ordered)
-                    await connection.execute(QUERIES["note_changes"], {"changes": counts})
-                    await connection.execute(QUERIES["note_rollup_changes"], (rollups,))
-                    ids = as_json([each.record_id for each in ordered])
-                    await connection.execute(QUERIES["note_new_lake_changes"], {"ids": ids})
+                    await _copy(connection, ordered, counted_keys)
                     if forwarded:
                         await connection.execute(QUERIES["put_outbox"], (as_json(forwarded),))
     except (errors.UniqueViolation, Overtaken, Refused):
@@ -205,8 +199,13 @@ async def _has_added(connection: Connection, new: Sequence[PendingRecord], count
     return True
 
 
-async def _copy(connection: Connection, pending: Sequence[PendingRecord]) -> None:
-    """Add records inside a transaction.
+def _sums_of(pending: Sequence[PendingRecord], counted_keys: Sequence[str]) -> Mapping[str, str]:
+    counts = counts_of(counted_keys, [each.record for each in pending])
+    return {"counts": counts, "rollups": as_json(changes_of_records(pending).by_day())}
+
+
+async def _copy(connection: Connection, pending: Sequence[PendingRecord], counted_keys: Sequence[str]) -> None:
+    """Add records, and what they change in the counts and in the roll-ups, inside a transaction.
 
     Raises:
         Overtaken: one of them is in the archive, looked for after it was added, when it cannot move any more.
@@ -215,7 +214,9 @@ async def _copy(connection: Connection, pending: Sequence[PendingRecord]) -> Non
         copy.set_types(COPY_TYPES)
         for row in copy_rows(pending):
             await copy.write_row(row)
-    if await _rows(connection, QUERIES["find_archived"], {"ids": as_json([each.record_id for each in pending])}):
+        # While the database is still busy with the rows.
+        sums, ids = _sums_of(pending, counted_keys), as_json([each.record_id for each in pending])
+    if await _rows(connection, QUERIES["note_new_records"], {**sums, "ids": ids}):
         raise Overtaken
 
 

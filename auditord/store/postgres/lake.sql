@@ -1,12 +1,5 @@
 -- The statements behind the lake.
 
--- name: note_new_lake_changes
--- Note that records are new, where there is a lake.
-INSERT INTO auditord.lake_changes (record_id, known)
-SELECT record_id, 0
-FROM jsonb_array_elements_text(%(ids)s::jsonb) AS new (record_id)
-WHERE EXISTS (SELECT 1 FROM auditord.lake WHERE lake_id <> '')
-
 -- name: note_lake_changes
 -- Note that records have changed, where there is a lake.
 INSERT INTO auditord.lake_changes (record_id, known, stop_time)

@@ -54,12 +54,33 @@ FROM jsonb_to_recordset(%s::jsonb) AS offered (
 ON CONFLICT (record_id) DO NOTHING
 
 -- name: copy_records
--- Add many records whose ids are all free; find_archived must say afterwards that they are not in the archive.
+-- Add many records whose ids are all free; note_new_records must say afterwards that they are not in the archive.
 COPY auditord.records (
     start_time, stop_time, runtime, content, received_at, cores, memory, gpu, total_cpu, source_id, score_set, more,
     record_id, site, user_group, user_name, meta, document
 )
 FROM STDIN (FORMAT binary)
+
+-- name: note_new_records
+-- Note what records, just copied, change in the counts and in the roll-ups; says which of them are in the archive.
+WITH counted AS (
+    INSERT INTO auditord.count_changes (changes)
+    VALUES (%(counts)s::jsonb)
+),
+rolled AS (
+    INSERT INTO auditord.rollup_changes (day, size, changes)
+    SELECT day, size, changes
+    FROM jsonb_to_recordset(%(rollups)s::jsonb) AS noted (day integer, size integer, changes jsonb)
+),
+carried AS (
+    INSERT INTO auditord.lake_changes (record_id, known)
+    SELECT record_id, 0
+    FROM jsonb_array_elements_text(%(ids)s::jsonb) AS new (record_id)
+    WHERE EXISTS (SELECT 1 FROM auditord.lake WHERE lake_id <> '')
+)
+SELECT record_id
+FROM auditord.archived_records
+WHERE record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%(ids)s::jsonb)))
 
 -- name: overwrite_records
 -- Put records in the place of the stored ones; when a run was first heard of stays.
