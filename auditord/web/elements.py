@@ -39,8 +39,8 @@ SURELY_SMALL: Final = 2_000
 """Bytes of JSON whose wire text is within the clients' limit whatever is in it: a digit may become ``1.0``, a
 backslash ``\\u005c``, ``1e15`` sixteen digits; nothing grows more than fivefold."""
 
-_AT_ONCE: Final = 256 * 1024
-"""Bytes that are decoded in one go: some milliseconds."""
+_AT_ONCE: Final = 512 * 1024
+"""Bytes that are decoded in one go: a thousand records of jobs, some milliseconds; in pieces it takes twice as long."""
 
 _BETWEEN_PAUSES: Final = 50
 
