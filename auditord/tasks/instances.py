@@ -17,6 +17,8 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
+import anyio.to_thread
+
 from auditord.actions import Observer, RunRequest, Section
 from auditord.backup.healing import collectors_behind
 from auditord.backup.noting import InstanceBackups
@@ -32,7 +34,19 @@ from auditord.storage import Storage
 from auditord.store.reading import StoredRecords
 from auditord.tasks.clock import Turn, latest_tick
 from auditord.tasks.runs import Runnable, Tally
-from auditord_hookspecs import Batch, CollectorKind, InstanceConfig, PluginKind, Produced, RunConfig
+from auditord_hookspecs import (
+    Batch,
+    CollectorKind,
+    InstanceConfig,
+    InvalidRecord,
+    PluginKind,
+    Produced,
+    Quarantined,
+    Record,
+    RunConfig,
+    Transform,
+)
+from auditord_hookspecs.wire import encode_record
 
 _TOLERANCE: Final = 0.1
 """By which part of their interval the ticks of daemons may come early: their clocks differ, and runs take time."""
@@ -116,7 +130,8 @@ class Instances:
 
         async def execute(tally: Tally) -> None:
             context = await self.collector_context(asked, observer)
-            keep = partial(_show, observer) if asked.dry_run else partial(self.keep, asked)
+            show = partial(_show, observer, self._storage.transform)
+            keep = show if asked.dry_run else partial(self.keep, asked)
             await collect(kind.collect(config, context), keep, tally)
 
         limit = timeout or (None if kind.continuous else _timeout(config, kind.timeout))
@@ -234,10 +249,23 @@ def _ids(batch: Batch) -> Iterator[str]:
             yield produced.alternate_id
 
 
-async def _show(observer: Observer | None, batch: Batch) -> Enqueued:
+async def _show(observer: Observer | None, transform: Transform | None, batch: Batch) -> Enqueued:
+    """Show a batch with its records as they would be kept."""
+    shown = batch if transform is None else await anyio.to_thread.run_sync(_transformed, batch, transform)
     if observer is not None:
-        await observer.shown(batch)
-    return Enqueued(len(batch.records), len(batch.quarantined))
+        await observer.shown(shown)
+    return Enqueued(len(shown.records), len(shown.quarantined))
+
+
+def _transformed(batch: Batch, transform: Transform) -> Batch:
+    records, refused = list[Record | Produced](), list[Quarantined]()
+    for each in batch.records:
+        produced = each if isinstance(each, Produced) else Produced(each)
+        try:
+            records.append(replace(produced, record=transform(produced.record)))
+        except InvalidRecord as error:
+            refused.append(Quarantined(produced.record.record_id, encode_record(produced.record).decode(), str(error)))
+    return replace(batch, records=records, quarantined=[*batch.quarantined, *refused])
 
 
 def _ignored(_fraction: float) -> None:

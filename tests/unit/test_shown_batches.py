@@ -1,0 +1,47 @@
+"""A dry run shows each record as it would be kept: as transforms leave it, or in quarantine if one refuses it."""
+
+import pytest
+
+from auditord.tasks.instances import _show  # pyright: ignore[reportPrivateUsage]
+from auditord.testing import make_record
+from auditord_hookspecs import Batch, InvalidRecord, Produced, Quarantined, Record
+
+
+class Observer:
+    def __init__(self) -> None:
+        self.batches = list[Batch]()
+
+    def said(self, line: str) -> None:
+        raise AssertionError(line)
+
+    def printed(self, text: str) -> None:
+        raise AssertionError(text)
+
+    def progressed(self, fraction: float) -> None:
+        raise AssertionError(fraction)
+
+    async def shown(self, batch: Batch) -> None:
+        self.batches.append(batch)
+
+
+def renamed(record: Record) -> Record:
+    if record.record_id == "refused":
+        raise InvalidRecord("no site of ours")
+    return make_record(record.record_id, site_id="as it is today")
+
+
+@pytest.mark.anyio
+async def test_records_are_shown_as_the_transforms_leave_them() -> None:
+    seen, job = Observer(), Quarantined("9", {}, "no start")
+    batch = Batch([make_record("a"), Produced(make_record("b"), "b-1"), make_record("refused")], [job])
+    kept = await _show(seen, renamed, batch)
+    (shown,) = seen.batches
+    assert shown.records == [
+        Produced(make_record("a", site_id="as it is today")),
+        Produced(make_record("b", site_id="as it is today"), "b-1"),
+    ]
+    assert [(each.source_id, each.reason) for each in shown.quarantined] == [
+        ("9", "no start"),
+        ("refused", "no site of ours"),
+    ]
+    assert (kept.records, kept.quarantined) == (2, 2)
