@@ -4,6 +4,7 @@ import os
 import pty
 import subprocess
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 
 def on_terminal(command: Sequence[str], *, columns: int = 80, only_errors: bool = False) -> tuple[str, str]:
@@ -16,14 +17,21 @@ def on_terminal(command: Sequence[str], *, columns: int = 80, only_errors: bool 
     """
     leader, follower = pty.openpty()
     environment: Mapping[str, str] = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm"}
-    with os.fdopen(leader, "rb", buffering=0) as screen:
-        with os.fdopen(follower, "wb") as terminal:
+    terminal = os.fdopen(follower, "wb")
+    with os.fdopen(leader, "rb", buffering=0) as screen, ThreadPoolExecutor() as reading:
+        shown = reading.submit(_read_all, screen.fileno())  # meanwhile: a terminal takes some KiB, and then waits
+        with terminal:  # closed before the reader is waited for, or that would wait for more
             out = subprocess.PIPE if only_errors else terminal
             done = subprocess.run(command, stdout=out, stderr=terminal, env=environment, check=True, timeout=60)
-        text = b""
-        while chunk := _read(screen.fileno()):
-            text += chunk
+        text = shown.result()
     return text.decode().replace("\r\n", "\n"), (done.stdout or b"").decode()
+
+
+def _read_all(file: int) -> bytes:
+    text = b""
+    while chunk := _read(file):
+        text += chunk
+    return text
 
 
 def _read(file: int) -> bytes:

@@ -118,7 +118,7 @@ def _print(report: RunReport, output: str) -> None:
 
 
 async def _run(request: RunRequest, url: str | None) -> RunReport:
-    watcher = Watcher(request.instance)
+    watcher = Watcher(request.instance, dry_run=request.dry_run)
     with watcher.bar:
         async with actions(url) as owner:
             report = await owner.run(request, watcher)
@@ -145,8 +145,8 @@ class Terminal:
 class Watcher(Terminal):
     """Shows a run: a progress bar on the terminal, and what a dry run found on standard output, while it is read."""
 
-    def __init__(self, instance: str) -> None:
-        self.bar = progress_bar()
+    def __init__(self, instance: str, *, dry_run: bool = False) -> None:
+        self.bar = progress_bar(among_lines=dry_run)
         self._task = self.bar.add_task(instance, total=1.0)
         self.closed: OutputClosed | None = None
 

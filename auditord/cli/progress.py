@@ -1,5 +1,6 @@
 """Progress of long work on standard error: a bar on a terminal; of imports, a line now and then where there is none."""
 
+import sys
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -14,11 +15,17 @@ from auditord_hookspecs.wording import counted
 _BETWEEN_LINES: Final = 10.0
 
 
-def progress_bar() -> Progress:
-    """A bar that is gone at the end; nothing where there is no terminal."""
+def progress_bar(*, among_lines: bool = False) -> Progress:
+    """A bar that is gone at the end; nothing where there is no terminal.
+
+    Args:
+        among_lines: whether lines are written to standard output meanwhile: they are left alone, and there is no bar
+            where the same terminal shows them.
+    """
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    disabled = not console.is_terminal or (among_lines and sys.stdout.isatty())
+    return Progress(*columns, console=console, transient=True, disable=disabled, redirect_stdout=not among_lines)
 
 
 class StepBar:
