@@ -57,8 +57,8 @@ QUESTIONS: Final[Sequence[Question]] = (
     Question("newest 100", "/records?sort_by[desc]=stop_time&limit=100", "ORDER BY stop_time DESC LIMIT 100", 100),
     Question(
         "site and day",
-        "/records?meta[site_id][c][]=site-3&stop_time[gte]=2024-03-05T00:00:00Z&stop_time[lt]=2024-03-06T00:00:00Z",
-        "WHERE meta -> 'site_id' @> '[\"site-3\"]' AND stop_time >= '2024-03-05T00:00Z' "
+        "/records?meta[site_id][c][]=site-4&stop_time[gte]=2024-03-05T00:00:00Z&stop_time[lt]=2024-03-06T00:00:00Z",
+        "WHERE meta -> 'site_id' @> '[\"site-4\"]' AND stop_time >= '2024-03-05T00:00Z' "
         "AND stop_time < '2024-03-06T00:00Z' ORDER BY stop_time",
         15,
     ),
@@ -70,8 +70,8 @@ QUESTIONS: Final[Sequence[Question]] = (
     ),
     Question(
         "runtime above x",
-        "/records?runtime[gt]=4750000",
-        "WHERE runtime > 4750000 ORDER BY stop_time",
+        "/records?runtime[gt]=4708000",
+        "WHERE runtime > 4708000 ORDER BY stop_time",
         1.5,
     ),
     Question(
