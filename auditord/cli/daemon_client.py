@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 from datetime import timedelta
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import quote, urlencode
 
 import click
@@ -13,6 +13,7 @@ import msgspec
 
 from auditord.actions import Closing, Note, Observer, Outcome, Retried, RunRequest
 from auditord.audit.values import AuditReport, AuditRequest
+from auditord.cli.control_socket import ControlSocket
 from auditord.errors import DaemonError
 from auditord.web.api import changes
 from auditord.web.api.shapes import HealthReport, Instances, QuarantinedInput, QuarantineEntry, QuarantinePage, Reloaded
@@ -22,12 +23,9 @@ from auditord_hookspecs.wire import decode_record, format_time
 
 T = TypeVar("T")
 
-_OPTIONS: Final = http.HttpOptions(
-    silence=timedelta(seconds=60),  # a daemon that says nothing for so long during a run is stuck
-    timeout=timedelta(days=1),
-    max_answer=1 << 30,
-    attempts=1,
-)
+_SILENCE: Final = timedelta(seconds=60)
+"""A daemon that says nothing for so long during a run is stuck."""
+
 _LOCAL: Final = "http://auditord"
 _UNIX: Final = "unix:"
 _NO_ANSWER: Final = "the daemon does not answer, or its answer was cut off"
@@ -50,6 +48,20 @@ class _Line(msgspec.Struct, frozen=True):
     audit: AuditReport | None = None
 
 
+class Requests(Protocol):
+    """The part of :class:`auditord_hookspecs.http.HttpClient` that is needed here."""
+
+    async def request(self, method: str, url: str, *, body: bytes | None = None) -> http.HttpAnswer:
+        """See there."""
+        ...
+
+    def stream(
+        self, method: str, url: str, *, body: bytes | None = None
+    ) -> AbstractAsyncContextManager[http.HttpStream]:
+        """See there."""
+        ...
+
+
 class DaemonClient:
     """Asks a daemon. Every method raises :class:`DaemonError` if it does not answer, or refuses.
 
@@ -58,7 +70,7 @@ class DaemonClient:
         url: of the daemon, without a path.
     """
 
-    def __init__(self, client: http.HttpClient, url: str) -> None:
+    def __init__(self, client: Requests, url: str) -> None:
         self._client = client
         self._url = url
 
@@ -202,15 +214,15 @@ async def connected(path: Path) -> AsyncGenerator[DaemonClient | None, None]:
     if not _may_be_there(path):
         yield None
         return
-    async with _client(str(path)) as client:
-        try:
-            await client.request("GET", _LOCAL)
-        except http.NoHttpAnswer as error:
-            if error.sent:
-                raise DaemonError(f"{_NO_ANSWER}: {error}") from error
-            yield None
-            return
-        yield DaemonClient(client, _LOCAL)
+    client = _control_socket(str(path))
+    try:
+        await client.request("GET", _LOCAL)
+    except http.NoHttpAnswer as error:
+        if error.sent:
+            raise DaemonError(f"{_NO_ANSWER}: {error}") from error
+        yield None
+        return
+    yield DaemonClient(client, _LOCAL)
 
 
 @asynccontextmanager
@@ -222,9 +234,14 @@ async def daemon_at(url: str) -> AsyncGenerator[DaemonClient, None]:
     """
     if not url.startswith((_UNIX, "http://", "https://")):
         raise click.UsageError(f"--url: '{url}' is neither http://host:port nor https://host nor unix:/path")
-    local = url.startswith(_UNIX)
-    async with _client(url.removeprefix(_UNIX) if local else None) as client:
-        yield DaemonClient(client, _LOCAL if local else url.rstrip("/"))
+    if url.startswith(_UNIX):
+        yield DaemonClient(_control_socket(url.removeprefix(_UNIX)), _LOCAL)
+        return
+    from auditord.client.http import open_client  # noqa: PLC0415 aiohttp, where a daemon elsewhere is asked
+
+    options = http.HttpOptions(silence=_SILENCE, timeout=timedelta(days=1), max_answer=1 << 30, attempts=1)
+    async with open_client(options) as client:
+        yield DaemonClient(client, url.rstrip("/"))
 
 
 def _may_be_there(path: Path) -> bool:
@@ -234,10 +251,8 @@ def _may_be_there(path: Path) -> bool:
         return True
 
 
-def _client(socket: str | None) -> AbstractAsyncContextManager[http.HttpClient]:
-    from auditord.client.http import open_client  # noqa: PLC0415 aiohttp, where a daemon is asked
-
-    return open_client(_OPTIONS, socket)
+def _control_socket(path: str) -> Requests:
+    return ControlSocket(path, _SILENCE.total_seconds())
 
 
 @contextmanager

@@ -36,12 +36,11 @@ _LOOPBACK: Final = ("127.", "localhost", "::1")
 
 
 @asynccontextmanager
-async def open_client(options: http.HttpOptions, socket: str | None = None) -> AsyncGenerator["AiohttpClient", None]:
+async def open_client(options: http.HttpOptions) -> AsyncGenerator["AiohttpClient", None]:
     """Open a client; nothing is sent before the first request.
 
     Args:
         options: of the client.
-        socket: the path of a unix socket that every request goes to.
 
     Raises:
         ClientError: the TLS files cannot be used.
@@ -49,13 +48,13 @@ async def open_client(options: http.HttpOptions, socket: str | None = None) -> A
     timeout = (options.silence or options.timeout).total_seconds()
     headers = {"User-Agent": USER_AGENT, "Accept": "*/*", "Accept-Encoding": "identity", **options.headers}
     async with aiohttp.ClientSession(
-        connector=_connector(options) if socket is None else aiohttp.UnixConnector(socket),
+        connector=_connector(options),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=timeout, sock_read=timeout),
         headers=headers,
         max_field_size=64 * 1024,
         cookie_jar=aiohttp.DummyCookieJar(),
     ) as session:
-        yield AiohttpClient(session, options, proxied=socket is None)
+        yield AiohttpClient(session, options)
 
 
 def _connector(options: http.HttpOptions) -> aiohttp.TCPConnector:
@@ -94,13 +93,11 @@ class AiohttpClient:
     Args:
         session: open.
         options: of the client.
-        proxied: False for a unix socket.
     """
 
-    def __init__(self, session: aiohttp.ClientSession, options: http.HttpOptions, *, proxied: bool = True) -> None:
+    def __init__(self, session: aiohttp.ClientSession, options: http.HttpOptions) -> None:
         self._session = session
         self._options = options
-        self._proxied = proxied
 
     async def request(
         self,
@@ -161,7 +158,7 @@ class AiohttpClient:
                 data=call.data,
                 headers=call.headers,
                 allow_redirects=False,
-                proxy=self._options.proxy or (_environment_proxy(call.url) if self._proxied else None),
+                proxy=self._options.proxy or _environment_proxy(call.url),
             )
         )
 

@@ -49,7 +49,7 @@ HEAVY: Final = SERVING | DATABASES | WORK | METRICS | {"pydantic_settings", "reg
         pytest.param(["--help"], {*HEAVY, "aiohttp", "rich"}, id="help"),
         pytest.param(["status"], {*HEAVY, *STORES, "aiohttp"}, id="status"),
         pytest.param(["records"], {*HEAVY, "aiohttp"}, id="records"),
-        pytest.param(["trigger", "slurm", "--url", "unix:/nowhere"], {*HEAVY, *STORES}, id="trigger"),
+        pytest.param(["trigger", "slurm", "--url", "unix:/nowhere"], {*HEAVY, *STORES, "aiohttp"}, id="trigger"),
     ],
 )
 def test_a_command_imports_what_it_needs(tmp_path: Path, words: Sequence[str], heavy: AbstractSet[str]) -> None:
