@@ -53,20 +53,33 @@ class LakeSection(RunConfig):
         description="Whose records sums over the lake are of: own (of this record store, as name says) or all (of "
         "every daemon that carries there; for a hub). Roles restrict both in the same way.",
     )
-    engine: Literal["duckdb"] = Field(
-        default="duckdb", description="The program that makes sums over the lake: duckdb, inside of the daemon."
+    engine: Literal["duckdb", "spark"] = Field(
+        default="duckdb",
+        description="The program that makes sums over the lake: duckdb, inside of the daemon, or spark, a cluster.",
     )
+    spark: str | None = Field(
+        default=None,
+        description="Of engine spark: its Spark Connect server, sc://host:15002; with TLS, sc://host:443/;use_ssl=true.",
+    )
+    spark_token: Secret | None = Field(default=None, description="For that server, over TLS, as Authorization: Bearer.")
     memory: Size = Field(
         default=1 << 30,
         ge=64 << 20,
-        description="How much memory all sums over the lake may take together; what needs more goes to state_dir.",
+        description="How much memory DuckDB may take for all sums together; what needs more goes to state_dir.",
     )
-    threads: int = Field(default=2, ge=1, le=256, description="How many threads make these sums.")
+    threads: int = Field(default=2, ge=1, le=256, description="How many threads DuckDB has for them.")
 
     @property
     def is_there(self) -> bool:
         """True if the daemon has a lake: to carry records there, or only to ask it."""
         return self.enabled or self.catalog is not None or self.warehouse is not None
+
+    @field_validator("spark")
+    @classmethod
+    def _is_spark_connect(cls, spark: str | None) -> str | None:
+        if spark is not None and not spark.startswith("sc://"):
+            raise ValueError("write the URL of a Spark Connect server: sc://host:15002")
+        return spark
 
     @field_validator("catalog")
     @classmethod
@@ -86,6 +99,8 @@ class LakeSection(RunConfig):
     def _says_enough(self) -> "LakeSection":
         if self.enabled and self.name is None:
             raise ValueError("write lake.name: it tells this record store from others in the lake, for ever")
+        if (self.engine == "spark") != (self.spark is not None):
+            raise ValueError("lake.engine: spark needs lake.spark: sc://host:15002, and no other engine does")
         if self.catalog is None and self.warehouse is not None and self.warehouse.startswith("s3://"):
             raise ValueError("write lake.catalog: in an object store it has no place of its own")
         return self

@@ -27,6 +27,8 @@ async def check_lake(configuration: Configuration, now: Callable[[], datetime]) 
     if not configuration.lake.enabled:
         return
     libraries = [check_extra(module, "lake") for module in ("pyarrow", "pyiceberg")]
+    if configuration.lake.engine == "spark":
+        libraries.append(check_extra("pyspark", "lake-spark"))
     for finding in libraries:
         yield finding
     for finding in check_tokens(configuration.lake, now()):

@@ -1,20 +1,22 @@
-"""The SQL of DuckDB over rows of the lake: the only place that knows a word of it.
+"""The SQL over rows of the lake, as far as its engines say it alike, and the words of DuckDB.
 
 Columns are named as in a record store, times are microseconds since 1970, meta is a map of lists and components are a
-list of structures; so only words for these differ from what a store is asked. Whole numbers have 128 bits, and a sum
-that does not fit raises. What is here exists in Spark and Trino as well, under names that sqlglot knows.
+list of structures; so only words for these differ from what a store is asked. A sum that does not fit raises.
+:mod:`auditord.lake.spark_dialect` has the words of Spark: a dozen of them, less than a translator of SQL would have to
+be told about types that the text does not show.
 """
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final, LiteralString
+from typing import ClassVar, Final, LiteralString
 
 from auditord.database.instants import MICROSECOND, to_micros
 from auditord.store.aggregates import WHOLE, Limbs
 from auditord.store.dialects import Dialect, Key, State
 from auditord.store.sql import OPERATORS, TRUE, Columns, Sql, all_of, column_or_document, join, literal, repeated
-from auditord_hookspecs import AggregateQuery, CalendarUnit
+from auditord_hookspecs import AggregateQuery, CalendarUnit, Window
 from auditord_hookspecs.query import Comparison, SortField, TimeField
 
 VIEW: Final = """
@@ -29,12 +31,11 @@ FROM lake
 
 _TIMES: Final[dict[TimeField, LiteralString]] = {TimeField.START: "start_time", TimeField.STOP: "stop_time"}
 _NAMED: Final = "list_filter(components, lambda each: each.name = %s)"
-_DAY: Final = "DATE '0001-01-01' + CAST(({0} + 62135596800000000) // 86400000000 AS INTEGER)"
 
 
 @dataclass(frozen=True, slots=True)
-class DuckDbDialect(Dialect):
-    """The words of DuckDB.
+class LakeDialect(Dialect):
+    """The words that all engines have.
 
     Args:
         daemon: whose records count; None: those of all.
@@ -42,22 +43,21 @@ class DuckDbDialect(Dialect):
 
     daemon: str | None = None
 
+    truncated: ClassVar[LiteralString]
+    """The first day of a period, with its day and the unit in the places of the braces."""
+    day: ClassVar[LiteralString]
+    """The day of a number of microseconds since 0001-01-01, with it in the place of the braces."""
+
     records = "records"
     joined_sets = ""
-    scores_of_set = (
-        "CAST(to_json(list_transform(score_set, lambda each: json_array(each.name, each.scores))) AS VARCHAR)"
-    )
     document = "document"
     more = "more"
     no_more = "more IS NULL"
     sealed = ""
-    no_text = "CAST(NULL AS VARCHAR)"
-    no_number = "CAST(NULL AS HUGEINT)"
-    text_of = "CAST({} AS VARCHAR)"
-    components = "unnest(components) AS listed (component)"
+    no_text = "CAST(NULL AS STRING)"
+    text_of = "CAST({} AS STRING)"
     name = "component.name"
     amount = "component.amount"
-    scores = "CAST(to_json(component.scores) AS VARCHAR)"
     rolled_cells = rolled_changes = ""  # the lake has no roll-ups
     sorts_numbers = False
     meta_is_long = False
@@ -66,25 +66,6 @@ class DuckDbDialect(Dialect):
         """Always true."""
         del text
         return TRUE
-
-    # A subquery over the components of each record takes ten times as long as a function of lists.
-
-    def amount_of_one(self, component: str) -> Sql:
-        """The amount of a component."""
-        return Sql(f"{_NAMED}[1].amount", (component,))
-
-    def amounts_of(self, component: str) -> Sql:
-        """The sum of all amounts."""
-        return Sql(f"list_sum(list_transform({_NAMED}, lambda each: CAST(each.amount AS HUGEINT)))", (component,))
-
-    def first_scores(self, component: str) -> Sql:
-        """The scores of the first component of a name."""
-        return Sql(f"CAST(to_json({_NAMED}[1].scores) AS VARCHAR)", (component,))
-
-    def lists(self, component: str, comparison: Comparison, amount: int) -> Sql:
-        """That one of the name compares so."""
-        compares = f"each.name = %s AND each.amount {OPERATORS[comparison]} %s"
-        return Sql(f"(len(list_filter(components, lambda each: {compares})) > 0)", (component, amount))
 
     def time_column(self, field: TimeField, order: SortField | None) -> LiteralString:
         """A time to be compared."""
@@ -107,14 +88,6 @@ class DuckDbDialect(Dialect):
         """That a record has a meta key."""
         return Sql("(meta[%s] IS NOT NULL)", (key,))
 
-    def first_value(self, key: str) -> Sql:
-        """The first value under a meta key."""
-        return Sql("meta[%s][1]", (key,))
-
-    def contains(self, key: str, values: Sequence[str]) -> Sql:
-        """That the list under a meta key has one of the values."""
-        return Sql(f"list_has_any(meta[%s], [{repeated('%s', ', ', len(values))}])", (key, *values))
-
     def one_of(self, column: LiteralString, values: Sequence[str]) -> Sql:
         """That a column has one of the values."""
         return Sql(f"{column} IN ({repeated('%s', ', ', len(values))})", tuple(values))
@@ -129,37 +102,94 @@ class DuckDbDialect(Dialect):
 
     def first_day(self, moment: Sql, unit: CalendarUnit) -> Key:
         """The first day of a calendar period."""
-        day = Sql(_DAY.format(moment.sql), moment.parameters)
+        day = self.day.format(f"({moment.sql} + 62135596800000000)")
         units: dict[CalendarUnit, LiteralString] = {
-            CalendarUnit.DAY: day.sql,
-            CalendarUnit.WEEK: f"date_trunc('week', {day.sql})",
-            CalendarUnit.MONTH: f"date_trunc('month', {day.sql})",
-            CalendarUnit.QUARTER: f"date_trunc('quarter', {day.sql})",
-            CalendarUnit.YEAR: f"date_trunc('year', {day.sql})",
+            CalendarUnit.DAY: day,
+            CalendarUnit.WEEK: self.truncated.format(day, "week"),
+            CalendarUnit.MONTH: self.truncated.format(day, "month"),
+            CalendarUnit.QUARTER: self.truncated.format(day, "quarter"),
+            CalendarUnit.YEAR: self.truncated.format(day, "year"),
         }
-        return Key(Sql(units[unit], day.parameters), "CAST(CAST({} AS DATE) AS VARCHAR)")
+        return Key(Sql(units[unit], moment.parameters), "CAST(CAST({} AS DATE) AS STRING)")
 
     def states(self, query: AggregateQuery, where: Sql) -> Sequence[State]:
         """Finished records, and open ones if they count."""
         if self.daemon is not None:
             where = all_of([Sql("daemon = %s", (self.daemon,)), where])
-        finished = self._state(query, "stop_time", Sql("stop_time >= start_time"), where)
-        if query.as_of is None:
-            return [finished]
-        as_of = self.literal_moment(query.as_of)
-        opened = Sql(f"stop_time IS NULL AND start_time <= {as_of}")
-        return [finished, self._state(query, f"CAST({as_of} AS BIGINT)", opened, where)]
+        finished = [self.finished(query.window), Sql("stop_time >= start_time"), where]
+        states = [self._state(query, "stop_time", finished)]
+        if query.as_of is not None:
+            as_of = self.literal_moment(query.as_of)
+            opened = [Sql(f"stop_time IS NULL AND start_time <= {as_of}"), where]
+            states.append(self._state(query, f"CAST({as_of} AS BIGINT)", opened))
+        return states
 
-    def _state(self, query: AggregateQuery, stop: LiteralString, of: Sql, where: Sql) -> State:
+    def _state(self, query: AggregateQuery, stop: LiteralString, conditions: Sequence[Sql]) -> State:
+        """One of both, with that part of the runtime which is in the window."""
         if query.window is None:
-            runtime = Sql(f"({stop} - start_time) // 1000000")
-            return State(Sql(stop), runtime, join(" AND ", [of, where]), costly=False)
+            return State(Sql(stop), self.seconds(f"({stop} - start_time)"), join(" AND ", conditions), costly=False)
         begin, end = self.literal_moment(query.window.start), self.literal_moment(query.window.stop)
         runtime = Sql(f"least({stop}, {end}) - greatest(start_time, {begin})")
-        overlaps = Sql(
-            f"{stop} >= {begin} AND start_time < {end} AND ({stop} > {begin} OR start_time >= {begin})",
-        )
-        return State(Sql(stop), runtime, join(" AND ", [overlaps, of, where]), costly=False)
+        overlaps = Sql(f"{stop} >= {begin} AND start_time < {end} AND ({stop} > {begin} OR start_time >= {begin})")
+        return State(Sql(stop), runtime, join(" AND ", [overlaps, *conditions]), costly=False)
+
+    def rolled_sum(self, number: LiteralString) -> tuple[Sequence[LiteralString], Limbs]:
+        """Columns for the sum of a number of the cells."""
+        return [f"sum({number})"], WHOLE
+
+    @abstractmethod
+    def seconds(self, micros: LiteralString) -> Sql:
+        """Whole seconds."""
+
+    def finished(self, window: Window | None) -> Sql:
+        """A condition that is true of all finished records of a window, by which an engine knows files to leave out."""
+        del window
+        return TRUE
+
+
+@dataclass(frozen=True, slots=True)
+class DuckDbDialect(LakeDialect):
+    """The words of DuckDB, which is given the files that matter."""
+
+    truncated = "date_trunc('{1}', {0})"
+    day = "DATE '0001-01-01' + CAST({} // 86400000000 AS INTEGER)"
+    scores_of_set = (
+        "CAST(to_json(list_transform(score_set, lambda each: json_array(each.name, each.scores))) AS STRING)"
+    )
+    no_number = "CAST(NULL AS HUGEINT)"
+    components = "unnest(components) AS listed (component)"
+    scores = "CAST(to_json(component.scores) AS STRING)"
+
+    # A subquery over the components of each record takes ten times as long as a function of lists.
+
+    def amount_of_one(self, component: str) -> Sql:
+        """The amount of a component."""
+        return Sql(f"{_NAMED}[1].amount", (component,))
+
+    def amounts_of(self, component: str) -> Sql:
+        """The sum of all amounts."""
+        return Sql(f"list_sum(list_transform({_NAMED}, lambda each: CAST(each.amount AS HUGEINT)))", (component,))
+
+    def first_scores(self, component: str) -> Sql:
+        """The scores of the first component of a name."""
+        return Sql(f"CAST(to_json({_NAMED}[1].scores) AS STRING)", (component,))
+
+    def lists(self, component: str, comparison: Comparison, amount: int) -> Sql:
+        """That one of the name compares so."""
+        compares = f"each.name = %s AND each.amount {OPERATORS[comparison]} %s"
+        return Sql(f"(len(list_filter(components, lambda each: {compares})) > 0)", (component, amount))
+
+    def first_value(self, key: str) -> Sql:
+        """The first value under a meta key."""
+        return Sql("meta[%s][1]", (key,))
+
+    def contains(self, key: str, values: Sequence[str]) -> Sql:
+        """That the list under a meta key has one of the values."""
+        return Sql(f"list_has_any(meta[%s], [{repeated('%s', ', ', len(values))}])", (key, *values))
+
+    def seconds(self, micros: LiteralString) -> Sql:
+        """Whole seconds."""
+        return Sql(f"{micros} // 1000000")
 
     def counts(self) -> tuple[Sequence[LiteralString], Limbs]:
         """Number of records, first and last stop time, sum of runtimes."""
@@ -173,7 +203,3 @@ class DuckDbDialect(Dialect):
             f"sum(CAST({amount} & 2147483647 AS HUGEINT) * ran)",
         ]
         return [f"sum({amount})", *pieces], WHOLE, (31, 0)
-
-    def rolled_sum(self, number: LiteralString) -> tuple[Sequence[LiteralString], Limbs]:
-        """Columns for the sum of a number of the cells."""
-        return [f"sum({number})"], WHOLE

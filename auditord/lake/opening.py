@@ -16,6 +16,7 @@ from auditord_hookspecs import AggregateQuery, Aggregates
 
 if TYPE_CHECKING:
     from auditord.lake.asking import LakeReader
+    from auditord.lake.engines import Engine
     from auditord.lake.table import LakeTable
 
 
@@ -54,18 +55,28 @@ class ConfiguredLake:
         return await reader.aggregate(query)
 
     def _reader(self) -> "LakeReader":
-        section, state_dir = self._section, self._state_dir
+        section = self._section
         if section.scope == "own" and section.name is None:
             raise ConfigurationError("lake: write whose records count in sums: lake.name, or lake.scope: all")
         with self._lock:
             if self._made is not None:
                 return self._made
-            engine = lake_module("engine")
-            limits = engine.EngineLimits(section.memory, section.threads, state_dir / "lake-spill")
             daemon = section.name if section.scope == "own" else None
-            made: LakeReader = lake_module("asking").LakeReader(self.table, daemon, engine.DuckDb(limits))
+            made: LakeReader = lake_module("asking").LakeReader(self.table, daemon, self._engine())
             self._made = made
             return made
+
+    def _engine(self) -> "Engine":
+        section = self._section
+        if section.spark is not None:
+            spark: Engine = lake_module("spark_engine", "lake-spark").Spark(
+                section.spark, _revealed(section.spark_token)
+            )
+            return spark
+        duckdb = lake_module("duckdb_engine")
+        limits = duckdb.EngineLimits(section.memory, section.threads, self._state_dir / "lake-spill")
+        embedded: Engine = duckdb.DuckDb(limits)
+        return embedded
 
     def make_folder(self) -> None:
         """Make the folder, where it is one."""
@@ -104,8 +115,8 @@ class ConfiguredLake:
         return f"postgresql+psycopg://{user}{'' if password is None else ':' + quote(password, safe='')}@{host}"
 
 
-def lake_module(name: str) -> Any:  # Any: a module
-    """A module of the lake that needs its libraries.
+def lake_module(name: str, extra: str = "lake") -> Any:  # Any: a module
+    """A module of the lake that needs the libraries of an extra.
 
     Raises:
         ConfigurationError: they are missing.
@@ -113,7 +124,8 @@ def lake_module(name: str) -> Any:  # Any: a module
     try:
         return import_module(f"auditord.lake.{name}")
     except ImportError as error:
-        raise ConfigurationError(f"lake: the library {error.name} is missing: pip install 'auditord[lake]'") from error
+        remedy = f"pip install 'auditord[{extra}]'"
+        raise ConfigurationError(f"lake: the library {error.name} is missing: {remedy}") from error
 
 
 def _revealed(secret: SecretStr | None) -> str | None:

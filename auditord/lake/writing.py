@@ -56,7 +56,7 @@ def written(table: Table, daemon: str, batch: LakeBatch) -> Iterator[DataFile]:
         partitions[None if stop is None else month_number(stop), copy.site].append(copy)
     schema = table.schema().as_arrow()
     for partition, inside in partitions.items():
-        rows = rows_of(inside, schema, daemon=daemon, batch=batch.number).sort_by(_ORDER)
+        rows = rows_of(inside, schema, daemon=daemon, batch=batch.number).sort_by(ORDER)
         yield from write_rows(table, partition, rows)
 
 
@@ -113,7 +113,7 @@ def joined(table: Table, groups: Iterable[Sequence[FileScanTask]]) -> Rewritten:
     scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
     removed, added = list[DataFile](), list[DataFile]()
     for tasks in groups:
-        rows = scan.to_table(tasks).sort_by(_ORDER)
+        rows = scan.to_table(tasks).sort_by(ORDER)
         files = list(write_rows(table, _partition_of(tasks[0].file), rows))
         if rows.num_rows != sum(file.record_count for file in files):
             raise OSError(f"{files[0].file_path} does not hold what was written to it")
@@ -122,7 +122,7 @@ def joined(table: Table, groups: Iterable[Sequence[FileScanTask]]) -> Rewritten:
     return Rewritten(removed, added)
 
 
-_ORDER: Final = [("user_group", "ascending"), ("user_name", "ascending"), ("stop_time", "ascending")]
+ORDER: Final = [("user_group", "ascending"), ("user_name", "ascending"), ("stop_time", "ascending")]
 """Of rows in a file: equal texts side by side take a third of the space."""
 
 

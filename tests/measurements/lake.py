@@ -1,48 +1,57 @@
 """Size of a lake of generated records, and sums over it as the daemon makes them, against an independent sum.
 
-    python tests/measurements/lake.py [RECORDS] [FOLDER]
+    python tests/measurements/lake.py [--records N] [--folder FOLDER] [--threads N ...] [--spark sc://host:15002]
 
-A folder that has the records already is only asked.
+A folder that has the records already is only asked: by DuckDB with each number of threads, or by Spark.
 
-Records come as from daemons of twenty sites that run for a year, each commit with 20,000 of one daemon. The sums are
-made of the numbers that the records were made of, in whole numbers.
+Records are as those of twenty sites with Slurm that run for a year, whole seconds and all. They are made as columns,
+one file for each month and site, as the daemon has it once small files are put together: its own writer, whose rate is
+printed as well, would take an hour for thirty million. That a row is what that writer makes of its record is checked.
+The sums are made of the numbers that the records were made of, in whole numbers.
 """
 
+import argparse
 import asyncio
-import sys
 import tempfile
-from collections import Counter
-from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
-from random import Random
 from time import perf_counter
-from typing import Final
+from typing import Any, Final
 
+from auditord.archive.schema import RECORD_COLUMNS, records_of, rows_of
+from auditord.archive.writing import month_number, write_rows
 from auditord.lake.asking import LakeReader
-from auditord.lake.engine import DuckDb, EngineLimits
+from auditord.lake.duckdb_engine import DuckDb, EngineLimits
+from auditord.lake.engines import Engine
+from auditord.lake.opening import lake_module
+from auditord.lake.schema import SCHEMA
 from auditord.lake.table import LakeTable, Position
-from auditord.store.archived import ArchivedRecord
+from auditord.lake.writing import ORDER
 from auditord.store.carried import LakeBatch
 from auditord_hookspecs import (
     AggregateQuery,
     Aggregates,
     CalendarPeriod,
     CalendarUnit,
-    Component,
     ComponentUsage,
     MetaValue,
-    Record,
-    Score,
     Window,
 )
 from auditord_hookspecs.query import MetaContains, stopped_within
-from auditord_hookspecs.wire import encode_record
+
+_numpy: Any = import_module("numpy")  # Any: of the measurement alone, as pyarrow is
+_arrow: Any = import_module("pyarrow")
+_compute: Any = import_module("pyarrow.compute")
 
 SITES: Final = 20
-BATCH: Final = 20_000
-YEAR: Final = timedelta(days=365)
-BEGIN: Final = datetime(2024, 1, 1, tzinfo=UTC)
+GROUPS: Final = 10
+USERS: Final = 50
+MONTHS: Final = [datetime(2024 + month // 12, month % 12 + 1, 1, tzinfo=UTC) for month in range(13)]
+CARRIED: Final = 20_000
+"""Records of which the daemon's writer is measured."""
 
 _CORES: Final = ComponentUsage("Cores")
 _MARCH: Final = Window(datetime(2024, 3, 1, tzinfo=UTC), datetime(2024, 4, 1, tzinfo=UTC))
@@ -68,15 +77,19 @@ class Expected:
         self.one = Counter[int]()
         self.one_used = Counter[int]()
 
-    def add(self, site: int, group: int, user: int, used: int, stop: datetime) -> None:
-        """Count a record."""
-        self.groups[stop.year, f"site-{site}", f"group-{site}-{group}", 10.0 + site / 8] += used
-        name = f"user-{site}-{group}-{user}"
-        if (stop.year, stop.month) == (2024, 3):
-            self.march[name] += used
-        if name == "user-7-3-11":
-            self.one[stop.month] += 1
-            self.one_used[stop.month] += used
+    def add(self, site: int, month: int, users: Any, used: Any) -> None:  # Any: numpy's arrays
+        """Count the records of a month and site; users are numbered through all groups."""
+        sums = _numpy.zeros(GROUPS * USERS, dtype=_numpy.int64)
+        _numpy.add.at(sums, users, used)
+        for user, total in enumerate(sums.tolist()):
+            group = user // USERS
+            self.groups[2024, f"site-{site}", f"group-{site}-{group}", score_of(site)] += total
+            if month == 2:
+                self.march[f"user-{site}-{group}-{user % USERS}"] += total
+        if site == 7:
+            is_one = users == 3 * USERS + 11
+            self.one[month + 1] += int(is_one.sum())
+            self.one_used[month + 1] += int(used[is_one].sum())
 
     def answers(self) -> dict[str, list[tuple[object, ...]]]:
         """The rows of each question."""
@@ -84,11 +97,11 @@ class Expected:
         return {
             "year x site x group with scores": sorted((*key, used) for key, used in self.groups.items()),
             "top users of a month": list(top),
-            "one user's year": sorted((month, self.one[month], self.one_used[month]) for month in self.one),
+            "one user's year": sorted((month, self.one[month], self.one_used[month]) for month in +self.one),
         }
 
 
-def rows(name: str, answer: Aggregates) -> list[tuple[object, ...]]:
+def rows_of_answer(name: str, answer: Aggregates) -> list[tuple[object, ...]]:
     """The same of an answer."""
     if name == "top users of a month":
         used = [(str(group.key[0]), group.usage[0].sums.amount_runtime) for group in answer.groups]
@@ -104,63 +117,149 @@ def rows(name: str, answer: Aggregates) -> list[tuple[object, ...]]:
     )
 
 
-def made(site: int, number: int, total: int, random: Random, expected: Expected) -> ArchivedRecord:
-    """A record as a collector would have made it."""
-    group, user, cores = random.randrange(10), random.randrange(50), random.choice((1, 1, 1, 4, 8, 8, 64))
-    runtime = random.randrange(60, 200_000)
-    stop = BEGIN + YEAR * number / total + timedelta(seconds=random.randrange(600))
-    expected.add(site, group, user, cores * runtime, stop)
-    components = (
-        Component("Cores", cores, (Score("HEPscore23", 10.0 + site / 8),)),
-        Component("Memory", cores * 2048, ()),
-        Component("TotalCPU", int(cores * runtime * random.random()), ()),
-    )
-    meta: dict[str, tuple[str, ...]] = {
-        "site_id": (f"site-{site}",),
-        "group_id": (f"group-{site}-{group}",),
-        "user_id": (f"user-{site}-{group}-{user}",),
+def score_of(site: int) -> float:
+    """The benchmark of a site's cores."""
+    return 10.0 + site / 8
+
+
+def columns(site: int, month: int, count: int, first: int, expected: Expected) -> Any:  # Any: pyarrow's Table
+    """The rows of a month and site, as collectors would have made the records."""
+    random = _numpy.random.default_rng([site, month, count])
+    begin, end = (int(moment.timestamp()) for moment in MONTHS[month : month + 2])
+    users = random.integers(GROUPS * USERS, size=count)
+    cores = random.choice(_numpy.array([1, 1, 1, 4, 8, 8, 64]), size=count)
+    runtime = random.integers(60, 200_000, size=count)
+    stop = _numpy.sort(random.integers(begin, end, size=count))
+    cpu = (cores * runtime * random.random(count)).astype(_numpy.int64)
+    expected.add(site, month, users, cores * runtime)
+    groups, names = _names(f"group-{site}-", users // USERS), _names(f"user-{site}-", users // USERS, users % USERS)
+    labels = [_names(f"site-{site}", count=count), groups, names]
+    amounts = [cores, cores * 2048, cpu]
+    found = {
+        "record_id": _names("slurm-", _numpy.arange(first, first + count)),
+        "start_time": (stop - runtime) * 1_000_000,
+        "stop_time": stop * 1_000_000,
+        "runtime": runtime,
+        "site": labels[0],
+        "user_group": groups,
+        "user_name": names,
+        "cores": amounts[0],
+        "memory": amounts[1],
+        "total_cpu": amounts[2],
+        "meta": _meta(labels, count),
+        "components": _components(amounts, score_of(site), count),
+        "received_at": (stop // 300 + 1) * 300_000_000,  # the next run of a collector
+        "principal": _names("task:slurm", count=count),
+        "agent": _names("", count=count),
+        "daemon": labels[0],
+        "batch": _numpy.ones(count, dtype=_numpy.int64),
     }
-    record = Record(f"slurm-{number}", stop - timedelta(seconds=runtime), components, stop, meta)
-    received = stop + timedelta(seconds=300 - stop.second)
-    return ArchivedRecord(record, encode_record(record).decode(), received, None, "task:slurm", "")
+    schema = SCHEMA.as_arrow()
+    made = [_arrow.array(found[each.name]) if each.name in found else _arrow.nulls(count) for each in schema]
+    return _arrow.Table.from_arrays(
+        [each.cast(field.type) for each, field in zip(made, schema, strict=True)], schema=schema
+    )
 
 
-def batches(total: int, random: Random, expected: Expected) -> Iterator[tuple[str, LakeBatch]]:
-    """The commits of all daemons."""
-    each = total // SITES
-    for first in range(0, each, BATCH):
+def _names(text: str, *numbers: Any, count: int = 0) -> Any:  # Any: numpy's and pyarrow's arrays
+    if not numbers:
+        return _arrow.repeat(text, count)
+    texts = [_arrow.array(each).cast(_arrow.string()) for each in numbers]
+    return _compute.binary_join_element_wise(text, _compute.binary_join_element_wise(*texts, "-"), "")
+
+
+def _interleaved(values: list[Any]) -> Any:  # Any: pyarrow's arrays
+    """The first of each, then the second of each, and so on."""
+    count = len(values[0])
+    order = _numpy.arange(len(values) * count).reshape(len(values), count).T.ravel()
+    return _arrow.concat_arrays([_arrow.array(each) for each in values]).take(_arrow.array(order))
+
+
+def _offsets(step: int, count: int) -> Any:  # Any: pyarrow's Array
+    return _arrow.array(_numpy.arange(0, count * step + 1, step), type=_arrow.int32())
+
+
+def _meta(labels: list[Any], count: int) -> Any:  # Any: pyarrow's arrays
+    keys = _interleaved([_names(key, count=count) for key in ("site_id", "group_id", "user_id")])
+    lists = _arrow.ListArray.from_arrays(_offsets(1, 3 * count), _interleaved(labels))
+    return _arrow.MapArray.from_arrays(_offsets(3, count), keys, lists)
+
+
+def _components(amounts: list[Any], score: float, count: int) -> Any:  # Any: pyarrow's arrays
+    scores = _arrow.StructArray.from_arrays(
+        [_names("HEPscore23", count=count), _arrow.repeat(score, count)], ["name", "value"]
+    )
+    has_one = _numpy.repeat(_numpy.arange(count + 1), 3)[2:]  # the first of each three
+    lists = _arrow.ListArray.from_arrays(_arrow.array(has_one, type=_arrow.int32()), scores)
+    names = _interleaved([_names(name, count=count) for name in ("Cores", "Memory", "TotalCPU")])
+    parts = _arrow.StructArray.from_arrays([names, _interleaved(amounts), lists], ["name", "amount", "scores"])
+    return _arrow.ListArray.from_arrays(_offsets(3, count), parts)
+
+
+def files(total: int, expected: Expected) -> Iterator[tuple[int, int, Any]]:  # Any: pyarrow's Table
+    """The rows of each file, with month and site."""
+    count = total // (SITES * 12)
+    for month in range(12):
         for site in range(SITES):
-            numbers = range(first, min(first + BATCH, each))
-            records = [made(site, number, each, random, expected) for number in numbers]
-            yield f"site-{site}", LakeBatch(first // BATCH + 1, {}, records)
+            yield month, site, columns(site, month, count, month * count, expected)
 
 
 def made_lake(table: LakeTable, total: int, expected: Expected) -> None:
-    """Carry the records; where they are there already, only add them up."""
-    is_there, begun = table.facts().records == total, perf_counter()
-    for daemon, batch in batches(total, Random(1), expected):  # noqa: S311 no secret
-        if not is_there and batch.number == 1:
-            table.forget(daemon, f"store-{daemon}")
-        if not is_there:
-            table.carry(daemon, Position(f"store-{daemon}", batch.number - 1), batch)
-    made_in, begun = perf_counter() - begun, perf_counter()
-    joined = 0 if is_there else sum(table.compact(f"site-{site}") for site in range(SITES))
+    """Write the records in one commit; where they are there already, only add them up."""
+    is_there, begun = table.facts().records > 0, perf_counter()
+    made = files(total, expected)
+    if is_there:
+        deque(made, maxlen=0)
+    else:
+        write(table, made)
     facts = table.facts()
     say(f"{facts.records} records in {facts.files} files, {facts.size / facts.records:.1f} bytes per record")
-    say(f"carried in {made_in:.0f} s, {joined} files fewer after {perf_counter() - begun:.0f} s")
+    say(f"{'added up' if is_there else 'made'} in {perf_counter() - begun:.0f} s")
 
 
-def measure(table: LakeTable, folder: Path, threads: int, expected: Expected) -> None:
+def write(table: LakeTable, made: Iterable[tuple[int, int, Any]]) -> None:  # Any: pyarrow's Table
+    """Write files in one commit."""
+    with (
+        table.loaded() as opened,
+        opened.transaction() as transaction,
+        transaction.update_snapshot().merge_append() as append,
+    ):
+        for month, site, rows in made:
+            for file in write_rows(opened, (month_number(MONTHS[month]), f"site-{site}"), rows.sort_by(ORDER)):
+                append.append_data_file(file)
+
+
+def check_rows(folder: Path) -> None:
+    """See that rows are what the daemon's writer makes of their records, and how fast it carries these."""
+    rows = columns(0, 0, CARRIED, 0, Expected())
+    chunks = rows.append_column("chunk", _arrow.nulls(CARRIED, _arrow.int64()))
+    copies = [copy for batch in chunks.select(RECORD_COLUMNS).to_batches() for copy in records_of(batch)]
+    same = rows_of(copies, rows.schema, daemon="site-0", batch=1).equals(rows)
+    table, begun = lake_in(folder), perf_counter()
+    table.forget("site-0", "store")
+    table.carry("site-0", Position("store", 0), LakeBatch(1, {}, copies))
+    say(f"rows are {'as' if same else 'NOT as'} carried; {CARRIED / (perf_counter() - begun):.0f} carried per second")
+
+
+def measure(table: LakeTable, engine: Engine, named: str, expected: Expected) -> None:
     """Ask as the daemon does, twice: files that were read before are in the memory of the system."""
-    reader = LakeReader(table, None, DuckDb(EngineLimits(1 << 30, threads, folder / "spill")))
-    answers = expected.answers()
+    reader, answers = LakeReader(table, None, engine), expected.answers()
     for name, query in QUESTIONS.items():
         for time in ("first", "second"):
             begun = perf_counter()
-            found = rows(name, asyncio.run(reader.aggregate(query)))
+            found = rows_of_answer(name, asyncio.run(reader.aggregate(query)))
             took, right = perf_counter() - begun, found == answers[name]
-            say(f"{name}: {took:.2f} s with {threads} threads, {time} time, {'equal' if right else 'DIFFERENT'}")
+            say(f"{name}: {took:.2f} s, {named}, {time} time, {'equal' if right else 'DIFFERENT'}")
     reader.close()
+
+
+def lake_in(folder: Path) -> LakeTable:
+    """The lake of a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    catalog = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": folder.as_uri()}
+    table = LakeTable(catalog, folder.as_uri())
+    table.open()
+    return table
 
 
 def say(text: str) -> None:
@@ -170,17 +269,22 @@ def say(text: str) -> None:
 
 def main() -> None:
     """Make the lake, and ask it."""
-    total = int(sys.argv[1]) if len(sys.argv) > 1 else 3_000_000
-    folder = Path(sys.argv[2] if len(sys.argv) > 2 else tempfile.mkdtemp(prefix="lake"))
-    folder.mkdir(parents=True, exist_ok=True)
-    table = LakeTable(
-        {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": folder.as_uri()}, folder.as_uri()
-    )
-    table.open()
-    expected = Expected()
-    made_lake(table, total, expected)
-    for threads in (1, 2):
-        measure(table, folder, threads, expected)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--records", type=int, default=3_000_000)
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--threads", type=int, nargs="*", default=[1, 2])
+    parser.add_argument("--spark", help="the Spark Connect server to ask, and not DuckDB")
+    asked = parser.parse_args()
+    folder = asked.folder or Path(tempfile.mkdtemp(prefix="lake"))
+    table, expected = lake_in(folder), Expected()
+    made_lake(table, asked.records, expected)
+    if asked.spark:
+        measure(table, lake_module("spark_engine").Spark(asked.spark), "Spark", expected)
+        return
+    check_rows(Path(tempfile.mkdtemp(prefix="carried")))
+    for threads in asked.threads:
+        engine = DuckDb(EngineLimits(1 << 30, threads, folder / "spill"))
+        measure(table, engine, f"DuckDB with {threads} threads", expected)
 
 
 if __name__ == "__main__":

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from auditord.archive.schema import rows_of
-from auditord.lake.asking import sums_over
-from auditord.lake.engine import DuckDb, EngineLimits
+from auditord.lake.duckdb_engine import DuckDb, EngineLimits, sums_over
 from auditord.lake.schema import SCHEMA
 from auditord.store import RecordStore
 from auditord.store.archived import ArchivedRecord

@@ -1,0 +1,116 @@
+"""The SQL of Spark over rows of the lake: the only place that knows a word of it.
+
+Spark sums whole numbers in 64 bits. So what may not fit is summed in pieces of 31 bits, of which two billion rows fit;
+a product that is itself too large, in decimals of 38 digits, which take some twenty times as long. In ANSI mode, which
+the engine asks for, a sum that did not fit all the same would raise.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, LiteralString
+
+from auditord.lake.dialect import LakeDialect
+from auditord.store.aggregates import Limbs
+from auditord.store.sql import OPERATORS, Sql, repeated
+from auditord_hookspecs import Window
+from auditord_hookspecs.query import Comparison, SortField, TimeField
+
+VIEW: Final = """
+CREATE TEMPORARY VIEW records AS
+SELECT
+    daemon, record_id, unix_micros(start_time) AS start_time, unix_micros(stop_time) AS stop_time, runtime, site,
+    user_group, user_name, more, cores, memory, gpu, total_cpu, meta, components,
+    named_struct('names', components.name, 'scores', components.scores) AS score_set,
+    start_time AS started_at, stop_time AS stopped_at
+FROM lake
+"""
+"""The rows as the statements name them. Conditions on the instants of the table leave out files and parts of them; to
+group by a list that a function makes of another takes five times as long as by these."""
+
+_TIMES: Final[dict[TimeField, LiteralString]] = {TimeField.START: "started_at", TimeField.STOP: "stopped_at"}
+_NAMED: Final = "filter(components, each -> each.name = %s)"
+_PIECES: Final[Limbs] = (31, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class SparkDialect(LakeDialect):
+    """The words of Spark, from 4.0 on."""
+
+    truncated = "trunc({0}, '{1}')"
+    day = "date_from_unix_date(CAST({} div 86400000000 - 719162 AS INT))"
+    scores_of_set = (
+        "concat('[', array_join(zip_with(score_set.names, score_set.scores, (name, scores) ->"
+        " concat('[', regexp_replace(to_json(array(name)), '^.|.$', ''), ',', to_json(scores), ']')"
+        "), ','), ']')"
+    )
+    no_number = "CAST(NULL AS DECIMAL(38, 0))"
+    components = "LATERAL explode(components) AS listed (component)"
+    scores = "to_json(component.scores)"
+
+    def amount_of_one(self, component: str) -> Sql:
+        """The amount of a component."""
+        return Sql(f"get({_NAMED}, 0).amount", (component,))
+
+    def amounts_of(self, component: str) -> Sql:
+        """The amounts, with commas between them."""
+        amounts = f"transform({_NAMED}, each -> CAST(each.amount AS STRING))"
+        return Sql(f"nullif(array_join({amounts}, ','), '')", (component,))
+
+    def first_scores(self, component: str) -> Sql:
+        """The scores of the first component of a name."""
+        return Sql(f"to_json(get({_NAMED}, 0).scores)", (component,))
+
+    def lists(self, component: str, comparison: Comparison, amount: int) -> Sql:
+        """That one of the name compares so."""
+        return Sql(
+            f"exists(components, each -> each.name = %s AND each.amount {OPERATORS[comparison]} %s)",
+            (component, amount),
+        )
+
+    def time_column(self, field: TimeField, order: SortField | None) -> LiteralString:
+        """A time to be compared."""
+        del order
+        return _TIMES[field]
+
+    def moment(self, moment: datetime) -> object:
+        """The instant itself."""
+        return moment.astimezone(UTC)
+
+    def first_value(self, key: str) -> Sql:
+        """The first value under a meta key."""
+        return Sql("get(meta[%s], 0)", (key,))
+
+    def contains(self, key: str, values: Sequence[str]) -> Sql:
+        """That the list under a meta key has one of the values."""
+        return Sql(f"arrays_overlap(meta[%s], array({repeated('%s', ', ', len(values))}))", (key, *values))
+
+    def seconds(self, micros: LiteralString) -> Sql:
+        """Whole seconds."""
+        return Sql(f"{micros} div 1000000")
+
+    def finished(self, window: Window | None) -> Sql:
+        """By the months of the partitions, and what files say about their columns."""
+        if window is None:
+            return Sql("stopped_at IS NOT NULL")
+        begin, end = self.literal_moment(window.start), self.literal_moment(window.stop)
+        return Sql(f"stopped_at >= timestamp_micros({begin}) AND started_at < timestamp_micros({end})")
+
+    def counts(self) -> tuple[Sequence[LiteralString], Limbs]:
+        """Number of records, first and last stop time, sum of runtimes."""
+        return ["count(*)", "min(stopped)", "max(stopped)", *_pieces("ran")], _PIECES
+
+    def usage(self, amount: LiteralString, component: str) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
+        """Sums of amounts and of products."""
+        del component
+        fits: LiteralString = f"CAST({amount} AS DOUBLE) * ran < 9.0E18"
+        product = _pieces(f"CASE WHEN {fits} THEN {amount} * ran END")
+        large: list[LiteralString] = [
+            f"sum(CASE WHEN NOT {fits} THEN CAST(shiftright({amount}, 31) AS DECIMAL(38, 0)) * ran END)",
+            f"sum(CASE WHEN NOT {fits} THEN CAST({amount} & 2147483647 AS DECIMAL(38, 0)) * ran END)",
+        ]
+        return [*_pieces(amount), *product, *large], _PIECES, (*_PIECES, *_PIECES)
+
+
+def _pieces(number: LiteralString) -> Sequence[LiteralString]:
+    return [f"sum(shiftright({number}, 31))", f"sum(({number}) & 2147483647)"]

@@ -1,0 +1,93 @@
+"""Spark on a cluster, asked by Spark Connect: no Java in this process, whatever manages the cluster.
+
+The table is read by the file of its metadata, which names one snapshot for ever: Spark needs no catalog, and all of a
+question is about the snapshot that this daemon knows. Spark has to reach the files under the same URLs.
+"""
+
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from decimal import Decimal
+from importlib import import_module
+from typing import Any, Final
+from urllib.parse import quote
+
+from pyiceberg.table import Table
+
+from auditord.errors import StoreUnavailable
+from auditord.lake.engines import Work
+from auditord.lake.spark_dialect import VIEW, SparkDialect
+from auditord.store.aggregates import Folding
+from auditord.store.aggregates_sql import compile_aggregate
+from auditord_hookspecs import AggregateQuery, Aggregates
+
+_sessions: Any = import_module("pyspark.sql.connect.session")  # Any: not among the libraries of the tests
+_errors: Any = import_module("pyspark.errors")
+_grpc: Any = import_module("grpc")
+
+_BEYOND: Final = 1 << 63
+
+
+class Spark:
+    """The cluster; each question has a session of its own, which ends with it.
+
+    Args:
+        url: of its Spark Connect server.
+        token: for this server, which is spoken to over TLS then.
+    """
+
+    def __init__(self, url: str, token: str | None = None) -> None:
+        parameters = "" if token is None else f"{';' if '/;' in url else '/;'}token={quote(token, safe='')}"
+        self._url = url + parameters
+
+    def sums(self, table: Table, query: AggregateQuery, daemon: str | None, work: Work) -> Aggregates:
+        """Sums over the newest snapshot; see :meth:`auditord.lake.engines.Engine.sums`."""
+        with self._session() as session:
+            work.begin(lambda: _interrupt(session))
+            session.read.format("iceberg").load(table.metadata_location).createTempView("lake")
+            session.sql(VIEW)
+            return sums_over(session, query, daemon)
+
+    def close(self) -> None:
+        """Nothing is kept between questions."""
+
+    @contextmanager
+    def _session(self) -> Generator[Any, None, None]:  # Any: pyspark's SparkSession
+        try:
+            session = _sessions.SparkSession(self._url)
+            try:
+                session.client.set_retry_policies([])  # it would try for ten minutes: whoever asks may ask again
+                session.conf.set("spark.sql.ansi.enabled", "true")
+                yield session
+            finally:
+                _end(session)
+        except (_errors.PySparkException, _grpc.RpcError) as error:
+            text = str(error).strip().partition("\n")[0]
+            raise StoreUnavailable(f"Spark cannot sum up the lake now: see lake.spark ({text}).") from error
+
+
+def sums_over(session: Any, query: AggregateQuery, daemon: str | None) -> Aggregates:  # Any: pyspark's SparkSession
+    """The answer over the rows that a session has as :data:`auditord.lake.spark_dialect.VIEW` names them."""
+    compiled = compile_aggregate(query, SparkDialect(daemon))
+    statement, folding = compiled.statement, Folding(query, compiled.parts)
+    rows = session.sql(statement.sql.replace("%s", "?"), args=[_parameter(each) for each in statement.parameters])
+    folding.add(rows.toLocalIterator())
+    return folding.result()
+
+
+def _parameter(value: object) -> object:
+    """A value as the client takes it: columns have 64 bits, so that larger numbers compare as the first beyond them."""
+    if isinstance(value, int) and not -_BEYOND < value < _BEYOND:
+        return Decimal(max(-_BEYOND, min(value, _BEYOND)))
+    return value
+
+
+def _end(session: Any) -> None:  # Any: pyspark's SparkSession
+    """End it; its method ``stop`` writes to the log where the server is gone."""
+    with suppress(_errors.PySparkException, _grpc.RpcError):
+        session.client.release_session()
+    session.client.close()
+
+
+def _interrupt(session: Any) -> None:  # Any: pyspark's SparkSession
+    with suppress(_errors.PySparkException, _grpc.RpcError):  # it has ended
+        session.interruptAll()

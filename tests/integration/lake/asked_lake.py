@@ -1,0 +1,61 @@
+"""A lake of two daemons in a small world, in which the queries of the store's contract find something."""
+
+# pyiceberg's classes get their signatures while they are made; mypy checks the rest.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from pyiceberg.types import StringType
+
+from auditord.lake.carrying import carry
+from auditord.lake.table import LakeTable
+from auditord.store import Duplicates, Provenance
+from auditord.store.opening import open_store
+from auditord_hookspecs import Component, Record, Score
+from tests.integration.lake.killed import LOG, lake_in
+
+EPOCH: Final = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+def job(number: int) -> Record:
+    """A record."""
+    day = (-40, -1, 0, 0, 1, 31, 400)[number % 7]
+    start = EPOCH + timedelta(day, number % 5 - 2, (0, 0, 1, 999_999)[number % 4])
+    stop = None if number % 6 == 0 else start + timedelta(days=(0, 1, 31)[number % 3], seconds=number % 4)
+    scores = (Score("HEPSPEC06", (0.1, 9.2, 1 / 3)[number % 3]), Score("hepscore23", 9.2))[: number % 3]
+    components = [Component("Cores", (1, 8, 2**62)[number % 3], scores)]
+    components += [Component("Cores", 8, scores[:1])] if number % 11 == 0 else []
+    components += [Component("Other", number, ())] if number % 4 else []
+    meta = {
+        "site_id": ("xyX"[number % 3],),
+        "user_id": (("x", "y", "знач")[number % 3],),
+        "VO": ("x", "y")[: number % 3],
+    }
+    meta |= {"site": ("y",)} if number % 13 == 0 else {}
+    return Record(f"{'abc'[number % 3]}{number}", start, tuple(components), stop, meta)
+
+
+JOBS: Final = [job(number) for number in range(60)]
+BY_DAEMON: Final[Mapping[str | None, Sequence[Record]]] = {None: [*JOBS[::2], *JOBS], "a": JOBS[::2], "b": JOBS}
+"""What counts for each; one of both daemons has half of the ids of the other as well."""
+
+
+async def put(folder: Path, daemon: str, records: Sequence[Record], table: LakeTable) -> None:
+    """Store records, and carry them."""
+    async with open_store(f"sqlite:///{folder}/{daemon}.db", counted_keys=()) as store:
+        await store.add_all(records, Provenance(EPOCH), Duplicates.SAME_RUN, atomic=True)
+        await carry(store, table, daemon, LOG)
+
+
+def asked_lake(folder: Path) -> LakeTable:
+    """The lake of both."""
+    table = lake_in(folder / "lake")
+    asyncio.run(put(folder, "a", BY_DAEMON["a"], table))
+    with table.loaded() as opened, opened.update_schema() as update:
+        update.add_column("ours", StringType())  # the files from now on have it
+    asyncio.run(put(folder, "b", BY_DAEMON["b"], table))
+    return table
