@@ -19,13 +19,14 @@ def progress_bar(*, among_lines: bool = False) -> Progress:
     """A bar that is gone at the end; nothing where there is no terminal.
 
     Args:
-        among_lines: whether lines are written to standard output meanwhile: they are left alone, and there is no bar
-            where the same terminal shows them.
+        among_lines: whether lines for programs are written to standard output meanwhile: where the same terminal shows
+            them, they are left whole and there is no bar.
     """
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    disabled = not console.is_terminal or (among_lines and sys.stdout.isatty())
-    return Progress(*columns, console=console, transient=True, disable=disabled, redirect_stdout=not among_lines)
+    shared = sys.stdout.isatty()  # else rich would take what is written to a file or a pipe to the terminal
+    disabled = not console.is_terminal or (among_lines and shared)
+    return Progress(*columns, console=console, transient=True, disable=disabled, redirect_stdout=shared)
 
 
 class StepBar:
@@ -51,7 +52,7 @@ class ImportProgress:
         self._bar = Progress(
             TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[rate]}"),
             TimeElapsedColumn(), TextColumn("left:"), TimeRemainingColumn(),
-            console=console, disable=not self._live,
+            console=console, disable=not self._live, redirect_stdout=sys.stdout.isatty(),
         )  # fmt: skip
         self._task = self._bar.add_task(doing, total=1.0, rate="")
         self._began = self._said = clock()
