@@ -44,6 +44,8 @@ COMMANDS = (
 _ALLOCATIONS: Final = 50_000
 """Between searches for garbage: what a command imports is none, and looking through it takes a fifth of its start."""
 
+PERMISSION_REMEDY: Final = "act as root, or as the user that the daemon runs as: runuser -u auditord -- auditord …"
+
 GUIDE = """\
 auditord accounts for computing resources: it collects jobs, keeps and serves them.
 
@@ -85,6 +87,11 @@ def main() -> None:
     gc.set_threshold(_ALLOCATIONS)
     try:
         auditord(prog_name="auditord")
+    except PermissionError as error:
+        from auditord_hookspecs.terminal import say_error  # noqa: PLC0415 half of the start-up time, needed only here
+
+        say_error(f"{error.filename or error}: permission denied: {PERMISSION_REMEDY}")
+        sys.exit(1)
     except Exception as error:
         from auditord_hookspecs import AuditordError  # noqa: PLC0415 half of the start-up time, needed only here
 

@@ -1,5 +1,7 @@
 """A running daemon, asked over its control socket or at a URL; see :mod:`auditord.web.api`."""
 
+import errno
+import os
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, contextmanager
 from datetime import timedelta
@@ -210,8 +212,12 @@ class DaemonClient:
 
 @asynccontextmanager
 async def connected(path: Path) -> AsyncGenerator[DaemonClient | None, None]:
-    """A client of the daemon that answers on this socket; None if none does."""
-    if not _may_be_there(path):
+    """A client of the daemon that answers on this socket; None if none does.
+
+    Raises:
+        PermissionError: a daemon may be there, for others.
+    """
+    if not _is_there(path):
         yield None
         return
     client = _control_socket(str(path))
@@ -244,11 +250,11 @@ async def daemon_at(url: str) -> AsyncGenerator[DaemonClient, None]:
         yield DaemonClient(client, url.rstrip("/"))
 
 
-def _may_be_there(path: Path) -> bool:
-    try:
-        return path.is_socket()
-    except PermissionError:
-        return True
+def _is_there(path: Path) -> bool:
+    there = path.is_socket()
+    if there and not os.access(path, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+    return there
 
 
 def _control_socket(path: str) -> Requests:

@@ -1,6 +1,8 @@
 """The program: commands that are printed run where they are typed; one whose reader has gone ends quietly."""
 
+import socket
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import click
@@ -8,6 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from auditord import cli
+from auditord.actions import CONTROL_FILE
+from auditord.cli import PERMISSION_REMEDY
 from auditord.cli.demo import _from_afar  # pyright: ignore[reportPrivateUsage]
 from auditord.cli.installation import program
 from auditord.errors import DaemonError, OutputClosed
@@ -52,9 +56,17 @@ def test_a_user_from_afar_hears_how_to_reach_the_demo(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("error", "said"), [(DaemonError("it ended"), "auditord: it ended\n"), (OutputClosed("nobody reads"), "")]
+    ("error", "said"),
+    [
+        (DaemonError("it ended"), "auditord: it ended\n"),
+        (OutputClosed("nobody reads"), ""),
+        (
+            PermissionError(13, "Permission denied", "/var/lib/auditord/spool.db"),
+            f"auditord: /var/lib/auditord/spool.db: permission denied: {PERMISSION_REMEDY}\n",
+        ),
+    ],
 )
-def test_a_reader_that_has_gone_hears_nothing(
+def test_faults_are_one_line_and_a_reader_that_has_gone_hears_nothing(
     error: Exception, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     @click.command()
@@ -78,3 +90,18 @@ def test_a_variable_names_the_configuration_where_no_option_does(
     assert "state in /srv/b" in CliRunner().invoke(cli.auditord, ["config", "check"]).output
     done = CliRunner().invoke(cli.auditord, ["config", "check", "--config", str(tmp_path / "c.yml")])
     assert "state in /srv/c" in done.output
+
+
+def allow_all_but_the_socket(path: str | Path, _: int) -> bool:
+    return Path(path).name != CONTROL_FILE
+
+
+def test_a_daemon_of_others_is_not_taken_for_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "auditord.yml").write_text(f"state_dir: {tmp_path}\n")
+    with closing(socket.socket(socket.AF_UNIX)) as listening:
+        listening.bind(str(tmp_path / CONTROL_FILE))
+        monkeypatch.setattr("auditord.cli.daemon_client.os.access", allow_all_but_the_socket)  # tests may be root's
+        for words in (["status"], ["config", "diff"], ["collect", "a"]):
+            done = CliRunner().invoke(cli.auditord, [*words, "--config", str(tmp_path / "auditord.yml")])
+            assert isinstance(done.exception, PermissionError)
+            assert done.exception.filename == str(tmp_path / CONTROL_FILE)
