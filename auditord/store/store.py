@@ -32,6 +32,7 @@ from auditord.store.protocol import (
     is_forwarded,
 )
 from auditord.store.redacting import redact_leftovers
+from auditord.store.rollups.folding import days_with_cells
 from auditord.store.rollups.scope import Scope, scope_of
 from auditord.store.rollups.upkeep import Pages, Upkeep
 from auditord.store.rows import PendingRecord, make_pending
@@ -181,12 +182,19 @@ class SqlRecordStore(CarriedStore):
 
     async def aggregate(self, query: AggregateQuery) -> Aggregates:
         """See :class:`RecordStore`. Roll-ups answer as much of it as they know; they give the same numbers."""
-        whole = scope_of(query)
-        scope = None if whole is None else whole.up_to(await self.rollups.ready())
+        scope = await self._scope(query)
         if scope is not None:
             with suppress(NotRolledUp):
                 return await self._with_archive(query, *await self.sums(query, scope), scope)
         return await self._with_archive(query, *await self.sums(query, None), None)
+
+    async def _scope(self, query: AggregateQuery) -> Scope | None:
+        """The part of a query that roll-ups answer now."""
+        whole = scope_of(query)
+        scope = None if whole is None else whole.up_to(await self.rollups.ready())
+        if scope is None or not scope.may_split:
+            return scope
+        return scope.within(*await self._read(days_with_cells()))
 
     async def get(self, record_id: str) -> bytes | None:
         """See :class:`RecordStore`."""

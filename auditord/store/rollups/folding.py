@@ -88,6 +88,12 @@ def filled_to() -> Work[int]:
     return int(day)
 
 
+def days_with_cells() -> Work[tuple[int, int]]:
+    """The first day that has cells, and the day behind the last one; the same day twice if there are none."""
+    ((first, last),) = yield from ask("days_of_rollups")
+    return (0, 0) if first is None or last is None else (int(first), int(last) + 1)
+
+
 def next_days(archived: ArchiveState) -> Work[Days | None]:
     """The days to be read next, at most one of which has records; None if the cells are complete.
 

@@ -53,8 +53,8 @@ _USER_KEY: Final = "user_id"
 _ABOUT_META: Final = (MetaContains, MetaContainsAny, MetaLacks, MetaAbsent)
 _SHORT_UNITS: Final = {CalendarUnit.DAY, CalendarUnit.WEEK}
 
-_MOST_SPLIT_DAYS: Final = 400
-"""Split days of a scope; where there are more, it is quicker to read every record once."""
+MOST_SPLIT_DAYS: Final = 400
+"""Split days of a scope: more of them would make its statement long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,23 @@ class Scope:
         """The same if the cells are complete up to a day; None if that leaves no day."""
         end = min(self.end, day)
         return None if end <= self.begin else replace(self, end=end)
+
+    @property
+    def may_split(self) -> bool:
+        """True if days may belong to two periods."""
+        return any(_zoned(self.query))
+
+    def within(self, begin: int, end: int) -> "Scope | None":
+        """The same of the days that have cells, with a bounded number of split days; None if that leaves no day.
+
+        The records of all other days are read one by one: hardly any is there.
+        """
+        begin, end = max(begin, self.begin), min(end, self.end)
+        if end <= begin:
+            return None
+        narrow = replace(self, begin=begin, end=end)
+        split = narrow.split_days()
+        return narrow if len(split) <= MOST_SPLIT_DAYS else replace(narrow, begin=split[-MOST_SPLIT_DAYS])
 
     def segments(self) -> Sequence[Segment]:
         """The cells that answer it, as coarse as may be."""
@@ -151,8 +168,7 @@ def scope_of(query: AggregateQuery) -> Scope | None:
     first, last = _range(times)
     begin = FIRST_DAY if first is None else -(-first // MICROS_PER_DAY)
     end = END if last is None else last // MICROS_PER_DAY
-    scope = Scope(query, rest, begin, end, first, last).up_to(END)
-    return scope if scope is None or len(scope.split_days()) <= _MOST_SPLIT_DAYS else None
+    return Scope(query, rest, begin, end, first, last).up_to(END)
 
 
 def scope_within(query: AggregateQuery, begin: int, end: int) -> Scope | None:

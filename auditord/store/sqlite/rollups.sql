@@ -20,6 +20,23 @@ FROM rollup_state
 UPDATE rollup_state
 SET filled_to = :filled_to
 
+-- name: days_of_rollups
+-- The first and the last day that have cells, of levels 1 and 5 (each is one look into the index), or changes of some.
+SELECT min(day), max(day)
+FROM (
+    SELECT min(period) AS day FROM rollups WHERE level = 1
+    UNION ALL
+    SELECT max(period) FROM rollups WHERE level = 1
+    UNION ALL
+    SELECT min(period) FROM rollups WHERE level = 5
+    UNION ALL
+    SELECT max(period) FROM rollups WHERE level = 5
+    UNION ALL
+    SELECT min(day) FROM rollup_changes
+    UNION ALL
+    SELECT max(day) FROM rollup_changes
+) AS ends
+
 -- name: size_of_rollup_changes
 -- How many changes of cells wait.
 SELECT coalesce(sum(size), 0)

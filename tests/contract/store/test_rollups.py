@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Final, Protocol, TypeVar, cast
 
 import anyio
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -20,7 +21,7 @@ from auditord.store import Action, Amendment, Duplicates, Provenance, RecordStor
 from auditord.store.aggregates import NotRolledUp
 from auditord.store.rollups.cells import END, label_row
 from auditord.store.rollups.changes import label_text
-from auditord.store.rollups.scope import scope_of
+from auditord.store.rollups.scope import MOST_SPLIT_DAYS, scope_of
 from auditord.store.store import SqlRecordStore
 from auditord.store.work import Work, as_json, ask
 from auditord_hookspecs import (
@@ -97,6 +98,7 @@ QUERIES: Final = (
     AggregateQuery(by=(GROUP, CalendarPeriod(CalendarUnit.YEAR, zone="Europe/Berlin")), usage=USAGE),
     AggregateQuery(AllOf(stopped(day(-90), None)[:1] + stopped(None, day(90))), (GROUP, MONTH_HERE), USAGE),
     AggregateQuery(AllOf(stopped(day(0) - HOUR, day(4) - HOUR)), (USER, MONTH_THERE, WEEK_ELSEWHERE), USAGE[:1]),
+    AggregateQuery(by=(WEEK_ELSEWHERE,), usage=USAGE),
     AggregateQuery(AllOf(stopped(day(1) + HOUR, None)), (ComponentPresent("TotalCPU"),), CPU_USAGE, None, day(3)),
 )
 
@@ -213,9 +215,7 @@ async def correct(store: SqlRecordStore, record_id: str, wanted: Record | None) 
 
 async def from_rollups(store: SqlRecordStore, query: AggregateQuery) -> Aggregates | None:
     """The answer of the roll-ups; None if they do not know all of it."""
-    whole = scope_of(query)
-    assert whole is not None
-    scope = whole.up_to(await store.rollups.ready())
+    scope = await store._scope(query)
     if scope is None:
         return None
     try:
@@ -264,6 +264,26 @@ async def test_roll_ups_know_the_answers(stores: StoreFactory) -> None:
         await store.add(job(300), BY_COLLECTOR, Duplicates.SAME_RUN)
         await correct(store, "job-150", None)
         assert await check(store) == len(QUERIES)  # from both
+
+
+async def test_weeks_of_a_zone_over_centuries_have_a_bounded_statement(stores: StoreFactory) -> None:
+    """Records long before the days that cells answer, and behind them, are read one by one."""
+    query = AggregateQuery(by=(WEEK_ELSEWHERE,), usage=USAGE)
+    scope = scope_of(query)
+    assert scope is not None
+    narrow = scope.within(-10_000, 50_000)
+    assert narrow is not None
+    assert len(narrow.split_days()) == MOST_SPLIT_DAYS < len(scope.split_days())
+    async with stores() as store:
+        assert isinstance(store, SqlRecordStore)
+        moved = [
+            msgspec.structs.replace(job(at), start_time=moment, stop_time=moment + HOUR)
+            for at, moment in enumerate(datetime(year, 3, 4, 3, tzinfo=UTC) for year in (1955, 1999, 2020, 2024, 2055))
+        ]
+        await store.add_all([*moved, job(9)], BY_COLLECTOR, Duplicates.SAME_RUN, atomic=True)
+        assert await check(store) == len(QUERIES)
+        await settled(store)
+        assert await check(store) == len(QUERIES)
 
 
 async def test_the_first_record_of_a_cell_is_deleted(stores: StoreFactory) -> None:
