@@ -6,6 +6,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from cryptography.x509 import load_pem_x509_certificate
 
 from tests.api_server import NOW, api_server, record
 from tests.host_certificates import Authority
@@ -26,7 +27,9 @@ async def test_a_certificate_that_has_ended_opens_nothing_on_an_old_connection(t
     listen = {"address": "127.0.0.1:0", "tls": tls}
     async with api_server(tmp_path, listen=listen, client_tls=trust, now=now) as api:
         assert (await api.ask("POST", "/record", record("a"))).status == 200
-        moment[0] += timedelta(days=400)
+        moment[0] = load_pem_x509_certificate(client.certificate.read_bytes()).not_valid_after_utc
+        assert (await api.get("/records")).status == 200
+        moment[0] += timedelta(seconds=1)
         assert (await api.get("/records")).status == 401
         with pytest.raises(aiohttp.ClientError):  # a client of AUDITOR takes any whole answer for success
             await api.ask("POST", "/record", record("b"))

@@ -112,7 +112,10 @@ def test_who_logs_out_ends_the_session_and_all_copies_of_it(site: Site) -> None:
     assert copy.get("/jobs").status == 200
     assert browser.send("/logout", {}).status == 403  # a page of anywhere could have sent it
     assert browser.get("/jobs").status == 200
-    assert browser.send("/logout", page.fields("/logout")).location == "/login"
+    left = browser.send("/logout", page.fields("/logout"))
+    assert left.location == "/login"
+    (gone,) = (morsel for morsel in left.cookies.values() if not morsel.value)
+    assert (gone["max-age"], gone["path"], gone["samesite"], gone["httponly"]) == ("0", "/", "Strict", True)
     assert browser.get("/jobs").status == 303
     assert copy.get("/jobs").status == 303
     assert "Your session has ended" in copy.get("/login").text
