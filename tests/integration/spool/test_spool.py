@@ -16,6 +16,7 @@ import pytest
 
 from auditord.errors import StateInUse, StoreUnavailable
 from auditord.spool import QuarantineReason, Spool, Stage, own, owner, quarantine, retry
+from auditord.testing import make_record
 from auditord_hookspecs import (
     AuditordError,
     Batch,
@@ -32,6 +33,7 @@ from auditord_hookspecs import (
     RunReport,
     Score,
 )
+from auditord_hookspecs.wire import encode_record
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -658,3 +660,12 @@ async def test_a_correction_waits_behind_what_it_may_be_about(spool: Spool) -> N
     assert await spool.claim("local", 10) == []
     await spool.hurry("local")
     assert [type(one.entry) for one in await spool.claim("local", 10)] == [Insert, Replace]
+
+
+async def test_records_that_are_longer_than_clients_read_are_counted(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    length = len(encode_record(make_record("a")))
+    for name, most, expected in (("a", length, 0), ("b", length - 1, 1)):
+        monkeypatch.setattr("auditord.spool.encoding.MAX_CLIENT_OBJECT_BYTES", most)
+        assert (await spool.enqueue("slurm", Batch([make_record(name)]), ["local"])).oversized == expected
