@@ -70,7 +70,7 @@ def _watch(look: Callable[[], Any], show: Callable[[Any], None]) -> None:  # Any
             raise
         except AuditordError as error:  # such as a daemon that is being started again
             click.clear()
-            say(f"{format_time(utc_now())}: {error}")
+            say(f"{utc_now():%Y-%m-%d %H:%M:%S} UTC: {error}")
             say(f"Tried again every {_BETWEEN_LOOKS:.0f} s, until Ctrl-C.")
         else:
             click.clear()
