@@ -24,6 +24,7 @@ NAMESPACE: Final = "auditord"
 TABLE_PROPERTIES: Final = {
     "format-version": "2",
     "write.parquet.compression-codec": "zstd",
+    "write.parquet.compression-level": "3",  # a tenth less than with 1, in the same time
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
     # Each list of files costs every question some milliseconds.
