@@ -26,7 +26,7 @@ COMMANDS = (
     Registered("hooks", "auditord.cli.hooks", "List the hook modules and what they implement."),
     Registered("import", "auditord.cli.importing", "Take over the records of an AUDITOR."),
     Registered("init", "auditord.cli.init", "Write a first configuration that fits this host."),
-    Registered("lake", "auditord.cli.lake", "Carry records to a table of many daemons, and look at it."),
+    Registered("lake", "auditord.cli.lake", "Sync records to a table of many daemons, and look at it."),
     Registered("manual", "auditord.cli.manual", "Read the manual, or search in it."),
     Registered("new-plugin", "auditord.cli.new_plugin", "Make a distribution with a hook module of your own."),
     Registered("quarantine", "auditord.cli.quarantine", "List, show, retry or discard what could not be handled."),

@@ -1,4 +1,4 @@
-"""``auditord lake``: carry records to the lake, and look at it."""
+"""``auditord lake``: sync records to the lake, and look at it."""
 
 import asyncio
 from contextlib import closing
@@ -20,26 +20,26 @@ from auditord_hookspecs.wording import counted
 
 @click.group("lake")
 def lake_command() -> None:
-    """Carry records to an Apache Iceberg table that many daemons share, and look at it.
+    """Sync records to an Apache Iceberg table that many daemons share, and look at it.
 
     Needs the extra lake: pip install 'auditord[lake]'.
     """
 
 
 @lake_command.command("run")
-@click.option("--dry-run", is_flag=True, help="Say how many changes would be carried, and carry none.")
+@click.option("--dry-run", is_flag=True, help="Say how many changes would be synced, and sync none.")
 @output_option
 @url_option
 @click.pass_context
 def run_command(context: click.Context, *, dry_run: bool, output: str, url: str | None) -> None:
-    """Carry what has changed now; needs lake.enabled. Interrupted, it goes on the next time."""
+    """Sync what has changed now; needs lake.enabled. Interrupted, it goes on the next time."""
     context.invoke(trigger_command, instance=INSTANCE, dry_run=dry_run, output=output, url=url)
 
 
 @lake_command.command("status")
 @output_option
 def status_command(output: str) -> None:
-    """Show what is in the lake, and the daemons that carry their records there."""
+    """Show what is in the lake, and the daemons that sync their records there."""
     run_async(_status, output)
 
 
@@ -49,7 +49,7 @@ def status_command(output: str) -> None:
 def forget_command(name: str, output: str) -> None:
     """Take all records of the daemon NAME out of the lake, whose record store is lost or has another name by now.
 
-    A daemon that still carries records under this name carries all of them again with its next run.
+    A daemon that still syncs records under this name syncs all of them again with its next run.
     """
     with closing(ConfiguredLake(load_installation().configuration)) as lake:
         taken = lake.table.remove(name)
@@ -66,7 +66,7 @@ def forget_command(name: str, output: str) -> None:
 def end_command(*, yes: bool, output: str) -> None:
     """Note no more changes for a lake that the configuration has no more; its records stay there.
 
-    The daemon must not run meanwhile. With lake.enabled again, all records are carried once more.
+    The daemon must not run meanwhile. With lake.enabled again, all records are synced once more.
     """
     configuration = load_installation().configuration
     if configuration.lake.enabled:
@@ -107,4 +107,4 @@ async def _status(output: str) -> None:
     print_table(table)
     held = f"{counted(facts.records, 'record')} in {counted(facts.files, 'file')}, {facts.size / 1e6:.1f} MB"
     say(f"{held}; last commit {committed}", err=True)
-    say(f"{counted(waiting, 'change')} of this daemon's record store not carried yet", err=True)
+    say(f"{counted(waiting, 'change')} of this daemon's record store not synced yet", err=True)

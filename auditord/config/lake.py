@@ -23,9 +23,9 @@ class S3Section(Section):
 
 
 class LakeSection(RunConfig):
-    """All records are carried into an Apache Iceberg table that many daemons share. Needs the extra `lake`."""
+    """All records are synced into an Apache Iceberg table that many daemons share. Needs the extra `lake`."""
 
-    enabled: bool = Field(default=False, description="Whether this daemon carries its records there.")
+    enabled: bool = Field(default=False, description="Whether this daemon syncs its records there.")
     name: Annotated[str, Field(min_length=1, max_length=100)] | None = Field(
         default=None, description="The name of this record store in the lake; no other one has the same."
     )
@@ -51,7 +51,7 @@ class LakeSection(RunConfig):
     scope: Literal["own", "all"] = Field(
         default="own",
         description="Whose records sums over the lake are of: own (of this record store, as name says) or all (of "
-        "every daemon that carries there; for a hub). Roles restrict both in the same way.",
+        "every daemon that syncs there; for a hub). Roles restrict both in the same way.",
     )
     engine: Literal["duckdb", "spark"] = Field(
         default="duckdb",
@@ -71,7 +71,7 @@ class LakeSection(RunConfig):
 
     @property
     def is_there(self) -> bool:
-        """True if the daemon has a lake: to carry records there, or only to ask it."""
+        """True if the daemon has a lake: to sync records there, or only to ask it."""
         return self.enabled or self.catalog is not None or self.warehouse is not None
 
     @field_validator("spark")

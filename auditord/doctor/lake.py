@@ -10,7 +10,7 @@ from auditord.config.model import Configuration
 from auditord.doctor.tokens import check_tokens
 from auditord.errors import ConfigurationError, SchemaMismatch, StoreUnavailable
 from auditord.lake.opening import ConfiguredLake, lake_module
-from auditord.store.carried import LakeState
+from auditord.store.lake import LakeState
 from auditord.store.opening import open_store_for_reading
 from auditord_hookspecs.checks import Finding, Severity, check_extra
 from auditord_hookspecs.wording import counted
@@ -35,7 +35,7 @@ async def check_lake(configuration: Configuration, now: Callable[[], datetime]) 
         yield finding
     state, waiting = await _known(configuration)
     if not state.store_id:
-        yield Finding(Severity.OK, "table", "nothing is carried yet")
+        yield Finding(Severity.OK, "table", "nothing is synced yet")
     elif all(finding.severity is Severity.OK for finding in libraries):
         for finding in await asyncio.to_thread(lambda: list(_table(configuration, state, waiting, now()))):
             yield finding
@@ -63,8 +63,8 @@ def _table(configuration: Configuration, state: LakeState, waiting: int, now: da
             yield Finding(Severity.FAILURE, "table", str(error), "see the message")
             return
     if daemon not in facts.positions:
-        text = f"it has no records of {daemon}, although some were carried: another table, or an emptied one"
-        yield Finding(Severity.WARNING, "table", text, f"{_REMEDY}; if it is right, the next run carries all again")
+        text = f"it has no records of {daemon}, although some were synced: another table, or an emptied one"
+        yield Finding(Severity.WARNING, "table", text, f"{_REMEDY}; if it is right, the next run syncs all again")
     else:
         held = f"{counted(facts.records, 'record')} of {counted(len(facts.positions), 'daemon')}"
         yield Finding(Severity.OK, "table", f"{held} at {lake.warehouse}")
@@ -77,7 +77,7 @@ def _table(configuration: Configuration, state: LakeState, waiting: int, now: da
 def _backlog(committed_at: datetime | None, waiting: int, now: datetime) -> Finding:
     age = None if committed_at is None else now - committed_at
     last = "no commit yet" if age is None else f"last commit {int(age.total_seconds() // 60)} min ago"
-    text = f"{last}, {counted(waiting, 'change')} not carried yet"
+    text = f"{last}, {counted(waiting, 'change')} not synced yet"
     if waiting > _MANY and (age is None or age > _LATE):
         remedy = "see the runs of `lake` in `auditord status`, or `auditord lake run`"
         return Finding(Severity.WARNING, "backlog", text, remedy)

@@ -69,7 +69,7 @@ class LakeReader:
         """The newest snapshot.
 
         Raises:
-            StoreUnavailable: there is none, or the daemon has not carried anything yet.
+            StoreUnavailable: there is none, or the daemon has not synced anything yet.
         """
         newest = table.current_snapshot()
         if newest is None or (self._daemon is not None and self._daemon not in positions_of(table)):

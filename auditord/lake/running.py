@@ -69,17 +69,17 @@ def lake_kind(store: RecordStore, lake: ConfiguredLake, metrics: LakeMetrics) ->
         daemon = section.name or ""  # the model wants one
         if context.dry_run:
             waiting = await store.lake_waiting()
-            context.show(f"would carry {counted(waiting, 'change')} to {lake.warehouse} as {daemon}")
+            context.show(f"would sync {counted(waiting, 'change')} to {lake.warehouse} as {daemon}")
             return
         begun, table = context.now(), lake.table
         lake.make_folder()
-        carried = await lake_module("carrying").carry(store, table, daemon, context.log)
+        synced = await lake_module("syncing").sync(store, table, daemon, context.log)
         with suppress(ArchiveOvertaken):  # another daemon is at work: the next run does it
             await asyncio.to_thread(table.compact, daemon)
             await _clean(lake, section, context)
         facts = await asyncio.to_thread(table.facts)
         metrics.facts, metrics.complete_at, metrics.waiting = facts, begun, await store.lake_waiting()
-        context.log.info("carried %s in %s", counted(carried.records, "record"), counted(carried.batches, "commit"))
+        context.log.info("synced %s in %s", counted(synced.records, "record"), counted(synced.batches, "commit"))
         held = counted(facts.records, "record"), counted(facts.files, "file"), facts.size / 1e6
         context.log.info("the lake has %s in %s, %.1f MB", *held)
 

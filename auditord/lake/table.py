@@ -39,7 +39,7 @@ from auditord.lake.cleaning import clean
 from auditord.lake.schema import SCHEMA, add_columns
 from auditord.lake.writing import Rewritten, joined, months_of, small_files, without, written
 from auditord.store.archived import ArchiveOvertaken
-from auditord.store.carried import LakeBatch
+from auditord.store.lake import LakeBatch
 
 TABLE: Final = f"{NAMESPACE}.lake"
 """The name in the catalog."""
@@ -86,7 +86,7 @@ class LakeFacts:
 
 
 class LakeMoved(StoreUnavailable):
-    """Another process carries the records of the same store.
+    """Another process syncs the records of the same store.
 
     Remedy:
         none: one of them ends its batch, the other begins anew with the next run.
@@ -126,7 +126,7 @@ class LakeTable(CatalogTable):
         with self.loaded() as table:
             return positions_of(table).get(daemon)
 
-    def carry(self, daemon: str, before: Position, batch: LakeBatch) -> None:
+    def write(self, daemon: str, before: Position, batch: LakeBatch) -> None:
         """Put a batch into the table, after the position that the daemon has there.
 
         Raises:

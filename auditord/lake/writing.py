@@ -20,7 +20,7 @@ from auditord.archive.schema import rows_of
 from auditord.archive.writing import month_number, write_rows
 from auditord.database.instants import from_micros
 from auditord.store.archived import ArchivedRecord
-from auditord.store.carried import LakeBatch
+from auditord.store.lake import LakeBatch
 
 _arrow: Any = import_module("pyarrow")  # Any: it ships no types
 _compute: Any = import_module("pyarrow.compute")

@@ -1,13 +1,13 @@
 """Changes of records on their way to the lake, an Iceberg table that many daemons write (:mod:`auditord.lake`).
 
-Every transaction that changes a record notes its id; nothing of the change itself. What is carried is the record as it
-is when its change gets the number of a batch, so all changes of a record until then are carried as one, and the lake
+Every transaction that changes a record notes its id; nothing of the change itself. What is synced is the record as it
+is when its change gets the number of a batch, so all changes of a record until then are synced as one, and the lake
 becomes what the store is: alternate ids, differences, corrections, deletions and redactions have been settled here.
 
 The lake keeps the number of this store's last batch in the snapshot that has the batch. What is numbered up to there is
 forgotten; what has a higher number may be on its way still (a commit whose answer was lost): it is numbered again, and
 the lake may have it already (``known``), so it is looked for there. Numbers are given once. So a kill at any moment,
-and even two processes that carry at the same time, lose nothing and double nothing.
+and even two processes that sync at the same time, lose nothing and double nothing.
 
 A record that moves to the archive or comes back is the same record: nothing is noted.
 """
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import msgspec
 
 from auditord.store.archived import Removal
-from auditord.store.carried import LakeDiverged, LakeState
+from auditord.store.lake import LakeDiverged, LakeState
 from auditord.store.planning import ChangePlan
 from auditord.store.work import Rows, Work, as_json, ask
 

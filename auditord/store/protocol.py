@@ -11,8 +11,8 @@ from auditord.database.memory import HeldTurn, Occasion, PluginMemory
 from auditord.duplicates import Duplicates
 from auditord.store.amendments import Amended, Amendment, Version
 from auditord.store.archived import Archive, ArchivedRecord, ArchiveState, Counted, Removal
-from auditord.store.carried import CarriedRecords
 from auditord.store.known_daemons import DaemonState, KnownDaemon
+from auditord.store.lake import LakeSource
 from auditord_hookspecs import AggregateQuery, Aggregates, Entry, Provenance, Record, RecordQuery, RecordUpdate
 
 __all__ = [
@@ -123,7 +123,7 @@ class Reads(Sums, Protocol):
         ...
 
 
-class RecordStore(Reads, CarriedRecords, Protocol):
+class RecordStore(Reads, LakeSource, Protocol):
     """Records, durable. Every method raises :class:`auditord.errors.StoreUnavailable` when the database does."""
 
     async def add(

@@ -18,7 +18,6 @@ from auditord.store.archiving import find_archived
 from auditord.store.archiving_store import copies_of
 from auditord.store.changes import correct
 from auditord.store.daemons import list_daemons, note_daemon, read_generation
-from auditord.store.lake_store import CarriedStore
 from auditord.store.planning import Addition, Bulk, Change, Correction, InArchive, Operation, Replacement, Stop
 from auditord.store.protocol import (
     DaemonState,
@@ -37,6 +36,7 @@ from auditord.store.rollups.scope import Scope, scope_of
 from auditord.store.rollups.upkeep import Pages, Upkeep
 from auditord.store.rows import PendingRecord, make_pending
 from auditord.store.sources import Sources
+from auditord.store.syncing_store import SyncingStore
 from auditord.store.work import Work, as_json, ask, atomic
 from auditord_hookspecs import (
     AggregateQuery,
@@ -60,7 +60,7 @@ Recognise: TypeAlias = Callable[[], Awaitable[Work[None]]]
 """Makes work that raises StoreMismatch if a store is not the expected one."""
 
 
-class SqlRecordStore(CarriedStore):
+class SqlRecordStore(SyncingStore):
     """The common part of the implementations of :class:`auditord.store.protocol.RecordStore`.
 
     Args:

@@ -366,17 +366,17 @@ def test_a_lake_that_is_away_has_nothing_of_this_daemon_or_falls_behind(
     doctor: Doctor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     doctor.sections = {"lake": {"enabled": True, "name": "here"}}
-    assert doctor.about("lake", "table")["text"] == "nothing is carried yet"
-    anyio.run(carry_one, doctor)
+    assert doctor.about("lake", "table")["text"] == "nothing is synced yet"
+    anyio.run(sync_one, doctor)
     well = doctor.about("lake", "table")
     assert (well["severity"], well["text"].partition(" at ")[0]) == ("ok", "1 record of 1 daemon")
-    assert "0 min ago, 0 changes not carried yet" in doctor.about("lake", "backlog")["text"]
+    assert "0 min ago, 0 changes not synced yet" in doctor.about("lake", "backlog")["text"]
     monkeypatch.setattr("auditord.doctor.lake._MANY", 0)
     monkeypatch.setattr("auditord.doctor.lake._LATE", -DAY)
     assert doctor.about("lake", "backlog")["severity"] == "ok", "nothing waits"
     anyio.run(add_one, doctor, "job-2")
     late = doctor.about("lake", "backlog")
-    assert (late["severity"], "1 change not carried yet" in late["text"]) == ("warning", True)
+    assert (late["severity"], "1 change not synced yet" in late["text"]) == ("warning", True)
     doctor.sections = {"lake": {"enabled": True, "name": "there"}}
     other = doctor.about("lake", "table")
     assert (other["severity"], "under the name here" in other["text"]) == ("failure", True)
@@ -391,10 +391,10 @@ async def add_one(doctor: Doctor, record_id: str) -> None:
         await store.add(make_record(record_id, start=NOW - DAY), Provenance(NOW), Duplicates.SAME_RUN)
 
 
-async def carry_one(doctor: Doctor) -> None:
-    """Carry a record of the store in the state folder to the lake that is configured."""
-    from auditord.lake.carrying import carry  # noqa: PLC0415 a second, for one test
+async def sync_one(doctor: Doctor) -> None:
+    """Sync a record of the store in the state folder to the lake that is configured."""
     from auditord.lake.opening import ConfiguredLake  # noqa: PLC0415
+    from auditord.lake.syncing import sync  # noqa: PLC0415 a second, for one test
 
     doctor.state.mkdir(exist_ok=True)
     lake = ConfiguredLake(load([doctor.file()], load_hooks([], []).kinds, {}, lambda _: None))
@@ -402,7 +402,7 @@ async def carry_one(doctor: Doctor) -> None:
     await add_one(doctor, "job-1")
     async with open_store(f"sqlite://{doctor.state / 'records.db'}", counted_keys=()) as store:
         log = logging.LoggerAdapter(logging.getLogger(__name__))
-        assert (await carry(store, lake.table, "here", log)).records == 1
+        assert (await sync(store, lake.table, "here", log)).records == 1
     lake.close()
 
 

@@ -30,7 +30,7 @@ from auditord.lake.opening import lake_module
 from auditord.lake.schema import SCHEMA
 from auditord.lake.table import LakeTable, Position
 from auditord.lake.writing import ORDER
-from auditord.store.carried import LakeBatch
+from auditord.store.lake import LakeBatch
 from auditord_hookspecs import (
     AggregateQuery,
     Aggregates,
@@ -50,7 +50,7 @@ SITES: Final = 20
 GROUPS: Final = 10
 USERS: Final = 50
 MONTHS: Final = [datetime(2024 + month // 12, month % 12 + 1, 1, tzinfo=UTC) for month in range(13)]
-CARRIED: Final = 20_000
+SYNCED: Final = 20_000
 """Records of which the daemon's writer is measured."""
 
 _CORES: Final = ComponentUsage("Cores")
@@ -230,15 +230,15 @@ def write(table: LakeTable, made: Iterable[tuple[int, int, Any]]) -> None:  # An
 
 
 def check_rows(folder: Path) -> None:
-    """See that rows are what the daemon's writer makes of their records, and how fast it carries these."""
-    rows = columns(0, 0, CARRIED, 0, Expected())
-    chunks = rows.append_column("chunk", _arrow.nulls(CARRIED, _arrow.int64()))
+    """See that rows are what the daemon's writer makes of their records, and how fast it syncs these."""
+    rows = columns(0, 0, SYNCED, 0, Expected())
+    chunks = rows.append_column("chunk", _arrow.nulls(SYNCED, _arrow.int64()))
     copies = [copy for batch in chunks.select(RECORD_COLUMNS).to_batches() for copy in records_of(batch)]
     same = rows_of(copies, rows.schema, daemon="site-0", batch=1).equals(rows)
     table, begun = lake_in(folder), perf_counter()
     table.forget("site-0", "store")
-    table.carry("site-0", Position("store", 0), LakeBatch(1, {}, copies))
-    say(f"rows are {'as' if same else 'NOT as'} carried; {CARRIED / (perf_counter() - begun):.0f} carried per second")
+    table.write("site-0", Position("store", 0), LakeBatch(1, {}, copies))
+    say(f"rows are {'as' if same else 'NOT as'} synced; {SYNCED / (perf_counter() - begun):.0f} synced per second")
 
 
 def measure(table: LakeTable, engine: Engine, named: str, expected: Expected) -> None:
@@ -282,7 +282,7 @@ def main() -> None:
     if asked.spark:
         measure(table, lake_module("spark_engine").Spark(asked.spark), "Spark", expected)
         return
-    check_rows(Path(tempfile.mkdtemp(prefix="carried")))
+    check_rows(Path(tempfile.mkdtemp(prefix="synced")))
     for threads in asked.threads:
         engine = DuckDb(EngineLimits(1 << 30, threads, folder / "spill"))
         measure(table, engine, f"DuckDB with {threads} threads", expected)

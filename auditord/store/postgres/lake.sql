@@ -75,7 +75,7 @@ ORDER BY number
 LIMIT %(limit)s
 
 -- name: number_lake_changes
--- Note with which batch changes are carried.
+-- Note with which batch changes are synced.
 UPDATE auditord.lake_changes
 SET batch = %(batch)s
 WHERE number IN (SELECT value::bigint FROM jsonb_array_elements_text(%(numbers)s::jsonb) AS numbered (value))

@@ -13,7 +13,7 @@ rolled AS (
     SELECT day, size, changes
     FROM jsonb_to_recordset(%(rollups)s::jsonb) AS noted (day integer, size integer, changes jsonb)
 ),
-carried AS (
+synced AS (
     INSERT INTO auditord.lake_changes (record_id, known)
     SELECT record_id, 0
     FROM jsonb_to_recordset(%(records)s::jsonb) AS new (record_id text)
@@ -72,7 +72,7 @@ rolled AS (
     SELECT day, size, changes
     FROM jsonb_to_recordset(%(rollups)s::jsonb) AS noted (day integer, size integer, changes jsonb)
 ),
-carried AS (
+synced AS (
     INSERT INTO auditord.lake_changes (record_id, known)
     SELECT record_id, 0
     FROM jsonb_array_elements_text(%(ids)s::jsonb) AS new (record_id)

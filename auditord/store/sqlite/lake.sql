@@ -79,7 +79,7 @@ ORDER BY number
 LIMIT :limit
 
 -- name: number_lake_changes
--- Note with which batch changes are carried.
+-- Note with which batch changes are synced.
 UPDATE lake_changes
 SET batch = :batch
 WHERE number IN (SELECT value FROM json_each(:numbers))

@@ -10,7 +10,7 @@ import pytest
 
 from auditord.database.instants import to_micros
 from auditord.store import Action, Amendment, Duplicates, Provenance, RecordStore
-from auditord.store.carried import LakeBatch, LakeDiverged, LakeState
+from auditord.store.lake import LakeBatch, LakeDiverged, LakeState
 from auditord_hookspecs import Component, Record, RecordUpdate
 from auditord_hookspecs.wire import encode_record
 from tests.archive_in_memory import MemoryArchive, archive
@@ -63,7 +63,7 @@ async def test_nothing_is_noted_before_there_is_a_lake(stores: StoreFactory) -> 
         assert (await store.lake_state(), await store.lake_waiting()) == (LakeState(), 0)
 
 
-async def test_all_that_was_there_and_all_that_comes_is_carried_once(store: RecordStore) -> None:
+async def test_all_that_was_there_and_all_that_comes_is_synced_once(store: RecordStore) -> None:
     await put(store, job("job-1"))
     await store.add(job("job-2"), SLURM, Duplicates.SAME_RUN)
     first = await store.lake_batch(0, 100)
@@ -84,7 +84,7 @@ async def test_a_lake_that_ends_leaves_nothing_to_be_noted(store: RecordStore) -
     assert ids(await store.lake_batch(0, 100)) == ["job-1", "job-2"]
 
 
-async def test_what_may_have_arrived_is_looked_for_when_it_is_carried_again(store: RecordStore) -> None:
+async def test_what_may_have_arrived_is_looked_for_when_it_is_synced_again(store: RecordStore) -> None:
     await store.lake_batch(0, 100)
     again = await store.lake_batch(0, 100)
     assert (again.number, ids(again), again.known) == (2, ["before"], {"before": {None}})
@@ -118,7 +118,7 @@ async def test_what_differs_or_is_the_same_is_no_change(store: RecordStore) -> N
     assert ids(await store.lake_batch(1, 100)) == []
 
 
-async def test_records_of_the_archive_are_carried_and_moving_there_is_no_change(store: RecordStore) -> None:
+async def test_records_of_the_archive_are_synced_and_moving_there_is_no_change(store: RecordStore) -> None:
     memory = MemoryArchive()
     store.archive = memory
     assert await archive(store, memory, START + 2 * HOUR) == 1

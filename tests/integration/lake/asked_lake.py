@@ -11,7 +11,7 @@ from typing import Final
 
 from pyiceberg.types import StringType
 
-from auditord.lake.carrying import carry
+from auditord.lake.syncing import sync
 from auditord.lake.table import LakeTable
 from auditord.store import Duplicates, Provenance
 from auditord.store.opening import open_store
@@ -45,10 +45,10 @@ BY_DAEMON: Final[Mapping[str | None, Sequence[Record]]] = {None: [*JOBS[::2], *J
 
 
 async def put(folder: Path, daemon: str, records: Sequence[Record], table: LakeTable) -> None:
-    """Store records, and carry them."""
+    """Store records, and sync them."""
     async with open_store(f"sqlite:///{folder}/{daemon}.db", counted_keys=()) as store:
         await store.add_all(records, Provenance(EPOCH), Duplicates.SAME_RUN, atomic=True)
-        await carry(store, table, daemon, LOG)
+        await sync(store, table, daemon, LOG)
 
 
 def asked_lake(folder: Path) -> LakeTable:

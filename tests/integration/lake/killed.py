@@ -1,4 +1,4 @@
-"""Carry records to a lake in a process of its own, and be killed at the step whose number is given.
+"""Sync records to a lake in a process of its own, and be killed at the step whose number is given.
 
     python killed.py LAKE DAEMON STORE STEP
 
@@ -16,11 +16,11 @@ from typing import Any
 import anyio
 from sqlalchemy.orm import Session
 
-from auditord.lake.carrying import carry
+from auditord.lake.syncing import sync
 from auditord.lake.table import LakeTable
 from auditord.store.archived import ArchiveOvertaken
-from auditord.store.lake_store import CarriedStore
 from auditord.store.opening import open_store
+from auditord.store.syncing_store import SyncingStore
 from tests.integration.archive.killed import Steps
 
 LOG: "logging.LoggerAdapter[logging.Logger]" = logging.LoggerAdapter(logging.getLogger(__name__))
@@ -33,10 +33,10 @@ def lake_in(folder: Path) -> LakeTable:
 
 
 async def run(folder: Path, daemon: str, url: str) -> None:
-    """Carry what has changed, and put small files together."""
+    """Sync what has changed, and put small files together."""
     table = lake_in(folder)
     async with open_store(url, counted_keys=()) as store:
-        await carry(store, table, daemon, LOG)
+        await sync(store, table, daemon, LOG)
         with suppress(ArchiveOvertaken):
             table.compact(daemon)
     table.close()
@@ -49,7 +49,7 @@ def main() -> None:
     os.fsync = steps.around(os.fsync)
     patched: Any = Session
     patched.commit = steps.around(Session.commit)
-    store: Any = CarriedStore
+    store: Any = SyncingStore
     for name in ("begin_lake", "fill_lake", "lake_batch"):
         setattr(store, name, steps.around_async(getattr(store, name)))
     anyio.run(run, Path(folder), daemon, url)

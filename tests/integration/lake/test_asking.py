@@ -1,4 +1,4 @@
-"""Sums over a lake are those of the stores that carry there, whatever is asked; and nobody waits for them in vain."""
+"""Sums over a lake are those of the stores that sync there, whatever is asked; and nobody waits for them in vain."""
 
 # pyiceberg's classes get their signatures while they are made; mypy checks the rest.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -61,7 +61,7 @@ def test_sums_over_files_that_are_chosen_equal_a_plain_evaluation(lake: LakeTabl
     check()
 
 
-async def test_a_daemon_that_has_carried_nothing_yet_is_no_empty_answer(lake: LakeTable, tmp_path: Path) -> None:
+async def test_a_daemon_that_has_synced_nothing_yet_is_no_empty_answer(lake: LakeTable, tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match="no records of c yet"):
         await reader(lake, "c", tmp_path).aggregate(CORES)
     empty = lake_in(tmp_path / "empty")

@@ -1,4 +1,4 @@
-"""The lake of a daemon: carried by the clock and on demand, shown by commands and metrics."""
+"""The lake of a daemon: synced by the clock and on demand, shown by commands and metrics."""
 
 import json
 import re
@@ -38,7 +38,7 @@ def without_lake(folder: Path) -> Result:
     return CliRunner().invoke(auditord, arguments)
 
 
-def test_a_daemon_carries_its_records_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_daemon_syncs_its_records_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def command(*arguments: str, exit_code: int = 0) -> Result:
         done = CliRunner().invoke(auditord, ["lake", *arguments, "--config", str(tmp_path / "auditord.json")])
         assert done.exit_code == exit_code, done.output
@@ -48,7 +48,7 @@ def test_a_daemon_carries_its_records_and_says_so(tmp_path: Path, caplog: pytest
     with running_daemon(tmp_path, {"lake": section}) as daemon:
         Client(daemon.url).add_all(RECORDS)
         command("run")
-        assert re.search(r"would carry 0 changes to file:///.* as kit", command("run", "--dry-run").output)
+        assert re.search(r"would sync 0 changes to file:///.* as kit", command("run", "--dry-run").output)
         metrics = daemon.get("/metrics").decode()
         assert "auditord_lake_records 90.0" in metrics
         assert re.search(r"auditord_lake_complete_timestamp_seconds 1\.\d+e\+09", metrics)

@@ -14,7 +14,7 @@ from random import Random
 
 import pytest
 
-from auditord.lake.carrying import carry
+from auditord.lake.syncing import sync
 from auditord.store import Action, Amendment, Duplicates, Provenance, RecordStore
 from auditord.store.opening import open_store
 from auditord_hookspecs import Component, Record, RecordUpdate
@@ -71,10 +71,10 @@ async def change(store: RecordStore, random: Random, count: int) -> int:
 
 
 async def check(lake: Path, stores: Mapping[str, RecordStore]) -> None:
-    """Carry the rest, and compare every record."""
+    """Sync the rest, and compare every record."""
     table = lake_in(lake)
     for name, store in stores.items():
-        await carry(store, table, name, LOG)
+        await sync(store, table, name, LOG)
         assert rows(table, name) == await texts(store)
     table.close()
 
@@ -92,7 +92,7 @@ async def test_killed_anywhere_the_lake_is_what_the_stores_are(
         while kills < KILLS:
             changed = count
             processes = [started(lake, name, url, random.randint(1, 160)) for name, url in urls.items()]
-            for store in opened.values():  # while they carry
+            for store in opened.values():  # while they sync
                 changed = await change(store, random, count)
             kills, count = kills + ended(processes), changed
             if kills >= KILLS or kills - checked >= BETWEEN_CHECKS:

@@ -6,7 +6,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from auditord.lake.carrying import carry
+from auditord.lake.syncing import sync
 from auditord.manual import text_of
 from auditord.store import Duplicates, Provenance
 from auditord.store.opening import open_store
@@ -19,11 +19,11 @@ async def make_lake(folder: Path) -> None:
     async with open_store(f"sqlite:///{folder}/records.db", counted_keys=()) as store:
         records = [make_record(str(number), cores=8, site_id="Freiburg") for number in range(3)]
         await store.add_all(records, Provenance(EPOCH, "test", None), Duplicates.SAME_RUN, atomic=False)
-        await carry(store, table, "daemon", LOG)
+        await sync(store, table, "daemon", LOG)
     table.close()
 
 
-def test_its_python_sums_up_what_was_carried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_its_python_sums_up_what_was_synced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     anyio.run(make_lake, tmp_path)
     (block,) = re.findall(r"```python\n(.*?)```", text_of("lake"), re.DOTALL)
     assert block.count("sqlite:////srv/auditord/lake/catalog.db") == 1

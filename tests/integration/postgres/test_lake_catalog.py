@@ -1,4 +1,4 @@
-"""A lake whose catalog is in PostgreSQL: two daemons carry at the same moment, and a hub asks for all of it."""
+"""A lake whose catalog is in PostgreSQL: two daemons sync at the same moment, and a hub asks for all of it."""
 
 import asyncio
 from contextlib import closing
@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from auditord.config.model import Configuration
-from auditord.lake.carrying import carry
 from auditord.lake.opening import ConfiguredLake
+from auditord.lake.syncing import sync
 from auditord.store import Duplicates, Provenance
 from auditord.store.opening import open_store
 from auditord_hookspecs import AggregateQuery, Component, ComponentUsage, MetaValue, Record
@@ -35,7 +35,7 @@ async def test_daemons_carry_at_once_and_a_hub_sums_up(empty_postgres_url: str, 
                 for numbers in (range(1, 4), range(4, 7), range(7, 10)):
                     records = [job(number, site) for number in numbers]
                     await store.add_all(records, Provenance(START), Duplicates.SAME_RUN, atomic=True)
-                    await carry(store, lake.table, site, LOG)
+                    await sync(store, lake.table, site, LOG)
 
     with closing(ConfiguredLake(configuration)) as lake:
         lake.table.open()

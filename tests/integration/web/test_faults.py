@@ -20,7 +20,7 @@ from auditord.errors import StoreDamaged, StoreMisconfigured, StoreUnavailable
 from auditord.ingest import Ingest
 from auditord.store import Amended, Amendment, Difference, OutboxEntry, Provenance, RecordCounts, Verdict, Version
 from auditord.store.archived import Archive, ArchivedRecord, ArchiveState, Counted, Removal
-from auditord.store.carried import LakeBatch, LakeState
+from auditord.store.lake import LakeBatch, LakeState
 from auditord.store.protocol import DaemonState, HeldTurn, KnownDaemon, Occasion, PluginMemory
 from auditord.web.server import serve
 from auditord_hookspecs import (

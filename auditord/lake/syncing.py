@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 from auditord.errors import ConfigurationError
 from auditord.lake.table import LakeTable, Position
 from auditord.store import RecordStore
-from auditord.store.carried import LakeDiverged, LakeState
+from auditord.store.lake import LakeDiverged, LakeState
 
 BATCH_CHANGES: Final = 20_000
 """Changes of one commit: what is kept in memory, some 60 MB."""
@@ -17,7 +17,7 @@ _Log: TypeAlias = "logging.LoggerAdapter[logging.Logger]"
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class Synced:
     """The result of a run.
 
     Args:
@@ -29,14 +29,14 @@ class Carried:
     batches: int
 
 
-async def carry(store: RecordStore, table: LakeTable, daemon: str, log: _Log) -> Carried:
-    """Carry all that has changed; a store that the lake does not know is carried as a whole.
+async def sync(store: RecordStore, table: LakeTable, daemon: str, log: _Log) -> Synced:
+    """Sync all that has changed; a store that the lake does not know is synced as a whole.
 
     Args:
         store: has the records.
         table: of the lake.
         daemon: the name of the records in the lake.
-        log: hears why everything is carried again.
+        log: receives why everything is synced again.
 
     Raises:
         ConfigurationError: the lake has records of another store under this name.
@@ -44,11 +44,11 @@ async def carry(store: RecordStore, table: LakeTable, daemon: str, log: _Log) ->
     """
     state = await _begun(store, table, daemon)
     try:
-        return await _carry(store, table, daemon, state)
+        return await _sync(store, table, daemon, state)
     except LakeDiverged as error:
-        log.warning("%s It was restored, or the lake was: all records are carried again.", error)
+        log.warning("%s It was restored, or the lake was: all records are synced again.", error)
         state = await _begin(store, table, daemon, state.lake_id)
-        return await _carry(store, table, daemon, state)
+        return await _sync(store, table, daemon, state)
 
 
 async def _begun(store: RecordStore, table: LakeTable, daemon: str) -> LakeState:
@@ -65,14 +65,14 @@ async def _begin(store: RecordStore, table: LakeTable, daemon: str, lake_id: str
     return LakeState(state.store_id, lake_id, state.batch)
 
 
-async def _carry(store: RecordStore, table: LakeTable, daemon: str, state: LakeState) -> Carried:
+async def _sync(store: RecordStore, table: LakeTable, daemon: str, state: LakeState) -> Synced:
     records = batches = 0
     while True:
         position = await _position(table, daemon, state)
         batch = await store.lake_batch(position.batch, BATCH_CHANGES)
         if batch.number == position.batch:
-            return Carried(records, batches)
-        await asyncio.to_thread(table.carry, daemon, position, batch)
+            return Synced(records, batches)
+        await asyncio.to_thread(table.write, daemon, position, batch)
         records, batches = records + len(batch.records), batches + 1
 
 
@@ -82,7 +82,7 @@ async def _position(table: LakeTable, daemon: str, state: LakeState) -> Position
         raise LakeDiverged(f"The lake {table.location} does not know any more what it has of {daemon}.")
     if position.store_id != state.store_id:
         raise ConfigurationError(
-            f"lake.name: another record store carries its records to {table.location} under the name {daemon}: choose "
+            f"lake.name: another record store syncs its records to {table.location} under the name {daemon}: choose "
             "another name."
         )
     return position

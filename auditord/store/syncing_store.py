@@ -4,34 +4,34 @@ import asyncio
 import uuid
 
 from auditord.store.archiving_store import ArchivingStore, copies_of
-from auditord.store.carried import LakeBatch, LakeState
+from auditord.store.lake import LakeBatch, LakeState
 from auditord.store.lake_changes import begin_lake, fill_lake, read_lake, take_lake_changes
 from auditord.store.work import ask, atomic
 
 
-class CarriedStore(ArchivingStore):
-    """Implements what :class:`auditord.store.carried.CarriedRecords`."""
+class SyncingStore(ArchivingStore):
+    """Implements :class:`auditord.store.lake.LakeSource`."""
 
     async def lake_state(self) -> LakeState:
-        """See :class:`CarriedRecords`."""
+        """See :class:`LakeSource`."""
         return await self._read(read_lake())
 
     async def begin_lake(self) -> LakeState:
-        """See :class:`CarriedRecords`."""
+        """See :class:`LakeSource`."""
         store_id = uuid.uuid4().hex
         return await self._write(lambda: atomic(lambda: begin_lake(store_id)))
 
     async def fill_lake(self, lake_id: str) -> None:
-        """See :class:`CarriedRecords`."""
+        """See :class:`LakeSource`."""
         await self._write(lambda: atomic(lambda: fill_lake(lake_id)), is_long=True)
 
     async def lake_waiting(self) -> int:
-        """See :class:`CarriedRecords`."""
+        """See :class:`LakeSource`."""
         ((waiting,),) = await self._read(ask("count_lake_changes"))
         return int(waiting)
 
     async def lake_batch(self, position: int, limit: int) -> LakeBatch:
-        """See :class:`CarriedRecords`."""
+        """See :class:`LakeSource`."""
         taken = await self._write(lambda: atomic(lambda: take_lake_changes(position, limit)), is_long=True)
         records = await asyncio.to_thread(copies_of, taken.rows)
         return LakeBatch(taken.batch, taken.known, [*records, *await self._archived(taken.archived)])

@@ -1,4 +1,4 @@
-"""A store's side of the lake that its records are carried to; see :mod:`auditord.store.lake_changes`."""
+"""The side of a store that its records are synced to the lake from; see :mod:`auditord.store.lake_changes`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ class LakeState:
     """A store's side of a lake.
 
     Args:
-        store_id: of the store; '' before anything is carried.
+        store_id: of the store; '' before anything is synced.
         lake_id: of the lake's table; '' until all records of the store have been noted.
         batch: the last number of a batch that was given.
     """
@@ -42,15 +42,15 @@ class LakeDiverged(StoreUnavailable):
     """The lake has batches that the store never made: it was restored from a backup.
 
     Remedy:
-        none: the run takes the store's records out of the lake and carries all of them again.
+        none: the run takes the store's records out of the lake and syncs all of them again.
     """
 
 
-class CarriedRecords(Protocol):
-    """Records that are carried to a lake; a part of the protocol of record stores."""
+class LakeSource(Protocol):
+    """Records that are synced to a lake; a part of the protocol of record stores."""
 
     async def lake_state(self) -> LakeState:
-        """The store's side of the lake that its records are carried to."""
+        """The store's side of the lake that its records are synced to."""
         ...
 
     async def begin_lake(self) -> LakeState:

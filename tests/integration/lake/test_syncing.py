@@ -1,4 +1,4 @@
-"""Records are carried to the lake as their store has them, once, whatever happens to them."""
+"""Records are synced to the lake as their store has them, once, whatever happens to them."""
 
 # pyiceberg's classes get their signatures while they are made, and pyarrow ships no types; mypy checks the rest.
 # pyright: reportArgumentType=false, reportCallIssue=false, reportUnknownMemberType=false
@@ -17,8 +17,8 @@ import pytest
 from pyiceberg.types import LongType, StringType
 
 from auditord.errors import ConfigurationError
-from auditord.lake import carrying
-from auditord.lake.carrying import Carried, carry
+from auditord.lake import syncing
+from auditord.lake.syncing import Synced, sync
 from auditord.lake.table import POSITIONS, TABLE, LakeMoved, LakeTable, Position
 from auditord.store import Action, Amendment, Duplicates, Provenance, RecordStore
 from auditord.store.opening import open_store
@@ -57,24 +57,24 @@ async def put(store: RecordStore, *records: Record) -> None:
 
 async def test_every_change_arrives_and_each_record_is_there_once(store: RecordStore, table: LakeTable) -> None:
     await put(store, job("before", meta=None), job("gone"), job("moved"))
-    assert await carry(store, table, "a", LOG) == Carried(3, 1)
+    assert await sync(store, table, "a", LOG) == Synced(3, 1)
     await put(store, job("open", stop_time=None), job("other", meta={"site_id": ("T",)}), job("redacted"))
-    assert await carry(store, table, "a", LOG) == Carried(3, 1)
+    assert await sync(store, table, "a", LOG) == Synced(3, 1)
     await store.stop(RecordUpdate("open", (), START + HOUR), SLURM)
     await store.stop(RecordUpdate("moved", (), START + timedelta(days=40)), SLURM)
     await store.amend([Amendment(Action.DELETE, encode_record(job("gone")), None, "wrong")], SLURM)
     await store.redact(["redacted"], {"user_id"})
     await put(store, job("short"))
     await store.amend([Amendment(Action.DELETE, encode_record(job("short")), None, "wrong")], SLURM)
-    assert await carry(store, table, "a", LOG) == Carried(3, 1)
+    assert await sync(store, table, "a", LOG) == Synced(3, 1)
     assert rows(table, "a") == await texts(store)
-    assert (table.facts().records, await carry(store, table, "a", LOG)) == (5, Carried(0, 0))
+    assert (table.facts().records, await sync(store, table, "a", LOG)) == (5, Synced(0, 0))
     assert '"u"' not in rows(table, "a")["redacted"]
 
 
 async def test_the_summary_names_position_and_rows_of_each_daemon(store: RecordStore, table: LakeTable) -> None:
     await put(store, job("job-1"))
-    await carry(store, table, "a", LOG)
+    await sync(store, table, "a", LOG)
     state, facts = await store.lake_state(), table.facts()
     assert facts.positions == {"a": Position(state.store_id, 1)}
     assert (facts.records, facts.files, facts.size > 0, facts.committed_at is not None) == (1, 1, True, True)
@@ -94,7 +94,7 @@ async def test_two_daemons_with_the_same_ids_write_at_the_same_time(tmp_path: Pa
                 await put(each, *[job(f"job-{round_number}-{job_number}", components=cores) for job_number in range(9)])
                 await each.stop(RecordUpdate("job-0-1", (), START + (round_number + 2) * HOUR), SLURM)
             await asyncio.gather(
-                *(carry(each, table, name, LOG) for each, table, name in zip(stores, tables, names, strict=True))
+                *(sync(each, table, name, LOG) for each, table, name in zip(stores, tables, names, strict=True))
             )
         for each, table, name in zip(stores, tables, names, strict=True):
             assert rows(table, name) == await texts(each)
@@ -102,74 +102,74 @@ async def test_two_daemons_with_the_same_ids_write_at_the_same_time(tmp_path: Pa
 
 
 async def test_a_commit_whose_answer_was_lost_is_not_repeated(store: RecordStore, table: LakeTable) -> None:
-    await carry(store, table, "a", LOG)
+    await sync(store, table, "a", LOG)
     await put(store, job("job-1"))
     state = await store.lake_state()
     before = Position(state.store_id, 0)
     batch = await store.lake_batch(0, 100)
-    table.carry("a", before, batch)  # and the process ends here
+    table.write("a", before, batch)  # and the process ends here
     with pytest.raises(LakeMoved):
-        table.carry("a", before, batch)
+        table.write("a", before, batch)
     await put(store, job("job-2"))
-    assert await carry(store, table, "a", LOG) == Carried(1, 1)
+    assert await sync(store, table, "a", LOG) == Synced(1, 1)
     assert rows(table, "a") == await texts(store)
 
 
 async def test_a_commit_that_arrives_late_is_found_again(store: RecordStore, table: LakeTable) -> None:
-    await carry(store, table, "a", LOG)
+    await sync(store, table, "a", LOG)
     await put(store, job("job-1"), job("open", stop_time=None))
     before = Position((await store.lake_state()).store_id, 0)
     late = await store.lake_batch(0, 100)
     again = await store.lake_batch(0, 100)  # by another process, which believes that the first one is gone
-    table.carry("a", before, late)
+    table.write("a", before, late)
     await store.stop(RecordUpdate("open", (), START + HOUR), SLURM)
     with pytest.raises(LakeMoved):
-        table.carry("a", before, again)
-    await carry(store, table, "a", LOG)
+        table.write("a", before, again)
+    await sync(store, table, "a", LOG)
     assert rows(table, "a") == await texts(store)
 
 
 async def test_many_changes_go_in_several_commits(
     store: RecordStore, table: LakeTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(carrying, "BATCH_CHANGES", 4)
+    monkeypatch.setattr(syncing, "BATCH_CHANGES", 4)
     await put(store, *[job(f"job-{number}") for number in range(10)])
-    assert await carry(store, table, "a", LOG) == Carried(10, 3)
+    assert await sync(store, table, "a", LOG) == Synced(10, 3)
     assert rows(table, "a") == await texts(store)
 
 
-async def test_a_restored_store_carries_everything_again(tmp_path: Path, table: LakeTable) -> None:
+async def test_a_restored_store_syncs_everything_again(tmp_path: Path, table: LakeTable) -> None:
     url, copy = f"sqlite:///{tmp_path}/records.db", tmp_path / "copy.db"
     async with open_store(url, counted_keys=()) as store:
         await put(store, job("job-1"))
-        await carry(store, table, "a", LOG)
+        await sync(store, table, "a", LOG)
         with sqlite3.connect(tmp_path / "records.db") as source, sqlite3.connect(copy) as target:
             source.backup(target)
         await put(store, job("lost"))
-        await carry(store, table, "a", LOG)
+        await sync(store, table, "a", LOG)
     for name in ("records.db-wal", "records.db-shm"):
         (tmp_path / name).unlink(missing_ok=True)
     copy.replace(tmp_path / "records.db")
     async with open_store(url, counted_keys=()) as store:
         await put(store, job("new"))
-        assert (await carry(store, table, "a", LOG)).records == 2
+        assert (await sync(store, table, "a", LOG)).records == 2
         assert rows(table, "a") == await texts(store)
         assert sorted(rows(table, "a")) == ["job-1", "new"]
 
 
 async def test_another_lake_gets_everything(store: RecordStore, table: LakeTable, tmp_path: Path) -> None:
     await put(store, job("job-1"))
-    await carry(store, table, "a", LOG)
+    await sync(store, table, "a", LOG)
     other = lake_in(tmp_path / "other")
-    await carry(store, other, "a", LOG)
+    await sync(store, other, "a", LOG)
     assert rows(other, "a") == await texts(store)
 
 
 async def test_one_name_is_one_store(store: RecordStore, table: LakeTable, tmp_path: Path) -> None:
-    await carry(store, table, "a", LOG)
+    await sync(store, table, "a", LOG)
     async with open_store(f"sqlite:///{tmp_path}/other.db", counted_keys=()) as other:
         with pytest.raises(ConfigurationError, match="another record store under the name a"):
-            await carry(other, table, "a", LOG)
+            await sync(other, table, "a", LOG)
     again = await store.begin_lake()
     with pytest.raises(ConfigurationError, match="under the name a: they would be there twice"):
         table.forget("b", again.store_id)
@@ -178,7 +178,7 @@ async def test_one_name_is_one_store(store: RecordStore, table: LakeTable, tmp_p
 async def test_small_files_are_put_together_and_old_snapshots_go(store: RecordStore, table: LakeTable) -> None:
     for number in range(9):
         await put(store, job(f"job-{number}"))
-        await carry(store, table, "a", LOG)
+        await sync(store, table, "a", LOG)
     assert (table.compact("a"), table.facts().files, table.facts().records) == (8, 1, 9)
     position = table.position("a")
     assert table.compact("a") == 0
@@ -193,7 +193,7 @@ async def test_small_files_are_put_together_and_old_snapshots_go(store: RecordSt
 
 async def test_a_snapshot_of_another_engine_keeps_the_positions(store: RecordStore, table: LakeTable) -> None:
     await put(store, job("job-1"))
-    await carry(store, table, "a", LOG)
+    await sync(store, table, "a", LOG)
     before = table.position("a")
     with table.loaded() as opened:
         opened.append(opened.scan().to_arrow().slice(0, 0))
@@ -202,18 +202,18 @@ async def test_a_snapshot_of_another_engine_keeps_the_positions(store: RecordSto
         assert POSITIONS not in json.dumps(summary.model_dump(mode="json"))
     assert table.position("a") == before
     await put(store, job("job-2"))
-    assert await carry(store, table, "a", LOG) == Carried(1, 1)
+    assert await sync(store, table, "a", LOG) == Synced(1, 1)
 
 
 async def test_a_lake_that_forgot_its_positions_is_filled_again(store: RecordStore, table: LakeTable) -> None:
     await put(store, job("job-1"))
-    await carry(store, table, "a", LOG)
+    await sync(store, table, "a", LOG)
     with table.loaded() as opened:
         opened.append(opened.scan().to_arrow().slice(0, 0))
         mine = [each.snapshot_id for each in opened.snapshots()][:-1]
         opened.maintenance.expire_snapshots().by_ids(mine).commit()
     assert table.position("a") is None
-    await carry(store, table, "a", LOG)
+    await sync(store, table, "a", LOG)
     assert rows(table, "a") == await texts(store)
 
 
@@ -223,12 +223,12 @@ async def test_columns_of_later_versions_and_of_sites_are_added(store: RecordSto
         update.add_column("cost_centre", StringType())
         update.delete_column("total_cpu")  # as if this version were the first to have it
     await put(store, job("job-1"))
-    await carry(store, lake_in(Path(table.location.removeprefix("file://")).parents[1]), "a", LOG)
+    await sync(store, lake_in(Path(table.location.removeprefix("file://")).parents[1]), "a", LOG)
     with table.loaded() as opened:
         assert opened.schema().find_field("total_cpu").field_type == LongType()
         assert opened.scan().to_arrow()["cost_centre"].to_pylist() == [None]
     await put(store, job("new", meta={"a new key": ("x",)}, components=(Component("FPGA", 3, ()),)))
-    await carry(store, table, "a", LOG)
+    await sync(store, table, "a", LOG)
     assert rows(table, "a") == await texts(store)
 
 
