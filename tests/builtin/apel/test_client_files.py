@@ -56,6 +56,11 @@ def test_the_three_files_make_one_plugin() -> None:
     assert "AUDITOR" not in text
 
 
+def test_the_log_level_is_taken_over(tmp_path: Path) -> None:
+    text, _ = imported([changed(tmp_path, "level = INFO", "level = WARN"), *FILES[1:]])
+    assert "level: warning" in text
+
+
 def test_each_job_is_sent_where_the_client_sent_each(tmp_path: Path) -> None:
     file = changed(tmp_path, "send_summaries = true\nwithhold_dns = false", "withhold_dns = true")
     _, config = imported([file, FILES[2]])

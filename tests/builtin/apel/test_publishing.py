@@ -101,6 +101,7 @@ async def test_a_month_that_begins_before_is_skipped_and_named(caplog: pytest.Lo
         await publish(settings(since), context, broker, all_months=True)
     assert broker.taken() == [("SITE-A", "2026-03")]
     assert "auditord apel republish --month 2026-02 --force" in caplog.text
+    assert "sent with zeros" not in caplog.text
     with pytest.raises(NotReported, match="publish_since is 2026-02-10"):
         await republish(settings(since), context, broker, period=FEBRUARY.window)
     assert broker.taken() == []
@@ -362,6 +363,7 @@ async def test_accelerators_go_out_beside_and_only_when_they_changed() -> None:
 async def test_gauges_tell_what_is_stored_reported_and_acknowledged() -> None:
     registry = CollectorRegistry()
     registry.register(metrics.JOBS)
+    registry.register(metrics.ACKNOWLEDGED)
     context = context_of(job("1", days_ago(1)), job("2", days_ago(1)), job("bad", days_ago(1), vo="x", cpu=10**9))
     context.instance = "gauges"
     broker = Recorder(away=True)
@@ -377,5 +379,8 @@ async def test_gauges_tell_what_is_stored_reported_and_acknowledged() -> None:
         await publish(settings(), context, broker)
     assert stages() == [3, 2, 0]
     broker.away = False
+    last = "auditord_apel_acknowledged_timestamp_seconds", {"task": "gauges", "site": "SITE-A"}
+    assert registry.get_sample_value(*last) is None
     await publish(settings(), context, broker)
     assert stages() == [3, 2, 2]
+    assert registry.get_sample_value(*last) == context.now().timestamp()

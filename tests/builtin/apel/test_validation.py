@@ -111,8 +111,18 @@ def test_what_looks_odd_and_is_good(text: str, old: str, new: str) -> None:
         (SUMMARY, "Month: 3", "Month: 4", "lies in the future"),
         (JOB, "EndTime: 1709293600", "EndTime: 1711100000", "lies in the future"),
         (JOB, "EndTime: 1709293600", "EndTime: 1709289999", "before StartTime"),
-        (NORMALISED, "{HEPscore23: 845600}", "{hepspec: 845600}", "different benchmarks"),
-        (NORMALISED, "{HEPscore23: 845600}", "845600", "not a benchmark and a number"),
+        (
+            NORMALISED,
+            "{HEPscore23: 845600}",
+            "{hepspec: 845600}",
+            "the durations are normalised with different benchmarks",
+        ),
+        (
+            NORMALISED,
+            "{HEPscore23: 845600}",
+            "845600",
+            "NormalisedCpuDuration is '845600', not a benchmark and a number",
+        ),
         (NORMALISED, "{HEPscore23: 845600}", "{HEPscore23: x}", "not a benchmark and a number"),
         (NORMALISED, "{HEPscore23: 845600}", "{HEPscore23: 1, hepscore23: 2}", "each benchmark once"),
         (NORMALISED, "{HEPscore23: 845600}", "{flops: 845600}", "each benchmark once"),
@@ -137,6 +147,11 @@ def test_what_apel_refuses(text: str, old: str, new: str, reason: str) -> None:
 def test_an_unknown_message_is_a_problem_of_the_whole_message() -> None:
     (problem,) = validate("APEL-summary-job-message: v9\nSite: A\n%%\n", NOW)
     assert str(problem) == "message: APEL knows no message that begins with 'APEL-summary-job-message: v9'"
+
+
+def test_accelerators_without_records_are_refused() -> None:
+    (problem,) = validate("{}", NOW)
+    assert str(problem) == "message: it has no UsageRecords in JSON"
 
 
 def test_a_message_without_records_is_refused() -> None:
