@@ -39,7 +39,12 @@ def signature_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
     if node.returns is None:
         raise TypeError(f"{node.name} is not annotated")
     word = "async def" if isinstance(node, ast.AsyncFunctionDef) else "def"
-    return f"{word} {node.name}({ast.unparse(node.args)}) -> {ast.unparse(node.returns)}"
+    match node.returns:
+        case ast.Constant(value=str(returned)):  # in quotes: its names are there for type checkers alone
+            pass
+        case _:
+            returned = ast.unparse(node.returns)
+    return f"{word} {node.name}({ast.unparse(node.args)}) -> {returned}"
 
 
 def plain_text(docstring: str) -> str:

@@ -146,7 +146,7 @@ def auditord_panels() -> Iterable[Panel]:
 
 
 @hookspec
-def auditord_metrics(daemon: Daemon) -> Iterable["Collector"]:
+def auditord_metrics(daemon: Daemon) -> "Iterable[Collector]":
     """Bring Prometheus collectors for ``/metrics``. Called after the configuration, before the first run.
 
     Args:
