@@ -22,7 +22,9 @@ class NoBackup(AuditordError):
 
 
 def new_folder(place: Path, moment: datetime) -> Path:
-    """Make the folder of a backup; nobody else can look into it.
+    """Make the folder of a backup, instead of one of the same second that was never finished; it is private.
+
+    The caller has the turn of the place: nobody else makes a backup there.
 
     Raises:
         NoBackup: it cannot be made, or another backup of the same second is there.
@@ -30,6 +32,8 @@ def new_folder(place: Path, moment: datetime) -> Path:
     folder = place / f"auditord-{moment:%Y%m%dT%H%M%SZ}"
     try:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if folder.is_dir() and not is_complete(folder):
+            shutil.rmtree(folder)
         folder.mkdir(mode=0o700)
     except FileExistsError as error:
         raise NoBackup(f"{folder} is there already: another backup of this second; try again") from error

@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from auditord.backup import making
-from auditord.backup.folders import NoBackup, found_backup
+from auditord.backup.folders import NoBackup, found_backup, new_folder
 from auditord.backup.making import BackupFailed
-from auditord.backup.manifest import BackupDamaged, read_manifest, verify_files
+from auditord.backup.manifest import FILE, BackupDamaged, read_manifest, verify_files
 from auditord.backup.sources import StoreSource, opened_source
 from auditord.backup.sqlite import Pace
 from auditord.cli import auditord
@@ -257,3 +257,12 @@ def test_the_command_works_beside_a_daemon(command: Callable[..., Result], tmp_p
 def test_a_rate_that_makes_no_sense_is_refused(command: Callable[..., Result], tmp_path: Path, rate: str) -> None:
     with suppress(SystemExit):
         assert command("backup", str(tmp_path / "b"), "--rate", rate).exit_code == 2
+
+
+def test_a_backup_that_was_killed_within_the_same_second_is_made_anew(tmp_path: Path) -> None:
+    left = new_folder(tmp_path, NOW)
+    (left / "spool.db").write_bytes(b"half of it")
+    assert (new_folder(tmp_path, NOW), list(left.iterdir())) == (left, [])
+    (left / FILE).write_text("{}")
+    with pytest.raises(NoBackup, match="another backup of this second"):
+        new_folder(tmp_path, NOW)
