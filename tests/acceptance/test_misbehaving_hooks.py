@@ -5,6 +5,7 @@ It names the module and serves again as soon as it can.
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -66,8 +67,8 @@ def test_it_is_named_for_each_of_its_deeds_and_the_daemon_goes_on(config: Path) 
     )  # fmt: skip
     assert daemon.stderr is not None
     expected = {
-        "blocks": "hook module auditord_thirdparty (entry point thirdparty of auditord-thirdparty 4.5.6)",
-        "keeps threads": "100 threads are at work in code of auditord_thirdparty",
+        "blocks": r"hook module auditord_thirdparty \(entry point thirdparty of auditord-thirdparty 4\.5\.6\)",
+        "keeps threads": r"\d\d+ threads are at work in code of auditord_thirdparty",  # so many as there were by then
         "floods": "log lines of thirdparties are left out",
         "grows": "MiB; running: worst",
         "goes on": "the event loop turns again",
@@ -75,7 +76,7 @@ def test_it_is_named_for_each_of_its_deeds_and_the_daemon_goes_on(config: Path) 
     }
     url, log = "", ""
     try:
-        while missing := [text for text in expected.values() if text not in log]:
+        while missing := [text for text in expected.values() if not re.search(text, log)]:
             line = daemon.stderr.readline()
             assert line, f"it ended without {missing}:\n{log[-3_000:]}"
             log += line

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from time import perf_counter, process_time
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from auditord.archive.schema import RECORD_COLUMNS, records_of, rows_of
 from auditord.archive.writing import month_number, write_rows
@@ -154,7 +154,7 @@ def columns(site: int, month: int, count: int, first: int, expected: Expected) -
         "daemon": labels[0],
         "batch": _numpy.ones(count, dtype=_numpy.int64),
     }
-    schema = SCHEMA.as_arrow()
+    schema: Any = cast("Any", SCHEMA).as_arrow()  # Any: as pyarrow is
     made = [_arrow.array(found[each.name]) if each.name in found else _arrow.nulls(count) for each in schema]
     return _arrow.Table.from_arrays(
         [each.cast(field.type) for each, field in zip(made, schema, strict=True)], schema=schema
