@@ -3,7 +3,7 @@
 import importlib
 import pkgutil
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -36,7 +36,7 @@ def errors() -> Errors:
 
 
 @contextmanager
-def suppress_missing(library: str) -> Iterator[None]:
+def suppress_missing(library: str) -> Generator[None, None, None]:
     try:
         yield
     except ModuleNotFoundError as error:
