@@ -25,7 +25,9 @@ PLAYER = Path(__file__).with_name("history_player.py")
 NAMES = {"GlobalJobId": "s1#9.0#5", "ClusterId": 9}
 
 SEGFAULT = "evalInEachContext(VoName,{[a=1]})"
-MILLION = {"A0": "1", **{f"A{n + 1}": "+".join([f"A{n}"] * 10) for n in range(6)}, "VoName": "A6"}
+LONG = "+".join(['regexp("(a+)+$", "{}b")'.format("a" * 40)] * 50)
+"""It takes seconds: a backtracking match of a tenth of a second, fifty times."""
+
 FAILING = ["random(0)", "+".join(["1"] * 2_000), "(" * 300 + "1" + ")" * 300]
 
 
@@ -140,7 +142,7 @@ async def test_an_ad_that_takes_too_much_time_to_evaluate_costs_its_job_alone(
     pool: Player, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("auditord_builtin.htcondor.evaluation.CPU_SECONDS", 0.05)
-    chosen = source(pool, "history_paths", [history_text(job_ad("s1", 1, end=EPOCH - 90)), hostile(**MILLION)])
+    chosen = source(pool, "history_paths", [history_text(job_ad("s1", 1, end=EPOCH - 90)), hostile(VoName=LONG)])
     records, [broken] = await collect(chosen, RealContext(moment=NOW))
     assert (len(records), broken.source_id) == (1, "s1#9.0#5")
     assert "more than 0.05 s of CPU time" in broken.reason
