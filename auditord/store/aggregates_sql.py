@@ -17,8 +17,10 @@ from auditord.store.aggregates import Limbs, Part
 from auditord.store.conditions import can_be_there, compile_condition
 from auditord.store.dialects import Dialect, Key, State
 from auditord.store.dimensions import compile_dimension, key_of_amount
-from auditord.store.rollups.changes import LOW_BITS, RECORD
-from auditord.store.rollups.scope import Scope, Segment, first_moment
+from auditord.store.rollups.cells import WITHOUT_CPU_TIME
+from auditord.store.rollups.deltas import CORES_KEY, LOW_BITS, RECORD
+from auditord.store.rollups.scope import Scope, Segment
+from auditord.store.rollups.split_days import first_moment
 from auditord.store.rows import AMOUNT_COLUMNS
 from auditord.store.sql import Columns, Sql, join, literal, repeated
 from auditord_hookspecs import AggregateQuery, ComponentAmount, ComponentPresent, Dimension, ScoreValue
@@ -114,7 +116,8 @@ def _complete_states(query: AggregateQuery, dialect: Dialect, scope: Scope | Non
 def _rolled_source(scope: Scope, dialect: Dialect) -> _Source:
     query = scope.query
     cells = [_cells(each, dialect) for each in scope.segments()]
-    tables = join(" UNION ALL ", [*cells, Sql(dialect.rolled_changes, (scope.begin, scope.end))])
+    changes = dialect.rolled_changes if scope.key is None else dialect.rolled_changes_of_key
+    tables = join(" UNION ALL ", [*cells, Sql(changes, (scope.begin, scope.end))])
     components = (RECORD, *[usage.component for usage in query.usage if can_be_there(usage.component)])
     named = Sql(f"component IN ({repeated('%s', ', ', len(components))})", components)
     conditions = [named, compile_condition(scope.rest, dialect, Columns.COMPLETE)]
@@ -133,10 +136,8 @@ def _rolled_source(scope: Scope, dialect: Dialect) -> _Source:
 
 
 def _cells(segment: Segment, dialect: Dialect) -> Sql:
-    level = segment.level
-    return Sql(
-        dialect.rolled_cells, (level.without_cpu_time, level, level.without_cpu_time, segment.begin, segment.end)
-    )
+    without = segment.level + WITHOUT_CPU_TIME
+    return Sql(dialect.rolled_cells, (without, segment.level, without, segment.begin, segment.end))
 
 
 def _states(query: AggregateQuery, dialect: Dialect, columns: Columns) -> Sequence[State]:
@@ -224,7 +225,8 @@ def _grouped(
         *[f"{column} AS {_name('sum', at)}" for at, column in enumerate(sums)],
     ]
     read = _read(source, keys, dialect, by_set=by_set)
-    grouping = f" GROUP BY {', '.join(groups)}" if groups else ""
+    places: list[LiteralString] = [literal(str(place)) for place in range(1, len(groups) + 1)]
+    grouping = f" GROUP BY {', '.join(places)}" if places else ""
     return Sql(f"SELECT {', '.join(columns)} FROM ({read.sql}) AS read{grouping}", read.parameters)  # noqa: S608 literals
 
 
@@ -248,6 +250,8 @@ def _read(source: _Source, keys: Sequence[Key], dialect: Dialect, *, by_set: boo
 def _key(dimension: Dimension, query: AggregateQuery, source: _Source, dialect: Dialect) -> Key:
     if isinstance(dimension, ComponentPresent) and source.is_rolled:
         return Key(Sql("has_cpu_time"), dialect.text_of)
+    if isinstance(dimension, ComponentAmount) and source.is_rolled:
+        return Key(dialect.first_value(CORES_KEY), costly=dialect.meta_is_long)
     if isinstance(dimension, ComponentAmount | ComponentPresent) and source.columns is Columns.COMPLETE:
         for at in source.amounts:
             if query.usage[at].component == dimension.component:

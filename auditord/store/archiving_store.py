@@ -31,7 +31,7 @@ from auditord.store.merging import archived_pages, merged_pages
 from auditord.store.periods import may_be_between
 from auditord.store.protocol import Provenance
 from auditord.store.redacting import has_any, redact
-from auditord.store.rollups.changes import MICROS_PER_DAY
+from auditord.store.rollups.deltas import MICROS_PER_DAY
 from auditord.store.rollups.folding import Days
 from auditord.store.rollups.scope import Scope
 from auditord.store.rollups.upkeep import Upkeep

@@ -25,7 +25,7 @@ from auditord.store.planning import (
     ids_of,
 )
 from auditord.store.protocol import Verdict
-from auditord.store.rollups.changes import changes_of_plan, note
+from auditord.store.rollups.changes import changes_of_plan, note, rolled_keys
 from auditord.store.rows import PendingRecord
 from auditord.store.verdicts import Identity
 from auditord.store.work import Count, Overtaken, Refused, Work, as_json, ask, atomic, for_each, records
@@ -140,7 +140,7 @@ def _write(plan: ChangePlan) -> Work[None]:
     if new or overwritten or removed:
         changed = [(plan.before[pending.record_id], pending.record) for pending in overwritten]
         yield Count(new, changed, [plan.before[record_id] for record_id in removed])
-    yield from note(changes_of_plan(plan))
+    yield from note(changes_of_plan(plan, (yield from rolled_keys())))
     yield from for_each("note_lake_changes", lake_changes_of(plan))
     yield from for_each("put_outbox", [outbox_row(operation, pending) for operation, pending in plan.forwarded])
 

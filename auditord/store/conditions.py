@@ -51,12 +51,19 @@ def can_be_there(text: str) -> bool:
     return "\0" not in text and text.encode(errors="replace").decode() == text
 
 
-def compile_query(query: RecordQuery, dialect: Dialect) -> Sql:
-    """A statement whose rows have one column, the wire text."""
+def compile_query(query: RecordQuery, dialect: Dialect, among: Sql | None = None) -> Sql:
+    """A statement whose rows are the dialect's ``document``: of the record stores, one column with the wire text.
+
+    Args:
+        query: what is asked.
+        dialect: of the database.
+        among: what is true of the records that are asked about; None: all are.
+    """
     by = _ORDERS[query.order.field, query.order.descending]
-    if query.order.field is SortField.RUNTIME and dialect.sorts_numbers:
-        return _sorted_by_number(query, dialect, by)
+    if query.order.field is SortField.RUNTIME and dialect.runtime_in_index is not None:
+        return _sorted_by_number(query, dialect, by.replace("runtime", dialect.runtime_in_index, 1))
     where = compile_condition(query.where, dialect, Columns.EITHER, query.order.field)
+    where = where if among is None else all_of([among, where])
     sql: LiteralString = f"SELECT {dialect.document} FROM {dialect.records} WHERE {where.sql} ORDER BY {by}"  # noqa: S608 literals
     if query.limit is None:
         return Sql(sql, where.parameters)

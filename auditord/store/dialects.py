@@ -80,14 +80,16 @@ class Dialect(ABC):
     """The component's amount."""
     scores: ClassVar[LiteralString]
     """The component's scores as JSON."""
-    sorts_numbers: ClassVar[bool]
-    """True if what no index orders is better sorted by numbers of rows (``seq``) alone."""
+    runtime_in_index: ClassVar[LiteralString | None]
+    """The runtime in columns of an index, if records are better sorted by it with numbers of rows (``seq``) alone."""
     meta_is_long: ClassVar[bool]
     """True if looking into meta costs as much as looking into the document."""
     rolled_cells: ClassVar[LiteralString]
     """The cells of a level and of periods from one up to another, with the columns of records and with their sums."""
     rolled_changes: ClassVar[LiteralString]
     """The same columns of changes that have not been folded into cells, of days from one up to another."""
+    rolled_changes_of_key: ClassVar[LiteralString]
+    """The same, with the stop times that are gone from the cells of keys."""
 
     @abstractmethod
     def amounts_of(self, component: str) -> Sql:

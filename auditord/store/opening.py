@@ -32,6 +32,7 @@ async def open_store(
     counted_keys: Sequence[str],
     outbox: bool = False,
     recognise: Recognise | None = None,
+    rolled_keys: Sequence[str] | None = None,
 ) -> AsyncGenerator[RecordStore, None]:
     """The store that the configuration names, closed on leaving.
 
@@ -45,6 +46,8 @@ async def open_store(
         counted_keys: meta keys whose values ``counts()`` has.
         outbox: whether changes are kept for senders, see :meth:`RecordStore.outbox`.
         recognise: makes work that raises StoreMismatch if it is not the expected store; done before anything else is.
+        rolled_keys: meta keys, beside those of site, group and user, by which sums over long periods are fast; None for
+            those that the store knows.
 
     Raises:
         ConfigurationError: the URL is none of those that this version can open.
@@ -55,12 +58,15 @@ async def open_store(
     """
     section = section_of(where)
     if is_postgresql(section.url):
-        async with _postgres(_postgres_store(section, counted_keys, outbox=outbox, recognise=recognise)) as store:
+        postgres = _postgres_store(section, counted_keys, outbox=outbox, recognise=recognise)
+        async with _postgres(postgres) as store:
+            postgres.rollups.keep_by(rolled_keys)
             yield store
         return
     path = sqlite_path(section.url)
     sqlite = await SqliteRecordStore.open(path, counted_keys=counted_keys, outbox=outbox, recognise=recognise)
     async with _closed(sqlite):
+        sqlite.rollups.keep_by(rolled_keys)
         yield sqlite
 
 

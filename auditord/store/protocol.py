@@ -99,19 +99,11 @@ def follows(before: int, generation: int) -> bool:
     return before in {generation - 1, generation}
 
 
-class Sums(Protocol):
-    """Records that can be summed up: those that can be read, or those of the lake."""
+class Listed(Protocol):
+    """Records that can be listed and summed up."""
 
     async def aggregate(self, query: AggregateQuery) -> Aggregates:
         """Sums over one consistent state of the records, in whole numbers; every store gives the same."""
-        ...
-
-
-class Reads(Sums, Protocol):
-    """Records that can be read: of a record store, those that somebody may see, or a replica's."""
-
-    async def get(self, record_id: str) -> bytes | None:
-        """The wire text of one record."""
         ...
 
     def stream(self, query: RecordQuery) -> AbstractAsyncContextManager[AsyncIterator[Sequence[bytes]]]:
@@ -120,6 +112,14 @@ class Reads(Sums, Protocol):
         The query has begun and its first page is there (or known to be empty) when the context is entered, so that a
         fault shows before an answer is begun; a later fault raises out of the iteration. Leaving early is cheap.
         """
+        ...
+
+
+class Reads(Listed, Protocol):
+    """Records that can be read: of a record store, those that somebody may see, or a replica's."""
+
+    async def get(self, record_id: str) -> bytes | None:
+        """The wire text of one record."""
         ...
 
 

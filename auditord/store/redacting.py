@@ -10,7 +10,7 @@ from auditord.store.archiving import Pair, find_archived, restore
 from auditord.store.changes import stored_rows
 from auditord.store.lake_changes import LakeChange
 from auditord.store.planning import InArchive
-from auditord.store.rollups.changes import RollupChanges, note
+from auditord.store.rollups.changes import RollupChanges, note, rolled_keys
 from auditord.store.rows import make_row
 from auditord.store.work import Count, Work, as_json, ask, for_each
 from auditord_hookspecs import Record
@@ -62,10 +62,10 @@ def redact(
         yield from for_each(
             "note_lake_changes", [LakeChange(after.record_id, 1, row.identity.stop) for row, after in found]
         )
-        changes = RollupChanges()
+        changes = RollupChanges((yield from rolled_keys()))
         for row, after in found:
             changes.remove_stored(row)
-            changes.add(make_row(after), after.components, row.score_set)
+            changes.add(make_row(after), after, row.score_set)
         yield from note(changes)
     return len(found)
 

@@ -34,7 +34,7 @@ from auditord.store.redacting import redact_leftovers
 from auditord.store.rollups.folding import days_with_cells
 from auditord.store.rollups.scope import Scope, scope_of
 from auditord.store.rollups.upkeep import Pages, Upkeep
-from auditord.store.rows import PendingRecord, make_pending
+from auditord.store.rows import PendingRecord, make_many_pending, make_pending
 from auditord.store.sources import Sources
 from auditord.store.syncing_store import SyncingStore
 from auditord.store.work import Work, as_json, ask, atomic
@@ -190,7 +190,7 @@ class SqlRecordStore(SyncingStore):
 
     async def _scope(self, query: AggregateQuery) -> Scope | None:
         """The part of a query that roll-ups answer now."""
-        whole = scope_of(query)
+        whole = scope_of(query) or scope_of(query, await self.rollups.rolled_keys())
         scope = None if whole is None else whole.up_to(await self.rollups.ready())
         if scope is None or not scope.may_split:
             return scope
@@ -266,10 +266,9 @@ class SqlRecordStore(SyncingStore):
         source, score_sets = self._sources.known(provenance, records) or await self._sources.numbers(
             provenance, records
         )
-        return [
-            make_pending(record, provenance, duplicates, forwarded=forwarded, source=source, score_set=score_set)
-            for record, score_set in zip(records, score_sets, strict=True)
-        ]
+        return make_many_pending(
+            records, provenance, duplicates, forwarded=forwarded, source=source, score_sets=score_sets
+        )
 
     def _is_forwarded(self, provenance: Provenance) -> bool:
         return self._has_outbox and is_forwarded(provenance)

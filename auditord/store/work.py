@@ -61,6 +61,11 @@ class Count:
 
 
 @dataclass(frozen=True, slots=True)
+class RolledKeys:
+    """Say which keys changes of the roll-ups have to tell apart; the answer is their names."""
+
+
+@dataclass(frozen=True, slots=True)
 class Atomic:
     """Work that is done as a whole or not at all.
 
@@ -71,7 +76,7 @@ class Atomic:
     make: "Callable[[], Work[Any]]"  # Any: results of all types
 
 
-Step: TypeAlias = Statement | ForEach | Records | Count | Atomic
+Step: TypeAlias = Statement | ForEach | Records | Count | RolledKeys | Atomic
 Work: TypeAlias = Generator[Step, Any, T]  # Any: the answer is of the step's type
 
 

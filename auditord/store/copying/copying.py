@@ -12,7 +12,7 @@ from datetime import datetime
 from auditord.config.model import StoreSection
 from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.database.postgres.address import address_of
-from auditord.store.copying.ends import AT_ONCE, ContentDigest, CopyRefused, End, Kept, Progress
+from auditord.store.copying.endpoints import AT_ONCE, ContentDigest, CopyRefused, End, Kept, Progress
 from auditord.store.copying.postgres import postgres_source, postgres_target
 from auditord.store.copying.sqlite import sqlite_source, sqlite_target
 from auditord_hookspecs.wording import counted

@@ -13,7 +13,7 @@ from auditord.database.postgres.address import Address
 from auditord.database.postgres.faults import translated
 from auditord.database.postgres.migrations import migrate, require_current
 from auditord.database.sql_files import load_queries, load_scripts
-from auditord.store.copying.ends import AT_ONCE, End, Kept, Row, numbered
+from auditord.store.copying.endpoints import AT_ONCE, End, Kept, Row, numbered
 from auditord.store.postgres.driver import COPY_TYPES, copy_rows, run, since_2000
 from auditord.store.postgres.store import MIGRATIONS
 from auditord.store.sources import Sources

@@ -15,7 +15,7 @@ from auditord.database.faults import translated
 from auditord.database.instants import from_micros, to_micros
 from auditord.database.migrations import load_migrations, migrate, refuse_foreign, require_current
 from auditord.database.sql_files import load_queries
-from auditord.store.copying.ends import AT_ONCE, End, Kept, Row, numbered
+from auditord.store.copying.endpoints import AT_ONCE, End, Kept, Row, numbered
 from auditord.store.sources import Sources
 from auditord.store.sqlite.driver import record_values, run
 from auditord.store.sqlite.store import MIGRATIONS

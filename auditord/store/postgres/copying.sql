@@ -191,14 +191,14 @@ VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 
 -- name: read_rollup_changes
 -- What nobody has folded into the cells yet.
-SELECT number, day, size, changes::text
+SELECT number, day, size, changes::text, keys
 FROM auditord.rollup_changes
 
 -- name: write_rollup_changes
 -- Add changes.
-INSERT INTO auditord.rollup_changes (number, day, size, changes)
+INSERT INTO auditord.rollup_changes (number, day, size, changes, keys)
 OVERRIDING SYSTEM VALUE
-VALUES (%s, %s, %s, %s::jsonb)
+VALUES (%s, %s, %s, %s::jsonb, %s)
 
 -- name: read_rollup_state
 -- How far the cells are filled.
@@ -209,6 +209,16 @@ FROM auditord.rollup_state
 -- Note it.
 INSERT INTO auditord.rollup_state (filled_to)
 VALUES (%s)
+
+-- name: read_rolled_keys
+-- The keys with cells of their own.
+SELECT number, meta_key, filled_from
+FROM auditord.rolled_keys
+
+-- name: write_rolled_keys
+-- Add a key.
+INSERT INTO auditord.rolled_keys (number, meta_key, filled_from)
+VALUES (%s, %s, %s)
 
 -- name: continue_numbers
 -- New rows get numbers behind the highest.

@@ -103,7 +103,8 @@ class PostgresDialect(Dialect):
         " CAST(cell ->> 0 AS jsonb) AS labels, jsonb_array_elements(cell -> 7) AS part"
         " WHERE day >= %s AND day < %s"
     )
-    sorts_numbers = False
+    rolled_changes_of_key = rolled_changes.replace("cell ->> 4", "cell ->> 10").replace("cell ->> 5", "cell ->> 11")
+    runtime_in_index = None
     meta_is_long = False
 
     def mentions(self, text: str) -> Sql:

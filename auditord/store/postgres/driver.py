@@ -6,7 +6,7 @@ Many rows travel as one parameter, a JSON array; very many records through a bin
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, Final, LiteralString, TypeAlias, TypeVar
+from typing import Any, Final, LiteralString, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 from psycopg import errors
@@ -29,6 +29,7 @@ from auditord.store.work import (
     Overtaken,
     Records,
     Refused,
+    RolledKeys,
     Rows,
     Statement,
     Step,
@@ -61,6 +62,16 @@ COPY_TYPES: Final = (
 _Field: TypeAlias = str | int | bytes | bool | None
 
 
+class Keys(NamedTuple):
+    """Meta keys whose values are counted, and keys that changes of the roll-ups tell apart."""
+
+    counted: Sequence[str] = ()
+    rolled: Sequence[str] = ()
+
+
+_NO_KEYS: Final = Keys()
+
+
 class _Row(msgspec.Struct, frozen=True, gc=False):
     """A record under the names of its columns; ``received_at`` is of this arrival."""
 
@@ -84,19 +95,19 @@ class _Row(msgspec.Struct, frozen=True, gc=False):
     document: str
 
 
-async def run(connection: Connection, work: Work[T], counted_keys: Sequence[str] = ()) -> T:
+async def run(connection: Connection, work: Work[T], keys: Keys = _NO_KEYS) -> T:
     """Do work.
 
     Args:
         connection: outside a transaction, for work that begins its own.
         work: of any kind.
-        counted_keys: the meta keys whose values are counted, for work that changes records.
+        keys: what is kept up with the records, for work that changes these.
     """
     try:
         step = next(work)
         while True:
             try:
-                answer = await _do(connection, step, counted_keys)
+                answer = await _do(connection, step, keys)
             except Exception as error:  # noqa: BLE001 not swallowed: the work decides
                 step = work.throw(error)
             else:
@@ -133,22 +144,22 @@ def since_2000(micros: int | None) -> int | None:
     return None if micros is None else micros - _TO_2000
 
 
-async def _do(connection: Connection, step: Step, counted_keys: Sequence[str]) -> Any:  # Any: of the step's type
+async def _do(connection: Connection, step: Step, keys: Keys) -> Any:  # Any: of the step's type
     if not isinstance(step, Atomic):
         with _named_refusals():
-            return await _execute(connection, step, counted_keys)
+            return await _execute(connection, step, keys)
     for _ in range(_ATTEMPTS):
         try:
             with _named_refusals():
                 async with connection.transaction():
-                    return await run(connection, step.make(), counted_keys)
+                    return await run(connection, step.make(), keys)
         except Overtaken:
             continue
     raise StoreUnavailable(f"Other transactions were faster {_ATTEMPTS} times in a row: try again.")
 
 
 async def _execute(
-    connection: Connection, step: Statement | ForEach | Records | Count, counted_keys: Sequence[str]
+    connection: Connection, step: Statement | ForEach | Records | Count | RolledKeys, keys: Keys
 ) -> Any:  # Any: the answer is of the step's type
     match step:
         case Statement(name, parameters):
@@ -157,29 +168,29 @@ async def _execute(
             return (await connection.execute(QUERIES[name], (as_json(rows),))).rowcount
         case Records(name, pending):
             return (await connection.execute(QUERIES[name], (record_rows(pending),))).rowcount
+        case RolledKeys():
+            return keys.rolled
         case Count(added, changed, removed):
             now = [*[each.record for each in added], *[after for _, after in changed]]
             before = [*[row.record for row, _ in changed], *[row.record for row in removed]]
-            return await _rows(connection, QUERIES["note_changes"], {"changes": counts_of(counted_keys, now, before)})
+            return await _rows(connection, QUERIES["note_changes"], {"changes": counts_of(keys.counted, now, before)})
 
 
-async def make_changes(
-    connection: Connection, changes: Sequence[Change] | Bulk, counted_keys: Sequence[str]
-) -> Sequence[Outcome]:
+async def make_changes(connection: Connection, changes: Sequence[Change] | Bulk, keys: Keys) -> Sequence[Outcome]:
     """The outcomes of changes, made in one transaction; see :func:`run`.
 
     Nearly all records are new: they are added at once, and a plan is made only where that does not do.
     """
     each = changes.additions if isinstance(changes, Bulk) else changes
     new = {change.pending.row.record_id: change.pending for change in each if isinstance(change, Addition)}
-    if len(new) == len(each) and await _has_added(connection, list(new.values()), counted_keys):
+    if len(new) == len(each) and await _has_added(connection, list(new.values()), keys):
         return [Verdict.ADDED] * len(new)
     if isinstance(changes, Bulk):
-        return await run(connection, add_bulk(changes.additions, is_atomic=changes.atomic), counted_keys)
-    return await run(connection, change_each(changes), counted_keys)
+        return await run(connection, add_bulk(changes.additions, is_atomic=changes.atomic), keys)
+    return await run(connection, change_each(changes), keys)
 
 
-async def _has_added(connection: Connection, new: Sequence[PendingRecord], counted_keys: Sequence[str]) -> bool:
+async def _has_added(connection: Connection, new: Sequence[PendingRecord], keys: Keys) -> bool:
     """Add records that are all new; False, and nothing is done, if one of them is known or refused."""
     # In one order, so that transactions which add the same records do not wait for each other in a circle.
     ordered = sorted(new, key=_record_id)
@@ -187,11 +198,11 @@ async def _has_added(connection: Connection, new: Sequence[PendingRecord], count
     try:
         with _named_refusals():
             if len(new) <= _FEW and not forwarded:
-                parameters = {**_sums_of(ordered, counted_keys), "records": record_rows(ordered)}
+                parameters = {**_sums_of(ordered, keys), "records": record_rows(ordered)}
                 await connection.execute(QUERIES["add_records"], parameters)
             else:
                 async with connection.transaction():
-                    await _copy(connection, ordered, counted_keys)
+                    await _copy(connection, ordered, keys)
                     if forwarded:
                         await connection.execute(QUERIES["put_outbox"], (as_json(forwarded),))
     except (errors.UniqueViolation, Overtaken, Refused):
@@ -199,12 +210,12 @@ async def _has_added(connection: Connection, new: Sequence[PendingRecord], count
     return True
 
 
-def _sums_of(pending: Sequence[PendingRecord], counted_keys: Sequence[str]) -> Mapping[str, str]:
-    counts = counts_of(counted_keys, [each.record for each in pending])
-    return {"counts": counts, "rollups": as_json(changes_of_records(pending).by_day())}
+def _sums_of(pending: Sequence[PendingRecord], keys: Keys) -> Mapping[str, str]:
+    counts = counts_of(keys.counted, [each.record for each in pending])
+    return {"counts": counts, "rollups": as_json(changes_of_records(pending, keys.rolled).by_day())}
 
 
-async def _copy(connection: Connection, pending: Sequence[PendingRecord], counted_keys: Sequence[str]) -> None:
+async def _copy(connection: Connection, pending: Sequence[PendingRecord], keys: Keys) -> None:
     """Add records, and what they change in the counts and in the roll-ups, inside a transaction.
 
     Raises:
@@ -215,7 +226,7 @@ async def _copy(connection: Connection, pending: Sequence[PendingRecord], counte
         for row in copy_rows(pending):
             await copy.write_row(row)
         # While the database is still busy with the rows.
-        sums, ids = _sums_of(pending, counted_keys), as_json([each.record_id for each in pending])
+        sums, ids = _sums_of(pending, keys), as_json([each.record_id for each in pending])
     if await _rows(connection, QUERIES["note_new_records"], {**sums, "ids": ids}):
         raise Overtaken
 

@@ -9,9 +9,9 @@ WITH counted AS (
     VALUES (%(counts)s::jsonb)
 ),
 rolled AS (
-    INSERT INTO auditord.rollup_changes (day, size, changes)
-    SELECT day, size, changes
-    FROM jsonb_to_recordset(%(rollups)s::jsonb) AS noted (day integer, size integer, changes jsonb)
+    INSERT INTO auditord.rollup_changes (day, size, changes, keys)
+    SELECT day, size, changes, keys
+    FROM jsonb_to_recordset(%(rollups)s::jsonb) AS noted (day integer, size integer, changes jsonb, keys text)
 ),
 synced AS (
     INSERT INTO auditord.lake_changes (record_id, known)
@@ -68,9 +68,9 @@ WITH counted AS (
     VALUES (%(counts)s::jsonb)
 ),
 rolled AS (
-    INSERT INTO auditord.rollup_changes (day, size, changes)
-    SELECT day, size, changes
-    FROM jsonb_to_recordset(%(rollups)s::jsonb) AS noted (day integer, size integer, changes jsonb)
+    INSERT INTO auditord.rollup_changes (day, size, changes, keys)
+    SELECT day, size, changes, keys
+    FROM jsonb_to_recordset(%(rollups)s::jsonb) AS noted (day integer, size integer, changes jsonb, keys text)
 ),
 synced AS (
     INSERT INTO auditord.lake_changes (record_id, known)

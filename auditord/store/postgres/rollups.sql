@@ -2,18 +2,18 @@
 
 -- name: note_rollup_changes
 -- Append what a transaction changed in the cells of days.
-INSERT INTO auditord.rollup_changes (day, size, changes)
-SELECT day, size, changes
-FROM jsonb_to_recordset(%s::jsonb) AS noted (day integer, size integer, changes jsonb)
+INSERT INTO auditord.rollup_changes (day, size, changes, keys)
+SELECT day, size, changes, keys
+FROM jsonb_to_recordset(%s::jsonb) AS noted (day integer, size integer, changes jsonb, keys text)
 
 -- name: rollup_state
--- The first day that is not in the cells yet.
-SELECT filled_to
+-- The first day that is not in the cells yet, and the days whose changes are held.
+SELECT filled_to, held_from, held_to, hold
 FROM auditord.rollup_state
 
 -- name: lock_rollups
 -- The same; others who change cells wait until the transaction ends.
-SELECT filled_to
+SELECT filled_to, held_from, held_to, hold
 FROM auditord.rollup_state
 FOR UPDATE
 
@@ -21,6 +21,49 @@ FOR UPDATE
 -- The cells are complete up to a day.
 UPDATE auditord.rollup_state
 SET filled_to = %(filled_to)s
+
+-- name: hold_rollups
+-- Let changes of some days wait, and of no others; the number tells this from any other time.
+UPDATE auditord.rollup_state
+SET held_from = %(held_from)s, held_to = %(held_to)s, hold = hold + 1
+
+-- name: list_rolled_keys
+-- The keys with cells of their own.
+SELECT number, meta_key, filled_from
+FROM auditord.rolled_keys
+ORDER BY number
+
+-- name: add_rolled_key
+-- Let a key have some.
+INSERT INTO auditord.rolled_keys (number, meta_key, filled_from)
+VALUES (%(number)s, %(meta_key)s, %(filled_from)s)
+
+-- name: forget_rolled_key
+-- Let it have none.
+DELETE FROM auditord.rolled_keys
+WHERE number = %(number)s
+
+-- name: set_filled_from
+-- The cells of a key have all records from a day on.
+UPDATE auditord.rolled_keys
+SET filled_from = %(filled_from)s
+WHERE number = %(number)s
+
+-- name: forget_filled_keys
+-- They are filled anew.
+UPDATE auditord.rolled_keys
+SET filled_from = 2932897
+
+-- name: drop_levels
+-- Delete the cells of some levels.
+DELETE FROM auditord.rollups
+WHERE level >= %(first)s AND level < %(behind)s
+
+-- name: keys_of_rollup_changes
+-- What changes of some days tell apart.
+SELECT DISTINCT keys
+FROM auditord.rollup_changes
+WHERE day >= %(begin)s AND day < %(end)s
 
 -- name: days_of_rollups
 -- The first and the last day that have cells, of levels 1 and 5 (each is one look into the index), or changes of some.
@@ -46,11 +89,11 @@ FROM auditord.rollup_changes
 
 -- name: list_rollup_changes
 -- The oldest changes of days that are in the cells, about so many cells of them.
-SELECT number, day, changes::text
+SELECT number, day, changes::text, keys
 FROM (
-    SELECT number, day, size, changes, sum(size) OVER (ORDER BY number) AS so_far
+    SELECT number, day, size, changes, keys, sum(size) OVER (ORDER BY number) AS so_far
     FROM auditord.rollup_changes
-    WHERE day < %(filled_to)s
+    WHERE day < %(filled_to)s AND NOT (day >= %(held_from)s AND day < %(held_to)s)
 ) AS waiting
 WHERE so_far - size < %(most)s
 ORDER BY number
@@ -140,10 +183,16 @@ SELECT (extract(EPOCH FROM min(stop_time)) * 1000000)::bigint
 FROM auditord.records
 WHERE stop_time >= to_timestamp(%(day)s::double precision * 86400)
 
+-- name: previous_rollup_stop
+-- The last stop time before a day.
+SELECT (extract(EPOCH FROM max(stop_time)) * 1000000)::bigint
+FROM auditord.records
+WHERE stop_time < to_timestamp(%(day)s::double precision * 86400)
+
 -- name: read_rollup_days
--- All records of some days with complete columns, and the numbers of the changes of these days, from one state.
+-- All records of some days with complete columns, and the changes of these days, from one state.
 SELECT
-    number, NULL::bigint, NULL::bigint, NULL::text, NULL::text, NULL::text, NULL::integer, NULL::text
+    number, day::bigint, NULL::bigint, keys, NULL::text, NULL::text, NULL::integer, changes::text
 FROM auditord.rollup_changes
 WHERE day >= %(begin)s AND day < %(end)s
 UNION ALL
@@ -167,4 +216,4 @@ DELETE FROM auditord.rollup_changes
 -- name: forget_rollup_state
 -- The same.
 UPDATE auditord.rollup_state
-SET filled_to = -719162
+SET filled_to = -719162, held_from = 0, held_to = 0, hold = hold + 1

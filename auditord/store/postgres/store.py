@@ -28,11 +28,12 @@ from auditord.store.postgres import turns
 from auditord.store.postgres.batches import Batches
 from auditord.store.postgres.counting import QUERIES, add_up, read_counts, set_counted_keys
 from auditord.store.postgres.dialect import PostgresDialect, Products, follows_an_index
-from auditord.store.postgres.driver import make_changes, run
+from auditord.store.postgres.driver import Keys, make_changes, run
 from auditord.store.postgres.memory import PostgresMemory, memory
 from auditord.store.protocol import Difference, HeldTurn, Occasion, RecordCounts
 from auditord.store.replica import Position
-from auditord.store.rollups.scope import Scope
+from auditord.store.rollups.keys import list_keys
+from auditord.store.rollups.scope import Scope, require
 from auditord.store.rollups.upkeep import Pages
 from auditord.store.sql import Sql
 from auditord.store.store import Recognise, SqlRecordStore, difference, refuse_unfinished_copy
@@ -201,6 +202,7 @@ class PostgresRecordStore(SqlRecordStore):
         async with self._server.reader() as connection, connection.transaction():
             await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             await connection.execute(QUERIES["prepare_sums"])
+            await run(connection, require(scope))
             counted = await run(connection, read_counted())
             rows = await (await connection.execute(compiled.statement.sql, compiled.statement.parameters)).fetchall()
         return await asyncio.to_thread(folded, query, compiled.parts, rows), counted
@@ -210,7 +212,7 @@ class PostgresRecordStore(SqlRecordStore):
 
     async def _write(self, make: Callable[[], Work[T]], *, is_long: bool = False) -> T:
         async with self._server.connection(_BULK_WITHIN if is_long else ANSWER_WITHIN) as connection:
-            return await run(connection, make(), self._counted)
+            return await run(connection, make(), self._keys)
 
     async def _read(self, work: Work[T]) -> T:
         async with self._server.connection() as connection:
@@ -222,22 +224,28 @@ class PostgresRecordStore(SqlRecordStore):
             await run(connection, await self._recognise())
         if not self._read_only:
             self._counted = await set_counted_keys(connection, self._shown or ())
+            self.rollups.keys = await run(connection, list_keys())
+
+    @property
+    def _keys(self) -> Keys:
+        return Keys(self._counted, self.rollups.keys)
 
     async def _probe(self, connection: Connection) -> None:
-        await run(connection, _count_nothing(), self._counted)
+        await run(connection, _count_nothing(), self._keys)
 
     async def _make(self, connection: Connection, changes: Sequence[Change] | Bulk) -> Sequence[Outcome]:
         size = len(changes.additions) if isinstance(changes, Bulk) else len(changes)
         within = WRITE_WITHIN * -(-size // _WRITTEN_WITHIN)
         with translated(self._server.where), limited(connection, within, self._server.silence.notice):
             await self._add_up_sometimes(connection)
-            return await make_changes(connection, changes, self._counted)
+            return await make_changes(connection, changes, self._keys)
 
     async def _add_up_sometimes(self, connection: Connection) -> None:
         self._appended += 1
         if self._appended >= _BETWEEN_SUMS:
             self._appended = 0
             self._counted = await add_up(connection)
+            self.rollups.keys = await run(connection, list_keys())
 
 
 async def _leaves_few(connection: Connection, query: RecordQuery, compiled: Sql) -> bool:

@@ -1,6 +1,6 @@
 """Cells of the roll-ups on all levels, made of the changes of days."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from enum import IntEnum
@@ -10,7 +10,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from auditord.store.rollups.changes import LOW_BITS, RECORD, AmountChange, CellChange, Ends, split, widened
+from auditord.store.rollups.deltas import LOW_BITS, RECORD, CellChange, Ends, split, widened
+from auditord.store.rows import META_COLUMNS, OLDER_KEYS
 
 FIRST_DAY: Final = -719_162
 """The year 1."""
@@ -20,7 +21,11 @@ END: Final = 2_932_897
 
 _ORDINAL_OF_1970: Final = date(1970, 1, 1).toordinal()
 
-_USER_KEY: Final = "user_id"
+TOLD_APART: Final = frozenset({*META_COLUMNS, *OLDER_KEYS})
+"""The keys that all cells tell apart, and older names of theirs, which no record in them has."""
+
+_WITHOUT_USER: Final = ("site_id", "group_id")
+_WITH_USER: Final = (*_WITHOUT_USER, "user_id")
 
 
 class Level(IntEnum):
@@ -30,11 +35,34 @@ class Level(IntEnum):
     DAY = 1
     MONTH_AND_USER = 2
     MONTH = 3
+    YEAR_AND_USER = 10
+    YEAR = 11
 
-    @property
-    def without_cpu_time(self) -> int:
-        """The number in the column for cells of the same size, of records without a CPU time."""
-        return self + len(Level)
+
+WITHOUT_CPU_TIME: Final = 4
+"""Added to a level: cells of the same size, of records without a CPU time."""
+
+OF_A_KEY: Final = 32
+"""Added to a level as often as the number of a key says: cells of the same size that tell its values apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class RolledKey:
+    """A meta key, or :data:`CORES_KEY`, with cells of its own.
+
+    Args:
+        number: of its levels.
+        key: the key.
+        filled_from: the first day that is in its cells; so are all later ones.
+    """
+
+    number: int
+    key: str
+    filled_from: int
+
+    def level(self, level: Level) -> int:
+        """The level of its cells of one size."""
+        return level + OF_A_KEY * self.number
 
 
 class LabelRow(msgspec.Struct, frozen=True, gc=False):
@@ -82,60 +110,33 @@ Place: TypeAlias = tuple[int, str, int, bool]
 
 @dataclass(slots=True, eq=False)
 class Cell:
-    """The change of one cell; see :data:`CellChange`.
+    """The change of one cell; see :class:`CellChange`.
 
     Of each component: records, amount, and both parts of amount times runtime. Stop times in ``gone_of_user`` are gone
-    from cells of one user alone.
+    from cells of one user alone, those in ``gone_of_key`` from cells of keys.
     """
 
     stops: Ends | None = None
     gone: Ends | None = None
     gone_of_user: Ends | None = None
+    gone_of_key: Ends | None = None
     left_out: int = 0
     sums: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
 
     def add(self, change: CellChange) -> None:
         """Add a change."""
-        _, _, first, last, gone_first, gone_last, left_out, amounts, is_of_user, _ = change
-        if first is not None and last is not None:
-            self.stops = widened(self.stops, first, last)
-        if gone_first is not None and gone_last is not None:
-            if is_of_user:
-                self.gone_of_user = widened(self.gone_of_user, gone_first, gone_last)
+        if change.first_stop is not None and change.last_stop is not None:
+            self.stops = widened(self.stops, change.first_stop, change.last_stop)
+        if change.gone_first is not None and change.gone_last is not None:
+            if change.is_of_user:
+                self.gone_of_user = widened(self.gone_of_user, change.gone_first, change.gone_last)
             else:
-                self.gone = widened(self.gone, gone_first, gone_last)
-        self.left_out += left_out
-        self._count(amounts)
-
-    def merge(self, other: "Cell", *, same_user: bool) -> None:
-        """Add all of another one."""
-        self.stops = _united(self.stops, other.stops)
-        self.gone = _united(self.gone, other.gone)
-        if same_user:
-            self.gone_of_user = _united(self.gone_of_user, other.gone_of_user)
-        self.left_out += other.left_out
-        self._count(
-            (component, records, amount, high, low) for component, (records, amount, high, low) in other.sums.items()
-        )
-
-    def rows(self, level: Level, place: Place, labels: int) -> Iterator[CellRow]:
-        """Its rows; none for a component of which nothing changes."""
-        period, _, score_set, has_cpu_time = place
-        number = level if has_cpu_time else level.without_cpu_time
-        for component, (records, amount, high, low) in self.sums.items():
-            stops, gone, left_out = None, None, 0
-            if component == RECORD:
-                stops, gone, left_out = self.stops, _united(self.gone, self.gone_of_user), self.left_out
-            product = split((high << LOW_BITS) + low)
-            if records or amount or any(product) or stops or gone or left_out:
-                (first, last), (gone_first, gone_last) = stops or (None, None), gone or (None, None)
-                sums = (records, amount, *product)
-                known = (first, last, gone_first, gone_last)
-                yield CellRow(number, period, labels, score_set, component, *sums, *known, left_out)
-
-    def _count(self, amounts: Iterable[AmountChange]) -> None:
+                self.gone = widened(self.gone, change.gone_first, change.gone_last)
+        if change.gone_first_of_key is not None and change.gone_last_of_key is not None:
+            self.gone_of_key = widened(self.gone_of_key, change.gone_first_of_key, change.gone_last_of_key)
+        self.left_out += change.left_out
         sums = self.sums
-        for component, records, amount, high, low in amounts:
+        for component, records, amount, high, low in change.amounts:
             if (found := sums.get(component)) is None:
                 sums[component] = [records, amount, high, low]
             else:
@@ -144,35 +145,85 @@ class Cell:
                 found[2] += high
                 found[3] += low
 
+    def merge(self, other: "Cell", gone: Ends | None) -> None:
+        """Add all of another one, with what of its stop times is gone here."""
+        if (stops := other.stops) is not None:
+            self.stops = widened(self.stops, *stops)
+        if gone is not None:
+            self.gone = widened(self.gone, *gone)
+        self.left_out += other.left_out
+        sums = self.sums
+        for component, more in other.sums.items():  # in place: this is done for every cell of every level
+            if (found := sums.get(component)) is None:
+                sums[component] = more.copy()
+            else:
+                found[0] += more[0]
+                found[1] += more[1]
+                found[2] += more[2]
+                found[3] += more[3]
 
-CellsOfLevels: TypeAlias = dict[Level, dict[Place, Cell]]
+    def rows(self, level: int, place: Place, labels: int) -> Iterator[CellRow]:
+        """Its rows; none for a component of which nothing changes."""
+        period, _, score_set, has_cpu_time = place
+        number = level if has_cpu_time else level + WITHOUT_CPU_TIME
+        for component, (records, amount, high, low) in self.sums.items():
+            stops, gone, left_out = None, None, 0
+            if component == RECORD:
+                stops, gone, left_out = self.stops, self.gone, self.left_out
+            product = split((high << LOW_BITS) + low)
+            if records or amount or any(product) or stops or gone or left_out:
+                (first, last), (gone_first, gone_last) = stops or (None, None), gone or (None, None)
+                sums = (records, amount, *product)
+                known = (first, last, gone_first, gone_last)
+                yield CellRow(number, period, labels, score_set, component, *sums, *known, left_out)
+
+
+Places: TypeAlias = dict[Place, Cell]
+CellsOfLevels: TypeAlias = dict[int, Places]
 
 
 class Cells:
-    """Changes gathered by cell."""
+    """Changes gathered by cell.
 
-    def __init__(self) -> None:
-        self._days: dict[Place, Cell] = {}
+    Args:
+        keys: those that have cells.
+        alone: whether only their cells are wanted.
+    """
 
-    def add(self, day: int, changes: Iterable[CellChange]) -> None:
-        """Take changes of a day up."""
+    def __init__(self, keys: Sequence[RolledKey], *, alone: bool = False) -> None:
+        self._keys = keys
+        self._alone = alone
+        self._days: Places = {}
+        self.changes = 0
+        self.missed: set[RolledKey] = set()
+        """Keys that some changes do not tell apart: their cells would not be right any more."""
+
+    def add(self, day: int, changes: Sequence[CellChange], keys: Collection[str]) -> None:
+        """Take changes of a day up, which tell keys apart."""
+        self.missed.update(each for each in self._keys if day >= each.filled_from and each.key not in keys)
+        self.changes += len(changes)
         for change in changes:
-            place = (day, change[0], change[1], change[9])
+            place = (day, change.labels, change.score_set, change.has_cpu_time)
             if (cell := self._days.get(place)) is None:
                 cell = self._days[place] = Cell()
             cell.add(change)
 
     def by_level(self) -> CellsOfLevels:
         """The cells of all levels."""
-        months: dict[Place, Cell] = {}
-        for place, cell in self._days.items():
-            months.setdefault((first_of_month(place[0]), *place[1:]), Cell()).merge(cell, same_user=True)
-        return {
-            Level.DAY_AND_USER: self._days,
-            Level.DAY: _without_users(self._days),
-            Level.MONTH_AND_USER: months,
-            Level.MONTH: _without_users(months),
-        }
+        levels: CellsOfLevels = {}
+        if not self._alone:
+            by_user = _told_apart(self._days, _WITH_USER, lambda cell: _united(cell.gone, cell.gone_of_user))
+            together = _told_apart(self._days, _WITHOUT_USER, lambda cell: cell.gone)
+            levels |= _sizes(by_user, Level.DAY_AND_USER, Level.MONTH_AND_USER, Level.YEAR_AND_USER)
+            levels |= _sizes(together, Level.DAY, Level.MONTH, Level.YEAR)
+        keys = [key for key in self._keys if key not in self.missed]
+        told_apart = (*_WITHOUT_USER, *[key.key for key in keys])
+        days = _told_apart(self._days, told_apart, lambda cell: cell.gone_of_key) if keys else {}
+        for key in keys:
+            there = {place: cell for place, cell in days.items() if place[0] >= key.filled_from}
+            of_key = _told_apart(there, (*_WITHOUT_USER, key.key), lambda cell: cell.gone)
+            levels |= _sizes(of_key, *[key.level(size) for size in (Level.DAY, Level.MONTH, Level.YEAR)])
+        return levels
 
 
 def day_of(number: int) -> date:
@@ -191,25 +242,52 @@ def first_of_month(day: int) -> int:
     return number_of(day_of(day).replace(day=1))
 
 
+@lru_cache(10_000)
+def first_of_year(day: int) -> int:
+    """The number of the first day of a day's year."""
+    return number_of(day_of(day).replace(month=1, day=1))
+
+
 @lru_cache(50_000)
 def label_row(labels: str) -> LabelRow:
     """The row of labels that are written as JSON."""
     meta = msgspec.json.decode(labels, type=dict[str, tuple[str, ...]])
-    site, group, user = (meta.get(key, (None,))[0] for key in ("site_id", "group_id", _USER_KEY))
+    site, group, user = (meta.get(key, (None,))[0] for key in _WITH_USER)
     return LabelRow(blake2b(labels.encode(), digest_size=16).hexdigest(), site, group, user, labels)
 
 
-@lru_cache(50_000)
-def _without_user(labels: str) -> str:
+@lru_cache(100_000)
+def _only(labels: str, keys: tuple[str, ...]) -> str:
     meta = msgspec.json.decode(labels, type=dict[str, tuple[str, ...]])
-    meta.pop(_USER_KEY, None)
-    return msgspec.json.encode(meta).decode()
+    return msgspec.json.encode({key: meta[key] for key in keys if key in meta}).decode()
 
 
-def _without_users(cells: dict[Place, Cell]) -> dict[Place, Cell]:
-    merged: dict[Place, Cell] = {}
+def _told_apart(cells: Places, keys: tuple[str, ...], gone_of: Callable[[Cell], Ends | None]) -> Places:
+    """Cells that only some keys tell apart."""
+    merged: Places = {}
+    texts = {labels: _only(labels, keys) for labels in {labels for _, labels, _, _ in cells}}
     for (period, labels, score_set, has_cpu_time), cell in cells.items():
-        merged.setdefault((period, _without_user(labels), score_set, has_cpu_time), Cell()).merge(cell, same_user=False)
+        place = (period, texts[labels], score_set, has_cpu_time)
+        if (found := merged.get(place)) is None:
+            found = merged[place] = Cell()
+        found.merge(cell, gone_of(cell))
+    return merged
+
+
+def _sizes(days: Places, day: int, month: int, year: int) -> CellsOfLevels:
+    """Cells of days, and those of months and years that they are in, by level."""
+    months = _in_periods(days, first_of_month)
+    return {day: days, month: months, year: _in_periods(months, first_of_year)}
+
+
+def _in_periods(cells: Places, first_of: Callable[[int], int]) -> Places:
+    """Cells of longer periods."""
+    merged: Places = {}
+    for (period, labels, score_set, has_cpu_time), cell in cells.items():
+        place = (first_of(period), labels, score_set, has_cpu_time)
+        if (found := merged.get(place)) is None:
+            found = merged[place] = Cell()
+        found.merge(cell, cell.gone)
     return merged
 
 

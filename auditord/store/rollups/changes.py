@@ -8,10 +8,15 @@ A transaction appends one row per day of stop times (UTC) that it touches; rows 
 nothing here. The cells must be complete before (:func:`auditord.store.rollups.folding.filled_to`), or the record would
 be missing in them. A record in the archive that is corrected or deleted without coming back first::
 
-    changes = RollupChanges()
-    changes.remove(make_row(before), before.components, score_set_before)
-    changes.add(make_row(after), after.components, score_set_after)  # not for a deletion
+    changes = RollupChanges((yield from rolled_keys()))
+    changes.remove(make_row(before), before, score_set_before)
+    changes.add(make_row(after), after, score_set_after)  # not for a deletion
     yield from note(changes)  # in the transaction that changes the state of the archive
+
+**Keys.** Cells tell sites, groups and users apart. Each further meta key whose values are rolled up, and the number of
+cores, has cells of its own, of all users together: so the cells of several keys add up instead of multiplying. A
+transaction notes which of them its changes tell apart; a key whose cells would miss some is filled anew
+(:mod:`auditord.store.rollups.folding`), so that it does no harm if a process learns late of a key.
 
 The number of a score set is that of :class:`auditord.store.sources.Sources`, None without scores. Sums over a store
 with an archive: :mod:`auditord.store.rollups.scope`.
@@ -19,60 +24,45 @@ with an archive: :mod:`auditord.store.rollups.scope`.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from auditord.store.planning import ChangePlan, StoredRow
+from auditord.store.rollups.deltas import (
+    CORES,
+    CORES_KEY,
+    CPU_TIME,
+    MICROS_PER_DAY,
+    RECORD,
+    AmountChange,
+    CellChange,
+    DayChange,
+    Ends,
+    split,
+    widened,
+)
 from auditord.store.rows import PendingRecord, make_row
-from auditord.store.work import Work, for_each
+from auditord.store.work import RolledKeys, Work, for_each
 from auditord_hookspecs import Component
+from auditord_hookspecs.records import Meta
 
-MICROS_PER_DAY: Final = 86_400_000_000
-
-RECORD: Final = ""
-"""Stands for a component that every record has once; no component has an empty name."""
-
-CPU_TIME: Final = "TotalCPU"
-"""The component by whose presence cells are told apart: an efficiency is that of the records that have it."""
-
-LOW_BITS: Final = 40
-"""Bits of a sum of products that are kept apart, so that both parts of it fit 64 bits in every database."""
-
-_LOW: Final = (1 << LOW_BITS) - 1
+P = TypeVar("P")
 
 _LARGEST_AMOUNT: Final = 1 << 53
 _LONGEST_RUNTIME: Final = 1 << 33
 """Amount and seconds from which on a record is only counted as left out: a few of them might not fit 64 bits."""
 
-AmountChange: TypeAlias = tuple[str, int, int, int, int]
-"""The change of the sums over components of one name.
-
-That is the name or :data:`RECORD`; how many more records have it; how much more of it; and how much more of it times
-seconds of runtime, shifted by :data:`LOW_BITS`, and the rest of that.
-"""
-
-CellChange: TypeAlias = tuple[
-    str, int, int | None, int | None, int | None, int | None, int, Sequence[AmountChange], bool, bool
-]
-"""A change of one cell, as the statements for sums and for folding read it; a cell may change several times.
-
-- JSON of meta, as far as it tells cells apart;
-- the number of what components score, 0 for nothing;
-- the earliest and the latest stop time of added records, in microseconds since 1970;
-- the same of removed records;
-- how many more records are in no sum;
-- the sums;
-- whether what is gone concerns the cells of one user alone: the same transaction adds records to the cells of all users
-  together whose stop times are at both ends of those that are gone;
-- whether the records have a CPU time.
-"""
+_Values: TypeAlias = tuple[tuple[str, ...] | None, ...]
+"""The values of a record under each of the keys that are rolled up."""
 
 _Place: TypeAlias = tuple[int, str | None, str | None, str | None, int, bool]
 """Day since 1970, site, group, user, score set, whether there is a CPU time."""
 
-_Key: TypeAlias = tuple[int, str | None, str | None, str | None, int, tuple[str, ...]]
-"""The first five, and the names of the components: records that have the same ones are counted together."""
+_Key: TypeAlias = tuple[int, str | None, str | None, str | None, int, tuple[str, ...], _Values]
+"""The first five, the names of the components, and values: records that have the same ones are counted together."""
+
+_PlaceOfKeys: TypeAlias = tuple[_Place, _Values]
 
 _Cells: TypeAlias = dict[_Key, list[int]]
 """Of each key the first and the last stop time, how many records are left out, how many are counted and their runtime;
@@ -80,9 +70,6 @@ and of each component the amount, and the amount times runtime.
 
 One flat list, since this is made for nearly every record that comes.
 """
-
-Ends: TypeAlias = tuple[int, int]
-"""The first and the last stop time."""
 
 
 class Finished(Protocol):
@@ -119,89 +106,104 @@ class Finished(Protocol):
         ...
 
 
-class DayChange(msgspec.Struct, frozen=True, gc=False):
-    """The changes by a transaction of so many cells of one day since 1970."""
+class Rolled(Protocol):
+    """A record, as far as the cells need it beside its columns."""
 
-    day: int
-    size: int
-    changes: list[CellChange]
+    @property
+    def components(self) -> Sequence[Component]:
+        """Its components."""
+        ...
+
+    @property
+    def meta(self) -> Meta | None:
+        """Its labels."""
+        ...
 
 
 class RollupChanges:
-    """The changes of the roll-ups by one transaction."""
+    """The changes of the roll-ups by one transaction.
 
-    def __init__(self) -> None:
+    Args:
+        keys: what they tell apart beside site, group and user.
+    """
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self._keys = tuple(keys)
         self._added: _Cells = {}
         self._removed: _Cells = {}
 
-    def add(self, row: Finished, components: Sequence[Component], score_set: int | None) -> None:
+    def add(self, row: Finished, record: Rolled, score_set: int | None) -> None:
         """A record is there."""
-        _count(self._added, row, components, score_set)
+        _count(self._added, self._keys, row, record, score_set)
 
     def add_new(self, pending: Iterable[PendingRecord]) -> None:
         """Records are there."""
         for each in pending:
-            _count(self._added, each.row, each.record.components, each.score_set)
+            _count(self._added, self._keys, each.row, each.record, each.score_set)
 
-    def remove(self, row: Finished, components: Sequence[Component], score_set: int | None) -> None:
+    def remove(self, row: Finished, record: Rolled, score_set: int | None) -> None:
         """A record is there no more."""
-        _count(self._removed, row, components, score_set)
+        _count(self._removed, self._keys, row, record, score_set)
 
     def remove_stored(self, before: StoredRow) -> None:
         """A stored record is there no more."""
         if before.identity.stop is not None:
             record = before.record
-            self.remove(make_row(record), record.components, before.score_set)
+            self.remove(make_row(record), record, before.score_set)
 
     def by_day(self) -> list[DayChange]:
         """The rows to be appended."""
         days: dict[int, list[CellChange]] = {}
         for key, cell in self._added.items():
-            change: CellChange = (
-                _labels(key),
-                key[4],
-                cell[0],
-                cell[1],
-                None,
-                None,
-                cell[2],
-                _amounts(1, key, cell),
-                False,
-                CPU_TIME in key[5],
-            )
+            ends = (cell[0], cell[1], None, None)
+            amounts, has_cpu_time = _amounts(1, key, cell), CPU_TIME in key[5]
+            change = CellChange(self._labels(key), key[4], *ends, cell[2], amounts, False, has_cpu_time)  # noqa: FBT003 a column
             days.setdefault(key[0], []).append(change)
         for day, removal in self._removals():
             days.setdefault(day, []).append(removal)
-        return [DayChange(day, len(days[day]), days[day]) for day in sorted(days)]
+        keys = _keys_text(self._keys)
+        return [DayChange(day, len(days[day]), days[day], keys) for day in sorted(days)]
 
     def _removals(self) -> Iterator[tuple[int, CellChange]]:
         if not self._removed:
             return
         of_user, of_all = _covered(self._added, self._removed, _place), _covered(self._added, self._removed, _together)
+        of_key = _covered(self._added, self._removed, _place_of_keys)
         for key, cell in self._removed.items():
             first, last = (None, None) if _place(key) in of_user else (cell[0], cell[1])
-            amounts, is_of_user = _amounts(-1, key, cell), _together(key) in of_all
+            of_key_first, of_key_last = (None, None) if _place_of_keys(key) in of_key else (cell[0], cell[1])
             ends = (None, None, first, last)
-            yield key[0], (_labels(key), key[4], *ends, -cell[2], amounts, is_of_user, CPU_TIME in key[5])
+            amounts, is_of_user = _amounts(-1, key, cell), _together(key) in of_all
+            sums = (-cell[2], amounts, is_of_user, CPU_TIME in key[5])
+            yield key[0], CellChange(self._labels(key), key[4], *ends, *sums, of_key_first, of_key_last)
+
+    def _labels(self, key: _Key) -> str:
+        return label_text(key[1], key[2], key[3], self._keys, key[6])
 
 
-def changes_of_records(pending: Iterable[PendingRecord]) -> RollupChanges:
+def rolled_keys() -> Work[Sequence[str]]:
+    """The keys that changes have to tell apart, as far as this process knows."""
+    keys: Sequence[str] = yield RolledKeys()
+    return keys
+
+
+def changes_of_records(pending: Iterable[PendingRecord], keys: Sequence[str]) -> RollupChanges:
     """The changes by new records."""
-    changes = RollupChanges()
+    changes = RollupChanges(keys)
     changes.add_new(pending)
     return changes
 
 
-def changes_of_plan(plan: ChangePlan) -> RollupChanges:
+def changes_of_plan(plan: ChangePlan, keys: Sequence[str]) -> RollupChanges:
     """The changes by a plan."""
-    changes = changes_of_records(plan.new)
+    changes = changes_of_records(plan.new, keys)
     for pending in plan.overwritten:
         changes.remove_stored(plan.before[pending.record_id])
-        changes.add(pending.row, pending.record.components, pending.score_set)
+        changes.add(pending.row, pending.record, pending.score_set)
     for pending in plan.moved:
         before = plan.before[pending.record_id]
         changes.remove_stored(before)
-        changes.add(pending.row, pending.record.components, before.score_set)
+        changes.add(pending.row, pending.record, before.score_set)
     for record_id in plan.removed:
         changes.remove_stored(plan.before[record_id])
     return changes
@@ -212,35 +214,34 @@ def note(changes: RollupChanges) -> Work[None]:
     yield from for_each("note_rollup_changes", changes.by_day())
 
 
-def split(number: int) -> tuple[int, int]:
-    """Both parts of a sum of products."""
-    return number >> LOW_BITS, number & _LOW
-
-
-def widened(ends: Ends | None, first: int, last: int) -> Ends:
-    """The ends with two more stop times."""
-    if ends is None:
-        return first, last
-    return min(first, ends[0]), max(last, ends[1])
-
-
 @lru_cache(50_000)
-def label_text(site: str | None, group: str | None, user: str | None) -> str:
+def label_text(
+    site: str | None, group: str | None, user: str | None, keys: tuple[str, ...] = (), values: _Values = ()
+) -> str:
     """The labels of a cell as JSON: the meta that all of its records have."""
-    values = {"site_id": site, "group_id": group, "user_id": user}
-    return msgspec.json.encode({key: (value,) for key, value in values.items() if value is not None}).decode()
+    columns = {"site_id": site, "group_id": group, "user_id": user}
+    meta = {key: (value,) for key, value in columns.items() if value is not None}
+    more = {key: found for key, found in zip(keys, values, strict=True) if found is not None}
+    return msgspec.json.encode({**meta, **more}).decode()
 
 
-def _count(cells: _Cells, row: Finished, components: Sequence[Component], score_set: int | None) -> None:
+@lru_cache(100)
+def _keys_text(keys: tuple[str, ...]) -> str:
+    return msgspec.json.encode(keys).decode()
+
+
+def _count(cells: _Cells, keys: tuple[str, ...], row: Finished, record: Rolled, score_set: int | None) -> None:
     # In one pass and with few objects: this is done for every record that comes.
     start, stop = row.start_time, row.stop_time
     if stop is None or row.more or stop < start:
         return
+    components = record.components
     runtime, records, left_out = (stop - start) // 1_000_000, 1, 0
     names, amounts = tuple([each.name for each in components]), [each.amount for each in components]
+    values = _values(keys, record.meta, names, amounts) if keys else ()
     if runtime >= _LONGEST_RUNTIME or (amounts and max(amounts) >= _LARGEST_AMOUNT):
         runtime, records, left_out, names, amounts = 0, 0, 1, (), []
-    key = (stop // MICROS_PER_DAY, row.site, row.user_group, row.user_name, score_set or 0, names)
+    key = (stop // MICROS_PER_DAY, row.site, row.user_group, row.user_name, score_set or 0, names, values)
     if (cell := cells.get(key)) is None:
         cells[key] = cell = [stop, stop, left_out, records, runtime]
         for amount in amounts:
@@ -260,8 +261,15 @@ def _count(cells: _Cells, row: Finished, components: Sequence[Component], score_
         at += 2
 
 
-def _labels(key: _Key) -> str:
-    return label_text(key[1], key[2], key[3])
+def _values(keys: tuple[str, ...], meta: Meta | None, names: tuple[str, ...], amounts: Sequence[int]) -> _Values:
+    found: list[tuple[str, ...] | None] = []
+    for key in keys:
+        if key != CORES_KEY:
+            texts = None if meta is None else meta.get(key)
+            found.append(None if texts is None else tuple(texts))
+        else:
+            found.append((str(amounts[names.index(CORES)]),) if CORES in names else None)
+    return tuple(found)
 
 
 def _amounts(sign: int, key: _Key, cell: list[int]) -> list[AmountChange]:
@@ -270,7 +278,7 @@ def _amounts(sign: int, key: _Key, cell: list[int]) -> list[AmountChange]:
     at = 5
     for name in key[5]:
         product = sign * cell[at + 1]
-        amounts.append((name, records, sign * cell[at], product >> LOW_BITS, product & _LOW))
+        amounts.append((name, records, sign * cell[at], *split(product)))
         at += 2
     return amounts
 
@@ -280,11 +288,15 @@ def _place(key: _Key) -> _Place:
 
 
 def _together(key: _Key) -> _Place:
-    day, site, group, _, score_set, names = key
+    day, site, group, _, score_set, names, _ = key
     return day, site, group, None, score_set, CPU_TIME in names
 
 
-def _covered(added: _Cells, removed: _Cells, place_of: Callable[[_Key], _Place]) -> set[_Place]:
+def _place_of_keys(key: _Key) -> _PlaceOfKeys:
+    return _together(key), key[6]
+
+
+def _covered(added: _Cells, removed: _Cells, place_of: Callable[[_Key], P]) -> set[P]:
     """The places where the ends of all stop times are known although some are gone: these are those of what is added.
 
     Records that are gone were there before the transaction, so none of them is among those that it adds.
@@ -294,8 +306,8 @@ def _covered(added: _Cells, removed: _Cells, place_of: Callable[[_Key], _Place])
     return {place for place, (first, last) in stops.items() if first <= gone[place][0] and gone[place][1] <= last}
 
 
-def _ends(cells: _Cells, place_of: Callable[[_Key], _Place]) -> dict[_Place, Ends]:
-    ends: dict[_Place, Ends] = {}
+def _ends(cells: _Cells, place_of: Callable[[_Key], P]) -> dict[P, Ends]:
+    ends: dict[P, Ends] = {}
     for key, (first, last, *_) in cells.items():
         place = place_of(key)
         ends[place] = widened(ends.get(place), first, last)

@@ -4,31 +4,62 @@ Cells are complete up to a day (``rollup_state.filled_to``). Changes of later da
 are read when it is their day's turn. The records that are read and the changes that this settles are of one state, so
 that a record which comes meanwhile is counted exactly once. Records of the archive are read beside them; if any moved
 there or back meanwhile, the days are read again.
+
+Cells of a key are filled the other way round, from the latest day to the first (:mod:`auditord.store.rollups.keys`).
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
 from auditord.database.instants import to_micros
 from auditord.store.archived import ArchiveState
-from auditord.store.rollups.cells import END, CellKey, CellRow, Cells, CellsOfLevels, label_row
-from auditord.store.rollups.changes import MICROS_PER_DAY, CellChange, RollupChanges
+from auditord.store.rollups.cells import (
+    END,
+    OF_A_KEY,
+    CellKey,
+    CellRow,
+    Cells,
+    CellsOfLevels,
+    Level,
+    RolledKey,
+    label_row,
+)
+from auditord.store.rollups.changes import RollupChanges
+from auditord.store.rollups.deltas import MICROS_PER_DAY, CellChange
 from auditord.store.rows import make_row
-from auditord.store.work import Rows, Work, as_json, ask, for_each
+from auditord.store.work import Work, as_json, ask, for_each
 from auditord_hookspecs import Component, Record
+from auditord_hookspecs.records import Meta
 
 AT_ONCE: Final = 16_000
 """Changes of cells that are folded in one transaction: nearly as many cells are written for far fewer of them."""
 
-FORGET_ALL: Final = ("forget_rollups", "forget_all_rollup_changes", "forget_rollup_state")
+FORGET_ALL: Final = ("forget_rollups", "forget_all_rollup_changes", "forget_rollup_state", "forget_filled_keys")
 """Statements after which the cells are filled anew from the records."""
 
 _ROWS_AT_ONCE: Final = 5_000
 
+WaitingRow: TypeAlias = tuple[int, int, str, str]
+"""Of the changes of a day the number, the day, themselves and the keys that they tell apart, both as JSON."""
+
 _changes: Final = msgspec.json.Decoder(list[CellChange])
+
+
+class State(NamedTuple):
+    """The state of the roll-ups: see the table."""
+
+    filled_to: int
+    held_from: int
+    held_to: int
+    hold: int
+    keys: Sequence[RolledKey]
+
+    def holds(self, day: int) -> bool:
+        """Return whether changes of a day wait until cells of a key are filled."""
+        return self.held_from <= day < self.held_to
 
 
 class _Columns(msgspec.Struct, gc=False):
@@ -42,13 +73,15 @@ class _Columns(msgspec.Struct, gc=False):
     more: None = None
 
 
-class _Amounts(msgspec.Struct, gc=False):
+class _Rolled(msgspec.Struct, gc=False):
     """Of a document, what the cells need."""
 
     components: tuple[Component, ...]
+    meta: Meta | None = None
 
 
-_amounts: Final = msgspec.json.Decoder(_Amounts)
+_rolled: Final = msgspec.json.Decoder(_Rolled)
+_keys: Final = msgspec.json.Decoder(tuple[str, ...])
 
 
 @dataclass(slots=True, eq=False)
@@ -58,34 +91,51 @@ class Days:
     Args:
         begin: the first one, up to which the cells are complete.
         end: the day behind the last one.
+        changes: what the cells get.
     """
 
     begin: int
     end: int
-    settled: list[int] = field(default_factory=list[int])
-    """Numbers of changes that what has been read includes."""
-    changes: RollupChanges = field(default_factory=RollupChanges)
+    changes: RollupChanges
+    settled: list[WaitingRow] = field(default_factory=list[WaitingRow])
+    """Changes that what has been read includes."""
 
     async def read(self, pages: AsyncIterator[Sequence[Sequence[Any]]]) -> None:  # Any: columns of all types
         """Take up the rows of ``read_rollup_days``."""
         async for page in pages:
             for number, start, stop, site, group, user, score_set, document in page:
-                if number is not None:
-                    self.settled.append(number)
+                if number is not None:  # of a change: the day, its keys and itself
+                    self.settled.append((number, start, document, site))
                 else:
-                    columns = _Columns(start, stop, site, group, user)
-                    self.changes.add(columns, _amounts.decode(document).components, score_set)
+                    self.changes.add(_Columns(start, stop, site, group, user), _rolled.decode(document), score_set)
+
+    def cells(self, keys: Sequence[RolledKey], *, alone: bool = False) -> Cells:
+        """The cells that they are in."""
+        cells = Cells(keys, alone=alone)
+        for change in self.changes.by_day():
+            cells.add(change.day, change.changes, _keys.decode(change.keys))
+        return cells
+
+    def settled_numbers(self) -> str:
+        """The numbers of the changes that are settled, as JSON."""
+        return as_json([row[0] for row in self.settled])
 
     def add(self, records: Sequence[Record], score_sets: Sequence[int | None]) -> None:
         """Take up archived records, with the numbers of their score sets."""
         for record, score_set in zip(records, score_sets, strict=True):
-            self.changes.add(make_row(record), record.components, score_set)
+            self.changes.add(make_row(record), record, score_set)
+
+
+def read_state(statement: str = "rollup_state") -> Work[State]:
+    """The state of the roll-ups."""
+    ((complete, held_from, held_to, hold),) = yield from ask(statement)
+    keys = [RolledKey(*each) for each in (yield from ask("list_rolled_keys"))]
+    return State(complete, held_from, held_to, hold, keys)
 
 
 def filled_to() -> Work[int]:
     """The first day that is not in the cells yet."""
-    ((day,),) = yield from ask("rollup_state")
-    return int(day)
+    return (yield from read_state()).filled_to
 
 
 def days_with_cells() -> Work[tuple[int, int]]:
@@ -108,7 +158,7 @@ def next_days(archived: ArchiveState) -> Work[Days | None]:
     if archived.records and archived.first_stop is not None and archived.last_stop is not None:
         first, last = (to_micros(each) // MICROS_PER_DAY for each in (archived.first_stop, archived.last_stop))
         days += [max(first, begin)] if begin <= last else []
-    return Days(begin, min(days) + 1 if days else END)
+    return Days(begin, min(days) + 1 if days else END, RollupChanges(()))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,21 +166,23 @@ class Waiting:
     """Changes that wait to be folded.
 
     Args:
-        rows: of each transaction and day the number, the day and the changes as JSON.
+        rows: of each transaction and day the number, the day, the changes as JSON, and the keys that they tell apart.
+        keys: those that have cells.
     """
 
-    rows: Rows
+    rows: Sequence[WaitingRow]
+    keys: Sequence[RolledKey]
 
     def numbers(self) -> str:
         """The numbers as JSON."""
-        return as_json([number for number, _, _ in self.rows])
+        return as_json([row[0] for row in self.rows])
 
-    def cells(self) -> CellsOfLevels:
+    def cells(self) -> Cells:
         """The cells that they change."""
-        cells = Cells()
-        for _, day, changes in self.rows:
-            cells.add(day, _changes.decode(changes))
-        return cells.by_level()
+        cells = Cells(self.keys)
+        for _, day, changes, keys in self.rows:
+            cells.add(day, _changes.decode(changes), _keys.decode(keys))
+        return cells
 
 
 def waiting_changes() -> Work[int]:
@@ -141,27 +193,47 @@ def waiting_changes() -> Work[int]:
 
 def next_changes() -> Work[Waiting | None]:
     """The oldest changes, to be folded next; None if there are none."""
-    complete = yield from filled_to()
-    rows = yield from ask("list_rollup_changes", filled_to=complete, most=AT_ONCE)
-    return Waiting(rows) if rows else None
+    state = yield from read_state()
+    parameters = {"filled_to": state.filled_to, "held_from": state.held_from, "held_to": state.held_to}
+    rows = yield from ask("list_rollup_changes", **parameters, most=AT_ONCE)
+    return Waiting([(number, day, changes, keys) for number, day, changes, keys in rows], state.keys) if rows else None
 
 
-def fold(waiting: Waiting, rows: Sequence[CellRow]) -> Work[None]:
+def fold(waiting: Waiting, rows: Sequence[CellRow], missed: Collection[RolledKey]) -> Work[bool]:
     """Fold changes that have been read, in one transaction, unless another process was faster with any of them.
 
-    Labels that another process has dropped meanwhile, since no cell had them yet, count as such a change.
+    Labels that another process has dropped meanwhile, since no cell had them yet, count as such a change. Returns
+    whether they are folded.
 
     Args:
         waiting: the changes.
         rows: what they change, see :func:`rows_of`.
+        missed: keys that have to be filled anew.
     """
-    yield from ask("lock_rollups")
+    state = yield from read_state("lock_rollups")
     ((found,),) = yield from ask("count_rollup_changes", numbers=waiting.numbers())
     labels = {row.labels for row in rows}
     ((known,),) = yield from ask("count_rollup_labels", numbers=as_json(sorted(labels)))
-    if found == len(waiting.rows) and known == len(labels):
-        yield from _write(rows)
-        yield from ask("forget_rollup_changes", numbers=waiting.numbers())
+    held = any(state.holds(row[1]) for row in waiting.rows)
+    if found < len(waiting.rows) or known < len(labels) or state.keys != waiting.keys or held:
+        return False
+    yield from write(rows)
+    yield from ask("forget_rollup_changes", numbers=waiting.numbers())
+    yield from fill_anew(missed)
+    return True
+
+
+def fill_anew(keys: Iterable[RolledKey]) -> Work[None]:
+    """Drop the cells of keys, so that they are filled anew."""
+    for key in keys:
+        yield from drop_cells(key)
+        yield from ask("set_filled_from", number=key.number, filled_from=END)
+
+
+def drop_cells(key: RolledKey) -> Work[None]:
+    """Drop the cells of a key."""
+    first = key.level(Level.DAY_AND_USER)
+    yield from ask("drop_levels", first=first, behind=first + OF_A_KEY)
 
 
 def number_labels(levels: CellsOfLevels) -> Work[Mapping[str, int]]:
@@ -186,16 +258,18 @@ def rows_of(levels: CellsOfLevels, numbers: Mapping[str, int]) -> list[CellRow]:
 
 def fill(days: Days) -> Work[None]:
     """Put days that have been read into the cells, in one transaction, unless another process was faster."""
-    ((complete,),) = yield from ask("lock_rollups")
-    if complete != days.begin:
+    state = yield from read_state("lock_rollups")
+    if state.filled_to != days.begin:
         return
-    cells = Cells()
-    for change in days.changes.by_day():
-        cells.add(change.day, change.changes)
-    levels = cells.by_level()
-    yield from _write(rows_of(levels, (yield from number_labels(levels))))
-    yield from ask("forget_rollup_changes", numbers=as_json(days.settled))
+    yield from write_cells(days.cells(()))
+    yield from ask("forget_rollup_changes", numbers=days.settled_numbers())
     yield from ask("set_rollup_state", filled_to=days.end)
+
+
+def write_cells(cells: Cells) -> Work[None]:
+    """Change cells, inside a transaction."""
+    levels = cells.by_level()
+    yield from write(rows_of(levels, (yield from number_labels(levels))))
 
 
 def has_unused_labels() -> Work[bool]:
@@ -217,7 +291,8 @@ def forget() -> Work[None]:
         yield from ask(name)
 
 
-def _write(rows: Sequence[CellRow]) -> Work[None]:
+def write(rows: Sequence[CellRow]) -> Work[None]:
+    """Change cells, inside a transaction."""
     for first in range(0, len(rows), _ROWS_AT_ONCE):
         yield from for_each("add_to_rollups", rows[first : first + _ROWS_AT_ONCE])
     gone = [

@@ -1,7 +1,8 @@
 """The part of a query for sums that roll-ups answer.
 
 That is whole days of UTC of stop times, for queries that ask for nothing which cells do not tell apart: grouped by
-site, group, user, scores and periods of the stop time, with conditions on sites, groups and users, without a window. Of
+site, group, user, scores and periods of the stop time, with conditions on sites, groups and users, without a window.
+Instead of users, it may be one of the keys with cells of their own, from the day on up to which these are filled. Of
 a range of stop times that does not begin and end with days, as a month of another time zone, the days within are read
 from roll-ups, and both edges from the records; so are the days that belong to two periods of such a zone.
 
@@ -12,20 +13,32 @@ of ``compile_aggregate(query, dialect, scope)`` reads where the tables of roll-u
 answered from the records and from the archive.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
-from functools import lru_cache, partial
-from typing import Final
+from functools import partial
+from typing import Final, TypeAlias
 
-from auditord.database.instants import MICROSECOND, from_micros, to_micros
-from auditord.store.rollups.cells import END, FIRST_DAY, Level, first_of_month
-from auditord.store.rollups.changes import CPU_TIME, MICROS_PER_DAY
-from auditord.store.rows import META_COLUMNS, OLDER_KEYS
+import msgspec
+
+from auditord.database.instants import from_micros, to_micros
+from auditord.store.aggregates import NotRolledUp
+from auditord.store.rollups.cells import (
+    END,
+    FIRST_DAY,
+    TOLD_APART,
+    Level,
+    RolledKey,
+    first_of_month,
+    first_of_year,
+)
+from auditord.store.rollups.deltas import CORES, CORES_KEY, CPU_TIME, MICROS_PER_DAY
+from auditord.store.rollups.split_days import split_days
+from auditord.store.work import Work, ask
 from auditord_hookspecs import (
     AggregateQuery,
     CalendarPeriod,
     CalendarUnit,
+    ComponentAmount,
     ComponentPresent,
     Dimension,
     MetaValue,
@@ -46,12 +59,25 @@ from auditord_hookspecs.query import (
     TimeField,
     fold,
 )
-from auditord_hookspecs.zones import CHANGES_END, clock_changes, day_of
+from auditord_hookspecs.zones import clock_changes
 
-_KEYS: Final = {*META_COLUMNS, *OLDER_KEYS}
 _USER_KEY: Final = "user_id"
 _ABOUT_META: Final = (MetaContains, MetaContainsAny, MetaLacks, MetaAbsent)
 _SHORT_UNITS: Final = {CalendarUnit.DAY, CalendarUnit.WEEK}
+
+_Size: TypeAlias = tuple[Level, Callable[[int], int]]
+"""The level of cells of all users together, and the first day of the period that a day is in."""
+
+_SIZES: Final[Sequence[_Size]] = (
+    (Level.DAY, lambda day: day),
+    (Level.MONTH, first_of_month),
+    (Level.YEAR, first_of_year),
+)
+_BY_USER: Final = {
+    Level.DAY: Level.DAY_AND_USER,
+    Level.MONTH: Level.MONTH_AND_USER,
+    Level.YEAR: Level.YEAR_AND_USER,
+}
 
 MOST_SPLIT_DAYS: Final = 400
 """Split days of a scope: more of them would make its statement long."""
@@ -59,9 +85,9 @@ MOST_SPLIT_DAYS: Final = 400
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Cells of one level: periods from ``begin`` on, before ``end``."""
+    """Cells of one level (with a CPU time): periods from ``begin`` on, before ``end``."""
 
-    level: Level
+    level: int
     begin: int
     end: int
 
@@ -77,6 +103,7 @@ class Scope:
         end: the day behind the last one.
         first: the first stop time that counts, in microseconds since 1970; None if there is none.
         last: the stop time behind the last one that counts.
+        key: the key whose cells answer.
     """
 
     query: AggregateQuery
@@ -85,6 +112,7 @@ class Scope:
     end: int
     first: int | None
     last: int | None
+    key: RolledKey | None = None
 
     def up_to(self, day: int) -> "Scope | None":
         """The same if the cells are complete up to a day; None if that leaves no day."""
@@ -110,17 +138,17 @@ class Scope:
 
     def segments(self) -> Sequence[Segment]:
         """The cells that answer it, as coarse as may be."""
-        users = _asks_for_users(self.query, self.rest)
-        days, months = (Level.DAY_AND_USER, Level.MONTH_AND_USER) if users else (Level.DAY, Level.MONTH)
         periods = [by for by in self.query.by if isinstance(by, CalendarPeriod)]
         if any(by.unit in _SHORT_UNITS or clock_changes(by.zone) for by in periods):
-            return [Segment(days, self.begin, self.end)]
-        first = self.begin if self.begin == FIRST_DAY else _next_month(self.begin)
-        last = self.end if self.end == END else first_of_month(self.end)
-        if first >= last:
-            return [Segment(days, self.begin, self.end)]
-        segments = [Segment(days, self.begin, first), Segment(months, first, last), Segment(days, last, self.end)]
-        return [segment for segment in segments if segment.begin < segment.end]
+            sizes = _SIZES[:1]
+        else:
+            sizes = _SIZES if all(by.unit is CalendarUnit.YEAR for by in periods) else _SIZES[:2]
+        return [replace(each, level=self._level(each.level)) for each in _segments(self.begin, self.end, sizes)]
+
+    def _level(self, size: int) -> int:
+        if self.key is not None:
+            return self.key.level(Level(size))
+        return _BY_USER[Level(size)] if _asks_for_users(self.query, self.rest) else size
 
     def edges(self) -> Iterator[AggregateQuery]:
         """Queries for the finished records that the cells do not answer for.
@@ -144,16 +172,21 @@ class Scope:
         yield from map(_on_day, self.split_days())
 
     def split_days(self) -> Sequence[int]:
-        """The days whose records are in two periods of a time zone; see :func:`_split_days`."""
-        return _split_days(frozenset(_zoned(self.query)), self.begin, self.end)
+        """The days whose records are in two periods of a time zone; see :func:`split_days`."""
+        return split_days(frozenset(_zoned(self.query)), self.begin, self.end)
 
     def _only(self, stopped: Condition) -> AggregateQuery:
         return replace(self.query, where=AllOf((self.rest, stopped)))
 
 
-def scope_of(query: AggregateQuery) -> Scope | None:
-    """The part of a query that complete roll-ups answer; None if they answer nothing of it."""
-    if query.window is not None or not all(map(_tells_apart, query.by)):
+def scope_of(query: AggregateQuery, keys: Sequence[RolledKey] = ()) -> Scope | None:
+    """The part of a query that complete roll-ups answer; None if they answer nothing of it.
+
+    Args:
+        query: the query.
+        keys: those with cells of their own, of which one answers.
+    """
+    if query.window is not None:
         return None
     times: list[TimeCompares] = []
     others: list[Condition] = []
@@ -163,18 +196,67 @@ def scope_of(query: AggregateQuery) -> Scope | None:
         else:
             others.append(condition)
     rest = AllOf(tuple(others))
-    if not fold(rest, _is_covered, all, all):
-        return None
-    first, last = _range(times)
-    begin = FIRST_DAY if first is None else -(-first // MICROS_PER_DAY)
-    end = END if last is None else last // MICROS_PER_DAY
-    return Scope(query, rest, begin, end, first, last).up_to(END)
+    for key in (None, *keys):
+        if _tell_apart(query, rest, key) and (key is None or not _asks_for_users(query, rest)):
+            first, last = _range(times)
+            begin = FIRST_DAY if first is None else -(-first // MICROS_PER_DAY)
+            end = END if last is None else last // MICROS_PER_DAY
+            begin = begin if key is None else max(begin, key.filled_from)
+            return Scope(query, rest, begin, end, first, last, key).up_to(END)
+    return None
 
 
 def scope_within(query: AggregateQuery, begin: int, end: int) -> Scope | None:
     """The scope of a query that it was answered with: of these days."""
-    scope = scope_of(query)
+    used = [key for by in query.by if isinstance(by, MetaValue) for key in by.keys]
+    used += fold(query.where, _keys_of, _joined, _joined)
+    scope = scope_of(query, [RolledKey(0, key, FIRST_DAY) for key in (*used, CORES_KEY)])
     return None if scope is None else replace(scope, begin=begin, end=end)
+
+
+def require(scope: Scope | None) -> Work[None]:
+    """Return if the cells of the scope's key have all that it asks for, in the transaction that reads them.
+
+    Raises:
+        NotRolledUp: they have not any more.
+    """
+    if scope is None or scope.key is None:
+        return
+    known = [RolledKey(*each) for each in (yield from ask("list_rolled_keys"))]
+    found = [each for each in known if (each.number, each.key) == (scope.key.number, scope.key.key)]
+    if not found or found[0].filled_from > scope.begin:
+        raise NotRolledUp
+    for (keys,) in (yield from ask("keys_of_rollup_changes", begin=scope.begin, end=scope.end)):
+        if scope.key.key not in msgspec.json.decode(keys):
+            raise NotRolledUp
+
+
+def _segments(begin: int, end: int, sizes: Sequence[_Size]) -> Sequence[Segment]:
+    """Days, in the middle of them months, and in the middle of these years."""
+    (level, first_of), longer = sizes[-1], sizes[:-1]
+    first = begin if begin == FIRST_DAY else _next(begin, first_of)
+    last = end if end == END else first_of(end)
+    if not longer:
+        return [Segment(level, begin, end)]
+    if first >= last:
+        return _segments(begin, end, longer)
+    before = _segments(begin, first, longer) if begin < first else ()
+    after = _segments(last, end, longer) if last < end else ()
+    return [*before, Segment(level, first, last), *after]
+
+
+def _next(day: int, first_of: Callable[[int], int]) -> int:
+    """The first day of a period, of this one or of the next one."""
+    first = first_of(day)
+    return day if first == day else first_of(first + (366 if first_of is first_of_year else 31))
+
+
+def _keys_of(condition: Leaf) -> Iterable[str]:
+    return [condition.key] if isinstance(condition, _ABOUT_META) else []
+
+
+def _joined(parts: Sequence[Iterable[str]]) -> Iterable[str]:
+    return [key for part in parts for key in part]
 
 
 def _each(condition: Condition) -> Iterator[Condition]:
@@ -207,21 +289,29 @@ def _range(times: Sequence[TimeCompares]) -> tuple[int | None, int | None]:
     return max(firsts, default=None), min(lasts, default=None)
 
 
-def _tells_apart(dimension: Dimension) -> bool:
+def _tell_apart(query: AggregateQuery, rest: Condition, key: RolledKey | None) -> bool:
+    """Return whether cells, or those of a key, tell apart all that is asked for."""
+    known = TOLD_APART if key is None else {*TOLD_APART, key.key}
+    return all(_tells_apart(each, known) for each in query.by) and fold(rest, partial(_is_covered, known), all, all)
+
+
+def _tells_apart(dimension: Dimension, known: Collection[str]) -> bool:
     match dimension:
         case MetaValue(keys):
-            return _KEYS.issuperset(keys)
+            return set(keys) <= set(known)
         case CalendarPeriod(unit, field, zone):
             return field is TimeField.STOP and (unit is not CalendarUnit.DAY or not clock_changes(zone))
         case ComponentPresent(component):
             return component == CPU_TIME
-        case _:
-            return isinstance(dimension, ScoreValue)
+        case ComponentAmount(component):
+            return component == CORES and CORES_KEY in known
+        case ScoreValue():
+            return True
 
 
-def _is_covered(condition: Leaf) -> bool:
+def _is_covered(known: Collection[str], condition: Leaf) -> bool:
     if isinstance(condition, _ABOUT_META):
-        return condition.key in _KEYS
+        return condition.key in known
     return isinstance(condition, IsOpen)
 
 
@@ -239,25 +329,6 @@ def _zoned(query: AggregateQuery) -> Iterator[CalendarPeriod]:
     return (by for by in query.by if isinstance(by, CalendarPeriod) and clock_changes(by.zone))
 
 
-@lru_cache(maxsize=64)
-def _split_days(periods: Collection[CalendarPeriod], begin: int, end: int) -> Sequence[int]:
-    """The days of UTC that belong to more than one period; cells do not tell their records apart.
-
-    A month in Berlin begins at 22 or 23 o'clock of a day in UTC; the other days lie within one month.
-    """
-    if not periods:
-        return ()
-    known = range(max(begin, 0), min(end, to_micros(CHANGES_END) // MICROS_PER_DAY + 1))
-    return tuple([day for day in known if any(_is_split(day, period) for period in periods)])
-
-
-def _is_split(day: int, period: CalendarPeriod) -> bool:
-    begin, end = first_moment(day), first_moment(day + 1)
-    changes = [each.moment for each in clock_changes(period.zone) if begin < each.moment < end]
-    moments = [begin, end - MICROSECOND, *changes, *[each - MICROSECOND for each in changes]]
-    return len({period.unit.first_day(day_of(each, period.zone)) for each in moments}) > 1
-
-
 def _on_day(day: int) -> Condition:
     return _between(day * MICROS_PER_DAY, (day + 1) * MICROS_PER_DAY)
 
@@ -268,13 +339,3 @@ def _between(begin: int | None, end: int | None) -> Condition:
     return AllOf(
         tuple(TimeCompares(TimeField.STOP, each, from_micros(micros)) for each, micros in bounds if micros is not None)
     )
-
-
-def first_moment(day: int) -> datetime:
-    """The begin of a day since 1970, in UTC."""
-    return from_micros(day * MICROS_PER_DAY)
-
-
-def _next_month(day: int) -> int:
-    first = first_of_month(day)
-    return day if first == day else first_of_month(first + 31)

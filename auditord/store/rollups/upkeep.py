@@ -9,7 +9,8 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from auditord.errors import StoreUnavailable
 from auditord.store.archived import ArchiveState
-from auditord.store.rollups.cells import END, FIRST_DAY
+from auditord.store.rollups.cells import END, FIRST_DAY, TOLD_APART, RolledKey
+from auditord.store.rollups.deltas import CORES_KEY
 from auditord.store.rollups.folding import (
     AT_ONCE,
     Days,
@@ -22,9 +23,11 @@ from auditord.store.rollups.folding import (
     next_changes,
     next_days,
     number_labels,
+    read_state,
     rows_of,
     waiting_changes,
 )
+from auditord.store.rollups.keys import fill_keys, hold_next_days, list_keys, release, set_keys
 from auditord.store.work import Work, atomic
 
 T = TypeVar("T")
@@ -90,6 +93,9 @@ class Upkeep:
         self._stream = stream
         self._archived = archived
         self._is_ours = is_ours
+        self.keys: Sequence[str] = ()
+        """The keys with cells of their own, as they were read last."""
+        self._wanted: Sequence[str] | None = None
         self._is_complete = False
         self._is_woken = False
         self._waiting = AT_ONCE  # records and changes of cells, at most; nobody has counted yet what was left before
@@ -116,11 +122,21 @@ class Upkeep:
             self._task = asyncio.get_running_loop().create_task(self._work())
             self._task.add_done_callback(_log_fault)
 
+    def keep_by(self, keys: Sequence[str] | None) -> None:
+        """See to it that the number of cores and these keys, and no others, get cells of their own; None: as it is."""
+        if keys is not None:
+            self._wanted = [CORES_KEY, *[key for key in keys if key not in TOLD_APART]]
+            self.wake()
+
     async def ready(self) -> int:
         """Prepare for a sum: many changes are folded. Returns the day up to which the cells are complete."""
         if self._is_ours and self._waiting > _FEW:
             await self._fold_changes()
         return await self._filled_to()
+
+    async def rolled_keys(self) -> Sequence[RolledKey]:
+        """The keys with cells of their own."""
+        return (await self._read(read_state())).keys
 
     async def start_over(self) -> None:
         """Drop all cells, for the daemon to fill them anew."""
@@ -138,8 +154,10 @@ class Upkeep:
         with suppress(StoreUnavailable):  # the next change tries again
             while self._is_woken:
                 self._is_woken = False
+                await self._set_keys()
                 if await self._filled_to() < END:
                     await self._fill()
+                await self._fill_keys()
                 # Changes of one cell are folded the cheaper the more they are: they wait until they are many.
                 self._waiting = await self._read(waiting_changes())
                 if self._waiting >= AT_ONCE:
@@ -161,6 +179,30 @@ class Upkeep:
             if days.end == END:
                 _log.info("the roll-ups are complete")
 
+    async def _set_keys(self) -> None:
+        if (wanted := self._wanted) is not None:
+            if await self._write(partial(atomic, partial(set_keys, wanted)), is_long=True):
+                names = ", ".join(each or "number of cores" for each in wanted) or "no further label"
+                _log.info("the roll-ups are kept by site, group, user, and by: %s", names)
+                self._redactions += 1  # labels of keys that are not kept any more
+            self._wanted = None
+        self.keys = await self._read(list_keys())
+
+    async def _fill_keys(self) -> None:
+        while True:
+            archived = await self._archived.archive_state()
+            filling = await self._write(partial(atomic, partial(hold_next_days, archived)))
+            if filling is None:
+                return
+            days = filling.days
+            async with self._stream("read_rollup_days", {"begin": days.begin, "end": days.end}) as pages:
+                await days.read(pages)
+            if filling.has_archived and not await self._archived.read_archived(days):
+                await self._write(partial(atomic, release))
+                return
+            if _membership(archived) == _membership(await self._archived.archive_state()):
+                await self._write(partial(atomic, partial(fill_keys, filling)), is_long=True)
+
     async def fold(self) -> None:
         """Fold all changes that there are, and drop the labels that redactions have left."""
         redactions = self._redactions  # one that comes from here on may be missed by what is read next
@@ -172,13 +214,28 @@ class Upkeep:
 
     async def _fold_changes(self) -> None:
         async with self._folding:
-            while (waiting := await self._read(next_changes())) is not None:
-                # Put together in threads: meanwhile neither the loop nor SQLite's only writer is held up.
-                levels = await asyncio.to_thread(waiting.cells)
-                numbers = await self._write(partial(atomic, partial(number_labels, levels)))
-                rows = await asyncio.to_thread(rows_of, levels, numbers)
-                await self._write(partial(atomic, partial(fold, waiting, rows)))
-            self._waiting = 0
+            noted, is_all = self._waiting, False
+            try:
+                while not is_all:
+                    self._waiting = 0
+                    is_all = await self._fold_some()
+            except BaseException:
+                self._waiting += noted
+                raise
+
+    async def _fold_some(self) -> bool:
+        """Fold the oldest changes; returns whether these were all: what has come since then waits for more."""
+        if (waiting := await self._read(next_changes())) is None:
+            return True
+        # Put together in threads: meanwhile neither the loop nor SQLite's only writer is held up.
+        cells = await asyncio.to_thread(waiting.cells)
+        levels = await asyncio.to_thread(cells.by_level)
+        numbers = await self._write(partial(atomic, partial(number_labels, levels)))
+        rows = await asyncio.to_thread(rows_of, levels, numbers)
+        is_folded = await self._write(partial(atomic, partial(fold, waiting, rows, cells.missed)))
+        if cells.missed:
+            self.wake()
+        return is_folded and cells.changes < AT_ONCE
 
     async def _filled_to(self) -> int:
         if self._is_complete:

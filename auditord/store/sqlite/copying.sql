@@ -179,13 +179,13 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: read_rollup_changes
 -- What nobody has folded into the cells yet.
-SELECT number, day, size, changes
+SELECT number, day, size, changes, keys
 FROM rollup_changes
 
 -- name: write_rollup_changes
 -- Add changes.
-INSERT INTO rollup_changes (number, day, size, changes)
-VALUES (?, ?, ?, ?)
+INSERT INTO rollup_changes (number, day, size, changes, keys)
+VALUES (?, ?, ?, ?, ?)
 
 -- name: read_rollup_state
 -- How far the cells are filled.
@@ -196,6 +196,16 @@ FROM rollup_state
 -- Note it.
 INSERT INTO rollup_state (filled_to)
 VALUES (?)
+
+-- name: read_rolled_keys
+-- The keys with cells of their own.
+SELECT number, meta_key, filled_from
+FROM rolled_keys
+
+-- name: write_rolled_keys
+-- Add a key.
+INSERT INTO rolled_keys (number, meta_key, filled_from)
+VALUES (?, ?, ?)
 
 -- name: continue_numbers
 -- Nothing: a new row gets the number behind the highest.

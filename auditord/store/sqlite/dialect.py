@@ -21,7 +21,7 @@ from auditord.store.sqlite.sums import Arithmetic, Overflow, pieces, product_sum
 from auditord_hookspecs import AggregateQuery, CalendarUnit
 from auditord_hookspecs.query import SortField, TimeField
 
-_PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_.:/ -]+")
+_PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_.:/ -]*")
 """Keys that read the same in a path as in a document; others are compared, since paths know no escapes."""
 
 _FIRST_DAYS: Final[dict[CalendarUnit, LiteralString]] = {
@@ -84,7 +84,10 @@ class SqliteDialect(Dialect):
         " FROM rollup_changes, json_each(changes) AS each WHERE day >= %s AND day < %s),"
         " json_each(cell, '$[7]') AS part"
     )
-    sorts_numbers = True
+    rolled_changes_of_key = rolled_changes.replace("(cell, '$[4]')", "(cell, '$[10]')").replace(
+        "(cell, '$[5]')", "(cell, '$[11]')"
+    )
+    runtime_in_index = "(stop_time - start_time) / 1000000"  # of a generated column, no index covers it
     meta_is_long = True
 
     def mentions(self, text: str) -> Sql:

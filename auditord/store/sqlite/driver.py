@@ -16,7 +16,7 @@ from auditord.store.protocol import Verdict
 from auditord.store.rollups.changes import changes_of_records, note
 from auditord.store.rows import PendingRecord
 from auditord.store.sqlite.counting import BETWEEN_NOTES, QUERIES, count_arrivals, count_changes
-from auditord.store.work import Atomic, Count, ForEach, Overtaken, Records, Refused, Statement, Step, Work
+from auditord.store.work import Atomic, Count, ForEach, Overtaken, Records, Refused, RolledKeys, Statement, Step, Work
 
 T = TypeVar("T")
 
@@ -62,6 +62,8 @@ def _do(connection: sqlite3.Connection, step: Step) -> Any:  # Any: the answer i
                 return connection.executemany(QUERIES[name], record_values(pending)).rowcount
             case Count():
                 return count_changes(connection, step)
+            case RolledKeys():
+                return _rolled_keys(connection)
             case Atomic(make):
                 with _savepoint(connection):
                     return run(connection, make())
@@ -104,12 +106,16 @@ def has_added(connection: sqlite3.Connection, new: Sequence[PendingRecord]) -> b
     try:
         with _savepoint(connection):
             _insert(connection, new)
-            run(connection, note(changes_of_records(new)))
+            run(connection, note(changes_of_records(new, _rolled_keys(connection))))
             if forwarded := [outbox_row("insert", each) for each in new if each.forwarded]:
                 _do(connection, ForEach("put_outbox", forwarded))
     except (Overtaken, Refused, *_REFUSALS):
         return False
     return True
+
+
+def _rolled_keys(connection: sqlite3.Connection) -> Sequence[str]:
+    return [key for _, key, _ in connection.execute(QUERIES["list_rolled_keys"])]
 
 
 def _insert(connection: sqlite3.Connection, new: Sequence[PendingRecord]) -> None:

@@ -2,23 +2,66 @@
 
 -- name: note_rollup_changes
 -- Append what a transaction changed in the cells of a day.
-INSERT INTO rollup_changes (day, size, changes)
-VALUES (?1, ?2, ?3)
+INSERT INTO rollup_changes (day, size, changes, keys)
+VALUES (?1, ?2, ?3, ?4)
 
 -- name: rollup_state
--- The first day that is not in the cells yet.
-SELECT filled_to
+-- The first day that is not in the cells yet, and the days whose changes are held.
+SELECT filled_to, held_from, held_to, hold
 FROM rollup_state
 
 -- name: lock_rollups
 -- The same; nobody else writes.
-SELECT filled_to
+SELECT filled_to, held_from, held_to, hold
 FROM rollup_state
 
 -- name: set_rollup_state
 -- The cells are complete up to a day.
 UPDATE rollup_state
 SET filled_to = :filled_to
+
+-- name: hold_rollups
+-- Let changes of some days wait, and of no others; the number tells this from any other time.
+UPDATE rollup_state
+SET held_from = :held_from, held_to = :held_to, hold = hold + 1
+
+-- name: list_rolled_keys
+-- The keys with cells of their own.
+SELECT number, meta_key, filled_from
+FROM rolled_keys
+ORDER BY number
+
+-- name: add_rolled_key
+-- Let a key have some.
+INSERT INTO rolled_keys (number, meta_key, filled_from)
+VALUES (:number, :meta_key, :filled_from)
+
+-- name: forget_rolled_key
+-- Let it have none.
+DELETE FROM rolled_keys
+WHERE number = :number
+
+-- name: set_filled_from
+-- The cells of a key have all records from a day on.
+UPDATE rolled_keys
+SET filled_from = :filled_from
+WHERE number = :number
+
+-- name: forget_filled_keys
+-- They are filled anew.
+UPDATE rolled_keys
+SET filled_from = 2932897
+
+-- name: drop_levels
+-- Delete the cells of some levels.
+DELETE FROM rollups
+WHERE level >= :first AND level < :behind
+
+-- name: keys_of_rollup_changes
+-- What changes of some days tell apart.
+SELECT DISTINCT keys
+FROM rollup_changes
+WHERE day >= :begin AND day < :end
 
 -- name: days_of_rollups
 -- The first and the last day that have cells, of levels 1 and 5 (each is one look into the index), or changes of some.
@@ -44,16 +87,16 @@ FROM rollup_changes
 
 -- name: list_rollup_changes
 -- The oldest changes of days that are in the cells, about so many cells of them.
-SELECT number, day, changes
+SELECT number, day, changes, keys
 FROM rollup_changes
 WHERE
-    day < :filled_to
+    day < :filled_to AND NOT (day >= :held_from AND day < :held_to)
     AND number <= (
         SELECT max(number)
         FROM (
             SELECT number, size, sum(size) OVER (ORDER BY number) AS so_far
             FROM rollup_changes
-            WHERE day < :filled_to
+            WHERE day < :filled_to AND NOT (day >= :held_from AND day < :held_to)
         )
         WHERE so_far - size < :most
     )
@@ -128,9 +171,15 @@ SELECT min(stop_time)
 FROM records
 WHERE stop_time >= :day * 86400000000
 
+-- name: previous_rollup_stop
+-- The last stop time before a day.
+SELECT max(stop_time)
+FROM records
+WHERE stop_time < :day * 86400000000
+
 -- name: read_rollup_days
--- All records of some days with complete columns, and the numbers of the changes of these days, from one state.
-SELECT number, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+-- All records of some days with complete columns, and the changes of these days, from one state.
+SELECT number, day, NULL, keys, NULL, NULL, NULL, changes
 FROM rollup_changes
 WHERE day >= :begin AND day < :end
 UNION ALL
@@ -150,4 +199,4 @@ DELETE FROM rollup_changes
 -- name: forget_rollup_state
 -- The same.
 UPDATE rollup_state
-SET filled_to = -719162
+SET filled_to = -719162, held_from = 0, held_to = 0, hold = hold + 1

@@ -18,7 +18,7 @@ from auditord.store.archiving import read_counted
 from auditord.store.conditions import compile_query
 from auditord.store.planning import Bulk, Outcome
 from auditord.store.protocol import Difference, HeldTurn, Occasion, RecordCounts
-from auditord.store.rollups.scope import Scope
+from auditord.store.rollups.scope import Scope, require
 from auditord.store.rollups.upkeep import Pages
 from auditord.store.sqlite.counting import QUERIES, read_counts, set_counted_keys
 from auditord.store.sqlite.dialect import SqliteDialect, marked, take_rows
@@ -187,6 +187,7 @@ class SqliteRecordStore(SqlRecordStore):
             return rows
 
         def look(connection: sqlite3.Connection) -> None:
+            run(connection, require(scope))
             counted.append(run(connection, read_counted()))
 
         statement = compiled.statement

@@ -53,6 +53,7 @@ TABLES: Final[Sequence[Table]] = (
     Table("rollups"),
     Table("rollup_changes", (), "number"),
     Table("rollup_state"),
+    Table("rolled_keys"),
     Table("lake"),
     Table("lake_changes"),
 )
