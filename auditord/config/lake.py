@@ -1,5 +1,6 @@
 """The section of the configuration about the lake."""
 
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -10,6 +11,7 @@ from auditord.config.sizes import Size
 from auditord_hookspecs import Duration, RunConfig, Secret
 from auditord_hookspecs.config import Section
 
+_TRINO: Final = re.compile(r"https?://[^/@:]+@[^/@]+/[^/]+")
 _CATALOGS: Final = ("sqlite:////", "postgresql://", "http://", "https://")
 
 
@@ -50,22 +52,30 @@ class LakeSection(RunConfig):
 
     scope: Literal["own", "all"] = Field(
         default="own",
-        description="Whose records sums over the lake are of: own (of this record store, as name says) or all (of "
+        description="Whose records answers of the lake are about: own (of this record store, as name says) or all (of "
         "every daemon that syncs there; for a hub). Roles restrict both in the same way.",
     )
-    engine: Literal["duckdb", "spark"] = Field(
+    engine: Literal["duckdb", "spark", "trino"] = Field(
         default="duckdb",
-        description="The program that makes sums over the lake: duckdb, inside of the daemon, or spark, a cluster.",
+        description="The program that makes sums over the lake and lists its records: duckdb, inside of the daemon, or "
+        "a cluster: spark or trino.",
     )
     spark: str | None = Field(
         default=None,
         description="Of engine spark: its Spark Connect server, sc://host:15002; with TLS, sc://host:443/;use_ssl=true.",
     )
     spark_token: Secret | None = Field(default=None, description="For that server, over TLS, as Authorization: Bearer.")
+    trino: str | None = Field(
+        default=None,
+        description="Of engine trino: https://user@host:8443/catalog, whose catalog is of the connector iceberg and "
+        "names the same database or server as lake.catalog.",
+    )
+    trino_password: Secret | None = Field(default=None, description="Of the user there, over https.")
+    trino_token: Secret | None = Field(default=None, description="A JWT that is sent there instead, over https.")
     memory: Size = Field(
         default=1 << 30,
         ge=64 << 20,
-        description="How much memory DuckDB may take for all sums together; what needs more goes to state_dir.",
+        description="How much memory DuckDB may take for all questions together; what needs more goes to state_dir.",
     )
     threads: int = Field(default=2, ge=1, le=256, description="How many threads DuckDB has for them.")
 
@@ -80,6 +90,13 @@ class LakeSection(RunConfig):
         if spark is not None and not spark.startswith("sc://"):
             raise ValueError("write the URL of a Spark Connect server: sc://host:15002")
         return spark
+
+    @field_validator("trino")
+    @classmethod
+    def _is_trino(cls, trino: str | None) -> str | None:
+        if trino is not None and not _TRINO.fullmatch(trino):
+            raise ValueError("write the URL of a catalog of Trino: https://user@host:8443/catalog")
+        return trino
 
     @field_validator("catalog")
     @classmethod
@@ -101,6 +118,17 @@ class LakeSection(RunConfig):
             raise ValueError("write lake.name: it tells this record store from others in the lake, for ever")
         if (self.engine == "spark") != (self.spark is not None):
             raise ValueError("lake.engine: spark needs lake.spark: sc://host:15002, and no other engine does")
+        if (self.engine == "trino") != (self.trino is not None):
+            raise ValueError("lake.engine: trino needs lake.trino: https://user@host/catalog, and no other engine does")
+        self._check_trino()
         if self.catalog is None and self.warehouse is not None and self.warehouse.startswith("s3://"):
             raise ValueError("write lake.catalog: in an object store it has no place of its own")
         return self
+
+    def _check_trino(self) -> None:
+        if self.trino is None:
+            return
+        if self.catalog is None or self.catalog.startswith("sqlite:"):
+            raise ValueError("Trino reads no catalog in SQLite: write lake.catalog: postgresql://… or https://…")
+        if self.trino.startswith("http://") and (self.trino_password or self.trino_token):
+            raise ValueError("a password or token goes to Trino over https alone: write lake.trino: https://…")

@@ -19,6 +19,9 @@ _LATE: Final = timedelta(hours=1)
 _MANY: Final = 20_000
 """Changes of one commit. Fewer may have come since the last run, whose failure is a finding about the daemon."""
 
+_CLIENTS: Final = {"spark": ("pyspark", "lake-spark"), "trino": ("trino", "lake-trino")}
+"""By engine, its library and the extra that brings it."""
+
 _REMEDY: Final = "mend lake.catalog, lake.warehouse and their secrets"
 
 
@@ -27,8 +30,8 @@ async def check_lake(configuration: Configuration, now: Callable[[], datetime]) 
     if not configuration.lake.enabled:
         return
     libraries = [check_extra(module, "lake") for module in ("pyarrow", "pyiceberg")]
-    if configuration.lake.engine == "spark":
-        libraries.append(check_extra("pyspark", "lake-spark"))
+    if (client := _CLIENTS.get(configuration.lake.engine)) is not None:
+        libraries.append(check_extra(*client))
     for finding in libraries:
         yield finding
     for finding in check_tokens(configuration.lake, now()):

@@ -9,7 +9,7 @@ be told about types that the text does not show.
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import ClassVar, Final, LiteralString
 
 from auditord.database.instants import MICROSECOND, to_micros
@@ -23,13 +23,14 @@ VIEW: Final = """
 CREATE TEMP VIEW records AS
 SELECT
     daemon, record_id, epoch_us(start_time) AS start_time, epoch_us(stop_time) AS stop_time, runtime, site, user_group,
-    user_name, more, cores, memory, gpu, total_cpu, meta, components,
+    user_name, more, cores, memory, gpu, total_cpu, meta, components, document,
     list_transform(components, lambda each: struct_pack(name := each.name, scores := each.scores)) AS score_set
 FROM lake
 """
 """The rows as the statements name them."""
 
 _TIMES: Final[dict[TimeField, LiteralString]] = {TimeField.START: "start_time", TimeField.STOP: "stop_time"}
+_INSTANTS: Final[dict[TimeField, LiteralString]] = {TimeField.START: "started_at", TimeField.STOP: "stopped_at"}
 _NAMED: Final = "list_filter(components, lambda each: each.name = %s)"
 
 
@@ -50,7 +51,7 @@ class LakeDialect(Dialect):
 
     records = "records"
     joined_sets = ""
-    document = "document"
+    document = "record_id, start_time, stop_time, meta, components, document"
     more = "more"
     no_more = "more IS NULL"
     sealed = ""
@@ -59,7 +60,7 @@ class LakeDialect(Dialect):
     name = "component.name"
     amount = "component.amount"
     rolled_cells = rolled_changes = ""  # the lake has no roll-ups
-    sorts_numbers = False
+    runtime_in_index = None
     meta_is_long = False
 
     def mentions(self, text: str) -> Sql:
@@ -114,8 +115,7 @@ class LakeDialect(Dialect):
 
     def states(self, query: AggregateQuery, where: Sql) -> Sequence[State]:
         """Finished records, and open ones if they count."""
-        if self.daemon is not None:
-            where = all_of([Sql("daemon = %s", (self.daemon,)), where])
+        where = all_of([self.own(), where])
         finished = [self.finished(query.window), Sql("stop_time >= start_time"), where]
         states = [self._state(query, "stop_time", finished)]
         if query.as_of is not None:
@@ -123,6 +123,10 @@ class LakeDialect(Dialect):
             opened = [Sql(f"stop_time IS NULL AND start_time <= {as_of}"), where]
             states.append(self._state(query, f"CAST({as_of} AS BIGINT)", opened))
         return states
+
+    def own(self) -> Sql:
+        """A condition that is true of the records that count."""
+        return TRUE if self.daemon is None else Sql("daemon = %s", (self.daemon,))
 
     def _state(self, query: AggregateQuery, stop: LiteralString, conditions: Sequence[Sql]) -> State:
         """One of both, with that part of the runtime which is in the window."""
@@ -145,6 +149,20 @@ class LakeDialect(Dialect):
         """A condition that is true of all finished records of a window, by which an engine knows files to leave out."""
         del window
         return TRUE
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDialect(LakeDialect):
+    """The words of clusters, whose views have the instants of the table as well: they leave out files by them."""
+
+    def time_column(self, field: TimeField, order: SortField | None) -> LiteralString:
+        """A time to be compared."""
+        del order
+        return _INSTANTS[field]
+
+    def moment(self, moment: datetime) -> object:
+        """The instant itself."""
+        return moment.astimezone(UTC)
 
 
 @dataclass(frozen=True, slots=True)

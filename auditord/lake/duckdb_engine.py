@@ -1,34 +1,46 @@
 """DuckDB in this process: one database in memory, within limits that all questions share.
 
 It reads files of this host, which needs none of its extensions: these come over the network. Files of an object store
-are refused. Through file systems of Python, DuckDB reads wrong bytes: it seeks and reads in two steps, on handles that
-several of its threads share.
+are read by Arrow, which hands over the columns that are asked for. DuckDB's own way there is an extension; through file
+systems of Python it reads wrong bytes: it seeks and reads in two steps, on handles that several of its threads share.
 """
 
 # pyiceberg's classes get their signatures while they are made, duckdb's are partly unknown; mypy checks the rest.
 # pyright: reportArgumentType=false, reportCallIssue=false, reportUnknownMemberType=false
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from glob import escape
+from importlib import import_module
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import duckdb
-from pyiceberg.expressions import AlwaysTrue, And, EqualTo
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo
 from pyiceberg.table import Table
 
 from auditord.archive.pruning import finished_rows, open_rows
-from auditord.errors import ConfigurationError, StoreUnavailable
+from auditord.errors import StoreUnavailable
 from auditord.lake.dialect import VIEW, DuckDbDialect
-from auditord.lake.engines import Work
+from auditord.lake.engines import Work, pages_of
 from auditord.store.aggregates import Folding, merged
 from auditord.store.aggregates_sql import compile_aggregate
-from auditord_hookspecs import AggregateQuery, Aggregates
+from auditord.store.conditions import compile_query
+from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
+
+_datasets: Any = import_module("pyarrow.dataset")  # Any: it ships no types
 
 _ROWS_AT_ONCE: Final = 1_000
+_UNREADABLE: Final = (
+    *(duckdb.IOException, duckdb.InterruptException, duckdb.ConnectionException),
+    *(duckdb.InvalidInputException, OSError),  # what Arrow raises, through DuckDB and beside it
+)
+
+Files: TypeAlias = Callable[[duckdb.DuckDBPyConnection], None]
+"""Shows a connection the rows of files as ``lake``."""
 
 
 class LakeUnreadable(StoreUnavailable):
@@ -68,12 +80,22 @@ class DuckDb:
 
     def sums(self, table: Table, query: AggregateQuery, daemon: str | None, work: Work) -> Aggregates:
         """Sums over the newest snapshot; see :meth:`auditord.lake.engines.Engine.sums`."""
-        files = _files(table, query, daemon)
-        if not files:
+        rows = [finished_rows(query), *(() if query.as_of is None else (open_rows(query),))]
+        files = _files(table, rows, daemon)
+        if files is None:
             return merged(query, ())
         with self.reading(files) as connection:
             work.begin(lambda: _interrupt(connection))
             return sums_over(connection, query, daemon)
+
+    def records(self, table: Table, query: RecordQuery, daemon: str | None, work: Work) -> Iterator[Sequence[bytes]]:
+        """Pages of wire texts; see :meth:`auditord.lake.engines.Engine.records`."""
+        asked = AggregateQuery(query.where)
+        files = _files(table, [finished_rows(asked), open_rows(asked)], daemon)
+        if files is not None:
+            with self.reading(files) as connection:
+                work.begin(lambda: _interrupt(connection))
+                yield from records_in(connection, query, daemon)
 
     def close(self) -> None:
         """Close it; questions that run end with an error."""
@@ -83,23 +105,20 @@ class DuckDb:
                 self._database = None
 
     @contextmanager
-    def reading(self, paths: Sequence[str]) -> Generator[duckdb.DuckDBPyConnection, None, None]:
+    def reading(self, files: Files) -> Generator[duckdb.DuckDBPyConnection, None, None]:
         """A connection that has the rows of Parquet files as :data:`auditord.lake.dialect.VIEW` names them.
-
-        Args:
-            paths: of the files, at least one.
 
         Raises:
             StoreUnavailable: something cannot be read, or the limits are too narrow.
         """
         try:
             with closing(self._opened().cursor()) as connection:
-                connection.read_parquet(list(paths)).create_view("lake")
+                files(connection)
                 connection.execute(VIEW)
                 yield connection
         except duckdb.OutOfMemoryException as error:
             raise StoreUnavailable(f"The question needs more than lake.memory, or the disk is full: {error}") from error
-        except (duckdb.IOException, duckdb.InterruptException, duckdb.ConnectionException) as error:
+        except _UNREADABLE as error:
             raise StoreUnavailable(f"The lake cannot be read now: {error}") from error
         except duckdb.FatalException as error:
             self.close()  # it refuses all from now on
@@ -136,14 +155,41 @@ def sums_over(connection: duckdb.DuckDBPyConnection, query: AggregateQuery, daem
     return folding.result()
 
 
+def records_in(
+    connection: duckdb.DuckDBPyConnection, query: RecordQuery, daemon: str | None
+) -> Iterator[Sequence[bytes]]:
+    """Pages of wire texts of the same rows."""
+    dialect = DuckDbDialect(daemon)
+    statement = compile_query(query, dialect, dialect.own())
+    connection.execute(statement.sql.replace("%s", "?"), statement.parameters)
+    return pages_of(iter(connection.fetchone, None))
+
+
+def files_of_host(paths: Sequence[str]) -> Files:
+    """Files of this host, at least one."""
+
+    def add(connection: duckdb.DuckDBPyConnection) -> None:
+        connection.read_parquet([escape(path) for path in paths]).create_view("lake")
+
+    return add
+
+
+def _files_of_store(paths: Sequence[str], schema: Any, filesystem: Any) -> Files:  # Any: pyarrow's
+    """Files of an object store, which Arrow reads."""
+
+    def add(connection: duckdb.DuckDBPyConnection) -> None:
+        connection.register("lake", _datasets.dataset(paths, schema, format="parquet", filesystem=filesystem))
+
+    return add
+
+
 def _interrupt(connection: duckdb.DuckDBPyConnection) -> None:
     with suppress(duckdb.Error):  # it has been closed
         connection.interrupt()
 
 
-def _files(table: Table, query: AggregateQuery, daemon: str | None) -> Sequence[str]:
-    """The paths of the files that may hold rows that count."""
-    rows = [finished_rows(query), *(() if query.as_of is None else (open_rows(query),))]
+def _files(table: Table, rows: Sequence[BooleanExpression], daemon: str | None) -> Files | None:
+    """The files that may hold rows of a daemon for which one of the conditions is true; None if there are none."""
     of_daemon = AlwaysTrue() if daemon is None else EqualTo(term="daemon", value=daemon)
     tasks = [task for each in rows for task in table.scan(And(of_daemon, each)).plan_files()]
     if any(task.delete_files for task in tasks):
@@ -152,10 +198,12 @@ def _files(table: Table, query: AggregateQuery, daemon: str | None) -> Sequence[
             "rewrite them (rewrite_data_files in Spark, optimize in Trino)."
         )
     io: Any = table.io  # Any: pyiceberg types it as any FileIO
-    located = [io.parse_location(task.file.file_path, io.properties) for task in tasks]
-    if any(scheme != "file" for scheme, _, _ in located):
-        raise ConfigurationError(
-            f"lake: the files of {table.location()} are in an object store, and DuckDB inside of the daemon reads "
-            "those of this host alone: ask such a lake by Spark or Trino"
-        )
-    return [path for _, _, path in located]
+    files = dict.fromkeys(task.file.file_path for task in tasks)  # one may hold rows of several conditions
+    located = [io.parse_location(file, io.properties) for file in files]
+    paths = [path for _, _, path in located]
+    if not paths:
+        return None
+    if all(scheme == "file" for scheme, _, _ in located):
+        return files_of_host(paths)
+    scheme, netloc, _ = located[0]
+    return _files_of_store(paths, table.schema().as_arrow(), io.fs_by_scheme(scheme, netloc))

@@ -1,12 +1,19 @@
 """An engine of the lake, as those who ask it see it."""
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
+from itertools import islice
+from typing import Any, Final, Protocol
 
 from pyiceberg.table import Table
 
+from auditord.database.instants import from_micros
 from auditord.errors import StoreUnavailable
-from auditord_hookspecs import AggregateQuery, Aggregates
+from auditord_hookspecs import AggregateQuery, Aggregates, Component, Record, RecordQuery, Score
+from auditord_hookspecs.wire import encode_record
+
+_BEYOND: Final = 1 << 63
+_PAGE: Final = 64
 
 
 class Work:
@@ -34,7 +41,7 @@ class Work:
 
 
 class Engine(Protocol):
-    """A program that makes sums. Its methods block."""
+    """A program that asks the table. Its methods block."""
 
     def sums(self, table: Table, query: AggregateQuery, daemon: str | None, work: Work) -> Aggregates:
         """Sums over the newest snapshot of a table that was just loaded.
@@ -50,6 +57,44 @@ class Engine(Protocol):
         """
         ...
 
+    def records(self, table: Table, query: RecordQuery, daemon: str | None, work: Work) -> Iterator[Sequence[bytes]]:
+        """Pages of wire texts in the query's order, of the same; the first is asked for when it is taken."""
+        ...
+
     def close(self) -> None:
         """Let go of all; questions that run end with an error."""
         ...
+
+
+def parameter(value: object) -> object:
+    """A value as engines take it: columns have 64 bits, so that larger numbers compare as the first beyond them."""
+    if isinstance(value, int) and not -_BEYOND < value < _BEYOND:
+        return Decimal(max(-_BEYOND, min(value, _BEYOND)))
+    return value
+
+
+def pages_of(rows: Iterator[Sequence[Any]]) -> Iterator[Sequence[bytes]]:  # Any: values of all types
+    """Pages of wire texts of rows that have what :attr:`LakeDialect.document` names."""
+    while page := [_wire_text(row) for row in islice(rows, _PAGE)]:
+        yield page
+
+
+def _wire_text(row: Sequence[Any]) -> bytes:
+    record_id, start, stop, meta, components, document = row
+    if document is not None:
+        return str(document).encode()
+    labels = None if meta is None else {key: tuple(values) for key, values in meta.items()}
+    stopped = None if stop is None else from_micros(stop)
+    return encode_record(Record(record_id, from_micros(start), _components(components), stopped, labels))
+
+
+def _components(rows: Sequence[Any]) -> tuple[Component, ...]:
+    return tuple(
+        Component(name, amount, tuple(Score(*_fields(each)) for each in scores))
+        for name, amount, scores in map(_fields, rows)
+    )
+
+
+def _fields(structure: dict[str, Any] | Sequence[Any]) -> Sequence[Any]:
+    """The values of a structure, which is a dictionary in some engines, and a row in others."""
+    return list(structure.values()) if isinstance(structure, dict) else structure

@@ -1,6 +1,8 @@
 """The lake that a configuration names; its libraries are imported when it is first used."""
 
 import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -12,11 +14,11 @@ from pydantic import SecretStr
 
 from auditord.config.model import Configuration
 from auditord.errors import ConfigurationError
-from auditord_hookspecs import AggregateQuery, Aggregates
+from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
 
 if TYPE_CHECKING:
-    from auditord.lake.asking import LakeReader
     from auditord.lake.engines import Engine
+    from auditord.lake.queries import LakeReader
     from auditord.lake.table import LakeTable
 
 
@@ -45,8 +47,13 @@ class ConfiguredLake:
         """URL of the folder of the table's files."""
         return self._warehouse if "://" in self._warehouse else Path(self._warehouse).as_uri()
 
+    @property
+    def is_of_many(self) -> bool:
+        """True if records of several daemons count, which may have the same ids."""
+        return self._section.scope == "all"
+
     async def aggregate(self, query: AggregateQuery) -> Aggregates:
-        """Sums over the newest snapshot; see :meth:`auditord.lake.asking.LakeReader.aggregate`.
+        """Sums over the newest snapshot; see :meth:`auditord.lake.queries.LakeReader.aggregate`.
 
         Raises:
             ConfigurationError: the extra ``lake`` is not installed, or nobody has said whose records count.
@@ -54,15 +61,22 @@ class ConfiguredLake:
         reader = await asyncio.to_thread(self._reader)  # to import the libraries takes a second
         return await reader.aggregate(query)
 
+    @asynccontextmanager
+    async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Sequence[bytes]], None]:
+        """Records of the newest snapshot; see :meth:`auditord.lake.queries.LakeReader.stream`."""
+        reader = await asyncio.to_thread(self._reader)
+        async with reader.stream(query) as pages:
+            yield pages
+
     def _reader(self) -> "LakeReader":
         section = self._section
         if section.scope == "own" and section.name is None:
-            raise ConfigurationError("lake: write whose records count in sums: lake.name, or lake.scope: all")
+            raise ConfigurationError("lake: write whose records count: lake.name, or lake.scope: all")
         with self._lock:
             if self._made is not None:
                 return self._made
             daemon = section.name if section.scope == "own" else None
-            made: LakeReader = lake_module("asking").LakeReader(self.table, daemon, self._engine())
+            made: LakeReader = lake_module("queries").LakeReader(self.table, daemon, self._engine())
             self._made = made
             return made
 
@@ -73,6 +87,10 @@ class ConfiguredLake:
                 section.spark, _revealed(section.spark_token)
             )
             return spark
+        if section.trino is not None:
+            secrets = _revealed(section.trino_password), _revealed(section.trino_token)
+            trino: Engine = lake_module("trino_engine", "lake-trino").Trino(section.trino, *secrets)
+            return trino
         duckdb = lake_module("duckdb_engine")
         limits = duckdb.EngineLimits(section.memory, section.threads, self._state_dir / "lake-spill")
         embedded: Engine = duckdb.DuckDb(limits)

@@ -7,20 +7,19 @@ the engine asks for, a sum that did not fit all the same would raise.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final, LiteralString
 
-from auditord.lake.dialect import LakeDialect
+from auditord.lake.dialect import ClusterDialect
 from auditord.store.aggregates import Limbs
 from auditord.store.sql import OPERATORS, Sql, repeated
 from auditord_hookspecs import Window
-from auditord_hookspecs.query import Comparison, SortField, TimeField
+from auditord_hookspecs.query import Comparison
 
 VIEW: Final = """
 CREATE TEMPORARY VIEW records AS
 SELECT
     daemon, record_id, unix_micros(start_time) AS start_time, unix_micros(stop_time) AS stop_time, runtime, site,
-    user_group, user_name, more, cores, memory, gpu, total_cpu, meta, components,
+    user_group, user_name, more, cores, memory, gpu, total_cpu, meta, components, document,
     named_struct('names', components.name, 'scores', components.scores) AS score_set,
     start_time AS started_at, stop_time AS stopped_at
 FROM lake
@@ -28,13 +27,12 @@ FROM lake
 """The rows as the statements name them. Conditions on the instants of the table leave out files and parts of them; to
 group by a list that a function makes of another takes five times as long as by these."""
 
-_TIMES: Final[dict[TimeField, LiteralString]] = {TimeField.START: "started_at", TimeField.STOP: "stopped_at"}
 _NAMED: Final = "filter(components, each -> each.name = %s)"
 _PIECES: Final[Limbs] = (31, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class SparkDialect(LakeDialect):
+class SparkDialect(ClusterDialect):
     """The words of Spark, from 4.0 on."""
 
     truncated = "trunc({0}, '{1}')"
@@ -67,15 +65,6 @@ class SparkDialect(LakeDialect):
             f"exists(components, each -> each.name = %s AND each.amount {OPERATORS[comparison]} %s)",
             (component, amount),
         )
-
-    def time_column(self, field: TimeField, order: SortField | None) -> LiteralString:
-        """A time to be compared."""
-        del order
-        return _TIMES[field]
-
-    def moment(self, moment: datetime) -> object:
-        """The instant itself."""
-        return moment.astimezone(UTC)
 
     def first_value(self, key: str) -> Sql:
         """The first value under a meta key."""

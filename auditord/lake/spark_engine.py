@@ -4,27 +4,26 @@ The table is read by the file of its metadata, which names one snapshot for ever
 question is about the snapshot that this daemon knows. Spark has to reach the files under the same URLs.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from decimal import Decimal
 from importlib import import_module
-from typing import Any, Final
+from typing import Any
 from urllib.parse import quote
 
 from pyiceberg.table import Table
 
 from auditord.errors import StoreUnavailable
-from auditord.lake.engines import Work
+from auditord.lake.engines import Work, pages_of, parameter
 from auditord.lake.spark_dialect import VIEW, SparkDialect
 from auditord.store.aggregates import Folding
 from auditord.store.aggregates_sql import compile_aggregate
-from auditord_hookspecs import AggregateQuery, Aggregates
+from auditord.store.conditions import compile_query
+from auditord.store.sql import Sql
+from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
 
 _sessions: Any = import_module("pyspark.sql.connect.session")  # Any: not among the libraries of the tests
 _errors: Any = import_module("pyspark.errors")
 _grpc: Any = import_module("grpc")
-
-_BEYOND: Final = 1 << 63
 
 
 class Spark:
@@ -41,44 +40,53 @@ class Spark:
 
     def sums(self, table: Table, query: AggregateQuery, daemon: str | None, work: Work) -> Aggregates:
         """Sums over the newest snapshot; see :meth:`auditord.lake.engines.Engine.sums`."""
-        with self._session() as session:
-            work.begin(lambda: _interrupt(session))
-            session.read.format("iceberg").load(table.metadata_location).createTempView("lake")
-            session.sql(VIEW)
+        with self._session(table, work) as session:
             return sums_over(session, query, daemon)
+
+    def records(self, table: Table, query: RecordQuery, daemon: str | None, work: Work) -> Iterator[Sequence[bytes]]:
+        """Pages of wire texts; see :meth:`auditord.lake.engines.Engine.records`."""
+        with self._session(table, work) as session:
+            yield from records_in(session, query, daemon)
 
     def close(self) -> None:
         """Nothing is kept between questions."""
 
     @contextmanager
-    def _session(self) -> Generator[Any, None, None]:  # Any: pyspark's SparkSession
+    def _session(self, table: Table, work: Work) -> Generator[Any, None, None]:  # Any: pyspark's SparkSession
         try:
             session = _sessions.SparkSession(self._url)
             try:
                 session.client.set_retry_policies([])  # it would try for ten minutes: whoever asks may ask again
                 session.conf.set("spark.sql.ansi.enabled", "true")
+                work.begin(lambda: _interrupt(session))
+                session.read.format("iceberg").load(table.metadata_location).createTempView("lake")
+                session.sql(VIEW)
                 yield session
             finally:
                 _end(session)
         except (_errors.PySparkException, _grpc.RpcError) as error:
             text = str(error).strip().partition("\n")[0]
-            raise StoreUnavailable(f"Spark cannot sum up the lake now: see lake.spark ({text}).") from error
+            raise StoreUnavailable(f"Spark cannot read the lake now: see lake.spark ({text}).") from error
 
 
 def sums_over(session: Any, query: AggregateQuery, daemon: str | None) -> Aggregates:  # Any: pyspark's SparkSession
     """The answer over the rows that a session has as :data:`auditord.lake.spark_dialect.VIEW` names them."""
     compiled = compile_aggregate(query, SparkDialect(daemon))
-    statement, folding = compiled.statement, Folding(query, compiled.parts)
-    rows = session.sql(statement.sql.replace("%s", "?"), args=[_parameter(each) for each in statement.parameters])
-    folding.add(rows.toLocalIterator())
+    folding = Folding(query, compiled.parts)
+    folding.add(_rows(session, compiled.statement))
     return folding.result()
 
 
-def _parameter(value: object) -> object:
-    """A value as the client takes it: columns have 64 bits, so that larger numbers compare as the first beyond them."""
-    if isinstance(value, int) and not -_BEYOND < value < _BEYOND:
-        return Decimal(max(-_BEYOND, min(value, _BEYOND)))
-    return value
+def records_in(session: Any, query: RecordQuery, daemon: str | None) -> Iterator[Sequence[bytes]]:
+    """Pages of wire texts of the same rows."""
+    dialect = SparkDialect(daemon)
+    return pages_of(_rows(session, compile_query(query, dialect, dialect.own())))
+
+
+def _rows(session: Any, statement: Sql) -> Iterator[Any]:  # Any: pyspark's Row
+    args = [parameter(each) for each in statement.parameters]
+    rows: Iterator[Any] = session.sql(statement.sql.replace("%s", "?"), args=args).toLocalIterator()
+    return rows
 
 
 def _end(session: Any) -> None:  # Any: pyspark's SparkSession

@@ -71,9 +71,12 @@ async def _sync(store: RecordStore, table: LakeTable, daemon: str, state: LakeSt
         position = await _position(table, daemon, state)
         batch = await store.lake_batch(position.batch, BATCH_CHANGES)
         if batch.number == position.batch:
+            if position.is_filling:
+                await asyncio.to_thread(table.finish, daemon, position)
             return Synced(records, batches)
         await asyncio.to_thread(table.write, daemon, position, batch)
         records, batches = records + len(batch.records), batches + 1
+        del batch  # the next one is as large
 
 
 async def _position(table: LakeTable, daemon: str, state: LakeState) -> Position:

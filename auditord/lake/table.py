@@ -20,7 +20,7 @@ snapshot is read again and the commit is tried again.
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -45,7 +45,7 @@ TABLE: Final = f"{NAMESPACE}.lake"
 """The name in the catalog."""
 
 POSITIONS: Final = "auditord.positions"
-"""The snapshot's property: by daemon, the id of its store and the number of its last batch, as JSON."""
+"""The snapshot's property: by daemon, the id of its store, the number of its last batch, whether it is being filled."""
 
 _PATIENCE: Final = 300.0
 """Seconds for which a commit is tried again while other daemons are faster."""
@@ -58,10 +58,12 @@ class Position:
     Args:
         store_id: of the store.
         batch: the number of its last batch.
+        is_filling: whether records that the store had all along are still to come.
     """
 
     store_id: str
     batch: int
+    is_filling: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,15 +138,14 @@ class LakeTable(CatalogTable):
             added = list(written(table, daemon, batch))
 
         def commit(table: Table) -> None:
-            if positions_of(table).get(daemon) != before:
-                raise LakeMoved(f"The lake {self.location} has another batch of {daemon} than {before.batch}.")
+            self._refuse_moved(table, daemon, before)
             taken = without(table, _tasks(table, daemon, months_of(batch)), daemon, batch.known)
-            _commit(table, {daemon: Position(before.store_id, batch.number)}, taken, added)
+            _commit(table, {daemon: replace(before, batch=batch.number)}, taken, added)
 
         self._try(commit)
 
     def forget(self, daemon: str, store_id: str) -> None:
-        """Take all rows of a daemon out, of whose store nothing is there from then on.
+        """Take all rows of a daemon out, of whose store nothing is there from then on, until it is filled.
 
         Raises:
             ConfigurationError: the rows are of another store, or those of this store have another daemon's name.
@@ -153,7 +154,20 @@ class LakeTable(CatalogTable):
         def commit(table: Table) -> None:
             refuse_mixed(positions_of(table), daemon, store_id)
             taken = without(table, _tasks(table, daemon), daemon)
-            _commit(table, {daemon: Position(store_id, 0)}, taken, ())
+            _commit(table, {daemon: Position(store_id, 0, is_filling=True)}, taken, ())
+
+        self._try(commit)
+
+    def finish(self, daemon: str, filled: Position) -> None:
+        """Note that all records of a daemon have come that it had when the filling began.
+
+        Raises:
+            LakeMoved: it has another position by now; nothing is done.
+        """
+
+        def commit(table: Table) -> None:
+            self._refuse_moved(table, daemon, filled)
+            _commit(table, {daemon: replace(filled, is_filling=False)}, Rewritten((), ()), ())
 
         self._try(commit)
 
@@ -212,6 +226,10 @@ class LakeTable(CatalogTable):
         with self.loaded() as table:
             return sorted({field.name for field in SCHEMA.fields}.difference(table.schema().column_names))
 
+    def _refuse_moved(self, table: Table, daemon: str, position: Position) -> None:
+        if positions_of(table).get(daemon) != position:
+            raise LakeMoved(f"The lake {self.location} has another batch of {daemon} than {position.batch}.")
+
     def _try(self, commit: Callable[[Table], None]) -> None:
         """Commit, once more from the newest snapshot wherever another daemon was faster."""
         for attempt in stamina.retry_context(
@@ -265,7 +283,7 @@ def _commit(table: Table, moved: Mapping[str, Position | None], taken: Rewritten
     A commit whose answer was lost may be said to have failed: then they are the table's.
     """
     now = {**positions_of(table), **moved}
-    positions = {daemon: [each.store_id, each.batch] for daemon, each in now.items() if each is not None}
+    positions = {daemon: astuple(each) for daemon, each in now.items() if each is not None}
     with table.transaction() as transaction:
         update = transaction.update_snapshot(snapshot_properties={POSITIONS: json.dumps(positions)})
         with update.overwrite() if taken.removed else update.merge_append() as files:

@@ -1,0 +1,122 @@
+"""Trino on a cluster, asked over HTTP.
+
+It reads the table through a catalog of its own that names the same database or REST server as ``lake.catalog``, as of
+the snapshot that this daemon knows; the number of a snapshot is never used twice.
+"""
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from decimal import Decimal
+from importlib import import_module
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from pyiceberg.table import Table
+
+from auditord.errors import StoreUnavailable
+from auditord.lake.engines import Work, pages_of, parameter
+from auditord.lake.table import TABLE
+from auditord.lake.trino_dialect import RECORDS, TrinoDialect
+from auditord.store.aggregates import Folding
+from auditord.store.aggregates_sql import compile_aggregate
+from auditord.store.conditions import compile_query
+from auditord.store.sql import Sql
+from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
+
+_trino: Any = import_module("trino")  # Any: it ships no types
+_requests: Any = import_module("requests")
+
+_ROWS_AT_ONCE: Final = 1_000
+
+
+class Trino:
+    """The cluster; each question has a connection of its own.
+
+    Args:
+        url: ``https://user@host:port/catalog``.
+        password: of the user.
+        token: a JWT that is sent instead of one.
+    """
+
+    def __init__(self, url: str, password: str | None = None, token: str | None = None) -> None:
+        at = urlsplit(url)
+        self._table = ".".join(_quoted(each) for each in (at.path.strip("/"), *TABLE.split(".")))
+        self._options = {
+            "host": at.hostname,
+            "port": at.port,
+            "http_scheme": at.scheme,
+            "user": unquote(at.username or ""),
+            "auth": _authentication(unquote(at.username or ""), password, token),
+            "source": "auditord",
+            "timezone": "UTC",
+            "max_attempts": 1,  # whoever asks may ask again
+            "legacy_prepared_statements": False,
+        }
+
+    def sums(self, table: Table, query: AggregateQuery, daemon: str | None, work: Work) -> Aggregates:
+        """Sums over the newest snapshot; see :meth:`auditord.lake.engines.Engine.sums`."""
+        compiled = compile_aggregate(query, TrinoDialect(daemon))
+        folding = Folding(query, compiled.parts)
+        folding.add(self._rows(table, compiled.statement, work))
+        return folding.result()
+
+    def records(self, table: Table, query: RecordQuery, daemon: str | None, work: Work) -> Iterator[Sequence[bytes]]:
+        """Pages of wire texts; see :meth:`auditord.lake.engines.Engine.records`."""
+        dialect = TrinoDialect(daemon)
+        return pages_of(self._rows(table, compile_query(query, dialect, dialect.own()), work))
+
+    def _rows(self, table: Table, statement: Sql, work: Work) -> Iterator[list[Any]]:  # Any: values of all types
+        """The rows of a statement over the newest snapshot."""
+        if (snapshot := table.current_snapshot()) is None:
+            return
+        records = RECORDS.format(table=self._table, snapshot=f"BIGINT '{snapshot.snapshot_id}'")
+        with self._cursor() as cursor:
+            work.begin(lambda: _cancel(cursor))
+            sql, parameters = _bound(statement)
+            cursor.execute(records + sql, parameters)
+            yield from _rows(cursor)
+
+    def close(self) -> None:
+        """Nothing is kept between questions."""
+
+    @contextmanager
+    def _cursor(self) -> Generator[Any, None, None]:  # Any: trino's Cursor
+        connection = _trino.dbapi.connect(**self._options)
+        try:
+            yield connection.cursor()
+        except (_trino.exceptions.Error, _requests.RequestException) as error:
+            text = str(getattr(error, "message", error)).strip().partition("\n")[0]
+            raise StoreUnavailable(f"Trino cannot read the lake now: see lake.trino ({text}).") from error
+        finally:
+            connection.close()
+
+
+def _authentication(user: str, password: str | None, token: str | None) -> Any:  # Any: trino's Authentication
+    if token is not None:
+        return _trino.auth.JWTAuthentication(token)
+    return None if password is None else _trino.auth.BasicAuthentication(user, password)
+
+
+def _quoted(name: str) -> str:
+    doubled = name.replace('"', '""')
+    return f'"{doubled}"'
+
+
+def _bound(statement: Sql) -> tuple[str, list[object]]:
+    """The statement and its parameters as the client takes them, which writes years before 1000 wrongly."""
+    texts, parameters = statement.sql.split("%s"), [parameter(each) for each in statement.parameters]
+    places = ["CAST(? AS TIMESTAMP(6) WITH TIME ZONE)" if isinstance(each, datetime) else "?" for each in parameters]
+    sql = "".join(part for pair in zip(texts, [*places, ""], strict=True) for part in pair)
+    return sql, [f"{each.replace(tzinfo=None)} UTC" if isinstance(each, datetime) else each for each in parameters]
+
+
+def _rows(cursor: Any) -> Iterator[list[Any]]:  # Any: trino's Cursor and its values
+    """Rows whose decimals are whole numbers."""
+    while rows := cursor.fetchmany(_ROWS_AT_ONCE):
+        yield from ([int(each) if isinstance(each, Decimal) else each for each in row] for row in rows)
+
+
+def _cancel(cursor: Any) -> None:  # Any: trino's Cursor
+    with suppress(_trino.exceptions.Error, _requests.RequestException):  # it has ended
+        cursor.cancel()
