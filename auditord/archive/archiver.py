@@ -14,13 +14,12 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import groupby
 from typing import Final
 
 import msgspec
-from pyiceberg.expressions import And, GreaterThanOrEqual, LessThan
 
 from auditord.archive.table import ArchiveTable, Head
+from auditord.archive.writing import NewRows
 from auditord.errors import ConfigurationError, StoreUnavailable
 from auditord.store import RecordStore
 from auditord.store.archived import ArchivedRecord, ArchiveState, Removal
@@ -28,7 +27,9 @@ from auditord.store.archived import ArchivedRecord, ArchiveState, Removal
 CHUNK_RECORDS: Final = 500
 """Records that one transaction of the store deletes."""
 COMMIT_RECORDS: Final = 25_000
-"""Records of one commit: what is kept in memory, some 40 MB."""
+"""Records of one commit, which are in memory as Arrow's columns."""
+PAGE_RECORDS: Final = 1_000
+"""Records that are in memory as such, on their way into the table."""
 REMOVALS_AT_ONCE: Final = 1_000
 """Rows that one commit takes out of the table."""
 
@@ -86,12 +87,7 @@ class Archiver:
         state, head = await self._begun(), await asyncio.to_thread(self._table.head)
         await self._take_back(state, head)
         await self._publish(head, state.chunk, None)
-        last: ArchivedRecord | None = None
-        end = max([before, *(sites or {}).values()])
-        while found := await self._store.archivable(before, last, COMMIT_RECORDS, sites or {}):
-            self._period = self._period or (found[0].stop_time, end)
-            last = found[-1]
-            await self._move(found)
+        await self._move_all(before, sites or {})
         self._progressed(1.0)
         return Archived(self._moved, self._kept, await self._remove(), await self._compact(), await self._clean())
 
@@ -128,13 +124,26 @@ class Archiver:
             )
             await self._store.recall([each.record_id for each in counted])
 
-    async def _move(self, found: Sequence[ArchivedRecord]) -> None:
-        state, head = await self._store.archive_state(), await asyncio.to_thread(self._table.head)
-        copies, written = await asyncio.to_thread(_in_chunks, found, max(state.chunk, head.chunk) + 1)
-        head = await asyncio.to_thread(self._table.append, copies, head)
-        await self._publish(head, state.chunk, written)
+    async def _move_all(self, before: datetime, sites: Mapping[str, datetime]) -> None:
+        """Move what is to move, in the order of stop times, a commit at a time."""
+        last: ArchivedRecord | None = None
+        end = max([before, *sites.values()])
+        while True:
+            state, head = await self._store.archive_state(), await asyncio.to_thread(self._table.head)
+            rows, written = await asyncio.to_thread(self._table.new_rows), dict[int, set[int]]()
+            while (left := COMMIT_RECORDS - rows.records) and (
+                found := await self._store.archivable(before, last, min(PAGE_RECORDS, left), sites)
+            ):
+                self._period = self._period or (found[0].stop_time, end)
+                last = found[-1]
+                await asyncio.to_thread(_add, rows, found, max(state.chunk, head.chunk) + 1, written)
+            if not rows.records:
+                return
+            head = await asyncio.to_thread(self._table.append, rows, head)
+            del rows
+            await self._publish(head, state.chunk, written)
 
-    async def _publish(self, head: Head, previous: int, written: set[int] | None) -> None:
+    async def _publish(self, head: Head, previous: int, written: dict[int, set[int]] | None) -> None:
         """Read the chunks back that do not count yet, and let them count.
 
         Those of this run are one commit, of others as many are read at a time as a commit has. Numbers may have no row.
@@ -142,13 +151,27 @@ class Archiver:
         Args:
             head: the snapshot that has them.
             previous: the last chunk that counts.
-            written: what they must be, if this run has written them.
+            written: by number what tells that it is as this run has written it; what was read is taken out.
+
+        Raises:
+            StoreUnavailable: one is not as it was written; its records stay in the store.
         """
         behind = head.chunk + 1
         at_once = COMMIT_RECORDS // CHUNK_RECORDS if written is None else behind
         for first in range(previous + 1, behind, at_once):
-            for _, chunk in groupby(await self._read_back(head, range(first, first + at_once), written), key=_chunk):
-                previous = await self._count(list(chunk), previous, head)
+            chunks = self._table.chunks(head.snapshot_id, range(first, first + at_once))
+            while chunk := await asyncio.to_thread(next, chunks, ()):
+                if written is not None and not _are_equal(chunk, written.pop(chunk[0].chunk, set())):
+                    raise self._damaged()
+                previous = await self._count(chunk, previous, head)
+        if written:
+            raise self._damaged()
+
+    def _damaged(self) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"The archive {self._table.location} does not give back what was written to it: look at its disk. Nothing "
+            "that it does not give back has been deleted; `auditord archive verify` says more."
+        )
 
     async def _count(self, chunk: Sequence[ArchivedRecord], previous: int, head: Head) -> int:
         """Let a chunk count; returns its number."""
@@ -159,16 +182,6 @@ class Archiver:
             begin, end = self._period
             self._progressed((max(each.stop_time for each in chunk) - begin) / (end - begin))
         return chunk[0].chunk
-
-    async def _read_back(self, head: Head, chunks: range, written: set[int] | None) -> Sequence[ArchivedRecord]:
-        where = And(GreaterThanOrEqual(term="chunk", value=chunks.start), LessThan(term="chunk", value=chunks.stop))
-        rows = await asyncio.to_thread(lambda: sorted(self._table.records(head.snapshot_id, where), key=_place))
-        if written is not None and not await asyncio.to_thread(_are_equal, rows, written):
-            raise StoreUnavailable(
-                f"The archive {self._table.location} does not give back what was written to it: look at its disk. "
-                "No record has been deleted; `auditord archive verify` says more."
-            )
-        return rows
 
     async def _remove(self) -> int:
         """Take rows that count no more out of the table."""
@@ -204,26 +217,23 @@ class Archiver:
         return await asyncio.to_thread(self._table.clean, left.files)
 
 
-def _in_chunks(found: Sequence[ArchivedRecord], first: int) -> tuple[Sequence[ArchivedRecord], set[int]]:
-    """Records with the numbers of their chunks from the first one on, and what tells that they are read back."""
-    copies = [msgspec.structs.replace(copy, chunk=first + at // CHUNK_RECORDS) for at, copy in enumerate(found)]
-    return copies, {_digest(copy) for copy in copies}
+def _add(rows: NewRows, found: Sequence[ArchivedRecord], first: int, written: dict[int, set[int]]) -> None:
+    """Put records into the rows of a commit with the numbers of their chunks, of which the first one is given."""
+    copies = [
+        msgspec.structs.replace(copy, chunk=first + place // CHUNK_RECORDS)
+        for place, copy in enumerate(found, rows.records)
+    ]
+    for copy in copies:
+        written.setdefault(copy.chunk, set()).add(_digest(copy))
+    rows.add(copies)
 
 
-def _are_equal(rows: Sequence[ArchivedRecord], written: set[int]) -> bool:
-    return len(rows) == len(written) and written.issuperset(map(_digest, rows))
+def _are_equal(chunk: Sequence[ArchivedRecord], written: set[int]) -> bool:
+    return len(chunk) == len(written) and written.issuperset(map(_digest, chunk))
 
 
 def _digest(copy: ArchivedRecord) -> int:
     return hash((copy.document, copy.received_at, copy.updated_at, copy.principal, copy.agent, copy.chunk))
-
-
-def _chunk(copy: ArchivedRecord) -> int:
-    return copy.chunk
-
-
-def _place(copy: ArchivedRecord) -> tuple[int, str]:
-    return copy.chunk, copy.record.record_id
 
 
 def _removal(removal: Removal) -> tuple[int, str]:

@@ -5,23 +5,26 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
 from pyiceberg.exceptions import CommitFailedException, NamespaceAlreadyExistsError
-from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, In
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, GreaterThanOrEqual, In, LessThan
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import Table
+from pyiceberg.table import DataScan, Table
 
 from auditord.archive.catalog import NAMESPACE, TABLE_PROPERTIES, CatalogTable, NoTable
 from auditord.archive.cleaning import Leftovers, delete_unused, forget_snapshots, leftovers_of
 from auditord.archive.ordering import by_bounds
 from auditord.archive.schema import PARTITIONS, RECORD_COLUMNS, SCHEMA, records_of
 from auditord.archive.writing import (
+    NewRows,
     Partition,
     partition_of_file,
     put_together,
@@ -33,6 +36,8 @@ from auditord.archive.writing import (
 from auditord.store.archived import ArchivedRecord, Removal
 from auditord_hookspecs.query import Order
 
+_arrow: Any = import_module("pyarrow")  # Any: it ships no types
+
 TABLE: Final = f"{NAMESPACE}.records"
 """The name in the catalog."""
 
@@ -41,6 +46,7 @@ CHUNK: Final = "auditord.chunk"
 ARCHIVE: Final = "auditord.archive"
 """The table's property that holds the id of the archive."""
 
+_FILES_AT_ONCE: Final = 4
 _EVERYTHING: Final = AlwaysTrue()
 
 
@@ -119,14 +125,19 @@ class ArchiveTable(CatalogTable):
         with self.loaded(snapshot_id):
             pass
 
-    def append(self, copies: Sequence[ArchivedRecord], head: Head) -> Head:
-        """Append records, whose chunks follow the head's, and commit; returns the new head.
+    def new_rows(self) -> NewRows:
+        """Rows for :meth:`append`, none yet."""
+        with self.loaded() as table:
+            return NewRows(table.schema().as_arrow())
+
+    def append(self, rows: NewRows, head: Head) -> Head:
+        """Append rows, whose chunks follow the head's, and commit; returns the new head.
 
         Raises:
             ArchiveOvertaken: the head is another one by now.
         """
         with self.loaded() as table:
-            return _commit(table, head, copies[-1].chunk, (), written(table, copies))
+            return _commit(table, head, rows.last_chunk, (), written(table, rows))
 
     def remove(self, removals: Collection[Removal], head: Head) -> Head:
         """Rewrite the files that hold rows which count no more, without them, and commit; returns the new head.
@@ -178,17 +189,31 @@ class ArchiveTable(CatalogTable):
     def rows(
         self, snapshot_id: int, where: BooleanExpression = _EVERYTHING, columns: Sequence[str] = RECORD_COLUMNS
     ) -> Iterator[Any]:  # Any: pyarrow's RecordBatch
-        """The rows of a snapshot for which a condition is true, in parts."""
+        """The rows of a snapshot for which a condition is true, in parts; some files are in memory at a time."""
         if snapshot_id:
             with self.loaded(snapshot_id) as table:
-                yield from table.scan(
-                    where, selected_fields=tuple(columns), snapshot_id=snapshot_id
-                ).to_arrow_batch_reader()
+                scan = table.scan(where, selected_fields=tuple(columns), snapshot_id=snapshot_id)
+                reader, tasks = _reader(table, scan), list(scan.plan_files())
+                schema = scan.projection().as_arrow()
+                for first in range(0, len(tasks), _FILES_AT_ONCE):  # the reader reads all that it is given at once
+                    batches = reader.to_record_batches(tasks[first : first + _FILES_AT_ONCE])
+                    yield from _arrow.RecordBatchReader.from_batches(schema, batches).cast(schema)
 
     def records(self, snapshot_id: int, where: BooleanExpression = _EVERYTHING) -> Iterator[ArchivedRecord]:
         """The same as records."""
         for batch in self.rows(snapshot_id, where):
             yield from records_of(batch)
+
+    def chunks(self, snapshot_id: int, numbers: range) -> Iterator[Sequence[ArchivedRecord]]:
+        """The rows of some chunks of a snapshot as records, chunk by chunk; one chunk of records is in memory."""
+        within = And(GreaterThanOrEqual(term="chunk", value=numbers.start), LessThan(term="chunk", value=numbers.stop))
+        if batches := list(self.rows(snapshot_id, within)):
+            rows = _arrow.Table.from_batches(batches).sort_by("chunk")
+            del batches
+            place = 0
+            for _, size in sorted(Counter(rows.column("chunk").to_pylist()).items()):
+                yield [copy for batch in rows.slice(place, size).to_batches() for copy in records_of(batch)]
+                place += size
 
     def records_by(
         self, snapshot_id: int, where: BooleanExpression, order: Order
@@ -196,7 +221,7 @@ class ArchiveTable(CatalogTable):
         """The same file by file, each with a value that none of its rows precedes in an order (None: not known)."""
         with self.loaded(snapshot_id) as table:
             scan = table.scan(where, selected_fields=RECORD_COLUMNS, snapshot_id=snapshot_id)
-            reader = ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter)
+            reader = _reader(table, scan)
             for bound, task in by_bounds(table, scan.plan_files(), order):
                 yield bound, (copy for batch in reader.to_record_batches([task]) for copy in records_of(batch))
 
@@ -223,6 +248,10 @@ class ArchiveTable(CatalogTable):
             return ()
         with self.loaded(snapshot_id) as table:
             return [_facts(task.file) for task in table.scan(where, snapshot_id=snapshot_id).plan_files()]
+
+
+def _reader(table: Table, scan: DataScan) -> ArrowScan:
+    return ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter)
 
 
 def _head(table: Table) -> Head:

@@ -49,14 +49,39 @@ def partition_of_file(file: DataFile) -> Partition:
     return file.partition[0], file.partition[1]
 
 
-def written(table: Table, copies: Iterable[ArchivedRecord]) -> Iterator[DataFile]:
-    """Write records, and synchronise the files."""
-    partitions: defaultdict[Partition, list[ArchivedRecord]] = defaultdict(list)
-    for copy in copies:
-        partitions[month_number(copy.stop_time), copy.site].append(copy)
-    schema = table.schema().as_arrow()
-    for partition, inside in partitions.items():
-        yield from write_rows(table, partition, rows_of(inside, schema))
+class NewRows:
+    """Rows on their way into the table, in Arrow's columns: records of Python take ten times as much memory.
+
+    Args:
+        schema: of the table in Arrow.
+    """
+
+    def __init__(self, schema: Any) -> None:  # Any: pyarrow's Schema
+        self.records = 0
+        self.last_chunk = 0
+        self._schema = schema
+        self._parts: defaultdict[Partition, list[Any]] = defaultdict(list)
+
+    def add(self, copies: Sequence[ArchivedRecord]) -> None:
+        """Take records, whose chunks do not precede those of the former ones."""
+        partitions: defaultdict[Partition, list[ArchivedRecord]] = defaultdict(list)
+        for copy in copies:
+            partitions[month_number(copy.stop_time), copy.site].append(copy)
+        for partition, inside in partitions.items():
+            self._parts[partition].append(rows_of(inside, self._schema))
+        self.records += len(copies)
+        self.last_chunk = copies[-1].chunk
+
+    def parts(self) -> Iterator[tuple[Partition, Any]]:  # Any: pyarrow's Table
+        """The rows of each partition."""
+        for partition, tables in self._parts.items():
+            yield partition, _arrow.concat_tables(tables)
+
+
+def written(table: Table, rows: NewRows) -> Iterator[DataFile]:
+    """Write rows, and synchronise the files."""
+    for partition, inside in rows.parts():
+        yield from write_rows(table, partition, inside)
 
 
 def rewritten(table: Table, files: Sequence[DataFile], removals: Collection[Removal]) -> Iterator[DataFile]:
