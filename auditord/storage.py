@@ -97,7 +97,13 @@ async def opened_storage(
         async def is_ours() -> Work[None]:
             return recognise(await spool.generation(), socket.gethostname(), configuration.state_dir, now())
 
-        opening = open_store(configuration.store, counted_keys=keys, outbox=outbox, recognise=is_ours)
+        opening = open_store(
+            configuration.store,
+            counted_keys=keys,
+            outbox=outbox,
+            recognise=is_ours,
+            rolled_keys=configuration.ui.labels,
+        )
         store = await stack.enter_async_context(opening)
         archive = stack.enter_context(archive_of(store, configuration))
         lake = stack.enter_context(closing(ConfiguredLake(configuration)))

@@ -95,18 +95,18 @@ async def run(
             runtime.register_hook_metrics()
             heartbeat = Heartbeat(storage.store, storage.spool, now, now())
             async with runtime.sending() as grace, anyio.create_task_group() as working:
-                changing = _Changing(runtime)
-                actions, loops = await _start_work(runtime, working, changing)
-                await _observe(runtime, working, notifier, changing)
-                reloading = None if read is None else _reloading(runtime, loops, read, changing)
+                views = _ReloadableViews(runtime)
+                actions, loops = await _start_work(runtime, working, views)
+                await _observe(runtime, working, notifier, views)
+                reloading = None if read is None else _reloading(runtime, loops, read, views)
                 if reloading is not None:
                     working.start_soon(reload_on_hangup, reloading)
                 working.start_soon(heartbeat.beat)
-                page = _page(runtime, changing.not_enabled, actions, working) if configuration.ui.enabled else None
+                page = _page(runtime, views.not_enabled, actions, working) if configuration.ui.enabled else None
                 async with (
                     open_authorisation(configuration, hooks, now) as authorisation,
                     _reads(runtime) as reads,
-                    _serving(runtime, actions, authorisation, changing, reloading, reads=reads, page=page) as urls,
+                    _serving(runtime, actions, authorisation, views, reloading, reads=reads, page=page) as urls,
                     runtime.clock.running(),
                 ):
                     _announce(urls, ready, notifier)
@@ -142,7 +142,7 @@ async def acting(
                 yield runtime.actions(await runtime.listeners(lambda _section, _report: None))
 
 
-class _Changing:
+class _ReloadableViews:
     """Views of the configuration that others hold, made anew when it is reloaded."""
 
     def __init__(self, runtime: Runtime) -> None:
@@ -163,7 +163,7 @@ class _Changing:
         self.certificates[:] = certificate_files(configuration)
 
 
-def _reloading(runtime: Runtime, loops: Loops, read: Callable[[], Configuration], changing: _Changing) -> Reloading:
+def _reloading(runtime: Runtime, loops: Loops, read: Callable[[], Configuration], views: _ReloadableViews) -> Reloading:
     return Reloading(
         runtime.configuration,
         read=read,
@@ -172,11 +172,11 @@ def _reloading(runtime: Runtime, loops: Loops, read: Callable[[], Configuration]
         loops=loops,
         senders=runtime.send_loops,
         watch=runtime.watch_again,
-        exchanged=changing.refresh,
+        exchanged=views.refresh,
     )
 
 
-async def _start_work(runtime: Runtime, working: TaskGroup, changing: _Changing) -> tuple[Actions, Loops]:
+async def _start_work(runtime: Runtime, working: TaskGroup, views: _ReloadableViews) -> tuple[Actions, Loops]:
     """Start every instance; returns what else may be asked of them, and their loops."""
     for remark in remarks(runtime.configuration, runtime.hooks.kinds):
         _log.warning("%s", remark)
@@ -185,7 +185,7 @@ async def _start_work(runtime: Runtime, working: TaskGroup, changing: _Changing)
     loops.begin_all()
     actions = runtime.actions(listeners)
     if runtime.configuration.audit.enabled:
-        await _audit_nightly(runtime, working, actions, changing.audited)
+        await _audit_nightly(runtime, working, actions, views.audited)
     return actions, loops
 
 
@@ -198,7 +198,7 @@ async def _audit_nightly(runtime: Runtime, working: TaskGroup, actions: Actions,
     working.start_soon(audits.run, runtime.now)
 
 
-async def _observe(runtime: Runtime, working: TaskGroup, notifier: Notifier, changing: _Changing) -> None:
+async def _observe(runtime: Runtime, working: TaskGroup, notifier: Notifier, views: _ReloadableViews) -> None:
     spool, section = runtime.storage.spool, runtime.configuration.metrics.database
     kinds = {name: kind.name for name, (kind, _) in runtime.storage.senders.items()}
     spool_metrics, database_metrics = (
@@ -218,10 +218,10 @@ async def _observe(runtime: Runtime, working: TaskGroup, notifier: Notifier, cha
         runtime.registry.register(runtime.lake_metrics)
     else:
         working.start_soon(warn_of_changes, runtime.storage.store)
-    host = HostMetrics(changing.intervals, runtime.health, runtime.now)
+    host = HostMetrics(views.intervals, runtime.health, runtime.now)
     runtime.registry.register(host)
     store = runtime.storage.store
-    working.start_soon(look_at_host, runtime.configuration, changing.certificates, store, host, runtime.health)
+    working.start_soon(look_at_host, runtime.configuration, views.certificates, store, host, runtime.health)
     working.start_soon(look_at_spool, spool, spool_metrics, notifier)
     working.start_soon(count_records, runtime.storage.store, database_metrics, section.interval)
     working.start_soon(notifier.feed_watchdog, runtime.health.alive)
@@ -231,7 +231,7 @@ def _serving(
     runtime: Runtime,
     actions: Actions,
     authorisation: Authorisation | None,
-    changing: _Changing,
+    views: _ReloadableViews,
     reloading: Reloading | None,
     *,
     reads: Reads,
@@ -240,7 +240,7 @@ def _serving(
     """Answer requests: on every address of ``api.listen`` if the API is enabled, on the control socket always."""
     configuration = runtime.configuration
     disabled: dict[str, object] = {} if configuration.api.enabled else {"listen": ()}
-    not_enabled = changing.not_enabled
+    not_enabled = views.not_enabled
     return serve(
         configuration.api.model_copy(update={"max_long_reads": _long_reads(configuration)} | disabled),
         runtime.ingest,

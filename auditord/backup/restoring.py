@@ -8,8 +8,8 @@ from itertools import compress
 from pathlib import Path
 
 from auditord.backup.folders import found_backup
-from auditord.backup.healing import note_restore
 from auditord.backup.manifest import BackupDamaged, Manifest, read_manifest, verify_files
+from auditord.backup.recovery import note_restore
 from auditord.backup.targets import Target, spool_target, store_target
 from auditord.backup.unfinished import Unfinished, begin, end, unfinished
 from auditord.config.model import StoreSection

@@ -9,9 +9,9 @@ from typing import Final
 
 import anyio.to_thread
 
-from auditord.backup.healing import note_restore
+from auditord.backup.recovery import note_restore
 from auditord.backup.restoring import Restoration, RestoreRefused
-from auditord.backup.setting_back import SetBack, set_back
+from auditord.backup.spool_rollback import SetBack, set_back
 from auditord.backup.targets import Target, spool_target
 from auditord.backup.unfinished import refuse_unfinished
 from auditord.config.model import Configuration, kind_of

@@ -13,11 +13,11 @@ from tempfile import TemporaryDirectory
 
 import anyio.to_thread
 
-from auditord.backup.continuing import Behind
-from auditord.backup.healing import note_restore
-from auditord.backup.reaching import Looked, look_at_sources
+from auditord.backup.continuation import Behind
+from auditord.backup.recovery import note_restore
 from auditord.backup.restoring import RestoreRefused
-from auditord.backup.setting_back import forget_sources
+from auditord.backup.source_reach import Looked, look_at_sources
+from auditord.backup.spool_rollback import forget_sources
 from auditord.backup.unfinished import refuse_unfinished
 from auditord.config.kinds import InstalledKinds
 from auditord.config.model import Configuration

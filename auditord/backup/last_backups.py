@@ -12,7 +12,7 @@ from auditord.backup.manifest import write_durably
 from auditord.config.model import StoreSection
 
 if TYPE_CHECKING:
-    from auditord.backup.making import Made
+    from auditord.backup.creation import Made
 
 FILE: Final = "backups.json"
 
@@ -52,7 +52,7 @@ class InstanceBackups:
 
     async def make(self, folder: Path, *, keep: int, rate: int | None, dump: bool) -> Path:
         """Make a backup, and note it."""
-        from auditord.backup.making import BackupOptions, make_backup  # noqa: PLC0415 psycopg, once a day
+        from auditord.backup.creation import BackupOptions, make_backup  # noqa: PLC0415 psycopg, once a day
 
         made = await make_backup(self.state_dir, self.store, BackupOptions(folder, keep, rate, dump), self.now, self)
         note_backup(self.state_dir, self.task, made)
