@@ -75,16 +75,23 @@ class Member(Protocol):
 
 
 class ConnectionLimit:
-    """Connections that share a limit; no address has more than half of them.
+    """Connections that share a limit; no address has more than half of them, but for those of proxies.
 
     Args:
         most: so many connections.
         closed: called whenever one is closed for another.
+        is_proxy: tells the addresses that many clients share.
     """
 
-    def __init__(self, most: int = _MANY, closed: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        most: int = _MANY,
+        closed: Callable[[], None] = lambda: None,
+        is_proxy: Callable[[str], bool] = lambda _: False,
+    ) -> None:
         self._most = most
         self._closed = closed
+        self._is_proxy = is_proxy
         self._members: dict[str, OrderedDict[Member, None]] = {}
         """By address, the one whose last bytes came or went longest ago first."""
         self._count = 0
@@ -97,7 +104,7 @@ class ConnectionLimit:
         neighbours = self._members.setdefault(member.address, OrderedDict())
         neighbours[member] = None
         self._count += 1
-        if len(neighbours) > max(1, self._most // 2):
+        if len(neighbours) > max(1, self._most // 2) and not self._is_proxy(member.address):
             self._close_one_of(neighbours)
         elif self._count > self._most:
             self._close_one_of(max(self._members.values(), key=len))
@@ -216,8 +223,7 @@ class LimitedConnection(web.RequestHandler):
         """Give the client time for its first byte."""
         super().connection_made(transport)
         self._head_timer = self._own_loop.call_later(self._silent_seconds, self.give_up)
-        peer: tuple[object, ...] | str | None = transport.get_extra_info("peername")
-        self.address = str(peer[0]) if isinstance(peer, tuple) else ""
+        self.address = peer_address(transport)
         self._limit.enter(self)
 
     def data_received(self, data: bytes) -> None:
@@ -306,6 +312,12 @@ class LimitedConnection(web.RequestHandler):
         if self._stall_timer is not None:
             self._stall_timer.cancel()
             self._stall_timer = None
+
+
+def peer_address(transport: asyncio.BaseTransport) -> str:
+    """The address of the other side; empty for a unix socket."""
+    peer: tuple[object, ...] | str | bytes | None = transport.get_extra_info("peername")
+    return str(peer[0]) if isinstance(peer, tuple) else ""
 
 
 class OneLine(logging.Filter):

@@ -9,7 +9,7 @@ it for one, since the beginning of a text decides what is inside a string. Nothi
 
 import asyncio
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol, TypeAlias
 
@@ -282,7 +282,7 @@ async def decoded_body(body: bytes) -> Decoded:
     """
     if len(body) <= _AT_ONCE:
         records = decode_records(body)
-        return Decoded(records, records if len(body) > SURELY_SMALL else [])
+        return Decoded(records, _longish(records, _values.decode(body)) if len(body) > SURELY_SMALL else [])
     return await decoded(body[begin : begin + _AT_ONCE] for begin in range(0, len(body), _AT_ONCE))
 
 
@@ -307,7 +307,13 @@ def _decode(elements: Sequence[bytes], found: Decoded) -> None:
     except InvalidRecord:
         records = [_decoded_at(len(found.records) + at, element) for at, element in enumerate(elements)]
     found.records += records
-    found.longish += [record for record, element in zip(records, elements, strict=True) if len(element) > SURELY_SMALL]
+    found.longish += _longish(records, elements)
+
+
+def _longish(records: Sequence[Record], elements: Sequence[Sized]) -> list[Record]:
+    if max(map(len, elements), default=0) <= SURELY_SMALL:
+        return []  # as nearly always
+    return [record for record, element in zip(records, elements, strict=True) if len(element) > SURELY_SMALL]
 
 
 def _decoded_at(position: int, element: bytes) -> Record:

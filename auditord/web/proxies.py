@@ -16,6 +16,7 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from auditord.config.model import ProxyHeaders
+from auditord.web.connections import peer_address
 from auditord.web.dispatch import Handler
 
 UNKNOWN: Final = "unknown"
@@ -61,7 +62,9 @@ class Proxies:
 
     def seen_through(self, request: web.BaseRequest) -> web.BaseRequest:
         """The request as its client has sent it to the proxy; the same one where no named proxy passed it on."""
-        if not self._is_named(request) or (said := self._read(request)) is None:
+        if request.transport is None or not self.is_named(peer_address(request.transport)):
+            return request
+        if (said := self._read(request)) is None:
             return request
         is_host = _HOST.fullmatch(said.host) is not None and said.host != request.headers.get("Host")
         clone = partial(request.clone, headers=_with_host(request, said.host)) if is_host else request.clone
@@ -72,14 +75,11 @@ class Proxies:
         passed_on[_PASSED_ON] = True
         return passed_on
 
-    def _is_named(self, request: web.BaseRequest) -> bool:
-        transport = request.transport
-        if transport is None:
-            return False
-        peer: tuple[object, ...] | str | bytes | None = transport.get_extra_info("peername")
-        if not isinstance(peer, tuple):
+    def is_named(self, peer: str) -> bool:
+        """Tell if a peer is one of the proxies, by its address; of a unix socket it is empty."""
+        if not peer:
             return self._unix
-        address = _address(str(peer[0]))
+        address = _address(peer)
         return address is not None and self._has(address)
 
     def _has(self, address: Address) -> bool:

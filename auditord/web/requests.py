@@ -1,16 +1,16 @@
 """The content of a request: its target, its principal with the records that it may see, and its body."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 from urllib.parse import unquote_to_bytes
 
 from aiohttp import web
 
 from auditord.store import Provenance
-from auditord.store.protocol import Reads, Sums
+from auditord.store.protocol import Listed, Reads
 from auditord.web.bodies import BodyTooLarge, UnreadableBody, received_pieces, unpacked
 from auditord_hookspecs import AggregateQuery, Aggregates, Principal, RecordQuery
 from auditord_hookspecs.query import AllOf, Condition, IdEquals
@@ -76,20 +76,22 @@ def sender_of(request: web.BaseRequest, received_at: datetime) -> tuple[Principa
     return principal, Provenance(received_at, name, request.headers.get("User-Agent"))
 
 
+R = TypeVar("R", bound=Listed)
+
 RecordsFor: TypeAlias = Callable[[web.BaseRequest], Reads]
 """The records that the sender of a request may see. Handlers that read have this and no store, so none can forget."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestrictedRecords:
-    """Implements :class:`Reads`: some of a store's records.
+    """Implements :class:`Reads`: some of the records of a store, or of the lake.
 
     Args:
         store: all of them.
         restriction: what is true of those that are seen; the others do not exist.
     """
 
-    store: Reads
+    store: Listed
     restriction: Condition
 
     async def get(self, record_id: str) -> bytes | None:
@@ -103,40 +105,22 @@ class RestrictedRecords:
 
     async def aggregate(self, query: AggregateQuery) -> Aggregates:
         """Sums over those that are seen."""
-        return await self.store.aggregate(_of_those(query, self.restriction))
+        return await self.store.aggregate(replace(query, where=AllOf((query.where, self.restriction))))
 
 
-def visible_records(store: Reads) -> RecordsFor:
-    """The records that each caller sees; without authenticators, all of the store."""
+def visible_records(source: R) -> Callable[[web.BaseRequest], R | RestrictedRecords]:
+    """The records that each caller sees; without authenticators, all of the store or the lake."""
 
-    def records(request: web.BaseRequest) -> Reads:
+    def records(request: web.BaseRequest) -> R | RestrictedRecords:
         restriction = _restriction(request)
-        return store if restriction is None else RestrictedRecords(store, restriction)
+        return source if restriction is None else RestrictedRecords(source, restriction)
 
     return records
-
-
-SumsFor: TypeAlias = Callable[[web.BaseRequest, AggregateQuery], Awaitable[Aggregates]]
-"""The same of records that can only be summed up."""
-
-
-def visible_sums(sums: Sums) -> SumsFor:
-    """Sums over the records that each caller sees."""
-
-    async def aggregate(request: web.BaseRequest, query: AggregateQuery) -> Aggregates:
-        restriction = _restriction(request)
-        return await sums.aggregate(query if restriction is None else _of_those(query, restriction))
-
-    return aggregate
 
 
 def _restriction(request: web.BaseRequest) -> Condition | None:
     principal = principal_of(request)
     return None if principal is None else principal.visible()
-
-
-def _of_those(query: AggregateQuery, restriction: Condition) -> AggregateQuery:
-    return replace(query, where=AllOf((query.where, restriction)))
 
 
 def holder(request: web.BaseRequest) -> str:

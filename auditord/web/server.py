@@ -20,7 +20,7 @@ from auditord.config.model import ApiSection
 from auditord.health import Health, TaskHealth
 from auditord.ingest import Ingest
 from auditord.spool import Spool
-from auditord.store.protocol import Reads, Sums
+from auditord.store.protocol import Reads
 from auditord.web.access.authorisation import Authorisation, while_valid
 from auditord.web.answers import NOT_FOUND
 from auditord.web.api.adding import AddHandler
@@ -28,6 +28,7 @@ from auditord.web.api.amending import ChangeHandlers
 from auditord.web.api.configuration import ConfigurationHandlers, Reload
 from auditord.web.api.document import PATH as DOCUMENT_PATH
 from auditord.web.api.document import answering
+from auditord.web.api.lake_source import Lake, lake_source
 from auditord.web.api.operation import Operation, all_routes, open_routes
 from auditord.web.api.quarantine import QuarantineHandlers
 from auditord.web.api.records import RecordHandlers
@@ -46,7 +47,7 @@ from auditord.web.monitoring import MonitoringHandlers
 from auditord.web.page import Parts, page_routes
 from auditord.web.problems import refuse
 from auditord.web.proxies import Proxies
-from auditord.web.requests import RecordsFor, visible_records, visible_sums
+from auditord.web.requests import visible_records
 from auditord.web.streams import StreamedAnswers
 from auditord.web.wire import ReadHandlers, WriteHandlers
 from auditord_hookspecs import Permission
@@ -84,7 +85,7 @@ async def serve(
     operations: Sequence[Operation] = (),
     page: Parts | None = None,
     reads: Reads | None = None,
-    lake: Sums | None = None,
+    lake: Lake | None = None,
 ) -> AsyncGenerator[Sequence[str], None]:
     """Serve AUDITOR's contract and our own API on every address of ``api.listen``; yields the URLs once they work.
 
@@ -101,7 +102,7 @@ async def serve(
         operations: further calls of the API, about the daemon itself.
         page: the parts of the daemon that the page shows; None for no page.
         reads: answers questions about the records; None for the store of ``ingest``.
-        lake: sums up the records of the lake; None if there is none.
+        lake: the records of the lake; None if there is none.
 
     Raises:
         ConfigurationError: an address cannot be had.
@@ -109,13 +110,17 @@ async def serve(
     records = visible_records(reads or ingest.store)
     metrics = HttpMetrics(lambda: ingest.spooled)
     answers = StreamedAnswers(Shares(api.max_long_reads), Shares(api.max_unread), control and control.parent)
-    sums = SumsHandler(records, answers.slots, None if lake is None else visible_sums(lake))
-    described = [*_record_operations(api, ingest, records, answers, now=now, metrics=metrics)]
-    described += [*sums.operations(has_lake=lake is not None), *operations]
+    source = lake_source(lake)
+    listings, sums = RecordHandlers(records, answers, source), SumsHandler(records, answers.slots, source)
+    adding = AddHandler(ingest, api.duplicates, api.max_body, now, metrics)
+    described = [each for made in (listings, sums) for each in made.operations(has_lake=lake is not None)]
+    described += [*adding.operations(), *operations]
     writing = WriteHandlers(ingest, api.duplicates, api.max_body, now, metrics)
     reading, monitoring = ReadHandlers(records, answers), MonitoringHandlers(ingest, registry)
     document = Route("GET", DOCUMENT_PATH, answering(described), Permission.READ)
-    paged = _no_page if page is None else partial(page_routes, page, records, ingest.store, answers.slots, now=now)
+    paged = _no_page
+    if page is not None:
+        paged = partial(page_routes, page, records, ingest.store, answers.slots, lake=source, now=now)
     plain = [*_wire_routes(writing, reading, monitoring), document]
     registry.register(metrics)
     try:
@@ -132,7 +137,11 @@ async def serve(
                 pages = paged(authorisation.unmatched, authorisation=authorisation)
                 routes = authorisation.guarded([share(each) for each in (*plain, *pages, *all_routes(described))])
                 dispatcher = Dispatcher(routes, metrics, hosts, refuse, unmatched=authorisation.unmatched)
-            limit = ConnectionLimit(limit_of_connections(api.max_connections), partial(metrics.count_abort, "too_many"))
+            limit = ConnectionLimit(
+                limit_of_connections(api.max_connections),
+                partial(metrics.count_abort, "too_many"),
+                Proxies(api.proxies, api.proxy_headers).is_named,
+            )
             yield await stack.enter_async_context(
                 listening(dispatcher, api, grace, limit, metrics.count_abort, now=now)
             )
@@ -160,22 +169,6 @@ def _wire_routes(writing: WriteHandlers, reading: ReadHandlers, monitoring: Moni
         Route("GET", "/health_check", monitoring.health, None),
         Route("GET", "/metrics", monitoring.metrics, Permission.METRICS),
     )
-
-
-def _record_operations(
-    api: ApiSection,
-    ingest: Ingest,
-    records: RecordsFor,
-    answers: StreamedAnswers,
-    *,
-    now: Callable[[], datetime],
-    metrics: HttpMetrics,
-) -> Sequence[Operation]:
-    """The calls of the API that are about records."""
-    return [
-        *RecordHandlers(records, answers).operations(),
-        *AddHandler(ingest, api.duplicates, api.max_body, now, metrics).operations(),
-    ]
 
 
 def daemon_operations(

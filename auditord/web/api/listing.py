@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Final, Literal, TypeAlias
 from urllib.parse import quote
 
+from auditord.web.api.lake_source import SOURCE, is_lake
 from auditord.web.api.operation import Parameter
 from auditord.web.api.values import WHITE_SPACE, Choice, Schema, Whole, read_given
 from auditord.web.record_query import (
@@ -130,12 +131,14 @@ class Listing:
         format: how they are written.
         page: how many a JSON answer holds at most.
         raw: the query string, to make the next page's from.
+        of_lake: whether the lake is asked, and not the record store.
     """
 
     query: RecordQuery
     format: Format
     page: int
     raw: str
+    of_lake: bool = False
 
     def next(self, last: Record) -> str:
         """The query string that asks for what follows a record."""
@@ -155,7 +158,7 @@ def read_listing(raw: str, accept: str) -> Listing:
     Raises:
         InvalidQuery: the string breaks the grammar, names an unknown parameter or holds a value out of range.
     """
-    given = read_given(raw, [*FILTERS, "sort_by", "limit", "cursor", "format", "include"])
+    given = read_given(raw, [*FILTERS, "sort_by", "limit", "cursor", "format", "include", SOURCE])
     with about("sort_by"):
         order = _order(given.get("sort_by", ()))
     with about("format"):
@@ -168,7 +171,7 @@ def read_listing(raw: str, accept: str) -> Listing:
     conditions = [*_behind(given.get("cursor", ()), order), *read_conditions(given, FILTERS)]
     page = min(limit or DEFAULT_PAGE, LARGEST_PAGE)
     most = limit if form == "ndjson" else page + 1
-    return Listing(RecordQuery(AllOf(tuple(conditions)), order, most, archived), form, page, raw)
+    return Listing(RecordQuery(AllOf(tuple(conditions)), order, most, archived), form, page, raw, is_lake(given))
 
 
 def _format(word: str | None, accept: str, order: Order) -> Format:

@@ -1,14 +1,15 @@
 """``GET /api/v1/records`` and ``GET /api/v1/records/{record_id}``."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 from aiohttp import web
 
-from auditord.store.protocol import Reads
 from auditord.web.answers import JSON, Answer
+from auditord.web.api.lake_source import LakeSource, source_parameter
 from auditord.web.api.listing import NDJSON, PAGING, Listing, read_listing
 from auditord.web.api.operation import Operation
 from auditord.web.api.parameters import FILTERS, RECORD_ID
@@ -20,6 +21,8 @@ from auditord_hookspecs import InvalidRecord, Permission
 from auditord_hookspecs.records import check_name
 from auditord_hookspecs.wire import decode_record
 
+_LINES: Final = ", those of the archive among them; over a lake of several daemons, records come as NDJSON only"
+
 
 @dataclass(frozen=True, slots=True)
 class RecordHandlers:
@@ -28,10 +31,12 @@ class RecordHandlers:
     Args:
         records: those that the caller may see.
         answers: sends long ones.
+        lake: the other source of listings.
     """
 
     records: RecordsFor
     answers: StreamedAnswers
+    lake: LakeSource
 
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
         """One record as an object."""
@@ -53,10 +58,29 @@ class RecordHandlers:
         """
         target = read_target(request.raw_path)
         listing = read_listing(target.query, request.headers.get("Accept", ""))
-        parts = _parts(self.records(request), listing, target.path)
+        parts = _parts(self._opened(request, listing), listing, target.path)
         return await self.answers.send(request, parts, NDJSON if listing.format == "ndjson" else JSON)
 
-    def operations(self) -> Sequence[Operation]:
+    def _opened(self, request: web.BaseRequest, listing: Listing) -> AbstractAsyncContextManager[Pages]:
+        if not listing.of_lake:
+            return self.records(request).stream(listing.query)
+        if self.lake.is_of_many and listing.format == "json":
+            raise Refused(
+                400,
+                "the lake has records of several daemons, and a page cannot end between two of one id",
+                parameter="format",
+                remedy="ask for lines: format=ndjson",
+            )
+        return self._in_lake(request, listing)
+
+    @asynccontextmanager
+    async def _in_lake(self, request: web.BaseRequest, listing: Listing) -> AsyncGenerator[Pages, None]:
+        async with AsyncExitStack() as stack:
+            with self.lake.faults():
+                pages = await stack.enter_async_context(self.lake.records(request).stream(listing.query))
+            yield pages
+
+    def operations(self, *, has_lake: bool = True) -> Sequence[Operation]:
         """The calls, as they are routed and described."""
         return (
             Operation(
@@ -68,7 +92,7 @@ class RecordHandlers:
                 Permission.READ,
                 {200: {JSON: RecordPage, NDJSON: StoredRecord}},
                 problems=(400, 503),
-                parameters=(*FILTERS, *PAGING),
+                parameters=(*FILTERS, *PAGING, source_parameter(_LINES, has_lake=has_lake)),
             ),
             Operation(
                 "GET",
@@ -85,8 +109,10 @@ class RecordHandlers:
 
 
 @asynccontextmanager
-async def _parts(records: Reads, listing: Listing, path: str) -> AsyncGenerator[Pages, None]:
-    async with records.stream(listing.query) as pages:
+async def _parts(
+    opened: AbstractAsyncContextManager[Pages], listing: Listing, path: str
+) -> AsyncGenerator[Pages, None]:
+    async with opened as pages:
         parts = _lines(pages) if listing.format == "ndjson" else _envelope(pages, listing, path)
         async with aclosing(parts):
             yield parts

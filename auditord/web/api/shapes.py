@@ -129,6 +129,7 @@ class SummedSnapshot(msgspec.Struct, frozen=True):
 
     id: Annotated[str, doc("the number of the Iceberg snapshot, by which other engines ask for the same state.")]
     committed_at: Annotated[Instant, doc("when it was made; what daemons have heard since is not in it.")]
+    complete: Annotated[bool, doc("false while a daemon that counts has not brought all yet: sums are too low.")]
 
 
 class Sums(msgspec.Struct, frozen=True):

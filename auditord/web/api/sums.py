@@ -4,7 +4,6 @@
 it is percent-encoded once more than the query string asks for, so that ``a:b`` is written ``a%253Ab``.
 """
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -16,8 +15,8 @@ from zoneinfo import available_timezones
 import msgspec
 from aiohttp import web
 
-from auditord.errors import ConfigurationError, StoreUnavailable
 from auditord.web.answers import JSON, Answer
+from auditord.web.api.lake_source import SOURCE, LakeSource, is_lake, source_parameter
 from auditord.web.api.listing import FILTERS
 from auditord.web.api.operation import Operation, Parameter
 from auditord.web.api.parameters import FILTERS as FILTER_PARAMETERS
@@ -30,19 +29,16 @@ from auditord.web.api.shapes import (
     Sums,
     UsedComponent,
 )
-from auditord.web.api.values import INSTANT, WHITE_SPACE, Choice, Texts, read_given
+from auditord.web.api.values import INSTANT, WHITE_SPACE, Texts, read_given
 from auditord.web.limits import Shares, reading_slot
-from auditord.web.problems import Refused
 from auditord.web.record_query import Given, InvalidQuery, about, read_conditions
-from auditord.web.requests import RecordsFor, SumsFor, holder, read_target
+from auditord.web.requests import RecordsFor, holder, read_target
 from auditord_hookspecs import AggregateQuery, ComponentUsage, Permission, Window, aggregates
 from auditord_hookspecs.aggregates import LakeSnapshot
 from auditord_hookspecs.query import AllOf, TimeField
 from auditord_hookspecs.records import check_name
 from auditord_hookspecs.wire import format_time
 from auditord_hookspecs.zones import UTC_NAME
-
-log = logging.getLogger(__name__)
 
 MOST: Final = 20
 """Dimensions, and components, of one query."""
@@ -63,13 +59,7 @@ _ZONE: Final = "|".join(name.replace("+", r"\+") for name in sorted({UTC_NAME, *
 _MOMENTS: Final = ("from", "to", "as_of")
 
 
-_LAKE: Final = "lake"
-_SOURCE: Final = Choice(("store", _LAKE))
-
-_OF_SOURCE: Final = (
-    "store (the default): the records as they are now; lake: as they are in the newest snapshot of the lake, which the "
-    "answer names. A role sees the same records in both. 400 where the daemon has no lake."
-)
+_NAMED: Final = ", which the answer names"
 
 _EVER: Final = datetime(1, 1, 1, tzinfo=UTC)
 _NEVER: Final = datetime(9999, 12, 31, tzinfo=UTC)
@@ -128,18 +118,16 @@ def read_sums_query(raw: str) -> SumsQuery:
     Raises:
         InvalidQuery: the string breaks the grammar, names an unknown parameter or holds a value out of range.
     """
-    given = read_given(raw, [*FILTERS, "by", "usage", *_MOMENTS, "source"])
+    given = read_given(raw, [*FILTERS, "by", "usage", *_MOMENTS, SOURCE])
     where = AllOf(read_conditions(given, FILTERS))
     with about("by"):
         names = BY.read("by", given.get("by", ()))
         dimensions = tuple(map(_dimension, names))
     with about("usage"):
         usage = _usages(USAGE.read("usage", given.get("usage", ())))
-    with about("source"):
-        of_lake = _SOURCE.read("source", given.get("source", ())) == _LAKE
     moments = dict(_moment(name, given.get(name, ())) for name in _MOMENTS)
     query = AggregateQuery(where, dimensions, usage, _window(moments), moments["as_of"])
-    return SumsQuery(query, tuple(names), of_lake)
+    return SumsQuery(query, tuple(names), is_lake(given))
 
 
 def _dimension(text: str) -> aggregates.Dimension:
@@ -220,12 +208,12 @@ class SumsHandler:
     Args:
         records: those that the caller may see.
         slots: for long work of the store.
-        lake: sums over those of the lake; None if there is no lake.
+        lake: the other source.
     """
 
     records: RecordsFor
     slots: Shares
-    lake: SumsFor | None
+    lake: LakeSource
 
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
         """The sums over each group."""
@@ -240,20 +228,12 @@ class SumsHandler:
         return await self.records(request).aggregate(asked.query)
 
     async def _of_lake(self, request: web.BaseRequest, asked: SumsQuery) -> aggregates.Aggregates:
-        if self.lake is None:
-            raise Refused(400, "this daemon has no lake", parameter="source", remedy="leave it out; or configure lake")
-        try:
-            return await self.lake(request, asked.query)
-        except ConfigurationError as error:
-            raise Refused(503, str(error), remedy="see the manual's chapter on the lake") from error
-        except StoreUnavailable as error:
-            log.warning("sums over the lake: %s", error)
-            remedy = "ask with source=store, or again later; the daemon's log says why"
-            raise Refused(503, "the lake cannot be asked now", parameter="source", remedy=remedy) from error
+        records = self.lake.records(request)
+        with self.lake.faults():
+            return await records.aggregate(asked.query)
 
     def operations(self, *, has_lake: bool = True) -> Sequence[Operation]:
-        """The calls, as they are routed and described: what the description allows is answered."""
-        sources = _SOURCE if has_lake else Choice(_SOURCE.words[:1])
+        """The calls, as they are routed and described."""
         return (
             Operation(
                 "GET",
@@ -264,13 +244,15 @@ class SumsHandler:
                 Permission.READ,
                 {200: {JSON: Sums}},
                 problems=(400, 503),
-                parameters=(*FILTER_PARAMETERS, *SUMS, Parameter("source", _OF_SOURCE, sources.schema)),
+                parameters=(*FILTER_PARAMETERS, *SUMS, source_parameter(_NAMED, has_lake=has_lake)),
             ),
         )
 
 
 def _snapshot(snapshot: LakeSnapshot | None) -> SummedSnapshot | None:
-    return None if snapshot is None else SummedSnapshot(str(snapshot.number), format_time(snapshot.committed_at))
+    if snapshot is None:
+        return None
+    return SummedSnapshot(str(snapshot.number), format_time(snapshot.committed_at), snapshot.is_complete)
 
 
 def _group(asked: SumsQuery, group: aggregates.Group) -> GroupSums:

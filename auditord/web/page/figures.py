@@ -12,11 +12,13 @@ from aiohttp import web
 from auditord.reporting import MEASURES, Figure, LabelKeys, Measure, Question, Report, Row
 from auditord.reporting.pledges import Pledge, pledged
 from auditord.reporting.report import condensed, following, make_report
+from auditord.web.api.lake_source import LAKE, LakeSource
 from auditord.web.limits import Shares, reading_slot
 from auditord.web.page.charts import Series
 from auditord.web.page.drawing import Mark
 from auditord.web.page.numbers import begin_of_bin, shown
 from auditord.web.requests import RecordsFor, holder
+from auditord_hookspecs.aggregates import AggregateQuery, Aggregates
 from auditord_hookspecs.query import Window
 from auditord_hookspecs.zones import zone_named
 
@@ -40,6 +42,8 @@ class Figures:
         clock: the present.
         zone: the time zone of the page.
         co2_per_kwh: the CO2 of a kWh, in kg; None if that is not known.
+        lake: the records there that a visitor may see, if there is one.
+        of_lake: whether reports are of these.
     """
 
     records: RecordsFor
@@ -48,7 +52,13 @@ class Figures:
     pledges: Sequence[Pledge]
     clock: Callable[[], datetime]
     zone: str
-    co2_per_kwh: Fraction | None = None
+    co2_per_kwh: Fraction | None
+    lake: LakeSource
+    of_lake: bool = False
+
+    def of(self, source: str) -> "Figures":
+        """The same with reports of the records of a source."""
+        return replace(self, of_lake=source == LAKE)
 
     def now(self, zone: str | None = None) -> datetime:
         """The present in a time zone, else in that of the page."""
@@ -58,8 +68,14 @@ class Figures:
         """The report for the sender of a request."""
         asked = replace(question, co2_per_kwh=self.co2_per_kwh)
         async with reading_slot(self.slots, holder(request)):
-            found = await self.records(request).aggregate(asked.query())
+            found = await self._sums(request, asked.query())
             return await asyncio.to_thread(make_report, asked, found)  # of thousands of groups it takes its time
+
+    async def _sums(self, request: web.BaseRequest, query: AggregateQuery) -> Aggregates:
+        if not self.of_lake:
+            return await self.records(request).aggregate(query)
+        with self.lake.faults():
+            return await self.lake.records(request).aggregate(query)
 
     async def rows_and_bins(self, request: web.BaseRequest, question: Question) -> tuple[Report, Report]:
         """The report without bins, and that of the bins, in which all rows without a colour are one.

@@ -12,7 +12,7 @@ from typing import Final
 from urllib.parse import quote, quote_plus, unquote_plus
 
 from auditord.web.api.listing import FILTERS, Listing, read_listing
-from auditord.web.page.asking import LABEL, MOST_ROWS
+from auditord.web.page.query_string import LABEL, MOST_ROWS
 from auditord.web.record_query import InvalidQuery, parse_query_string
 from auditord_hookspecs.query import Comparison, SortField
 

@@ -15,7 +15,6 @@ from auditord.reporting.periods import PERIODS
 from auditord.reporting.questions import Question
 from auditord.store import RecordStore
 from auditord.web.api.listing import Listing, cursor
-from auditord.web.page.asking import FILTERS, MOST_ROWS, View, read_view
 from auditord.web.page.figures import Figures
 from auditord.web.page.job_filters import (
     COMPARISONS,
@@ -34,6 +33,7 @@ from auditord.web.page.job_filters import (
     value_of,
 )
 from auditord.web.page.numbers import NOTHING, shown
+from auditord.web.page.query_string import FILTERS, MOST_ROWS, View, read_view
 from auditord.web.page.rendering import Renderer
 from auditord.web.page.visitors import Visitors, may
 from auditord.web.problems import Refused

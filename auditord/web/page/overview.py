@@ -13,10 +13,10 @@ from auditord.reporting import MEASURES, Figure, Question, Report
 from auditord.reporting.periods import PERIODS, month_of
 from auditord.reporting.report import Cell, zero
 from auditord.web.api.status import StatusHandlers
-from auditord.web.page.asking import View
 from auditord.web.page.charts import Axis, bars
 from auditord.web.page.figures import Figures, axis, change
 from auditord.web.page.numbers import begin_of_bin, percent, shown, signed
+from auditord.web.page.query_string import View
 from auditord.web.page.rendering import Renderer
 from auditord.web.page.usage_charts import Charts
 from auditord.web.page.visitors import Visitors, may

@@ -22,12 +22,13 @@ from auditord.reporting.writing import NoParquet
 from auditord.spool import Spool
 from auditord.store import RecordStore
 from auditord.web.access.authorisation import Authorisation
+from auditord.web.api.lake_source import LakeSource
 from auditord.web.api.status import StatusHandlers
 from auditord.web.dispatch import Handler, Route
 from auditord.web.limits import Shares
-from auditord.web.page.asked_runs import AskedRuns, StartSoon
 from auditord.web.page.assets import FOLDER, Assets
-from auditord.web.page.changing import RECORD_ACT, ChangingPages
+from auditord.web.page.background_runs import BackgroundRuns, StartSoon
+from auditord.web.page.daemon_actions import INSTANCE_ACT, QUARANTINE, QUARANTINE_ACT, RUN, OperatingPages
 from auditord.web.page.figures import Figures
 from auditord.web.page.forms import Forms
 from auditord.web.page.issuers import CALLBACK, IssuerPages
@@ -38,15 +39,15 @@ from auditord.web.page.login import LOGOUT, LoginPage
 from auditord.web.page.login import PATH as LOGIN
 from auditord.web.page.manual import PATH as MANUAL
 from auditord.web.page.manual import ManualPages
-from auditord.web.page.my import PATH as MY
-from auditord.web.page.my import MyPage
-from auditord.web.page.operating import INSTANCE_ACT, QUARANTINE, QUARANTINE_ACT, RUN, OperatingPages
+from auditord.web.page.my_usage import PATH as MY
+from auditord.web.page.my_usage import MyPage
 from auditord.web.page.operations import PATH as OPERATIONS
 from auditord.web.page.operations import OperationsPage
 from auditord.web.page.overview import PATH as OVERVIEW
 from auditord.web.page.overview import OverviewPage
 from auditord.web.page.panels import PATH as PANELS
 from auditord.web.page.panels import PanelsPage
+from auditord.web.page.record_changes import RECORD_ACT, ChangingPages
 from auditord.web.page.rendering import Renderer
 from auditord.web.page.usage import FORMS, UsagePage
 from auditord.web.page.usage import PATH as USAGE
@@ -94,6 +95,7 @@ def page_routes(
     slots: Shares,
     elsewhere: Handler,
     *,
+    lake: LakeSource,
     now: Callable[[], datetime],
     authorisation: Authorisation | None = None,
 ) -> Sequence[Route]:
@@ -104,6 +106,7 @@ def page_routes(
         records: those that a visitor may see.
         store: the record store, for what is known of one of them.
         slots: for long work of the store.
+        lake: the records there that a visitor may see.
         now: the clock.
         elsewhere: answers ``GET /`` of programs that are no browsers, as if there were no page.
         authorisation: of visitors; None where nobody is asked who they are.
@@ -113,7 +116,7 @@ def page_routes(
     forms = Forms(None if authorisation is None else authorisation.sessions)
     visitors = Visitors(renderer.text, forms, lambda: bool(list(parts.panels.shown())))
     intensity = None if parts.ui.co2_per_kwh is None else Fraction(parts.ui.co2_per_kwh)
-    figures = Figures(records, slots, parts.keys, parts.pledges, now, parts.ui.timezone, intensity)
+    figures = Figures(records, slots, parts.keys, parts.pledges, now, parts.ui.timezone, intensity, lake)
     guard = _Guard(renderer, visitors)
     charts = Charts(renderer.text, renderer.path)
     usage = UsagePage(figures, renderer, visitors, charts, parts.ui.labels)
@@ -137,7 +140,13 @@ def page_routes(
         Route("GET", f"{MANUAL}/{{topic}}", guard.around(manual.show), Permission.READ),
     )
     operating = OperatingPages(
-        AskedRuns(parts.actions, parts.start_soon), parts.actions, parts.spool, parts.status, renderer, visitors, forms
+        BackgroundRuns(parts.actions, parts.start_soon),
+        parts.actions,
+        parts.spool,
+        parts.status,
+        renderer,
+        visitors,
+        forms,
     )
     changing = ChangingPages(parts.actions.records, records, renderer, visitors, forms)
     acts = (*_operating_routes(operating, guard), *_changing_routes(changing, guard))

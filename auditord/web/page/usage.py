@@ -14,14 +14,15 @@ from auditord.client.aggregates import target
 from auditord.reporting import Figure, Question, Report, Row, writing
 from auditord.reporting.periods import PERIODS, before
 from auditord.reporting.workbook import as_xlsx
-from auditord.web.page.asking import AUTOMATIC, CHARTS, DAYS, FILTERS, GROUPS, MOST_ROWS, NO_BIN, View, read_view
+from auditord.web.api.lake_source import LAKE
 from auditord.web.page.figures import Figures, axis, bins_of, change
 from auditord.web.page.numbers import begin_of_bin, percent, shown, signed
+from auditord.web.page.query_string import AUTOMATIC, CHARTS, DAYS, FILTERS, GROUPS, MOST_ROWS, NO_BIN, View, read_view
 from auditord.web.page.rendering import Renderer
 from auditord.web.page.usage_charts import Charts, moves
 from auditord.web.page.visitors import Visitors
 from auditord.web.requests import read_target
-from auditord_hookspecs.aggregates import CalendarUnit
+from auditord_hookspecs.aggregates import CalendarUnit, LakeSnapshot
 from auditord_hookspecs.zones import UTC_NAME, zone_name
 
 PATH: Final = "/usage"
@@ -64,8 +65,9 @@ class UsagePage:
         view = read_view(read_target(request.raw_path).query)
         now = self.figures.now(view.zone)
         question = view.question(now, self.figures.keys)
-        report, drawn = await self._reports(request, view, question)
-        former = await self.figures.report(request, former_question(question))
+        figures = self.figures.of(view.source)
+        report, drawn = await self._reports(request, view, figures, question)
+        former = await figures.report(request, former_question(question))
         window = view.window(now)
         pledge = self.figures.pledge(question, window)
         return self.renderer.answer(
@@ -93,7 +95,9 @@ class UsagePage:
                 "moves": moves(view, window.start.date(), window.stop.date(), now.date()),
                 "table": self._table(report, view),
                 "forms": [(self.renderer.text(f"usage.form.{form}"), view.url(f"{PATH}.{form}")) for form in _OFFERED],
-                "curl": f"curl -g {quote(self.renderer.url(request, target(question.query())))}",
+                "sources": figures.lake.names,
+                "snapshot": None if report.snapshot is None else _state(report.snapshot),
+                "curl": f"curl -g {quote(self.renderer.url(request, target(question.query(), view.source)))}",
                 "command": command(view, now, self.figures.zone),
             },
             self.visitors.navigation(request, PATH),
@@ -104,7 +108,8 @@ class UsagePage:
         asked = read_target(request.raw_path)
         form = asked.path.rpartition(".")[2]
         view = read_view(asked.query)
-        report = await self.figures.report(request, view.question(self.figures.now(view.zone), self.figures.keys))
+        question = view.question(self.figures.now(view.zone), self.figures.keys)
+        report = await self.figures.of(view.source).report(request, question)
         body: bytes = {
             "csv": lambda: writing.as_csv(report).encode(),
             "json": lambda: writing.as_json(report).encode(),
@@ -120,15 +125,17 @@ class UsagePage:
         }
         return web.Response(body=body, headers=headers)
 
-    async def _reports(self, request: web.BaseRequest, view: View, question: Question) -> tuple[Report, Report]:
+    async def _reports(
+        self, request: web.BaseRequest, view: View, figures: Figures, question: Question
+    ) -> tuple[Report, Report]:
         """The report of the table, and that of the chart; a table shows no bins where there are many of them."""
         if view.chart == DAYS:
-            rows = await self.figures.report(request, replace(question, bin=None))
-            return rows, await self.figures.report(request, replace(question, by=None))
-        bins = bins_of(question, self.figures.now(view.zone))
+            rows = await figures.report(request, replace(question, bin=None))
+            return rows, await figures.report(request, replace(question, by=None))
+        bins = bins_of(question, figures.now(view.zone))
         if len(bins) > _MOST_COLUMNS and view.by in FILTERS:
-            return await self.figures.rows_and_bins(request, question)
-        report = await self.figures.report(request, question)
+            return await figures.rows_and_bins(request, question)
+        report = await figures.report(request, question)
         return report, report
 
     def chart(self, report: Report, view: View) -> str:
@@ -176,6 +183,7 @@ def command(view: View, now: datetime, zone: str = UTC_NAME) -> str:
     words += ["--score", view.score] if view.measure.scored else []
     span = ["--from", f"{window.start:%Y-%m-%d}", "--to", f"{window.stop:%Y-%m-%d}"]  # the end is not part of it
     words += ["--period", view.period] if view.period else span
+    words += ["--source", view.source] if view.source == LAKE else []
     words += [] if zone == zone_name(now) == UTC_NAME else ["--timezone", zone_name(now)]
     for key, value in view.filters:
         words += ["--filter", f"{key}={value}"]
@@ -194,6 +202,11 @@ def _link(row: Row, view: View) -> str | None:
         return None
     below = {"site": "group", "group": "user"}.get(view.by, "none")
     return replace(view, given={**view.given, "by": below}).narrowed(PATH, view.by, row.label)
+
+
+def _state(snapshot: LakeSnapshot) -> Mapping[str, Any]:  # Any: shown by the template
+    committed_at = f"{snapshot.committed_at:%-d %b %Y %H:%M} UTC"
+    return {"number": snapshot.number, "committed_at": committed_at, "is_complete": snapshot.is_complete}
 
 
 def _share(figure: Figure, of: Fraction) -> str:

@@ -7,13 +7,14 @@ from typing import Final
 
 from auditord.reporting import Report, Row
 from auditord.reporting.report import following
+from auditord.web.api.lake_source import LAKE
 from auditord.web.page import charts
-from auditord.web.page.asking import View
 from auditord.web.page.charts import Axis, Series
 from auditord.web.page.drawing import Mark
 from auditord.web.page.figures import MOST_COLOURS, OTHERS, series
 from auditord.web.page.heat_map import heat_map
 from auditord.web.page.numbers import begin_of_bin, shown
+from auditord.web.page.query_string import View
 from auditord_hookspecs.aggregates import CalendarUnit
 
 _RANKED: Final = 20
@@ -66,7 +67,7 @@ class Charts:
 
         def links(name: str) -> Callable[[date], str] | None:
             label = labels.get(name)
-            if (label is None and report.question.by is not None) or view.by == "size":
+            if (label is None and report.question.by is not None) or view.by == "size" or view.source == LAKE:
                 return None
             url = self._records(report, view, label)
             return lambda begin: url + spans[begin]
@@ -96,7 +97,7 @@ class Charts:
             cell = report.totals.get(day)
             value = None if cell is None else cell[0].value
             figure = shown(cell[0], unit) if cell is not None else "0"
-            link = url + spans[day] if value else None
+            link = url + spans[day] if value and view.source != LAKE else None
             found[day] = Mark(
                 None if value is None else float(value), f"{day:%a %-d %b %Y}: {figure} {unit}".strip(), link
             )

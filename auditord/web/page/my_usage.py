@@ -10,11 +10,11 @@ from aiohttp import web
 from auditord.reporting import MEASURES, Figure, Report
 from auditord.reporting.measures import CORES, CPU_TIME, MEMORY, MIB_PER_GIB, PEAK
 from auditord.reporting.periods import PERIODS
-from auditord.web.page.asking import View, read_view
 from auditord.web.page.charts import Axis, bars
 from auditord.web.page.figures import Figures, axis, change
 from auditord.web.page.jobs import amount, job_row
 from auditord.web.page.numbers import NOTHING, begin_of_bin, shown, signed
+from auditord.web.page.query_string import View, read_view
 from auditord.web.page.rendering import Renderer
 from auditord.web.page.usage import former_question
 from auditord.web.page.usage_charts import Charts

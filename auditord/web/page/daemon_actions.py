@@ -11,7 +11,7 @@ from aiohttp import web
 from auditord.actions import Actions, RunRequest, Section
 from auditord.spool import Spool
 from auditord.web.api.status import StatusHandlers
-from auditord.web.page.asked_runs import AskedRuns
+from auditord.web.page.background_runs import BackgroundRuns
 from auditord.web.page.forms import Forms
 from auditord.web.page.operations import PATH
 from auditord.web.page.rendering import Renderer
@@ -45,7 +45,7 @@ class OperatingPages:
         forms: checks what was sent.
     """
 
-    runs: AskedRuns
+    runs: BackgroundRuns
     actions: Actions
     spool: Spool
     status: StatusHandlers

@@ -18,7 +18,7 @@ StartSoon: TypeAlias = Callable[[Callable[[], Coroutine[Any, Any, None]]], objec
 
 
 @dataclass
-class AskedRun:
+class BackgroundRun:
     """One run, and an observer of it.
 
     Args:
@@ -69,7 +69,7 @@ class AskedRun:
             self.said(line)
 
 
-class AskedRuns:
+class BackgroundRuns:
     """The latest runs that were asked for on the page.
 
     Args:
@@ -80,17 +80,17 @@ class AskedRuns:
     def __init__(self, actions: Actions, start_soon: StartSoon) -> None:
         self._actions = actions
         self._start_soon = start_soon
-        self._runs: dict[int, AskedRun] = {}
+        self._runs: dict[int, BackgroundRun] = {}
         self._last = 0
 
-    def get(self, number: int) -> AskedRun | None:
+    def get(self, number: int) -> BackgroundRun | None:
         """A run by its number; None if it is too long ago."""
         return self._runs.get(number)
 
-    def start(self, request: RunRequest, by: str) -> AskedRun:
+    def start(self, request: RunRequest, by: str) -> BackgroundRun:
         """Begin a run; of those that are over, the oldest are forgotten."""
         self._last += 1
-        run = self._runs[self._last] = AskedRun(self._last, request, by)
+        run = self._runs[self._last] = BackgroundRun(self._last, request, by)
         for number in [each.number for each in self._runs.values() if each.is_over][:-_KEPT]:
             del self._runs[number]
 

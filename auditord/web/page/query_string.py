@@ -9,6 +9,7 @@ from urllib.parse import parse_qs, urlencode
 from auditord.reporting import MEASURES, LabelKeys, Measure, Question
 from auditord.reporting.measures import DEFAULT_SCORE
 from auditord.reporting.periods import PERIODS
+from auditord.web.api.lake_source import SOURCE, SOURCES
 from auditord.web.record_query import InvalidQuery
 from auditord_hookspecs import InvalidRecord
 from auditord_hookspecs.aggregates import CalendarUnit
@@ -32,7 +33,7 @@ LABEL: Final = "label"
 """The parameter of a label that records must have, ``key=value``."""
 
 _KNOWN: Final = frozenset(
-    {"measure", "by", "bin", "period", "from", "to", "score", "top", "chart", "timezone", LABEL, *FILTERS}
+    {"measure", "by", "bin", "period", "from", "to", "score", "top", "chart", "timezone", SOURCE, LABEL, *FILTERS}
 )
 _MOST_BINS: Final = 800
 MOST_ROWS: Final = 1_000
@@ -81,6 +82,11 @@ class View:
     def chart(self) -> str:
         """The kind of chart."""
         return self.given.get("chart", AUTOMATIC)
+
+    @property
+    def source(self) -> str:
+        """The records that it is of: the record store's, or the lake's."""
+        return self.given.get(SOURCE, SOURCES[0])
 
     @property
     def zone(self) -> str | None:
@@ -162,6 +168,7 @@ def _check(single: Mapping[str, str]) -> None:
         "measure": tuple(MEASURES),
         "period": tuple(PERIODS),
         "chart": CHARTS,
+        SOURCE: SOURCES,
         "bin": (AUTOMATIC, NO_BIN, *(unit.value for unit in CalendarUnit)),
     }
     for name, values in offered.items():
