@@ -13,7 +13,7 @@ from typing import Final
 
 from auditord_builtin.htcondor.ads import Attributes, JobAd, parse_ad, reached, references
 from auditord_builtin.htcondor.evaluation import literals
-from auditord_builtin.htcondor.printed import Printed
+from auditord_builtin.htcondor.history_output import Printed
 from auditord_builtin.htcondor.query import Query, Source, run_query, separated, wanted_columns, whole_ads
 from auditord_hookspecs import CommandFailed, InvalidRecord
 from auditord_hookspecs.mapping import Row

@@ -10,8 +10,8 @@ from anyio import to_thread
 from auditord_builtin.htcondor.ads import parse_ad, reached, references
 from auditord_builtin.htcondor.config import HTCondorConfig
 from auditord_builtin.htcondor.evaluation import Evaluator, read_ad
+from auditord_builtin.htcondor.history_output import Printed, cut_json, cut_json_lines, parse_separated
 from auditord_builtin.htcondor.identity import ID_COLUMNS, since
-from auditord_builtin.htcondor.printed import Printed, cut_json, cut_json_lines, parse_separated
 from auditord_hookspecs import CollectorContext, CommandFailed, InvalidRecord
 
 ENVIRONMENT: Final = {"TZ": "UTC"}

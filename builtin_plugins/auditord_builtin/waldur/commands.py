@@ -4,7 +4,7 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import anyio
@@ -190,7 +190,9 @@ def compare_command(
     async def compare() -> bool:
         async with context.instance(name, dry_run=True) as (config, plugin_context):
             period = _period(config, plugin_context, month)
-            as_of = plugin_context.now().replace(microsecond=0)  # sacct knows whole seconds
+            now = plugin_context.now().replace(microsecond=0)  # sacct knows whole seconds
+            # Asked for one that has not ended, it counts running jobs up to the present, as the agent's own line does.
+            as_of = now - timedelta(seconds=1) if exact else now
             query = exact_query(config, period.window, as_of=as_of) if exact else agent_query(config, period)
             asked = replace(query, tres=tres or query.tres, accounts=[folded(account) for account in accounts])
             say(f"sacct: {shlex.join(asked.argv(config))}", err=output == "json")

@@ -12,9 +12,9 @@ from anyio import to_thread
 from auditord_builtin.slurm.classifying import Found, classify
 from auditord_builtin.slurm.collecting import collect_again
 from auditord_builtin.slurm.conversion import convert as convert_job
-from auditord_builtin.slurm.epilog.asking import ADVICE, Settled, Unclear, ask_sacct
 from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
 from auditord_builtin.slurm.epilog.controller import Controller
+from auditord_builtin.slurm.epilog.job_lookup import ADVICE, Settled, Unclear, ask_sacct
 from auditord_builtin.slurm.epilog.notes import Note, Unreadable, read_folder, remove
 from auditord_builtin.slurm.runs import Run
 from auditord_hookspecs import AuditordError, Batch, CollectorContext, InvalidRecord, Produced, Quarantined, Record

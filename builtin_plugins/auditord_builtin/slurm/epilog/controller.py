@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from auditord_builtin.slurm.epilog.asking import FORGOTTEN, Answer, Unclear, classify_answer
 from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
+from auditord_builtin.slurm.epilog.job_lookup import FORGOTTEN, Answer, Unclear, classify_answer
 from auditord_builtin.slurm.epilog.notes import Note
 from auditord_builtin.slurm.epilog.rows import SQUEUE_FORMAT, parse_json, parse_squeue
 from auditord_builtin.slurm.epilog.scontrol import parse_job
