@@ -13,13 +13,13 @@ import click
 import msgspec
 
 from auditord.actions import Closing, Note, Outcome, RecordActions
-from auditord.cli.acting import actions
 from auditord.cli.daemon_client import daemon_at, url_option
 from auditord.cli.edits import Edits
 from auditord.cli.exports import write_table
 from auditord.cli.installation import run_async
 from auditord.cli.option_types import INSTANT, SPAN
 from auditord.cli.record_filters import condition, opened_source, opened_store
+from auditord.cli.state_owner import actions
 from auditord.web.api.changes import FormerVersion, former
 from auditord_hookspecs import AuditordError, Record, RecordQuery
 from auditord_hookspecs.query import AllOf, Condition, IsOpen, Order, SortField

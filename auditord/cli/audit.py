@@ -8,12 +8,12 @@ import click
 import msgspec
 
 from auditord.audit.values import FAULTS, STATES, AuditReport, AuditRequest
-from auditord.cli.acting import actions, log_to_terminal
 from auditord.cli.amending import principal_name
 from auditord.cli.collect import Watcher
 from auditord.cli.daemon_client import url_option
 from auditord.cli.installation import complete_instances, load_installation, run_async, utc_now
 from auditord.cli.option_types import INSTANT
+from auditord.cli.state_owner import actions, log_to_terminal
 from auditord.cli.tables import new_table, print_table
 from auditord.config.kinds import audited
 from auditord_hookspecs import AuditordError, Window

@@ -7,11 +7,11 @@ from datetime import datetime
 import click
 
 from auditord.actions import RunRequest
-from auditord.cli.acting import actions, log_to_terminal
 from auditord.cli.daemon_client import url_option
 from auditord.cli.installation import complete_instances, run_async, utc_now
 from auditord.cli.option_types import INSTANT
 from auditord.cli.progress import progress_bar
+from auditord.cli.state_owner import actions, log_to_terminal
 from auditord.errors import OutputClosed
 from auditord_hookspecs import Batch, JobChoice, Produced, RunReport, Window
 from auditord_hookspecs.terminal import escaped, output_option, say, say_lines, write_json

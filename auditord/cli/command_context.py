@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 import click
 
 from auditord.archive.opening import archive_of
-from auditord.backup.noting import InstanceBackups
-from auditord.cli.acting import log_to_terminal
+from auditord.backup.last_backups import InstanceBackups
 from auditord.cli.collect import Terminal
 from auditord.cli.installation import Installation, load_installation, run_async, utc_now
+from auditord.cli.state_owner import log_to_terminal
 from auditord.config.model import Configuration, kind_of
 from auditord.contexts.instances import InstanceContext, environment_of
 from auditord.contexts.plugins import StateStore, opened_plugin, remote_source

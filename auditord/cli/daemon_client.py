@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 from datetime import timedelta
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Literal, Protocol, TypeVar
 from urllib.parse import quote, urlencode
 
 import click
@@ -102,15 +102,18 @@ class DaemonClient:
         return await self._get(f"/api/v1/quarantine/{number}", QuarantinedInput)
 
     @asynccontextmanager
-    async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Record], None]:
-        """The matching records; an answer that is cut raises."""
+    async def stream(
+        self, query: RecordQuery, source: Literal["store", "lake"] = "store"
+    ) -> AsyncGenerator[AsyncIterator[Record], None]:
+        """The matching records of the daemon's store, or of its lake; an answer that is cut raises."""
         if query.limit == 0:  # a page of nothing is no question to the API
             yield _records(_nothing())
             return
         from auditord.client.query_string import encode_for_api  # noqa: PLC0415 with the client
 
         with _daemon_errors():
-            target = f"{self._url}/api/v1/records?format=ndjson&{encode_for_api(query)}"
+            form = "format=ndjson" if source == "store" else f"format=ndjson&source={source}"
+            target = f"{self._url}/api/v1/records?{form}&{encode_for_api(query)}"
             async with self._client.stream("GET", target) as answer, aclosing(_records(_lines(answer))) as records:
                 yield records
 

@@ -99,11 +99,13 @@ async def _status(output: str) -> None:
         daemons = {name: position.batch for name, position in facts.positions.items()}
         counts = {"records": facts.records, "files": facts.files, "bytes": facts.size}
         snapshot = {"snapshot_id": facts.snapshot_id, "committed_at": committed}
-        write_json({**snapshot, **counts, "waiting": waiting, "daemons": daemons})
+        filling = sorted(name for name, position in facts.positions.items() if position.is_filling)
+        write_json({**snapshot, **counts, "waiting": waiting, "daemons": daemons, "filling": filling})
         return
-    table = new_table("daemon", "batches", "")
+    table = new_table("daemon", "batches", "records", "")
     for name, position in sorted(facts.positions.items()):
-        table.add_row(name, str(position.batch), "this one" if position.store_id == state.store_id else "")
+        held = "first sync under way" if position.is_filling else "all"
+        table.add_row(name, str(position.batch), held, "this one" if position.store_id == state.store_id else "")
     print_table(table)
     held = f"{counted(facts.records, 'record')} in {counted(facts.files, 'file')}, {facts.size / 1e6:.1f} MB"
     say(f"{held}; last commit {committed}", err=True)

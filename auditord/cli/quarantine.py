@@ -7,9 +7,9 @@ from datetime import datetime
 import click
 
 from auditord.actions import Retried
-from auditord.cli.acting import actions
 from auditord.cli.daemon_client import daemon_at, url_option
 from auditord.cli.installation import load_installation, run_async, utc_now
+from auditord.cli.state_owner import actions
 from auditord.cli.tables import new_table, print_table
 from auditord.spool import Spool
 from auditord.web.api.quarantine import summary, with_input

@@ -1,7 +1,7 @@
 """The records that a command is about, and their source."""
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Sequence
+from contextlib import aclosing, asynccontextmanager, closing, contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,9 +10,12 @@ import click
 from auditord.archive.opening import archive_of
 from auditord.cli.daemon_client import DaemonClient, daemon_at
 from auditord.cli.installation import load_installation, utc_now
+from auditord.config.model import Configuration
+from auditord.lake.opening import ConfiguredLake
 from auditord.store import RecordStore
 from auditord.store.opening import open_store_for_reading
-from auditord.store.reading import StoredRecords
+from auditord.store.reading import StoredRecords, decoded
+from auditord_hookspecs import Record, RecordQuery
 from auditord_hookspecs import query as queries
 
 
@@ -82,3 +85,28 @@ async def opened_source(url: str | None) -> AsyncGenerator[StoredRecords | Daemo
         return
     async with opened_store() as store:
         yield StoredRecords(store)
+
+
+@asynccontextmanager
+async def lake_records(query: RecordQuery, url: str | None) -> AsyncGenerator[AsyncIterator[Record], None]:
+    """The matching records of the lake of the daemon at a URL or, without one, of this host's configuration."""
+    if url is not None:
+        async with daemon_at(url) as daemon, daemon.stream(query, "lake") as records:
+            yield records
+        return
+    with opened_lake(load_installation().configuration) as lake:
+        async with lake.stream(query) as pages, aclosing(decoded(pages)) as records:
+            yield records
+
+
+@contextmanager
+def opened_lake(configuration: Configuration) -> Generator[ConfiguredLake, None, None]:
+    """The lake of this host.
+
+    Raises:
+        UsageError: the configuration has none.
+    """
+    if not configuration.lake.is_there:
+        raise click.UsageError("--source lake: the configuration has no lake")
+    with closing(ConfiguredLake(configuration)) as lake:
+        yield lake

@@ -11,7 +11,7 @@ from auditord.cli.amending import close_command, correct_command, delete_command
 from auditord.cli.daemon_client import url_option
 from auditord.cli.exports import Export
 from auditord.cli.installation import run_async
-from auditord.cli.record_filters import opened_source, opened_store
+from auditord.cli.record_filters import lake_records, opened_source, opened_store
 from auditord.cli.record_listing import export_of, listing_options, query_of, write_records
 from auditord.cli.tables import new_table, print_table
 from auditord.store import Difference
@@ -22,6 +22,13 @@ from auditord_hookspecs.terminal import say, write
 @click.group("records", invoke_without_command=True)
 @listing_options
 @click.option("--include", type=click.Choice(["archive"]), help="Also the records of the archive.")
+@click.option(
+    "--source",
+    type=click.Choice(["store", "lake"]),
+    default="store",
+    show_default=True,
+    help="The records of the store, or those of the lake as of its last commit.",
+)
 @url_option
 @click.option("--differences", is_flag=True, help="Instead: records that came again with other content.")
 @click.pass_context
@@ -31,6 +38,7 @@ def records_command(  # Any: click's values
     *,
     differences: bool,
     include: str | None,
+    source: str,
     url: str | None,
     **chosen: Any,
 ) -> None:
@@ -45,10 +53,12 @@ def records_command(  # Any: click's values
     query = replace(query_of(**chosen), archived=include is not None)
     if differences and url is not None:
         raise click.UsageError("--differences reads the record store itself: leave --url out")
+    if source == "lake" and (differences or include is not None):
+        raise click.UsageError("--source lake has all records, and no others: leave --differences and --include out")
     if differences:
         run_async(_print_differences, chosen["form"])
     else:
-        run_async(_export, query, export_of(**chosen), url)
+        run_async(_export_lake if source == "lake" else _export, query, export_of(**chosen), url)
 
 
 for _command in (close_command, correct_command, delete_command, history_command):
@@ -64,6 +74,11 @@ def _refuse_options(ctx: click.Context) -> None:
 
 async def _export(query: RecordQuery, export: Export, url: str | None) -> None:
     async with opened_source(url) as source, source.stream(query) as records:
+        await write_records(records, query, export)
+
+
+async def _export_lake(query: RecordQuery, export: Export, url: str | None) -> None:
+    async with lake_records(query, url) as records:
         await write_records(records, query, export)
 
 

@@ -1,7 +1,6 @@
 """The options that reports have in common, and the question that they make."""
 
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, tzinfo
 from decimal import Decimal
@@ -15,8 +14,8 @@ import click
 from auditord.archive.opening import archive_of
 from auditord.cli.installation import Installation, load_installation, run_async, utc_now
 from auditord.cli.option_types import LOCAL_INSTANT, ZONE
+from auditord.cli.record_filters import opened_lake
 from auditord.client import AsyncClient
-from auditord.lake.opening import ConfiguredLake
 from auditord.reporting import LabelKeys, Measure, Question
 from auditord.reporting.measures import DEFAULT_SCORE
 from auditord.reporting.periods import PERIODS
@@ -199,9 +198,7 @@ async def _ask_store(query: AggregateQuery, installation: Installation) -> Aggre
 
 
 async def _ask_lake(query: AggregateQuery, installation: Installation) -> Aggregates:
-    if not installation.configuration.lake.is_there:
-        raise click.UsageError("--source lake: the configuration has no lake")
-    with closing(ConfiguredLake(installation.configuration)) as lake:
+    with opened_lake(installation.configuration) as lake:
         return await lake.aggregate(query)
 
 
@@ -209,6 +206,8 @@ def _noted(found: Aggregates) -> Aggregates:
     """The same; says which state of the lake it is."""
     if (snapshot := found.snapshot) is not None:
         say(f"as of the lake's snapshot {snapshot.number} of {format_time(snapshot.committed_at)}", err=True)
+        if not snapshot.is_complete:
+            say("too low: a first sync to the lake is still under way (`auditord lake status`)", err=True)
     return found
 
 

@@ -8,12 +8,12 @@ from typing import Any, TypeAlias
 
 import click
 
-from auditord.backup.continuing import Behind, Continued, continue_from
+from auditord.backup.continuation import Behind, Continued, continue_from
+from auditord.backup.last_backups import last_backups
 from auditord.backup.manifest import Manifest
-from auditord.backup.noting import last_backups
-from auditord.backup.reaching import Looked, look_at_sources
 from auditord.backup.restoring import Restoration, Restored
-from auditord.backup.without import StartedOver, start_over
+from auditord.backup.source_reach import Looked, look_at_sources
+from auditord.backup.without_backup import StartedOver, start_over
 from auditord.cli.installation import Installation, load_installation, run_async, utc_now
 from auditord.cli.progress import StepBar
 from auditord.config.model import Configuration

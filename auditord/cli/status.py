@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from auditord.actions import CONTROL_FILE
-from auditord.backup.noting import last_backups
+from auditord.backup.last_backups import last_backups
 from auditord.cli.daemon_client import DaemonClient, connected, daemon_at, url_option
 from auditord.cli.installation import load_installation, run_async, utc_now
 from auditord.cli.status_all import look_at_all, print_all

@@ -108,10 +108,11 @@ def _moments(query: aggregates.AggregateQuery) -> Iterator[str]:
 # -- the answer ---------------------------------------------------------------------------------------------------
 
 
-def _snapshot(snapshot: Mapping[str, str] | None) -> aggregates.LakeSnapshot | None:
+def _snapshot(snapshot: Mapping[str, Any] | None) -> aggregates.LakeSnapshot | None:
     if snapshot is None:
         return None
-    return aggregates.LakeSnapshot(int(snapshot["id"]), parse_time(snapshot["committed_at"]))
+    committed_at = parse_time(snapshot["committed_at"])
+    return aggregates.LakeSnapshot(int(snapshot["id"]), committed_at, snapshot.get("complete", True))
 
 
 def _group(group: Mapping[str, Any], query: aggregates.AggregateQuery) -> aggregates.Group:  # Any: JSON

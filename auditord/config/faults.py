@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 from auditord.config.documents import DEFAULT, Document, Path, is_list, is_section
 from auditord.config.instances import InstanceModels, configuration_model
 from auditord.config.model import INSTANCE_NAME, INSTANCE_SECTIONS
-from auditord.config.schema import json_schema, options_at
+from auditord.config.schema import json_schema, options_at, places_of
 from auditord.errors import ConfigurationError
 
 _QUOTED = frozenset(
@@ -20,6 +20,9 @@ _QUOTED = frozenset(
     | {"less_than", "less_than_equal", "literal_error", "time_delta_parsing", "union_tag_invalid"}
 )
 """Faults whose value is quoted; the others might quote a secret."""
+
+_FEW = 2
+"""Of an option in more places than that, none is likelier than another."""
 
 _SHAPES = {
     "dict_type": "it should be a section",
@@ -58,15 +61,15 @@ def refusal(faults: list[str]) -> ConfigurationError:
 
 def describe(error: ValidationError, document: Document, models: InstanceModels) -> list[str]:
     """One line per fault that validation found, in the order of the model."""
-    teller = _Teller(document, models, json_schema(configuration_model(models)))
-    found = [(teller.path(details), details) for details in error.errors(include_url=False)]
-    faults = (teller.line(path, details) for path, details in found if not teller.is_consequence(path, details, found))
+    writer = _Writer(document, models, json_schema(configuration_model(models)))
+    found = [(writer.path(details), details) for details in error.errors(include_url=False)]
+    faults = (writer.line(path, details) for path, details in found if not writer.is_consequence(path, details, found))
     return list(dict.fromkeys(faults))  # the alternatives of a union may complain alike
 
 
 @dataclass(frozen=True, slots=True)
-class _Teller:
-    """Knows what was written and what would have been allowed."""
+class _Writer:
+    """Writer of faults: knows what was written and what would have been allowed."""
 
     document: Document
     models: InstanceModels
@@ -121,12 +124,16 @@ class _Teller:
         remedy = "" if "did you mean" in meant else ": install the distribution that does (auditord hooks lists them)"
         return f"no installed hook module brings the kind '{written}'{meant}{remedy}"
 
+    def _elsewhere(self, option: str) -> str:
+        places = places_of(self.schema, option)
+        return f" here; there is {' and '.join(places)}" if 0 < len(places) <= _FEW else ""
+
     def _text(self, details: ErrorDetails, path: Path) -> str:
         context = details.get("ctx", {})
         match details["type"]:
             case "extra_forbidden":
                 allowed = options_at(self.schema, self.document.values, path[:-1])
-                return f"there is no such option{suggestion(str(path[-1]), allowed)}"
+                return f"there is no such option{self._elsewhere(str(path[-1]))}{suggestion(str(path[-1]), allowed)}"
             case "missing":
                 return "this option is needed"
             case "value_error":

@@ -129,8 +129,8 @@ class ApiSection(Section):
     max_connections: int = Field(
         default=1_000,
         ge=16,
-        description="How many connections clients may keep, and each address half of them; for more, those that idle "
-        "longest are closed. The process's limit of open files, less some hundreds for itself, holds as well.",
+        description="How many connections clients may keep, and each address half of them, but for proxies; for more, "
+        "those that idle longest are closed. The process's limit of open files, less some hundreds, holds as well.",
     )
     requests_per_second: float | None = Field(
         default=None, gt=0, description="How many requests of each principal are let through, in the mean; more wait."

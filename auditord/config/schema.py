@@ -50,6 +50,21 @@ def options_at(schema: Schema, values: Any, path: Path) -> list[str]:
     return sorted({name for section in found for name in section.get("properties", {})})
 
 
+def places_of(schema: Schema, name: str) -> list[str]:
+    """The places of options of a name, such as ``api.listen[].tls``; those of hook instances are left out."""
+    return sorted(dict.fromkeys(_places(schema, schema, name, "")))
+
+
+def _places(root: Schema, section: Schema, name: str, path: str) -> Iterator[str]:
+    for variant in _variants(root, section, None):
+        for option, inner in variant.get("properties", {}).items():
+            if option == name:
+                yield f"{path}{option}"
+            yield from _places(root, inner, name, f"{path}{option}.")
+        if is_section(each := variant.get("items")):
+            yield from _places(root, each, name, f"{path.removesuffix('.')}[].")
+
+
 def _step(values: Any, key: str | int) -> Any:
     try:
         return values[key]

@@ -61,7 +61,10 @@ class UiSection(Section):
         default=None, description="A picture beside the title; read at the start."
     )
     labels: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
-        default=(), description="Other meta keys that Usage offers to group by, such as partition."
+        default=(),
+        description="Other meta keys that Usage offers to group by, such as partition. Roll-ups are kept by each of "
+        "them, so that sums by it are as fast as those by group: name keys with few values. Daemons that share a "
+        "database name the same ones.",
     )
     links: tuple[LinkSection, ...] = Field(default=(), description="At the foot of every page: help, imprint.")
     frame_ancestors: tuple[Annotated[str, AfterValidator(_checked_source)], ...] = Field(

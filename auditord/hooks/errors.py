@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import Final
 
-from auditord.hooks.raised import ErrorClass, read_errors
+from auditord.hooks.error_sources import ErrorClass, read_errors
 from auditord.hooks.sources import installed_sources
 
 _BEGINNING: Final = """\

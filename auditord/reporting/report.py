@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 from auditord.reporting.measures import Exact, Figure, Measure, Sums
 from auditord.reporting.questions import SIZE, Question
-from auditord_hookspecs.aggregates import Aggregates, CalendarUnit, Group
+from auditord_hookspecs.aggregates import Aggregates, CalendarUnit, Group, LakeSnapshot
 
 Label: TypeAlias = str | None
 """The value that a row is about; None for records that have none."""
@@ -160,6 +160,7 @@ class Report:
         total: over everything.
         vectors: of the sums that all figures are made of.
         others: rows that are not there one by one, as one row, and how many they are.
+        snapshot: of the lake, where it was asked.
     """
 
     question: Question
@@ -169,6 +170,7 @@ class Report:
     total: Cell
     vectors: _Vectors
     others: tuple[Row, int] | None = None
+    snapshot: LakeSnapshot | None = None
 
     def largest(self, most: int) -> tuple[tuple[Row, ...], Row | None, int]:
         """The first rows, all others as one row, and how many these are."""
@@ -195,7 +197,8 @@ def make_report(question: Question, answer: Aggregates) -> Report:
     else:
         rows.sort(key=lambda row: (-(row.total[0].value or 0), row.label or ""))
     totals = Cells.joined(vectors, [cells for _, cells in every])
-    return Report(question, _bins(question, totals), tuple(rows), totals, totals.total(), vectors)
+    bins, total = _bins(question, totals), totals.total()
+    return Report(question, bins, tuple(rows), totals, total, vectors, snapshot=answer.snapshot)
 
 
 def condensed(rows: Report, named: Report, totals: Report, most: int) -> Report:

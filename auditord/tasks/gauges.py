@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from auditord.actions import Section
 from auditord.audit.silence import SiteActivity, site_activity
-from auditord.backup.noting import last_backups
+from auditord.backup.last_backups import last_backups
 from auditord.config.model import Configuration, StoreSection
 from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.config.watching import DatabaseMetricsSection

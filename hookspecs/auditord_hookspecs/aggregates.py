@@ -260,10 +260,12 @@ class LakeSnapshot:
     Args:
         number: of the Iceberg snapshot, by which other engines ask for the same state.
         committed_at: when it was made; what record stores have heard since is not in it.
+        is_complete: false while the records that a store had before are still being brought there: sums are too low.
     """
 
     number: int
     committed_at: datetime
+    is_complete: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,14 @@ truncated to microseconds. One deviation: of a duplicated member the last one co
 """
 
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
 from auditord_hookspecs.errors import InvalidRecord
-from auditord_hookspecs.records import Component, Meta, Record, RecordUpdate, in_utc
+from auditord_hookspecs.records import Component, Meta, Record, RecordUpdate, in_utc, runtime_seconds
 
 T = TypeVar("T")
 
@@ -142,17 +143,29 @@ def encode_record(record: Record) -> bytes:
 
     AUDITOR's asynchronous client loses track of a string that ends in an escaped backslash; ``\u005c`` is safe.
     """
+    return _safe(_encoder.encode(_on_the_wire(record)))
+
+
+def encode_records(records: Iterable[Record]) -> list[bytes]:
+    """The same of many, which costs half as much for each."""
+    lines = _safe(_encoder.encode_lines([_on_the_wire(record) for record in records]))
+    return lines.split(b"\n")[:-1]  # JSON escapes line feeds
+
+
+def _safe(text: bytes) -> bytes:
+    return text.replace(b"\\\\", b"\\u005c") if b"\\" in text else text
+
+
+def _on_the_wire(record: Record) -> _WireRecord:
     start, stop = record.start_time, record.stop_time
-    wire = _WireRecord(
+    return _WireRecord(
         record.record_id,
         record.meta,
         record.components,
         format_time(start) if _is_whole_milliseconds(start) else start,
         format_time(stop) if stop is not None and _is_whole_milliseconds(stop) else stop,
-        record.runtime,
+        None if stop is None else runtime_seconds(start, stop),
     )
-    text = _encoder.encode(wire)
-    return text.replace(b"\\\\", b"\\u005c") if b"\\" in text else text
 
 
 def _is_whole_milliseconds(moment: datetime) -> bool:
