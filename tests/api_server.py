@@ -21,8 +21,8 @@ from auditord.ingest import Ingest
 from auditord.spool import Spool
 from auditord.store import Provenance, RecordStore, Verdict
 from auditord.store.opening import open_store
-from auditord.store.protocol import Sums
 from auditord.web.access.authorisation import Authorisation
+from auditord.web.api.lake_source import Lake
 from auditord.web.server import serve
 from auditord_hookspecs import AggregateQuery, Aggregates, Entry, Record, RecordQuery, RecordUpdate
 
@@ -212,7 +212,7 @@ async def api_server(
     listen: object = "127.0.0.1:0",
     client_tls: ssl.SSLContext | bool = True,
     options: Mapping[str, object] | None = None,
-    lake: Sums | None = None,
+    lake: Lake | None = None,
 ) -> AsyncGenerator[Api, None]:
     """Serve an empty store in a folder."""
     faults, registry = Faults(), CollectorRegistry()

@@ -11,8 +11,8 @@ from typing import Final
 
 import psycopg
 
-from auditord.backup.continuing import Continued, continue_from
-from auditord.backup.making import BackupOptions, Made, make_backup
+from auditord.backup.continuation import Continued, continue_from
+from auditord.backup.creation import BackupOptions, Made, make_backup
 from auditord.backup.restoring import Restoration, Restored
 from auditord.config.model import Configuration, StoreSection
 from auditord.ingest import Pairing, StoreSink

@@ -9,10 +9,9 @@ import asyncio
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count
@@ -28,6 +27,7 @@ from psycopg import sql
 from auditord.database.postgres.migrations import migrate
 from auditord.database.sql_files import load_scripts
 from auditord.store.postgres import MIGRATIONS
+from tests.ports import free_port
 
 _UNPRIVILEGED: Final = ("postgres", "nobody")
 
@@ -89,7 +89,7 @@ class OwnServer:
         self._bin = _programs()
         self._user = _server_user()
         self.folder = Path(mkdtemp(prefix="auditord-postgres-"))
-        self.port = _free_port()
+        self.port = free_port()
         self._options = options
         if self._user:
             shutil.chown(self.folder, self._user)
@@ -176,13 +176,6 @@ def _server_user() -> str | None:
         except KeyError:
             continue
     raise NoServer("PostgreSQL does not run as root, and there is no user postgres or nobody")
-
-
-def _free_port() -> int:
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextmanager

@@ -5,15 +5,15 @@ in its folder ``jars``; the client is the extra ``lake-spark``.
 """
 
 import os
-import socket
 import subprocess
 from collections.abc import Generator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
-from time import monotonic, sleep
 from typing import Final
+
+from tests.ports import await_port, free_ports
 
 WORKERS: Final = 2
 _START_SECONDS: Final = 120
@@ -22,7 +22,7 @@ _PACKAGE: Final = "org.apache.spark.deploy"
 
 
 def missing() -> str | None:
-    """What is not there of all that it takes; None if nothing is."""
+    """The reason why there is none; None if there can be one."""
     home = os.environ.get("SPARK_HOME")
     if which("java") is None:
         return "there is no java"
@@ -37,7 +37,7 @@ def missing() -> str | None:
 def spark_cluster(folder: Path) -> Generator[str, None, None]:
     """Start all of it; gives the URL of the Spark Connect server."""
     home = Path(os.environ["SPARK_HOME"])
-    master, connect = _free_port(), _free_port()
+    master, connect = free_ports(2)
     url = f"spark://127.0.0.1:{master}"
     launch = str(home / "bin/spark-class")
     limits = ["--cores", "1", "--memory", "1g", "--work-dir", str(folder / "work")]
@@ -54,7 +54,7 @@ def spark_cluster(folder: Path) -> Generator[str, None, None]:
     with ExitStack() as stack:
         main = [launch, f"{_PACKAGE}.master.Master", *_HERE, "--port", str(master)]
         stack.enter_context(_running(main, folder / "master.log"))
-        _await_port(master)
+        await_port(master, _START_SECONDS)
         for number in range(WORKERS):
             log = folder / f"worker{number}.log"
             stack.enter_context(_running([launch, f"{_PACKAGE}.worker.Worker", *_HERE, *limits, url], log))
@@ -62,7 +62,7 @@ def spark_cluster(folder: Path) -> Generator[str, None, None]:
         server = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
         submit = [str(home / "bin/spark-submit"), "--master", url, *configured, *server]
         stack.enter_context(_running(submit, folder / "connect.log"))
-        _await_port(connect)
+        await_port(connect, _START_SECONDS)
         yield f"sc://127.0.0.1:{connect}"
 
 
@@ -76,22 +76,3 @@ def _running(command: Sequence[str], log: Path) -> Generator[None, None, None]:
     finally:
         process.terminate()
         process.wait(60)
-
-
-def _free_port() -> int:
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _await_port(port: int) -> None:
-    """Return once somebody listens there."""
-    end = monotonic() + _START_SECONDS
-    while True:
-        with closing(socket.socket()) as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        if monotonic() > end:
-            raise TimeoutError(f"nobody listens at port {port}")
-        sleep(0.1)

@@ -115,10 +115,25 @@ def posted(prefix: str, random: Random, numbers: Sequence[int]) -> bytes:
     return b"[" + b",".join(_record(prefix, random.getrandbits(64), number) for number in numbers) + b"]"
 
 
+def jobs(prefix: str, random: Random, numbers: Sequence[int]) -> bytes:
+    """The same of the jobs of one site that ended on one day; a few of its 900 users have most of them."""
+    day = numbers[0] // 5_000 % 28 + 1
+    return b"[" + b",".join(_job(prefix, random, number, day) for number in numbers) + b"]"
+
+
 def _record(prefix: str, name: int, number: int) -> bytes:
-    day, second = number % 28 + 1, number * 7_919 % 86_400
-    clock = (second // 3600, second // 60 % 60, second % 60)
-    return (_TEMPLATE % (prefix, name, number % 7, number % 40, number % 900, day, *clock)).encode()
+    labels = (number % 7, number % 40, number % 900)
+    return (_TEMPLATE % (prefix, name, *labels, number % 28 + 1, *_clock(number))).encode()
+
+
+def _job(prefix: str, random: Random, number: int, day: int) -> bytes:
+    user = int(900 * random.random() ** 3)
+    return (_TEMPLATE % (prefix, random.getrandbits(64), 1, user % 40, user, day, *_clock(number))).encode()
+
+
+def _clock(number: int) -> tuple[int, int, int]:
+    second = number * 7_919 % 86_400
+    return second // 3600, second // 60 % 60, second % 60
 
 
 @dataclass(frozen=True)
@@ -176,11 +191,12 @@ def _line(name: str, found: Sequence[Cost]) -> str:
     )
 
 
-def ratio(text: str, ours: Sequence[Cost], theirs: Sequence[Cost], goal: float) -> str:
-    """How our rate stands to another, pair by pair."""
+def ratio(text: str, ours: Sequence[Cost], theirs: Sequence[Cost], goal: float | None = None) -> str:
+    """How our rate stands to another, pair by pair, and the goal where there is one."""
     ratios = [our.rate / their.rate for our, their in zip(ours, theirs, strict=True)]
     spread = ", ".join(f"{each:.2f}" for each in ratios)
-    return f"  {text}: {median(ratios):.2f} (goal {goal:.2f}; pairs {spread})"
+    wanted = "" if goal is None else f"goal {goal:.2f}; "
+    return f"  {text}: {median(ratios):.2f} ({wanted}pairs {spread})"
 
 
 def memory(pid: int) -> dict[str, int]:

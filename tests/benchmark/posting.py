@@ -11,9 +11,9 @@ from tests.benchmark.measured import HERE
 CONNECTIONS: Final = 64
 
 
-def load(port: int, seconds: float, prefix: str) -> dict[str, float]:
+def load(port: int, seconds: float, prefix: str, connections: int = CONNECTIONS) -> dict[str, float]:
     """Post single records for so long; see http_load.py for what it returns."""
-    return _run("http_load.py", [str(port), "/record", str(CONNECTIONS), str(seconds), prefix], seconds)
+    return _run("http_load.py", [str(port), "/record", str(connections), str(seconds), prefix], seconds)
 
 
 def load_bulk(port: int, bodies: Path, connections: int) -> dict[str, float]:

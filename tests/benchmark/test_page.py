@@ -26,6 +26,7 @@ BATCH: Final = 5_000
 ROUNDS: Final = 5
 MOST_SECONDS: Final = 0.3
 SPAN: Final = timedelta(days=2 * 365)
+LABELS: Final = ("VO",)
 PAGES: Final = (
     "/",
     "/usage",
@@ -36,6 +37,8 @@ PAGES: Final = (
     "/usage?period=90-days&measure=cpu-efficiency&by=user",
     "/usage?period=30-days&by=size&bin=none",
     "/usage?period=30-days&by=VO",
+    "/usage?period=12-months&by=VO",
+    "/usage?period=12-months&by=size",
     "/usage?period=12-months&by=site&measure=energy",
     "/usage?period=30-days&timezone=Europe/Berlin",
     "/jobs",
@@ -60,7 +63,7 @@ def job(number: int, of: int, end: datetime) -> Record:
 
 
 async def fill(url: str, records: int, end: datetime) -> None:
-    async with open_store(url, counted_keys=("group_id", "site_id", "user_id")) as store:
+    async with open_store(url, counted_keys=("group_id", "site_id", "user_id"), rolled_keys=LABELS) as store:
         for first in range(0, records, BATCH):
             batch = [job(number, records, end) for number in range(first, min(first + BATCH, records))]
             await store.add_all(batch, Provenance(end), Duplicates.SAME_RUN, atomic=True)
@@ -69,7 +72,7 @@ async def fill(url: str, records: int, end: datetime) -> None:
 def measured(folder: Path, url: str, rounds: int) -> Mapping[str, float]:
     """The seconds that each page takes: median of some answers."""
     found = dict[str, float]()
-    with running_daemon(folder, {"store": {"url": url}}) as daemon:
+    with running_daemon(folder, {"store": {"url": url}, "ui": {"labels": LABELS}}) as daemon:
         browser = Browser(daemon.url)
         for path in PAGES:
             assert browser.get(path).status == 200, path

@@ -44,12 +44,12 @@ VALUES: Final = {
 }
 
 
-def replay(place: Place, seconds: float) -> float:
+def replay(place: Place, seconds: float, connections: int) -> float:
     """AUDITOR's transactions per second."""
     script = place.folder / "auditor.sql"
     script.write_text(STATEMENTS)
     values = [word for name, value in VALUES.items() for word in ("-D", f"{name}={value}")]
-    options = ["-n", "-M", "prepared", "-c", str(AUDITOR_CONNECTIONS), "-T", str(max(1, round(seconds)))]
+    options = ["-n", "-M", "prepared", "-c", str(connections), "-T", str(max(1, round(seconds)))]
     command = ["pgbench", *options, *values, "-f", str(script), "-d", place.url]
     done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 60, check=True)
     assert "number of failed transactions: 0 " in done.stdout, done.stdout
@@ -76,25 +76,27 @@ def count_rows(place: Place) -> Sequence[int]:
 
 def measure(running: Running, records: int, rounds: int, seconds: float) -> str:
     """Rounds in turn, so that a busy machine disturbs each alike; what was acknowledged is stored."""
-    costs: dict[str, list[Cost]] = {"bare": [], "lean": [], "record": [], "auditor": []}
+    costs: dict[str, list[Cost]] = {name: [] for name in ("bare", "lean", "record", "one", "auditor", "auditor-1")}
     place = running.place
     make_tables(place, running.ports["record"], records)
     before, _ = count_rows(place)
     for number in range(rounds):
         for name in ("bare", "lean", "record"):
             costs[name].append(post(running, name, number, seconds))
-        with counted(place) as cost:
-            rate, elapsed = replay(place, seconds), max(1, round(seconds))
-            costs["auditor"].append(cost(round(rate * elapsed), elapsed))
+        costs["one"].append(post(running, "record", number, seconds, 1))
+        for name, connections in (("auditor", AUDITOR_CONNECTIONS), ("auditor-1", 1)):
+            with counted(place) as cost:
+                rate, elapsed = replay(place, seconds, connections), max(1, round(seconds))
+                costs[name].append(cost(round(rate * elapsed), elapsed))
     ours, theirs = count_rows(place)
-    assert ours == before + sum(cost.records for cost in costs["record"])
+    assert ours == before + sum(cost.records for cost in (*costs["record"], *costs["one"]))
     assert theirs > before
     return report(place, costs, before)
 
 
-def post(running: Running, name: str, number: int, seconds: float) -> Cost:
+def post(running: Running, name: str, number: int, seconds: float, connections: int = CONNECTIONS) -> Cost:
     with counted(running.place, running.pid) as cost:
-        result = load(running.ports[name], seconds, f"{name}-{number}")
+        result = load(running.ports[name], seconds, f"{name}-{number}", connections)
         assert not result["failures"]
         return cost(int(result["requests"]), result["requests"] / result["per_second"])
 
@@ -103,11 +105,12 @@ def report(place: Place, costs: dict[str, list[Cost]], records: int) -> str:
     record = costs["record"]
     return "\n".join(
         [
-            f"\nPOST /record at {CONNECTIONS} connections, {records:,} records there before; {place.durability()}",
+            f"\nPOST /record at {CONNECTIONS} connections and at one, {records:,} records before; {place.durability()}",
             *table(costs),
             ratio("record / bare", record, costs["bare"], 0.60),
             ratio("record / lean", record, costs["lean"], 0.60),
             ratio(f"record / AUDITOR's statements on {AUDITOR_CONNECTIONS} connections", record, costs["auditor"], 1.4),
+            ratio("one connection / AUDITOR's statements on one", costs["one"], costs["auditor-1"]),
             "",
         ]
     )

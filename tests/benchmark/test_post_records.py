@@ -2,24 +2,28 @@
 
 Every round posts new records, writes their rows into files, and copies these (with another letter in front of each id,
 everything else equal) by as many ``psql`` at a time as there were connections. psql needs no JSON, no checks, no hashes
-and no documents to be made: they are in its rows.
+and no documents to be made: they are in its rows. It keeps up no counts and no roll-ups either: of the records of the
+rounds ``posted`` every one is a cell of its own, those of ``jobs`` are of one site and one day.
 """
 
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Final, TypeAlias
 
 import psycopg
 import pytest
 
-from tests.benchmark.measured import Cost, Place, Running, counted, fill, posted, ratio, server, table
+from tests.benchmark.measured import Cost, Place, Running, counted, fill, jobs, posted, ratio, server, table
 from tests.benchmark.posting import load_bulk
 
 PARALLEL: Final = 4
 AT_ONCE: Final = 1_000
+
+Make: TypeAlias = Callable[[str, Random, Sequence[int]], bytes]
 
 COLUMNS: Final = (
     "start_time, stop_time, runtime, content, received_at, cores, memory, gpu, total_cpu, source_id, score_set, more, "
@@ -30,10 +34,10 @@ EXPORT: Final = COLUMNS.replace("record_id", "overlay(record_id PLACING 'c' FROM
 )
 
 
-def write_bodies(path: Path, number: int, records: int) -> None:
+def write_bodies(path: Path, prefix: str, records: int, make: Make = posted) -> None:
     """A body in each line."""
-    random = Random(number)  # noqa: S311 nobody has to guess
-    bodies = [posted(f"p{number}", random, range(first, first + AT_ONCE)) for first in range(0, records, AT_ONCE)]
+    random = Random(prefix)  # noqa: S311 nobody has to guess
+    bodies = [make(prefix, random, range(first, first + AT_ONCE)) for first in range(0, records, AT_ONCE)]
     path.write_bytes(b"\n".join(bodies))
 
 
@@ -63,10 +67,11 @@ def copy_in(place: Place, paths: list[Path]) -> float:
 
 def measure(running: Running, before: int, records: int, rounds: int) -> str:
     place = running.place
-    costs: dict[str, list[Cost]] = {"posted": [], "psql": []}
+    costs: dict[str, list[Cost]] = {"posted": [], "jobs": [], "psql": []}
     fill(running.ports["record"], before)
     for number in range(rounds):
-        costs["posted"].append(post(running, number, records))
+        costs["posted"].append(post(running, f"p{number}", records, PARALLEL))
+        costs["jobs"].append(post(running, f"j{number}", records, PARALLEL, jobs))
         paths = write_rows(place, number)
         with counted(place) as cost:
             costs["psql"].append(cost(records, copy_in(place, paths)))
@@ -78,11 +83,11 @@ def measure(running: Running, before: int, records: int, rounds: int) -> str:
     return report(place, costs, before, row[1])
 
 
-def post(running: Running, number: int, records: int) -> Cost:
+def post(running: Running, prefix: str, records: int, connections: int, make: Make = posted) -> Cost:
     bodies = running.place.folder / "bodies"
-    write_bodies(bodies, number, records)
+    write_bodies(bodies, prefix, records, make)
     with counted(running.place, running.pid) as cost:
-        result = load_bulk(running.ports["record"], bodies, PARALLEL)
+        result = load_bulk(running.ports["record"], bodies, connections)
         assert (result["requests"] * AT_ONCE, result["failures"]) == (records, 0)
         return cost(records, result["seconds"])
 
@@ -93,6 +98,7 @@ def report(place: Place, costs: dict[str, list[Cost]], before: int, after: int) 
             f"\nPOST /records of {AT_ONCE:,} on {PARALLEL} connections, {before:,} records there; {place.durability()}",
             *table(costs),
             ratio(f"posted / {PARALLEL} psql COPYs", costs["posted"], costs["psql"], 0.65),
+            ratio(f"jobs / {PARALLEL} psql COPYs", costs["jobs"], costs["psql"]),
             f"  bytes per record by column: {place.bytes_by_column()}",
             f"  bytes per record by table and index: {place.bytes_per_record(after)}",
             "",

@@ -9,8 +9,8 @@ from auditord_builtin.htcondor.ads import JobAd, parse_ad, reached, split_ads
 from auditord_builtin.htcondor.config import HTCondorConfig
 from auditord_builtin.htcondor.conversion import convert_ad
 from auditord_builtin.htcondor.evaluation import literals
+from auditord_builtin.htcondor.history_output import cut_json, cut_json_lines, parse_separated
 from auditord_builtin.htcondor.identity import ad_name, since
-from auditord_builtin.htcondor.printed import cut_json, cut_json_lines, parse_separated
 from auditord_builtin.htcondor.query import wanted_columns
 from auditord_builtin.slurm.classifying import find_runs
 from auditord_builtin.slurm.config import SlurmConfig

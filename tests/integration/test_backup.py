@@ -11,9 +11,9 @@ import anyio
 import pytest
 from click.testing import CliRunner, Result
 
-from auditord.backup import making
+from auditord.backup import creation
+from auditord.backup.creation import BackupFailed
 from auditord.backup.folders import NoBackup, found_backup, new_folder
-from auditord.backup.making import BackupFailed
 from auditord.backup.manifest import FILE, BackupDamaged, read_manifest, verify_files
 from auditord.backup.sources import StoreSource, opened_source
 from auditord.backup.sqlite import Pace
@@ -98,7 +98,7 @@ async def test_nothing_that_waits_for_other_destinations_is_in_neither_file(
             async with opened_source(section, dump=dump) as source:
                 yield source
 
-        monkeypatch.setattr(making, "opened_source", opened_later)
+        monkeypatch.setattr(creation, "opened_source", opened_later)
         stored: set[str] = set()
         group.start_soon(posting, store)
         group.start_soon(forwarding, spool, store)

@@ -3,11 +3,10 @@
 import json
 import re
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import AsyncGenerator, Generator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import ModuleType
@@ -22,6 +21,7 @@ from auditord.hooks.metrics import markdown
 from auditord.testing import make_record
 from auditord.testing.daemon import TestDaemon, running_daemon
 from auditord_hookspecs import Batch, CollectorContext, CollectorKind, RunConfig, hookimpl
+from tests.ports import free_port
 
 FOLDER: Final = Path(__file__).parents[2] / "etc/grafana"
 NOW: Final = datetime.now(UTC).replace(microsecond=0)
@@ -83,9 +83,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Generator[TestDaemon, No
 @contextmanager
 def prometheus(folder: Path, target: str) -> Generator[str, None, None]:
     """A server that asks the daemon every second."""
-    with closing(socket.socket()) as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     scrape = {"job_name": "auditord", "static_configs": [{"targets": [target]}]}
     (folder / "prometheus.yml").write_text(
         json.dumps({"global": {"scrape_interval": "1s"}, "scrape_configs": [scrape]})

@@ -10,7 +10,7 @@ import pytest
 from anyio import to_thread
 from click.testing import CliRunner, Result
 
-from auditord.backup.continuing import Behind
+from auditord.backup.continuation import Behind
 from auditord.backup.folders import NoBackup
 from auditord.backup.manifest import BackupDamaged
 from auditord.backup.restoring import RestoreRefused

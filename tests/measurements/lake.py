@@ -1,8 +1,10 @@
 """Size of a lake of generated records, and sums over it as the daemon makes them, against an independent sum.
 
-    python tests/measurements/lake.py [--records N] [--folder FOLDER] [--threads N ...] [--spark sc://host:15002]
+    python tests/measurements/lake.py [--records N] [--folder FOLDER] [--threads N ...]
+        [--catalog postgresql+psycopg://…] [--spark sc://host:15002 | --trino http://user@host:8080/catalog]
 
-A folder that has the records already is only asked: by DuckDB with each number of threads, or by Spark.
+A folder that has the records already is only asked: by DuckDB with each number of threads, by Spark or by Trino, which
+needs a catalog in PostgreSQL.
 
 Records are as those of twenty sites with Slurm that run for a year, whole seconds and all. They are made as columns,
 one file for each month and site, as the daemon has it once small files are put together: its own writer, whose rate is
@@ -23,10 +25,10 @@ from typing import Any, Final, cast
 
 from auditord.archive.schema import RECORD_COLUMNS, records_of, rows_of
 from auditord.archive.writing import month_number, write_rows
-from auditord.lake.asking import LakeReader
 from auditord.lake.duckdb_engine import DuckDb, EngineLimits
 from auditord.lake.engines import Engine
 from auditord.lake.opening import lake_module
+from auditord.lake.queries import LakeReader
 from auditord.lake.schema import SCHEMA
 from auditord.lake.table import LakeTable, Position
 from auditord.lake.writing import ORDER
@@ -237,7 +239,7 @@ def check_rows(folder: Path) -> None:
     same = rows_of(copies, rows.schema, daemon="site-0", batch=1).equals(rows)
     table, begun = lake_in(folder), perf_counter()
     table.forget("site-0", "store")
-    table.write("site-0", Position("store", 0), LakeBatch(1, {}, copies))
+    table.write("site-0", Position("store", 0, is_filling=True), LakeBatch(1, {}, copies))
     say(f"rows are {'as' if same else 'NOT as'} synced; {SYNCED / (perf_counter() - begun):.0f} synced per second")
 
 
@@ -254,11 +256,11 @@ def measure(table: LakeTable, engine: Engine, named: str, expected: Expected) ->
     reader.close()
 
 
-def lake_in(folder: Path) -> LakeTable:
+def lake_in(folder: Path, catalog: str | None = None) -> LakeTable:
     """The lake of a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    catalog = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": folder.as_uri()}
-    table = LakeTable(catalog, folder.as_uri())
+    uri = catalog or f"sqlite:///{folder}/catalog.db"
+    table = LakeTable({"type": "sql", "uri": uri, "warehouse": folder.as_uri()}, folder.as_uri())
     table.open()
     return table
 
@@ -274,13 +276,18 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=3_000_000)
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--threads", type=int, nargs="*", default=[1, 2])
+    parser.add_argument("--catalog", help="postgresql+psycopg://user@host/database, and not a file in the folder")
     parser.add_argument("--spark", help="the Spark Connect server to ask, and not DuckDB")
+    parser.add_argument("--trino", help="the catalog of Trino to ask, and not DuckDB")
     asked = parser.parse_args()
     folder = asked.folder or Path(tempfile.mkdtemp(prefix="lake"))
-    table, expected = lake_in(folder), Expected()
+    table, expected = lake_in(folder, asked.catalog), Expected()
     made_lake(table, asked.records, expected)
     if asked.spark:
         measure(table, lake_module("spark_engine").Spark(asked.spark), "Spark", expected)
+        return
+    if asked.trino:
+        measure(table, lake_module("trino_engine").Trino(asked.trino), "Trino", expected)
         return
     check_rows(Path(tempfile.mkdtemp(prefix="synced")))
     for threads in asked.threads:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from auditord.lake.dialect import DuckDbDialect, LakeDialect
 from auditord.lake.spark_dialect import SparkDialect
+from auditord.lake.trino_dialect import TrinoDialect
 from auditord.store.aggregates_sql import compile_aggregate
 from auditord.store.conditions import compile_condition
 from auditord.store.sql import Columns
@@ -27,7 +28,7 @@ from tests.contract.store.test_aggregates import QUERIES
 BEGIN, END = datetime(2024, 3, 1, tzinfo=UTC), datetime(2024, 4, 1, tzinfo=UTC)
 
 
-@given(query=QUERIES, dialect=st.sampled_from([DuckDbDialect("site"), SparkDialect("site"), SparkDialect()]))
+@given(query=QUERIES, dialect=st.sampled_from([DuckDbDialect("site"), SparkDialect("site"), TrinoDialect("site")]))
 def test_each_parameter_has_its_place(query: AggregateQuery, dialect: LakeDialect) -> None:
     statement = compile_aggregate(query, dialect).statement
     assert statement.sql.count("%s") == len(statement.parameters)
@@ -55,6 +56,32 @@ def test_each_parameter_has_its_place(query: AggregateQuery, dialect: LakeDialec
 def test_conditions_of_spark(condition: Condition, sql: str, parameters: Sequence[object]) -> None:
     compiled = compile_condition(condition, SparkDialect(), Columns.COMPLETE)
     assert (compiled.sql, compiled.parameters) == (sql, parameters)
+
+
+@pytest.mark.parametrize(
+    ("condition", "sql", "parameters"),
+    [
+        (MetaContains("VO", "cms"), "arrays_overlap(element_at(meta, %s), ARRAY[%s])", ("VO", "cms")),
+        (
+            ComponentCompares("Disk", Comparison.GTE, 7),
+            "any_match(components, each -> each.name = %s AND each.amount >= %s)",
+            ("Disk", 7),
+        ),
+        (TimeCompares(TimeField.STOP, Comparison.LT, END), "stopped_at < %s", (END,)),
+    ],
+)
+def test_conditions_of_trino(condition: Condition, sql: str, parameters: Sequence[object]) -> None:
+    compiled = compile_condition(condition, TrinoDialect(), Columns.COMPLETE)
+    assert (compiled.sql, compiled.parameters) == (sql, parameters)
+
+
+def test_trino_groups_by_places_since_it_knows_no_names_there() -> None:
+    by = (CalendarPeriod(CalendarUnit.QUARTER), ComponentAmount("Cores"))
+    sql = compile_aggregate(AggregateQuery(by=by, usage=(ComponentUsage("Cores"),)), TrinoDialect()).statement.sql
+    day = "date_add('day', (stop_time + 62135596800000000) / 86400000000, DATE '0001-01-01')"
+    assert f"date_trunc('quarter', {day}) AS key0" in sql
+    assert "amount0 AS key1" in sql
+    assert " GROUP BY 1, 2" in sql
 
 
 def test_spark_leaves_out_the_months_that_no_window_has() -> None:

@@ -6,7 +6,15 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from auditord_hookspecs import Component, InvalidRecord, Record, Score
-from auditord_hookspecs.wire import decode_record, decode_records, decode_update, encode_record, format_time, parse_time
+from auditord_hookspecs.wire import (
+    decode_record,
+    decode_records,
+    decode_update,
+    encode_record,
+    encode_records,
+    format_time,
+    parse_time,
+)
 
 START = datetime(2024, 2, 3, 4, 5, 6, tzinfo=UTC)
 
@@ -187,6 +195,7 @@ def test_any_text_survives_writing_and_reading(text: str) -> None:
     record = Record(record_id=text, start_time=START, components=(), meta={})
     assert decode_record(encode_record(record)) == record
     assert b"\\\\" not in encode_record(record)
+    assert encode_records([record, record]) == [encode_record(record)] * 2
 
 
 def test_runtime_is_truncated_toward_zero() -> None:

@@ -4,6 +4,7 @@ Screenshots go to the folder that AUDITORD_SCREENSHOTS names, else to pytest's o
 """
 
 import os
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -170,10 +171,10 @@ def test_the_page_works_without_scripts(browser: Any, url: str) -> None:  # Any:
     page.goto(url + PAGES["usage"])
     page.select_option("select[name=measure]", "jobs")
     page.click("button.primary")
-    assert "measure=jobs" in page.url
+    page.wait_for_url(re.compile("measure=jobs"))  # and until it is loaded
     assert page.locator("svg.chart .mark").count() > 10
     page.goto(url + PAGES["usage"])
     page.click("svg.chart > a >> nth=2")  # a label of the axis
-    assert "from=" in page.url
+    page.wait_for_url(re.compile("from="))
     assert page.locator("svg.chart .mark").count() > 0
     page.context.close()

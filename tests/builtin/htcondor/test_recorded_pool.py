@@ -14,8 +14,8 @@ from auditord_builtin.htcondor.ads import JobAd
 from auditord_builtin.htcondor.config import HTCondorConfig
 from auditord_builtin.htcondor.conversion import convert_ad
 from auditord_builtin.htcondor.evaluation import Evaluator, read_ad
+from auditord_builtin.htcondor.history_output import cut_json, cut_json_lines, parse_separated
 from auditord_builtin.htcondor.kinds import HTCONDOR
-from auditord_builtin.htcondor.printed import cut_json, cut_json_lines, parse_separated
 from auditord_builtin.htcondor.query import wanted_columns
 from auditord_hookspecs import Batch, Record
 from auditord_hookspecs.outcomes import Converted, Skipped

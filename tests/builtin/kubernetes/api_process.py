@@ -4,7 +4,6 @@ import asyncio
 import os
 import secrets
 import shutil
-import socket
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -15,6 +14,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.builtin.kubernetes.real_cluster import connected
+from tests.ports import free_ports
 
 PATIENCE = 120.0
 MISSING = [name for name in ("kube-apiserver", "etcd") if shutil.which(name) is None]
@@ -30,7 +30,7 @@ class ApiServer:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.token = secrets.token_hex(16)
-        self.port, self._etcd_port, self._peer_port = _free_ports(3)
+        self.port, self._etcd_port, self._peer_port = free_ports(3)
         self.url = f"https://127.0.0.1:{self.port}"
         self.kills = 0
         self._etcd: asyncio.subprocess.Process | None = None
@@ -99,17 +99,6 @@ def _key() -> bytes:
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     form, none = serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
     return key.private_bytes(serialization.Encoding.PEM, form, none)
-
-
-def _free_ports(count: int) -> Sequence[int]:
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
 
 
 async def _end(process: asyncio.subprocess.Process | None) -> None:

@@ -1,14 +1,12 @@
 """A real Prometheus: Debian's package (tests/services/prometheus-install), behind TLS and a path prefix."""
 
 import shutil
-import socket
 import ssl
 import subprocess
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Generator
-from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from auditord_hookspecs import Record
 from tests.builtin.kubernetes.conftest import Site
 from tests.builtin.kubernetes.pod_maker import NOW, make_pod, over
 from tests.host_certificates import Authority
+from tests.ports import free_port
 
 pytestmark = [
     pytest.mark.anyio,
@@ -60,9 +59,7 @@ def url(tmp_path: Path, authority: Authority) -> Generator[str, None, None]:
     web = tmp_path / "web.yml"
     web.write_text(f"tls_server_config:\n  cert_file: {host.certificate}\n  key_file: {host.key}\n")
     (tmp_path / "prometheus.yml").write_text("{}\n")
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+    port = free_port()
     server = [
         "prometheus",
         f"--config.file={tmp_path}/prometheus.yml",

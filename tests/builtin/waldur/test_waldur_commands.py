@@ -147,7 +147,7 @@ def test_compare_by_the_agents_own_command_line() -> None:
 def test_compare_exactly_and_by_what_was_allocated() -> None:
     context = FilteringContext(stored=RECORDS, moment=NOW, commands=lambda _: SAME)
     run("compare", "physics", "--exact", "--tres", "AllocTRES", context=context)
-    assert {"--duplicates", "--endtime=2026-03-15T12:00:00"} < set(context.ran[0])
+    assert {"--duplicates", "--endtime=2026-03-15T11:59:59"} < set(context.ran[0])
     assert context.ran[0][-1] == "--format=Account,AllocTRES,Elapsed,User"
 
 

@@ -32,6 +32,15 @@ SUMMED = {
 }
 """Tests of sums that the lake's engine is put to as well; with LAKE_TEST_ALL set, to all of them, for two minutes."""
 
+LISTED = {
+    "test_answers_equal_a_plain_evaluation",
+    "test_filters_on_meta_in_every_corner",
+    "test_filters_on_components_in_every_corner",
+    "test_many_pages_in_every_order",
+    "test_pages_are_bounded_by_bytes",
+}
+"""Tests of records in order, likewise."""
+
 COUNTED_KEYS = ("site_id", "group_id", "user_id", "project")
 
 
@@ -55,13 +64,17 @@ def postgres_stores(new_url: Callable[[], str]) -> Callable[[Path], StoreFactory
     return stores
 
 
-def lake_stores(folder: Path) -> StoreFactory:
-    """A store whose sums are those that the lake's engine makes of its records."""
+def lake_stores(folder: Path, *, lists: bool = False) -> StoreFactory:
+    """A store whose sums, and records that are listed, are those that the lake's engine makes of its records."""
     sqlite, engine = sqlite_stores(folder), LakeEngine(folder)
 
     @asynccontextmanager
     async def opened(*, outbox: bool = False) -> AsyncGenerator[RecordStore, None]:
         async with sqlite(outbox=outbox) as store:
+            if lists:
+                with patch.object(store, "stream", partial(engine.stream, store.stream)):
+                    yield store
+                return
             with patch.object(store, "aggregate", partial(engine.aggregate, store)):
                 yield store
 
@@ -92,6 +105,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _asks_lake(module: str, test: str) -> Sequence[ParameterSet]:
+    if module == "test_streaming" and test in LISTED:
+        return [pytest.param("listing lake", marks=pytest.mark.slow)]
     if module != "test_aggregates" or (test not in SUMMED and "LAKE_TEST_ALL" not in environ):
         return ()
     return [pytest.param("lake", marks=pytest.mark.slow if test == "test_answers_equal_a_plain_evaluation" else ())]
@@ -106,6 +121,8 @@ def store_factory(request: pytest.FixtureRequest) -> Callable[[Path], StoreFacto
             return memory_stores()
         case "lake":
             return lake_stores
+        case "listing lake":
+            return partial(lake_stores, lists=True)
         case _:
             return postgres_stores(request.getfixturevalue("new_postgres_url"))
 

@@ -1,11 +1,13 @@
 """The engine of the lake over the records of a store, in one Parquet file."""
 
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from auditord.archive.schema import rows_of
-from auditord.lake.duckdb_engine import DuckDb, EngineLimits, sums_over
+from auditord.lake.duckdb_engine import DuckDb, EngineLimits, files_of_host, records_in, sums_over
 from auditord.lake.schema import SCHEMA
 from auditord.store import RecordStore
 from auditord.store.archived import ArchivedRecord
@@ -17,8 +19,12 @@ _parquet: Any = import_module("pyarrow.parquet")  # Any: it ships no types
 _schema: Any = SCHEMA  # its methods say little about their types
 
 
+Stream: TypeAlias = Callable[[RecordQuery], AbstractAsyncContextManager[AsyncIterator[Sequence[bytes]]]]
+"""The method of a store."""
+
+
 class LakeEngine:
-    """Sums as the lake gives them.
+    """Sums and records as the lake gives them.
 
     Args:
         folder: for the file.
@@ -29,13 +35,31 @@ class LakeEngine:
         self._database = DuckDb(EngineLimits(256 << 20, 1, folder / "spill"))
 
     async def aggregate(self, store: RecordStore, query: AggregateQuery) -> Aggregates:
-        """The answer over the records that the store has by now."""
-        async with store.stream(RecordQuery()) as pages:
+        """Sums over the records that the store has by now."""
+        await self._copy(store.stream)
+        with self._reading() as connection:
+            return sums_over(connection, query, "site")
+
+    @asynccontextmanager
+    async def stream(self, stored: Stream, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Sequence[bytes]], None]:
+        """The records that a store has by now, whose method ``stream`` is given."""
+        await self._copy(stored)
+        with self._reading() as connection:
+            yield _each(records_in(connection, query, "site"))
+
+    def _reading(self) -> AbstractContextManager[Any]:
+        return self._database.reading(files_of_host([str(self._file)]))
+
+    async def _copy(self, stored: Stream) -> None:
+        async with stored(RecordQuery()) as pages:
             records = [record async for record in decoded(pages)]
         copies = [
             ArchivedRecord(record, encode_record(record).decode(), record.start_time, None, "", "")
             for record in records
         ]
         _parquet.write_table(rows_of(copies, _schema.as_arrow(), daemon="site", batch=1), self._file)
-        with self._database.reading([str(self._file)]) as connection:
-            return sums_over(connection, query, "site")
+
+
+async def _each(pages: Iterator[Sequence[bytes]]) -> AsyncIterator[Sequence[bytes]]:
+    for page in pages:
+        yield page

@@ -18,12 +18,12 @@ from auditord.store.changes import KeptVersion, Move, OutboxRow, add_bulk, chang
 from auditord.store.lake_changes import LakeChange
 from auditord.store.planning import Bulk, Change
 from auditord.store.protocol import Difference, HeldTurn, Occasion, RecordCounts
-from auditord.store.rollups.changes import DayChange
+from auditord.store.rollups.deltas import DayChange
 from auditord.store.rollups.scope import Scope
 from auditord.store.rollups.upkeep import Pages
 from auditord.store.rows import PendingRecord, RecordRow
 from auditord.store.store import SqlRecordStore, difference
-from auditord.store.work import Atomic, Count, ForEach, Records, Rows, Statement, Step, Work, as_json
+from auditord.store.work import Atomic, Count, ForEach, Records, RolledKeys, Rows, Statement, Step, Work, as_json
 from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
 from auditord_hookspecs.wire import decode_record
 
@@ -73,6 +73,8 @@ class MemoryDatabase:
                 return sum(getattr(self, name)(each) for each in pending)
             case Count():
                 return None
+            case RolledKeys():
+                return ()
             case Atomic(make):
                 before = {name: type(table)(table) for name, table in vars(self).items()}
                 try:

@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 
 from auditord.store import Action, Amendment, Duplicates, Provenance, RecordStore
 from auditord.store.aggregates import NotRolledUp
-from auditord.store.rollups.cells import END, label_row
-from auditord.store.rollups.changes import label_text
+from auditord.store.rollups.cells import END, FIRST_DAY, label_row
+from auditord.store.rollups.changes import RollupChanges, label_text, note
 from auditord.store.rollups.scope import MOST_SPLIT_DAYS, scope_of
+from auditord.store.rows import make_row
 from auditord.store.store import SqlRecordStore
 from auditord.store.work import Work, as_json, ask
 from auditord_hookspecs import (
@@ -30,6 +31,7 @@ from auditord_hookspecs import (
     CalendarPeriod,
     CalendarUnit,
     Component,
+    ComponentAmount,
     ComponentPresent,
     ComponentUsage,
     MetaValue,
@@ -102,6 +104,26 @@ QUERIES: Final = (
     AggregateQuery(AllOf(stopped(day(1) + HOUR, None)), (ComponentPresent("TotalCPU"),), CPU_USAGE, None, day(3)),
 )
 
+VO: Final = MetaValue("VO")
+CORES: Final = ComponentAmount("Cores")
+OF_KEYS: Final = (
+    AggregateQuery(by=(VO,), usage=USAGE),
+    AggregateQuery(by=(VO, CalendarPeriod(CalendarUnit.MONTH), ComponentPresent("TotalCPU")), usage=CPU_USAGE),
+    AggregateQuery(AllOf(stopped(day(1) + HOUR, day(4) - HOUR)), (MetaValue("VO", "site_id"),), USAGE),
+    AggregateQuery(AllOf((MetaContains("VO", "x"), *stopped(day(1), None))), (SITE,), USAGE[:1]),
+    AggregateQuery(AnyOf((MetaLacks("VO", "y"), MetaAbsent("VO"))), (CalendarPeriod(CalendarUnit.YEAR),), USAGE[1:]),
+    AggregateQuery(by=(CORES,), usage=USAGE),
+    AggregateQuery(MetaContains("site_id", "a"), (CalendarPeriod(CalendarUnit.DAY), CORES), USAGE, None, day(3)),
+    AggregateQuery(by=(CORES, MONTH_HERE)),
+)
+"""Questions that cells of a key answer."""
+OTHERS: Final = (
+    AggregateQuery(by=(USER, VO), usage=USAGE[:1]),
+    AggregateQuery(by=(VO, CORES), usage=USAGE[:1]),
+    AggregateQuery(MetaContains("user_id", "u"), (CORES,)),
+)
+"""Questions that none answers."""
+
 # Few values, so that records share cells, leave and come back to them; hours around the ends of days and of a month.
 META: Final = st.fixed_dictionaries(
     {},
@@ -110,7 +132,7 @@ META: Final = st.fixed_dictionaries(
         "group_id": st.sampled_from([("g",), ("h",)]),
         "user_id": st.sampled_from([("u",), ("v",), ()]),
         "group": st.just(("g",)),
-        "VO": st.just(("x",)),
+        "VO": st.sampled_from([("x",), ("x",), ("y",), ("y", "x"), ()]),
     },
 )
 AMOUNTS: Final = st.sampled_from([0, 1, 8, 8, 10**12, 2**53 - 1])
@@ -161,6 +183,7 @@ class Correct:
 @dataclass(frozen=True)
 class Redact:
     record_id: str
+    key: str
 
 
 @dataclass(frozen=True)
@@ -168,7 +191,21 @@ class Fold:
     """Changes are folded, as the daemon does now and then."""
 
 
-Event = Add | AddAll | Stop | Replace | Correct | Redact | Fold
+@dataclass(frozen=True)
+class Keep:
+    """Another configuration: other keys get cells, which are filled before anything else happens, or meanwhile."""
+
+    keys: tuple[str, ...]
+    waits: bool
+
+
+@dataclass(frozen=True)
+class Unlearn:
+    """As a process that does not know yet which keys have cells."""
+
+
+Change = Add | AddAll | Stop | Replace | Correct | Redact
+Event = Change | Fold | Keep | Unlearn
 
 EVENTS: Final = st.one_of(
     st.builds(Add, records()),
@@ -176,8 +213,10 @@ EVENTS: Final = st.one_of(
     st.builds(Stop, IDS, HOURS),
     st.builds(Replace, records()),
     st.builds(Correct, IDS, records() | st.none()),
-    st.builds(Redact, IDS),
+    st.builds(Redact, IDS, st.sampled_from(["user_id", "VO"])),
     st.builds(Fold),
+    st.builds(Keep, st.sampled_from([(), ("VO",), ("other", "VO", "site_id")]), st.booleans()),
+    st.builds(Unlearn),
 )
 
 
@@ -187,6 +226,20 @@ async def stored(store: RecordStore) -> list[Record]:
 
 
 async def happen(store: SqlRecordStore, event: Event) -> None:
+    match event:
+        case Keep(keys, waits):
+            store.rollups.keep_by(keys)
+            if waits:
+                await filled(store)
+        case Unlearn():
+            store.rollups.keys = ()
+        case Fold():
+            await store.rollups.fold()
+        case _:
+            await change(store, event)
+
+
+async def change(store: SqlRecordStore, event: Change) -> None:
     match event:
         case Add(record):
             await store.add(record, BY_COLLECTOR, Duplicates.IGNORE)
@@ -198,10 +251,8 @@ async def happen(store: SqlRecordStore, event: Event) -> None:
             await store.replace(record, BY_COLLECTOR)
         case Correct(record_id, record):
             await correct(store, record_id, record)
-        case Redact(record_id):
-            await store.redact([record_id], ["user_id"])
-        case Fold():
-            await store.rollups.fold()
+        case Redact(record_id, key):
+            await store.redact([record_id], [key])
 
 
 async def correct(store: SqlRecordStore, record_id: str, wanted: Record | None) -> None:
@@ -233,7 +284,25 @@ async def check(store: SqlRecordStore) -> int:
         assert found is None or found == expected
         assert await store.aggregate(query) == expected
         known += found is not None
+    for query in (*OF_KEYS, *OTHERS):
+        expected = aggregate_records(now, query)
+        assert (await from_rollups(store, query) or expected) == expected
+        assert await store.aggregate(query) == expected
     return known
+
+
+async def known_of_keys(store: SqlRecordStore) -> int:
+    """The number of questions about keys that the roll-ups answer."""
+    return len([query for query in OF_KEYS if await from_rollups(store, query) is not None])
+
+
+async def filled(store: SqlRecordStore) -> None:
+    """Wait until the cells of all keys are complete."""
+    while store.rollups._wanted is not None or any(
+        each.filled_from > FIRST_DAY for each in await store.rollups.rolled_keys()
+    ):
+        store.rollups.wake()
+        await asyncio.sleep(0.01)
 
 
 async def settled(store: SqlRecordStore) -> None:
@@ -340,10 +409,9 @@ async def test_a_redaction_while_changes_are_folded_leaves_no_label(
         read, others = store.rollups._read, ["two"]
 
         async def redact_meanwhile(work: Work[T]) -> T:
-            answer = await read(work)
-            if answer is None and others:  # no changes are left, the labels are next
+            if others and getattr(work, "__name__", "") == "has_unused_labels":  # changes have been folded
                 await store.redact([others.pop()], ["user_id"])
-            return answer
+            return await read(work)
 
         monkeypatch.setattr(store.rollups, "_read", redact_meanwhile)
         await store.redact(["one"], ["user_id"])
@@ -458,9 +526,105 @@ async def test_changes_are_folded_once_where_two_processes_fold(stores: StoreFac
         assert await check(store) == len(QUERIES)
 
 
+def labelled(number: int) -> Record:
+    return job(number, VO=f"vo{number % 4}") if number % 5 else job(number)
+
+
+async def test_cells_of_keys_are_filled_kept_up_and_dropped(stores: StoreFactory) -> None:
+    async with stores() as store:
+        assert isinstance(store, SqlRecordStore)
+        await store.add_all(list(map(labelled, range(200))), BY_COLLECTOR, Duplicates.SAME_RUN, atomic=True)
+        await check(store)
+        assert await known_of_keys(store) == 0
+        store.rollups.keep_by(["VO"])
+        await filled(store)
+        assert await known_of_keys(store) == len(OF_KEYS)
+        await check(store)
+        await store.add_all(list(map(labelled, range(200, 260))), BY_COLLECTOR, Duplicates.SAME_RUN, atomic=True)
+        await correct(store, "job-86", job(86, VO="another"))  # in no group the first or the last
+        await correct(store, "job-89", None)
+        assert await known_of_keys(store) == len(OF_KEYS)  # with what has not been folded
+        await check(store)
+        await settled(store)
+        assert await known_of_keys(store) == len(OF_KEYS)
+        await check(store)
+    async with stores() as store:
+        assert isinstance(store, SqlRecordStore)
+        await store.add(labelled(300), BY_COLLECTOR, Duplicates.SAME_RUN)  # as a command, which is not told of keys
+        assert await known_of_keys(store) == len(OF_KEYS)
+        await check(store)
+        store.rollups.keep_by([])
+        await filled(store)
+        assert 0 < await known_of_keys(store) < len(OF_KEYS)  # the number of cores is left
+        await store.rollups.fold()
+        text = label_text("site0", "group0", None, ("VO",), (("vo1",),))
+        assert await store._read(ask("find_rollup_labels", digests=as_json([label_row(text).digest]))) == []
+        await check(store)
+
+
+async def test_a_new_store_has_nothing_to_fill(stores: StoreFactory) -> None:
+    async with stores() as store:
+        assert isinstance(store, SqlRecordStore)
+        store.rollups.keep_by(["VO"])
+        await filled(store)
+        await store.add_all(list(map(labelled, range(50))), BY_COLLECTOR, Duplicates.SAME_RUN, atomic=True)
+        assert await known_of_keys(store) == len(OF_KEYS)
+        await store.rollups.fold()
+        assert await known_of_keys(store) == len(OF_KEYS)
+        await check(store)
+
+
+async def test_cells_of_keys_are_filled_while_records_come_change_and_go(stores: StoreFactory) -> None:
+    async with stores() as store, stores() as other:  # as two daemons on one PostgreSQL
+        assert isinstance(store, SqlRecordStore)
+        assert isinstance(other, SqlRecordStore)
+        await store.add_all(list(map(labelled, range(200))), BY_COLLECTOR, Duplicates.SAME_RUN, atomic=True)
+
+        async def come(store: SqlRecordStore, first: int) -> None:
+            for number in range(first, first + 60, 2):
+                await store.add(labelled(number), BY_COLLECTOR, Duplicates.SAME_RUN)
+                await store.replace(job(number - 200, VO="another"), BY_COLLECTOR)
+                await correct(store, f"job-{number - 140}", None)
+                await store.rollups.fold()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(come, store, 200)
+            group.start_soon(come, other, 201)
+            store.rollups.keep_by(["VO"])
+            await store.aggregate(OF_KEYS[0])
+        await settled(store)
+        await filled(store)
+        await check(store)
+        assert len(await stored(cast("RecordStore", store))) == 200
+
+
+async def test_a_key_is_filled_anew_where_changes_do_not_tell_it_apart(stores: StoreFactory) -> None:
+    async with stores() as store:
+        assert isinstance(store, SqlRecordStore)
+        store.rollups.keep_by(["VO"])
+        await filled(store)
+        record = labelled(3)
+        await store.add(record, BY_COLLECTOR, Duplicates.SAME_RUN)
+        await store._write(lambda: ask("forget_all_rollup_changes"))
+        row = make_row(record)
+        late = RollupChanges(())  # by a process that has not heard of the key
+        late.add(row, record, (await store._sources.numbers(BY_COLLECTOR, [record]))[1][0])
+        await store._write(lambda: note(late))
+        assert await from_rollups(store, OF_KEYS[0]) is None
+        await check(store)
+        await store.rollups.fold()
+        await filled(store)
+        assert await known_of_keys(store) == len(OF_KEYS)
+        await check(store)
+
+
 @pytest.mark.slow
 @given(events=st.lists(EVENTS, min_size=1, max_size=16))
-@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None,
+    max_examples=int(__import__("os").environ.get("EX", "25")),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 async def test_sums_are_those_of_the_records_after_any_history(
     store_factory: Callable[[Path], StoreFactory], events: Sequence[Event]
 ) -> None:
@@ -471,4 +635,5 @@ async def test_sums_are_those_of_the_records_after_any_history(
                 await happen(store, event)
             await check(store)
             await store.rollups.fold()
+            await filled(store)
             await check(store)

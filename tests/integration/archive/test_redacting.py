@@ -167,9 +167,10 @@ async def test_a_process_that_writes_meanwhile_cannot_commit_what_is_deleted(
 
         monkeypatch.setattr("auditord.archive.table.written", written_and_cleaned)
         (copy, *_) = table.records(table.head().snapshot_id)
-        head = other.head()
+        head, rows = other.head(), other.new_rows()
+        rows.add([msgspec.structs.replace(copy, chunk=2)])
         with pytest.raises(StoreUnavailable):
-            other.append([msgspec.structs.replace(copy, chunk=2)], head)
+            other.append(rows, head)
         other.close()
         assert deleted == [2]  # its file, and the list of manifests of the snapshot before
         assert len(list(table.records(table.head().snapshot_id))) == len(RECORDS)
@@ -189,8 +190,10 @@ async def test_files_that_were_never_committed_are_deleted(
             patched.setattr("auditord.archive.table._commit", killed)
             table.create("archive")
             copies = [msgspec.structs.replace(each, chunk=1) for each in await store.archivable(BEFORE, None, 100)]
+            rows = table.new_rows()
+            rows.add(copies)
             with pytest.raises(KeyboardInterrupt):
-                table.append(copies, head)
+                table.append(rows, head)
         orphans = set((tmp_path / "archive").rglob("*.parquet"))
         assert orphans
         assert (await Archiver(store, table).run(BEFORE)).deleted >= len(orphans)

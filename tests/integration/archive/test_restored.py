@@ -3,7 +3,9 @@
 import shutil
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,11 +16,13 @@ from auditord.archive.archiver import Archiver
 from auditord.archive.table import ArchiveTable, Head
 from auditord.errors import StoreUnavailable
 from auditord.store import Action, Amendment, Duplicates, Provenance, RecordStore
-from auditord.store.archived import ArchivedRecord
 from auditord_hookspecs import AggregateQuery, Component, ComponentUsage, Record, RecordQuery
 from auditord_hookspecs.wire import decode_record, encode_record
 from tests.integration.archive.conftest import OpenedStores
 from tests.summed_records import aggregate_records
+
+arrow: Any = import_module("pyarrow")  # Any: it ships no types
+compute: Any = import_module("pyarrow.compute")
 
 pytestmark = pytest.mark.anyio
 
@@ -97,14 +101,14 @@ async def test_a_restored_store_takes_the_archive_up_in_parts(tmp_path: Path, mo
         assert (await Archiver(store, table).run(BEFORE)).moved == len(RECORDS)
     shutil.copy(tmp_path / "backup.db", tmp_path / "records.db")
     async with stores(tmp_path) as (store, table):
-        read = table.records
+        read = table.rows
 
-        def reading(snapshot_id: int, where: BooleanExpression) -> Iterator[ArchivedRecord]:
+        def reading(snapshot_id: int, where: BooleanExpression) -> Iterator[Any]:
             found = list(read(snapshot_id, where))
-            sizes.append(len(found))
+            sizes.append(sum(batch.num_rows for batch in found))
             return iter(found)
 
-        monkeypatch.setattr(table, "records", reading)
+        monkeypatch.setattr(table, "rows", reading)
         assert (await Archiver(store, table).run(BEFORE)).moved == len(RECORDS)
         assert (max(sizes), sum(sizes)) == (6, len(RECORDS))
         assert await store.aggregate(QUERY) == aggregate_records(RECORDS, QUERY)
@@ -131,3 +135,30 @@ async def test_chunks_that_are_empty_by_now_are_passed_over(tmp_path: Path, monk
         assert (await Archiver(store, table).run(BEFORE)).moved == 6
         stored = [*RECORDS[:4], *RECORDS[6:12]]
         assert await store.aggregate(QUERY) == aggregate_records(stored, QUERY)
+
+
+@pytest.mark.parametrize("lost", [slice(0, 1), slice(2, 4)], ids=["a record", "a whole chunk"])
+async def test_records_that_are_not_read_back_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: slice
+) -> None:
+    monkeypatch.setattr(archiver, "CHUNK_RECORDS", 2)
+    monkeypatch.setattr(archiver, "COMMIT_RECORDS", 6)
+    stores = OpenedStores(None)
+    async with stores(tmp_path) as (store, table):
+        await store.add_all(RECORDS, SENT, Duplicates.SAME_RUN, atomic=True)
+        read = table.rows
+
+        def forgetful(snapshot_id: int, where: BooleanExpression) -> Iterator[Any]:
+            for batch in read(snapshot_id, where):
+                gone = compute.is_in(batch["record_id"], arrow.array([each.record_id for each in RECORDS[lost]]))
+                yield batch.filter(compute.invert(gone))
+
+        with monkeypatch.context() as damaged:
+            damaged.setattr(table, "rows", forgetful)
+            with pytest.raises(StoreUnavailable, match="does not give back"):
+                await Archiver(store, table).run(BEFORE)
+        assert not await store.archived([each.record_id for each in RECORDS[lost]])
+        assert await store.aggregate(QUERY) == aggregate_records(RECORDS, QUERY)
+        await Archiver(store, table).run(BEFORE)
+        assert await store.aggregate(QUERY) == aggregate_records(RECORDS, QUERY)
+        assert (await store.counts()).total == 0

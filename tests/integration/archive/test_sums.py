@@ -33,6 +33,7 @@ from auditord_hookspecs import (
     CalendarPeriod,
     CalendarUnit,
     Component,
+    ComponentAmount,
     ComponentUsage,
     MetaValue,
     Record,
@@ -43,6 +44,7 @@ from auditord_hookspecs import (
 from auditord_hookspecs.query import Comparison, IdEquals, MetaContains, TimeCompares, TimeField
 from auditord_hookspecs.wire import decode_record
 from tests.contract.store.test_aggregates import QUERIES, RECORDS
+from tests.contract.store.test_rollups import filled
 from tests.integration.archive.conftest import Stores, table_in
 from tests.summed_records import aggregate_records
 
@@ -153,6 +155,33 @@ async def test_sums_that_roll_ups_answer_open_no_data_file(
         assert await store.recall([unusual.record_id]) == 1
         store.archive = None
         assert await store.aggregate(by_month) == aggregate_records([*records, unusual], by_month)
+
+
+async def test_cells_of_keys_have_the_archived_records_too(stores: Stores, tmp_path: Path) -> None:
+    records = {number: job(number) for number in range(1, 40)}
+    by_project = AggregateQuery(
+        by=(CalendarPeriod(CalendarUnit.MONTH), MetaValue("project")), usage=(ComponentUsage("Cores"),)
+    )
+    by_size = AggregateQuery(by=(ComponentAmount("Cores"),), usage=(ComponentUsage("Disk"),))
+    async with stores(tmp_path) as (store, table):
+        assert isinstance(store, SqlRecordStore)
+        await store.add_all(list(records.values()), SENT, Duplicates.SAME_RUN, atomic=True)
+        assert (await Archiver(store, table).run(START + 30 * DAY)).moved > 0
+        archive, store.archive = store.archive, None
+        store.rollups.keep_by(["project"])
+        first = START.toordinal() - datetime(1970, 1, 1, tzinfo=UTC).toordinal() + 30
+        while {each.filled_from for each in await store.rollups.rolled_keys()} != {first}:  # noqa: ASYNC110 the database knows
+            await anyio.sleep(0.01)
+        store.archive = archive
+        await filled(store)
+        store.archive = None  # no file is read
+        assert await store.aggregate(by_size) == aggregate_records(records.values(), by_size)
+        store.archive = archive
+        records[3] = job(3, stop_time=START + 60 * DAY)
+        await store.stop(RecordUpdate("job-3", (), START + 60 * DAY), SENT)
+        await Archiver(store, table).run(START + 30 * DAY)
+        store.archive = None
+        assert await store.aggregate(by_project) == aggregate_records(records.values(), by_project)
 
 
 def asked(url: str, statements: str) -> Sequence[Any]:  # Any: columns of all types

@@ -2,8 +2,8 @@
 
     python killed.py LAKE DAEMON STORE STEP
 
-Steps are what leaves a trace: each synchronisation of a file, each commit of the catalog, each transaction of the
-record store, before and after it.
+Steps are what leaves a trace: each synchronisation of a file, each object that is begun, each commit of the catalog,
+each transaction of the record store, before and after it.
 """
 
 import logging
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+from pyiceberg.io.pyarrow import PyArrowFile
 from sqlalchemy.orm import Session
 
 from auditord.lake.syncing import sync
@@ -22,14 +23,18 @@ from auditord.store.archived import ArchiveOvertaken
 from auditord.store.opening import open_store
 from auditord.store.syncing_store import SyncingStore
 from tests.integration.archive.killed import Steps
+from tests.s3_server import BUCKET, s3_properties
 
 LOG: "logging.LoggerAdapter[logging.Logger]" = logging.LoggerAdapter(logging.getLogger(__name__))
 
 
 def lake_in(folder: Path) -> LakeTable:
+    """A lake whose catalog is in a folder; so are its files, unless LAKE_TEST_S3 names an object store."""
     folder.mkdir(parents=True, exist_ok=True)
-    catalog = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": folder.as_uri()}
-    return LakeTable(catalog, folder.as_uri())
+    endpoint = os.environ.get("LAKE_TEST_S3")
+    warehouse = folder.as_uri() if endpoint is None else f"s3://{BUCKET}/{folder.parent.name}"
+    catalog = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": warehouse}
+    return LakeTable(catalog | ({} if endpoint is None else s3_properties(endpoint)), warehouse)
 
 
 async def run(folder: Path, daemon: str, url: str) -> None:
@@ -49,6 +54,8 @@ def main() -> None:
     os.fsync = steps.around(os.fsync)
     patched: Any = Session
     patched.commit = steps.around(Session.commit)
+    files: Any = PyArrowFile  # of an object store
+    files.create = steps.around(PyArrowFile.create)
     store: Any = SyncingStore
     for name in ("begin_lake", "fill_lake", "lake_batch"):
         setattr(store, name, steps.around_async(getattr(store, name)))

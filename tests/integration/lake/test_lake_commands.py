@@ -29,12 +29,40 @@ def assert_reports_agree(folder: Path, daemon: TestDaemon) -> None:
     snapshot = json.loads(daemon.get("/api/v1/aggregates?source=lake"))["snapshot"]
     for each in (of_lake, asked):
         assert f"as of the lake's snapshot {snapshot['id']} of {snapshot['committed_at']}" in each.stderr
-    assert "the configuration has no lake" in without_lake(folder).output
+    assert "the configuration has no lake" in without_lake(folder, "report", "usage").output
 
 
-def without_lake(folder: Path) -> Result:
+def assert_listings_agree(folder: Path, daemon: TestDaemon) -> None:
+    """That records of the lake are those of the store, byte for byte, read here and at the daemon."""
+    options = ["--output", "ndjson", "--sort", "start_time", "--descending", "--started-since", "2000-01-01"]
+    of_store, of_lake, asked = [
+        CliRunner().invoke(auditord, ["--config", str(folder / "auditord.json"), "records", *options, *more])
+        for more in ([], ["--source", "lake"], ["--source", "lake", "--url", daemon.url])
+    ]
+    assert len(of_store.stdout.splitlines()) > 2, of_store.output
+    assert (of_lake.stdout, asked.stdout) == (of_store.stdout, of_store.stdout), of_lake.output + asked.output
+    both = ["records", "--source", "lake", "--include", "archive", "--config", str(folder / "auditord.json")]
+    assert CliRunner().invoke(auditord, both).exit_code == 2
+    assert "the configuration has no lake" in without_lake(folder, "records").output
+
+
+def assert_pages_agree(daemon: TestDaemon) -> None:
+    """That Usage shows the same of both, says which state of the lake it is, and leads to no record of the store."""
+    view = "measure=core-hours&by=site&bin=year&from=2000-01-01&to=2100-01-01"
+    of_store, of_lake = [daemon.get(f"/usage.csv?{view}&source={source}") for source in ("store", "lake")]
+    assert len(of_store.splitlines()) > 2
+    assert of_lake == of_store
+    store, lake = [daemon.get(f"/usage?{view}&source={source}").decode() for source in ("store", "lake")]
+    assert "snapshot" not in store
+    assert re.search(r"As of the lake&#39;s snapshot \d+ of \d", lake)
+    assert "--source lake" in lake
+    assert "source=lake" in lake
+    assert ("/jobs?" in store, "/jobs?" in lake) == (True, False)
+
+
+def without_lake(folder: Path, *command: str) -> Result:
     (folder / "other.json").write_text("{}")
-    arguments = ["report", "usage", "--source", "lake", "--config", str(folder / "other.json")]
+    arguments = [*command, "--source", "lake", "--config", str(folder / "other.json")]
     return CliRunner().invoke(auditord, arguments)
 
 
@@ -56,6 +84,8 @@ def test_a_daemon_syncs_its_records_and_says_so(tmp_path: Path, caplog: pytest.L
         status = json.loads(command("status", "--output", "json").stdout)
         assert (status["records"], status["waiting"], status["daemons"]) == (90, 0, {"kit": 1})
         assert_reports_agree(tmp_path, daemon)
+        assert_listings_agree(tmp_path, daemon)
+        assert_pages_agree(daemon)
     assert len(rows(lake_in(tmp_path / "lake"), "kit")) == 90
     assert "set it to false first" in command("end", "--yes", exit_code=2).output
     with running_daemon(tmp_path, {}) as daemon:

@@ -6,7 +6,7 @@ LAKE_KILLS says how many kills there are.
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,6 +21,7 @@ from auditord_hookspecs import Component, Record, RecordUpdate
 from tests.integration.lake import killed
 from tests.integration.lake.killed import LOG, lake_in
 from tests.integration.lake.lake_rows import rows, texts
+from tests.s3_server import s3_server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -79,9 +80,20 @@ async def check(lake: Path, stores: Mapping[str, RecordStore]) -> None:
     table.close()
 
 
+@pytest.fixture(params=["files", "object store"])
+def kills_wanted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """So many; half of them in an object store, whose server takes its time."""
+    if request.param == "files":
+        yield KILLS
+        return
+    with s3_server() as server:
+        monkeypatch.setenv("LAKE_TEST_S3", server.endpoint)
+        yield KILLS // 2
+
+
 @pytest.mark.timeout(7_200)
 async def test_killed_anywhere_the_lake_is_what_the_stores_are(
-    tmp_path: Path, new_postgres_url: Callable[[], str]
+    tmp_path: Path, new_postgres_url: Callable[[], str], kills_wanted: int
 ) -> None:
     random, kills, checked, count, lake = Random(4711), 0, 0, 0, tmp_path / "lake"  # noqa: S311 no secret
     urls = {"a": f"sqlite://{tmp_path / 'a.db'}", "b": new_postgres_url()}
@@ -89,13 +101,13 @@ async def test_killed_anywhere_the_lake_is_what_the_stores_are(
         opened = {name: await stack.enter_async_context(open_store(url, counted_keys=())) for name, url in urls.items()}
         for store in opened.values():
             count = await change(store, random, 0)
-        while kills < KILLS:
+        while kills < kills_wanted:
             changed = count
             processes = [started(lake, name, url, random.randint(1, 160)) for name, url in urls.items()]
             for store in opened.values():  # while they sync
                 changed = await change(store, random, count)
             kills, count = kills + ended(processes), changed
-            if kills >= KILLS or kills - checked >= BETWEEN_CHECKS:
+            if kills >= kills_wanted or kills - checked >= BETWEEN_CHECKS:
                 checked = kills
                 await check(lake, opened)
                 print(f"{kills} kills: {count} ids in each store, the lake has what they have", flush=True)  # noqa: T201

@@ -18,11 +18,14 @@ from pyiceberg.types import LongType, StringType
 
 from auditord.errors import ConfigurationError
 from auditord.lake import syncing
+from auditord.lake.duckdb_engine import DuckDb, EngineLimits
+from auditord.lake.queries import LakeReader
 from auditord.lake.syncing import Synced, sync
 from auditord.lake.table import POSITIONS, TABLE, LakeMoved, LakeTable, Position
 from auditord.store import Action, Amendment, Duplicates, Provenance, RecordStore
+from auditord.store.lake import LakeBatch
 from auditord.store.opening import open_store
-from auditord_hookspecs import Component, Record, RecordUpdate, Score
+from auditord_hookspecs import AggregateQuery, Aggregates, Component, Record, RecordUpdate, Score
 from auditord_hookspecs.wire import encode_record
 from tests.integration.lake.killed import LOG, lake_in
 from tests.integration.lake.lake_rows import rows, texts
@@ -99,6 +102,29 @@ async def test_two_daemons_with_the_same_ids_write_at_the_same_time(tmp_path: Pa
         for each, table, name in zip(stores, tables, names, strict=True):
             assert rows(table, name) == await texts(each)
         assert tables[0].facts().records == 90
+
+
+async def test_an_answer_says_that_a_first_sync_is_under_way(
+    store: RecordStore, table: LakeTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await put(store, *[job(f"job-{number}") for number in range(5)])
+    reader = LakeReader(table, "a", DuckDb(EngineLimits(256 << 20, 1, tmp_path / "spill")))
+    answers: list[Aggregates] = []
+    write = table.write
+
+    def written(daemon: str, before: Position, batch: LakeBatch) -> None:
+        write(daemon, before, batch)
+        answers.append(asyncio.run(reader.aggregate(AggregateQuery())))
+
+    monkeypatch.setattr(table, "write", written)
+    monkeypatch.setattr(syncing, "BATCH_CHANGES", 2)
+    await sync(store, table, "a", LOG)
+    answers.append(await reader.aggregate(AggregateQuery()))
+    await put(store, job("later"))
+    await sync(store, table, "a", LOG)
+    reader.close()
+    seen = [(each.groups[0].records, each.snapshot is not None and each.snapshot.is_complete) for each in answers]
+    assert seen == [(2, False), (4, False), (5, False), (5, True), (6, True)]
 
 
 async def test_a_commit_whose_answer_was_lost_is_not_repeated(store: RecordStore, table: LakeTable) -> None:

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Generator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,6 +25,7 @@ from auditord.errors import SchemaMismatch
 from auditord.store import Duplicates, Provenance, Verdict
 from auditord.store.opening import open_store
 from auditord.testing import make_record
+from tests.ports import free_port
 
 PROVENANCE: Final = Provenance(datetime(2026, 3, 1, tzinfo=UTC), "task:test")
 
@@ -127,9 +128,7 @@ def pooled(url: str, mode: str) -> Generator[str, None, None]:
     program = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
     if program is None:
         pytest.skip("no pgbouncer on this machine (tests/services/pg-install)")
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+    port = free_port()
     address = urlsplit(url)
     name = address.path[1:]
     password = f" password={address.password}" if address.password else ""

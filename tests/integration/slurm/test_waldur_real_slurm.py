@@ -109,7 +109,7 @@ async def test_a_job_that_runs_at_the_end_of_a_period_and_now(slurm_jobs: SlurmJ
     jobs = SlurmJobs({"running": job_id}, slurm_jobs.until, slurm_jobs.until)
     try:
         wait_until(lambda: _has_run_for(job_id, 3), f"job {job_id} to run for some seconds")
-        config, as_of = settings_for(tmp_path, jobs), datetime.now(UTC).replace(microsecond=0)
+        config, as_of = settings_for(tmp_path, jobs), datetime.now(UTC).replace(microsecond=0) - SECOND
         [record] = records = await collected(jobs, as_of, open_records=True)
         assert record.stop_time is None
         middle = record.start_time + SECOND

@@ -42,6 +42,14 @@ def test_rows_of_ones_own_need_an_authenticator_that_knows_user_names(load: Load
             "a.yml:2: logging.levle: there is no such option; did you mean 'level'? (allowed: format, level)",
         ),
         (
+            "api: {tls: {certificate: /a.pem}}",
+            "a.yml:1: api.tls: there is no such option here; there is api.listen[].tls (allowed: allow_insecure, ",
+        ),
+        (
+            "ui: {pledges: []}",
+            "a.yml:1: ui.pledges: there is no such option here; there is pledges (allowed: co2_per_kwh, ",
+        ),
+        (
             "logging: {level: loud}",
             "a.yml:1: logging.level: it should be 'debug', 'info', 'warning' or 'error', not 'loud'",
         ),

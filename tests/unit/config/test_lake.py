@@ -5,6 +5,22 @@ from pydantic import ValidationError
 
 from auditord.config.lake import LakeSection
 
+TRINO = {"engine": "trino", "trino": "https://auditord@trino.example.org:8443/accounting"}
+
+
+def test_trino_reads_a_catalog_that_it_can_reach_and_keeps_secrets() -> None:
+    catalog = {"catalog": "postgresql://lake@host/lake"}
+    assert LakeSection.model_validate({**TRINO, **catalog, "trino_password": "x"}).engine == "trino"
+    with pytest.raises(ValidationError, match="Trino reads no catalog in SQLite"):
+        LakeSection.model_validate(TRINO)
+    with pytest.raises(ValidationError, match=r"lake\.engine: trino needs lake\.trino"):
+        LakeSection.model_validate({**catalog, "engine": "trino"})
+    with pytest.raises(ValidationError, match="over https alone"):
+        LakeSection.model_validate({**TRINO, **catalog, "trino": "http://me@host/hive", "trino_token": "x"})
+    for url in ("trino.example.org", "https://trino.example.org/hive", "https://me@host", "https://me:secret@host/x"):
+        with pytest.raises(ValidationError, match="URL of a catalog of Trino"):
+            LakeSection.model_validate({**TRINO, **catalog, "trino": url})
+
 
 def test_spark_and_its_server_belong_together() -> None:
     assert LakeSection.model_validate({"engine": "spark", "spark": "sc://host:15002"}).spark_token is None

@@ -14,8 +14,8 @@ import pytest
 import auditord
 import auditord_builtin
 import auditord_hookspecs
+from auditord.hooks.error_sources import Errors, read_errors
 from auditord.hooks.errors import STATUSES
-from auditord.hooks.raised import Errors, read_errors
 from auditord.hooks.sources import Source, installed_sources
 from auditord.manual import find, text_of
 from auditord_hookspecs import AuditordError
@@ -70,7 +70,9 @@ def test_every_class_says_what_to_do(errors: Errors) -> None:
 
 def test_texts_are_read_wherever_they_are_written_down(errors: Errors) -> None:
     silent = {each.name for each in errors.classes.values() if not each.messages and not each.name.startswith("_")}
-    assert silent - TEXTS_OF_OTHERS == set(), "their texts are made in a way that auditord.hooks.raised does not read"
+    assert silent - TEXTS_OF_OTHERS == set(), (
+        "their texts are made in a way that auditord.hooks.error_sources does not read"
+    )
     assert silent | {"InvalidAnswer", "Refused"} >= TEXTS_OF_OTHERS
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from auditord.web.connections import RESERVE, ConnectionLimit, limit_of_connections
+from auditord.web.proxies import Proxies
 
 
 @dataclass(eq=False)
@@ -43,6 +44,15 @@ def test_no_address_has_more_than_half() -> None:
     limit = ConnectionLimit(4)
     assert entered(limit, *(Connection("a") for _ in range(3))) == [True, False, False]
     assert entered(limit, Connection("b"), Connection("c")) == [False, False]
+
+
+def test_a_proxy_may_have_all_but_gives_up_its_own_for_others() -> None:
+    limit = ConnectionLimit(4, is_proxy=Proxies(["192.0.2.7"], "x-forwarded").is_named)
+    behind = [Connection("192.0.2.7") for _ in range(4)]
+    assert entered(limit, *behind) == [False] * 4
+    assert entered(limit, Connection("192.0.2.8")) == [False]
+    assert [bool(each.closed) for each in behind] == [True, False, False, False]
+    assert len(limit) == 4
 
 
 def test_where_the_server_is_at_work_nobody_goes_but_the_newcomer() -> None:

@@ -59,6 +59,15 @@ def test_a_record_is_there_for_those_who_see_it(site: Site, principal: str) -> N
             assert seen or got.body.replace(record_id.encode(), b"nobody") == missing.body
 
 
+@pytest.fixture(scope="module")
+def synced(site: Site) -> None:
+    """The records are in the lake as well."""
+    assert Caller(site, None, CONTROL).ask("POST", "/api/v1/instances/lake/runs", {}).status == 200
+
+
+sources = pytest.mark.parametrize("source", ["store", "lake"])
+
+
 @readers
 @pytest.mark.parametrize(
     ("query", "among"),
@@ -71,17 +80,21 @@ def test_a_record_is_there_for_those_who_see_it(site: Site, principal: str) -> N
         ("cursor=2000-01-01T00:00:00Z,a", EVERY),
     ],
 )
-def test_our_own_listing_and_export(site: Site, principal: str, query: str, among: set[str]) -> None:
-    caller = Caller(site, principal)
-    page = caller.ask("GET", f"/api/v1/records?{query}").json
+@sources
+@pytest.mark.usefixtures("synced")
+def test_our_own_listing_and_export(site: Site, principal: str, query: str, among: set[str], source: str) -> None:
+    caller, target = Caller(site, principal), f"/api/v1/records?source={source}&{query}"
+    page = caller.ask("GET", target).json
     assert {each["record_id"] for each in page["records"]} == among & SEEN[principal]
-    lines = caller.ask("GET", f"/api/v1/records?{query}&format=ndjson")
+    lines = caller.ask("GET", f"{target}&format=ndjson")
     assert lines.wire_ids == among & SEEN[principal]
 
 
 @readers
-def test_pages_end_where_the_readers_part_ends(site: Site, principal: str) -> None:
-    found, target, caller = set[str](), "/api/v1/records?limit=1", Caller(site, principal)
+@sources
+@pytest.mark.usefixtures("synced")
+def test_pages_end_where_the_readers_part_ends(site: Site, principal: str, source: str) -> None:
+    found, target, caller = set[str](), f"/api/v1/records?limit=1&source={source}", Caller(site, principal)
     while target:
         page: Any = caller.ask("GET", target).json
         found |= {each["record_id"] for each in page["records"]}
@@ -89,15 +102,9 @@ def test_pages_end_where_the_readers_part_ends(site: Site, principal: str) -> No
     assert found == SEEN[principal]
 
 
-@pytest.fixture(scope="module")
-def carried(site: Site) -> None:
-    """The records are in the lake as well."""
-    assert Caller(site, None, CONTROL).ask("POST", "/api/v1/instances/lake/runs", {}).status == 200
-
-
 @readers
-@pytest.mark.parametrize("source", ["store", "lake"])
-@pytest.mark.usefixtures("carried")
+@sources
+@pytest.mark.usefixtures("synced")
 def test_sums_count_what_is_seen(site: Site, principal: str, source: str) -> None:
     caller, ended, target = Caller(site, principal), SEEN[principal] - OPEN, f"/api/v1/aggregates?source={source}"
     groups = caller.ask("GET", f"{target}&usage=Cores&open=false").json["groups"]
@@ -107,6 +114,15 @@ def test_sums_count_what_is_seen(site: Site, principal: str, source: str) -> Non
     assert sum(each["records"] for each in by_id) == len(ended)
     others = caller.ask("GET", f"{target}&as_of=2030-01-01T00:00:00Z&meta[site_id][any][]=B").json["groups"]
     assert sum(each["records"] for each in others) == len({"b-1", "b-2", "ab-1", "b-open"} & SEEN[principal])
+
+
+@readers
+@sources
+@pytest.mark.usefixtures("synced")
+def test_the_page_counts_what_is_seen(site: Site, principal: str, source: str) -> None:
+    query = f"source={source}&measure=jobs&by=none&bin=none&from=2000-01-01&to=2100-01-01"
+    _, *lines = Caller(site, principal).ask("GET", f"/usage.csv?{query}").body.decode().splitlines()
+    assert sum(int(line.rpartition(",")[2]) for line in lines) == len(SEEN[principal] - OPEN)
 
 
 FORBIDDEN: Final = [

@@ -1,6 +1,7 @@
 """Sums under /api/v1: equal to a plain evaluation, exact, and refused with words."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -14,7 +15,7 @@ from auditord.duplicates import Duplicates
 from auditord.errors import ConfigurationError
 from auditord.store import Provenance
 from auditord.web.api.sums import read_sums_query
-from auditord_hookspecs import AggregateQuery, Aggregates, Component, Record, Score
+from auditord_hookspecs import AggregateQuery, Aggregates, Component, Record, RecordQuery, Score
 from auditord_hookspecs.aggregates import LakeSnapshot
 from tests.api_server import AWAY, NOW, Api, api_server
 from tests.summed_records import aggregate_records
@@ -209,6 +210,14 @@ class MadeLake:
     """A lake whose answer is made beforehand."""
 
     answer: Aggregates | Exception
+    is_of_many: bool = False
+
+    @asynccontextmanager
+    async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Sequence[bytes]], None]:
+        del query
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        yield _no_pages()
 
     async def aggregate(self, query: AggregateQuery) -> Aggregates:
         del query
@@ -217,13 +226,19 @@ class MadeLake:
         return self.answer
 
 
+async def _no_pages() -> AsyncIterator[Sequence[bytes]]:
+    pages: Sequence[Sequence[bytes]] = ()
+    for page in pages:
+        yield page
+
+
 async def test_the_answer_names_the_snapshot_of_the_lake(tmp_path: Path) -> None:
     found = Aggregates((), 1, LakeSnapshot(2**62 + 1, NOW))
     async with api_server(tmp_path, lake=MadeLake(found)) as api:
         of_lake, of_store = [
             (await api.get(f"/api/v1/aggregates?source={source}")).json["snapshot"] for source in ("lake", "store")
         ]
-    assert of_lake == {"id": "4611686018427387905", "committed_at": "2026-11-20T12:00:00Z"}
+    assert of_lake == {"id": "4611686018427387905", "committed_at": "2026-11-20T12:00:00Z", "complete": True}
     assert of_store is None
 
 
@@ -233,13 +248,22 @@ async def test_the_answer_names_the_snapshot_of_the_lake(tmp_path: Path) -> None
 )
 async def test_a_lake_that_cannot_be_asked_is_a_503(tmp_path: Path, fault: Exception, words: str) -> None:
     async with api_server(tmp_path, lake=MadeLake(fault)) as api:
-        answer = await api.get("/api/v1/aggregates?source=lake")
-    assert (answer.status, answer.problem["detail"]) == (503, words)
-    assert b"/srv" not in answer.body
+        for what in ("aggregates", "records"):
+            answer = await api.get(f"/api/v1/{what}?source=lake")
+            assert (answer.status, answer.problem["detail"]) == (503, words)
+            assert b"/srv" not in answer.body
+
+
+async def test_pages_that_could_lose_a_record_are_refused(tmp_path: Path) -> None:
+    async with api_server(tmp_path, lake=MadeLake(Aggregates((), 1), is_of_many=True)) as api:
+        refused = await api.get("/api/v1/records?source=lake")
+        assert (refused.status, refused.problem["parameter"]) == (400, "format")
+        assert (await api.get("/api/v1/records?source=lake&format=ndjson")).status == 200
 
 
 async def test_no_lake_and_no_such_source_are_refused(api: Api) -> None:
     for source, words in (("lake", "this daemon has no lake"), ("pond", "unknown source 'pond'")):
-        problem = (await api.get(f"/api/v1/aggregates?source={source}")).problem
-        assert (problem["status"], problem["parameter"]) == (400, "source")
-        assert words in problem["detail"]
+        for what in ("aggregates", "records"):
+            problem = (await api.get(f"/api/v1/{what}?source={source}")).problem
+            assert (problem["status"], problem["parameter"]) == (400, "source")
+            assert words in problem["detail"]

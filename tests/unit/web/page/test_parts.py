@@ -14,11 +14,11 @@ import pytest
 
 from auditord.reporting import Figure, LabelKeys
 from auditord.reporting.periods import PERIODS
-from auditord.web.page.asking import View, read_view
 from auditord.web.page.charts import Axis, Series, areas, bars, lines, ranking
 from auditord.web.page.drawing import Mark, ticks
 from auditord.web.page.heat_map import heat_map, shade
 from auditord.web.page.numbers import NOTHING, ago, begin_of_bin, compact, duration, shown, signed
+from auditord.web.page.query_string import View, read_view
 from auditord.web.page.usage import command
 from auditord.web.page.usage_charts import moves, zoomed
 from auditord.web.record_query import InvalidQuery

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from auditord.backup.healing import FILE, collectors_behind, note_restore
+from auditord.backup.recovery import FILE, collectors_behind, note_restore
 from auditord.spool import Spool
 from auditord.testing.daemon import running_daemon
 from auditord_hookspecs import RunReport

@@ -4,29 +4,33 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
 import asyncio
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from auditord.errors import ConfigurationError, StoreUnavailable
-from auditord.lake import duckdb_engine
-from auditord.lake.asking import LakeReader
+from auditord.errors import StoreUnavailable
+from auditord.lake import duckdb_engine, engines
 from auditord.lake.duckdb_engine import DuckDb, EngineLimits, LakeUnreadable
-from auditord.lake.table import LakeTable
+from auditord.lake.queries import LakeReader
+from auditord.lake.table import POSITIONS, LakeTable
 from auditord.store.aggregates_sql import CompiledAggregate
 from auditord.store.sql import Sql
-from auditord_hookspecs import AggregateQuery, ComponentUsage, MetaValue
+from auditord_hookspecs import AggregateQuery, ComponentUsage, MetaValue, RecordQuery
 from auditord_hookspecs.query import AllOf, MetaContains
-from tests.contract.store.test_aggregates import QUERIES
-from tests.integration.lake.asked_lake import BY_DAEMON, asked_lake
+from tests.integration.lake.asked_lake import (
+    BY_DAEMON,
+    asked_lake,
+    check_listings,
+    check_sums,
+    listed,
+)
 from tests.integration.lake.killed import lake_in
 from tests.summed_records import aggregate_records
 
@@ -48,17 +52,21 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LakeTable]:
 
 
 def test_sums_over_files_that_are_chosen_equal_a_plain_evaluation(lake: LakeTable, tmp_path: Path) -> None:
-    readers = {daemon: reader(lake, daemon, tmp_path) for daemon in BY_DAEMON}
+    check_sums({daemon: reader(lake, daemon, tmp_path) for daemon in BY_DAEMON}, lake, 60)
 
-    @given(query=QUERIES, daemon=st.sampled_from([None, "a", "b"]))
-    @settings(deadline=None, max_examples=60)
-    def check(query: AggregateQuery, daemon: str | None) -> None:
-        answer = asyncio.run(readers[daemon].aggregate(query))
-        assert answer.snapshot is not None
-        assert answer.snapshot.number == lake.facts().snapshot_id
-        assert replace(answer, snapshot=None) == aggregate_records(BY_DAEMON[daemon], query)
 
-    check()
+def test_records_equal_a_plain_evaluation(lake: LakeTable, tmp_path: Path) -> None:
+    check_listings({daemon: reader(lake, daemon, tmp_path) for daemon in BY_DAEMON}, 60)
+
+
+async def test_all_records_come_in_pages_and_who_leaves_early_ends_the_work(lake: LakeTable, tmp_path: Path) -> None:
+    asked = reader(lake, "b", tmp_path)
+    with patch.object(engines, "_PAGE", 7):
+        async with asked.stream(RecordQuery()) as pages:
+            assert [len(page) async for page in pages] == [7] * 8 + [4]
+        async with asked.stream(RecordQuery()) as pages:
+            assert len(await anext(pages)) == 7
+    await asyncio.to_thread(asked.close)  # waits for its threads
 
 
 async def test_a_daemon_that_has_synced_nothing_yet_is_no_empty_answer(lake: LakeTable, tmp_path: Path) -> None:
@@ -102,11 +110,27 @@ async def test_work_on_an_answer_that_nobody_waits_for_ends(
     await asyncio.to_thread(asked.close)  # waits for its threads
 
 
-async def test_files_of_an_object_store_are_refused(
-    lake: LakeTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    remote = SimpleNamespace(delete_files=(), file=SimpleNamespace(file_path="s3://bucket/lake/data/x.parquet"))
-    planned: Any = SimpleNamespace(plan_files=lambda: [remote])
-    monkeypatch.setattr("pyiceberg.table.Table.scan", Mock(return_value=planned))
-    with pytest.raises(ConfigurationError, match="object store"):
-        await reader(lake, None, tmp_path).aggregate(CORES)
+def test_a_file_of_open_and_finished_records_counts_once(tmp_path: Path) -> None:
+    table = asked_lake(tmp_path)
+    with table.loaded() as lake:  # as another engine leaves it
+        snapshot: Any = lake.current_snapshot()
+        rows: Any = lake.scan().to_arrow()
+        with lake.update_spec() as update:
+            for field in lake.spec().fields:
+                update.remove_field(field.name)
+        lake.overwrite(rows, snapshot_properties={POSITIONS: snapshot.summary[POSITIONS]})
+        assert len(list(lake.scan().plan_files())) == 1
+    asked, query = reader(table, None, tmp_path), replace(CORES, as_of=EPOCH.replace(year=2030))
+    answer = asyncio.run(asked.aggregate(query))
+    assert replace(answer, snapshot=None) == aggregate_records(BY_DAEMON[None], query)
+    assert len(asyncio.run(listed(asked, RecordQuery()))) == len(BY_DAEMON[None])
+    table.close()
+
+
+def test_a_copy_of_a_folder_whose_name_is_a_pattern_counts_for_nothing(tmp_path: Path) -> None:
+    catalog, warehouse = f"sqlite:///{tmp_path}/catalog.db", f"file://{tmp_path}/l*ke"  # as other engines may write it
+    table = asked_lake(tmp_path, LakeTable({"type": "sql", "uri": catalog, "warehouse": warehouse}, warehouse))
+    shutil.copytree(tmp_path / "l*ke", tmp_path / "lake")
+    answer = asyncio.run(reader(table, "b", tmp_path).aggregate(CORES))
+    assert replace(answer, snapshot=None) == aggregate_records(BY_DAEMON["b"], CORES)
+    table.close()
