@@ -4,7 +4,6 @@ import asyncio
 import json
 import random
 import re
-import socket
 import sys
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable
@@ -18,6 +17,7 @@ from yarl import URL
 
 from auditord.spool import Spool
 from tests.api_server import NOW
+from tests.ports import free_port
 from tests.tcp_proxy import Proxy, proxy
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -30,11 +30,12 @@ STARTS = [f"2026-01-01T00:0{minute}:00Z" for minute in range(3)]
 class Daemon:
     """A daemon that can be killed and started; clients see it under one port."""
 
-    def __init__(self, folder: Path, store: str, port: int) -> None:
+    def __init__(self, folder: Path, store: str, port: int, **api: object) -> None:
         self._file = folder / "auditord.json"
         self._log = folder / "log"
         self.state = folder / "state"
-        document = {"state_dir": str(self.state), "api": {"listen": [f"127.0.0.1:{port}"]}, "store": {"url": store}}
+        listening = {"listen": [f"127.0.0.1:{port}"], **api}
+        document = {"state_dir": str(self.state), "api": listening, "store": {"url": store}}
         self._file.write_text(json.dumps(document))
         self.url = f"http://127.0.0.1:{port}"
         self._process: asyncio.subprocess.Process | None = None
@@ -52,6 +53,13 @@ class Daemon:
         if self._process is not None:
             self._process.kill()
             await self._process.wait()
+
+    async def stop(self) -> None:
+        """End it as systemd does."""
+        assert self._process is not None
+        self._process.terminate()
+        async with asyncio.timeout(PATIENCE):
+            assert await self._process.wait() == 0, self._log.read_text()
 
 
 class Writers:
@@ -137,12 +145,12 @@ async def one_round(daemon: Daemon, database: Proxy, number: int) -> dict[str, s
 
 
 async def test_every_acknowledged_run_and_no_other_is_there_after_kills_in_the_middle_of_the_drain(
-    tmp_path: Path, new_postgres_url: Callable[[], str], unused_port: int
+    tmp_path: Path, new_postgres_url: Callable[[], str]
 ) -> None:
     address = URL(new_postgres_url())
     accepted: dict[str, set[str]] = {}
     async with proxy(address.port or 5432) as database:
-        daemon = Daemon(tmp_path, str(address.with_port(database.port)), unused_port)
+        daemon = Daemon(tmp_path, str(address.with_port(database.port)), free_port())
         await daemon.start()
         try:
             for number in range(ROUNDS):
@@ -153,12 +161,3 @@ async def test_every_acknowledged_run_and_no_other_is_there_after_kills_in_the_m
     assert {name: starts for name, starts in accepted.items() if len(starts) > 1} == {}
     assert {name: {found[name]} for name in accepted} == accepted
     assert len(accepted) > ROUNDS * IDS / 2
-
-
-@pytest.fixture
-def unused_port() -> int:
-
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
