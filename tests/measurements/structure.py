@@ -1,10 +1,11 @@
 """Counts of what makes the code long to read, and with -v the places: ``python tests/measurements/structure.py [-v]``.
 
-* pass-through: a function whose whole body is one call that hands on its parameters or their members.
+* pass-through: a function whose whole body is one call, of a dotted name, that hands on parameters or their members.
 * small with one caller: a function of at most four lines, without its docstring, whose name stands in one other place.
 
-Of both, -v says the reason where there is one: ``contract`` (a protocol or public class has a method of that name),
-``property``, ``callback`` (handed on as a value, never called by its name), ``tested`` (tests call it by its name).
+Of both, those for which there is a reason are counted apart, and -v says it: ``contract`` (Python, a protocol, an
+abstract class or the class that it extends asks for such a method), ``property``, ``cached``, ``callback`` (handed on
+as a value, never called by its name), ``tested`` (tests call it by its name).
 """
 
 import argparse
@@ -42,7 +43,7 @@ def is_pass_through(function: Function) -> bool:
             call = value.value if isinstance(value, ast.Await) else value
         case _:
             return False
-    if not isinstance(call, ast.Call):
+    if not isinstance(call, ast.Call) or not _is_dotted_name(call.func):
         return False
     parameters = {each.arg for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
     given = [*call.args, *(keyword.value for keyword in call.keywords)]
@@ -54,6 +55,13 @@ def _handed_on(value: ast.expr, parameters: set[str]) -> bool:
     while isinstance(value, ast.Attribute | ast.Starred):
         value = value.value
     return isinstance(value, ast.Name) and value.id in parameters
+
+
+def _is_dotted_name(value: ast.expr) -> bool:
+    """Tell what is there already from what another call or an operator makes."""
+    while isinstance(value, ast.Attribute):
+        value = value.value
+    return isinstance(value, ast.Name)
 
 
 def is_small(function: Function) -> bool:
@@ -91,7 +99,7 @@ class Structure:
         self.places: defaultdict[str, list[str]] = defaultdict(list)
         self._names, self._small = Counter[str](), defaultdict[str, list[str]](list)
         self._called, self._contract = set[str](), set[str]()
-        self._properties, self._tested = set[str](), set[str]()
+        self._properties, self._cached, self._tested = set[str](), set[str](), set[str]()
         for path in modules(root):
             self._read(path)
         self.places["functions of four lines with one caller"] = [
@@ -109,16 +117,20 @@ class Structure:
                 self.docstrings_that_ask += asking(node)
             if isinstance(node, Function):
                 self._count(node, f"{path}:{node.lineno} {node.name}")
-            if isinstance(node, ast.ClassDef) and any("Protocol" in _named(base) for base in node.bases):
-                self._contract |= {each.name for each in node.body if isinstance(each, Function)}
+            if isinstance(node, ast.ClassDef):
+                self._contract |= {each.name for each in node.body if isinstance(each, Function) and _asked(node, each)}
             if isinstance(node, ast.Call):
                 self._called.update(_named(node.func))
             self._names.update(_named(node))
 
     def _count(self, function: Function, place: str) -> None:
         self.functions += 1
-        if any("property" in name for each in function.decorator_list for name in _named(each)):
+        calls = [each.func if isinstance(each, ast.Call) else each for each in function.decorator_list]
+        decorators = {name for each in calls for name in _named(each)}
+        if any("property" in name for name in decorators):
             self._properties.add(place)
+        if any("cache" in name for name in decorators):
+            self._cached.add(place)
         if is_pass_through(function):
             self.places["pass-through functions"].append(place)
         if is_small(function) and not function.name.startswith("__") and not function.decorator_list:
@@ -126,23 +138,38 @@ class Structure:
 
     def report(self, *, verbose: bool) -> Iterator[str]:
         """The counts, each with its places if they are asked for."""
-        for path in (self._root / "tests").rglob("*.py") if verbose else ():
+        for path in (self._root / "tests").rglob("*.py"):
             self._tested |= {name for node in ast.walk(ast.parse(path.read_text())) for name in _named(node)}
         yield f"{self.lines:>7} lines\n{self.modules:>7} modules\n{self.functions:>7} functions\n"
         yield f"{self.docstrings_that_ask:>7} docstrings that ask\n"
         for count, places in self.places.items():
-            yield f"{len(places):>7} {count}\n"
+            unexplained = sum(not self._reason(place) for place in places)
+            without = f", {unexplained} of them without a reason" if unexplained < len(places) else ""
+            yield f"{len(places):>7} {count}{without}\n"
             yield from (f"          {place}{self._reason(place)}\n" for place in places if verbose)
 
     def _reason(self, place: str) -> str:
         name = place.rpartition(" ")[2]
         reasons = {
-            "contract": name in self._contract,
+            "contract": name in self._contract or (name.startswith("__") and name.endswith("__")),
             "property": place in self._properties,
+            "cached": place in self._cached,
             "callback": name not in self._called and self._names[name] > 0,
             "tested": name in self._tested and not name.startswith("_"),
         }
         return next((f" ({reason})" for reason, holds in reasons.items() if holds), "")
+
+
+def _asked(owner: ast.ClassDef, method: Function) -> bool:
+    """Tell a method that others ask for: of a protocol, abstract, or one that extends the method of a base class."""
+    if any("Protocol" in _named(base) for base in owner.bases):
+        return True
+    if any("abstractmethod" in _named(each) for each in method.decorator_list):
+        return True
+    return any(
+        isinstance(node, ast.Attribute) and node.attr == method.name and ast.unparse(node.value) == "super()"
+        for node in ast.walk(method)
+    )
 
 
 def _named(node: ast.AST) -> Sequence[str]:
