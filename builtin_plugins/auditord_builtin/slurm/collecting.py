@@ -1,26 +1,30 @@
-"""The collector's run: parts of accounting, of which the last batch moves the checkpoint."""
+"""The collector's run: parts of accounting, of which the last batch moves the checkpoint.
+
+A period is read part by part and piece by piece: memory holds one piece, whatever a part holds. A part is longer while
+sacct's answers are small, and shorter where one of its limits is met.
+"""
 
 import re
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
 from msgspec import structs
 
-from auditord_builtin.slurm.classifying import Waiting, classify, classify_new, find_runs
+from auditord_builtin.slurm.classifying import Found, Waiting, classify, classify_new, find_runs
 from auditord_builtin.slurm.config import JobsConfig, SlurmConfig
 from auditord_builtin.slurm.conversion import reads_steps
 from auditord_builtin.slurm.query import Query, stream_query
-from auditord_builtin.slurm.reading import read_period
 from auditord_builtin.slurm.runs import RUNNING
 from auditord_hookspecs import (
     AuditordError,
     Batch,
     CollectorContext,
     Column,
+    CommandFailed,
     JobChoice,
     PanelContext,
     PanelPart,
@@ -38,6 +42,18 @@ _EPOCH: Final = datetime(1970, 1, 2, tzinfo=UTC)  # a start of 0 would mean none
 _MARGIN: Final = timedelta(days=1)
 _OPEN_REMEMBERED: Final = timedelta(days=30)
 """The memory of a running job that has its open record; after that it is sent again, which changes nothing."""
+
+_LONGEST: Final = timedelta(days=32)
+"""So seven years without a job are some ninety calls, and no answer is that of a whole year."""
+
+_SHORTEST: Final = timedelta(seconds=1)
+_FEW: Final = 1_000
+_MANY: Final = 20_000
+_AFTER_TIMEOUT: Final = 8
+"""Each attempt that runs into the time limit takes minutes, so there must not be many."""
+
+_CAREFUL: Final = 30
+"""So many parts after a limit was met are no longer than the one that was not too long."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
@@ -98,7 +114,7 @@ async def collect_again(config: JobsConfig, context: CollectorContext) -> AsyncG
 
 
 async def _collect_window(config: JobsConfig, context: CollectorContext, period: Window) -> AsyncGenerator[Batch, None]:
-    async with aclosing(read_period(config, context, period, config.sacct_states)) as pieces:
+    async with aclosing(_read_period(config, context, period, config.sacct_states)) as pieces:
         async for piece in pieces:
             yield await classify(config, context, piece.found, _remembered(config, context))
             _report(context, period, piece.until)
@@ -146,7 +162,7 @@ async def _read_new(
 ) -> AsyncGenerator[tuple[Batch, Checkpoint], None]:
     """From the last end, less the overlap, until now, less the lag; each batch with the checkpoint after it."""
     period = Window(max(checkpoint.until - config.overlap, checkpoint.earliest), until)
-    async with aclosing(read_period(config, context, period, config.sacct_states)) as pieces:
+    async with aclosing(_read_period(config, context, period, config.sacct_states)) as pieces:
         async for piece in pieces:
             if piece.until is not None:
                 checkpoint = structs.replace(checkpoint, until=max(checkpoint.until, piece.until))
@@ -162,7 +178,7 @@ async def _read_far_back(
         return
     waiting = Waiting(config, context.now(), await context.pending())
     period = Window(checkpoint.rescan_from, until)
-    async with aclosing(read_period(config, context, period, ())) as pieces:
+    async with aclosing(_read_period(config, context, period, ())) as pieces:
         async for piece in pieces:
             if piece.until is not None:
                 over = piece.until >= until
@@ -188,6 +204,88 @@ def _remembered(config: JobsConfig, context: CollectorContext) -> datetime:
 def _report(context: CollectorContext, period: Window, read: datetime | None) -> None:
     if read is not None:
         context.report_progress((read - period.start) / (period.stop - period.start))
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A piece of a period's accounting; ``until`` the period has been read with it, None in the middle of a part."""
+
+    found: Found
+    until: datetime | None
+
+
+async def _read_period(
+    config: JobsConfig, context: CollectorContext, period: Window, states: Sequence[str]
+) -> AsyncGenerator[_Piece, None]:
+    """Read what ended within a period, the oldest part first; where a limit is met, go on with shorter parts.
+
+    Nothing is read of an empty or reversed period; without states, jobs of all states are read, also of unknown ones.
+
+    Raises:
+        CommandFailed: sacct did not do what it should, and would not for a shorter part.
+    """
+    pace, start = _Pace(config.slice), period.start
+    while start < period.stop:
+        part = Window(start, min(start + pace.length, period.stop))
+        try:
+            async with aclosing(_read_part(config, context, Query(part, states, reads_steps(config)), pace)) as pieces:
+                async for piece in pieces:
+                    yield piece
+        except CommandFailed as error:
+            pace.failed(part, error)
+            context.log.warning("%s; from %s on sacct is asked for %s at a time", error, part.start, pace.length)
+        else:
+            start = part.stop
+
+
+async def _read_part(
+    config: JobsConfig, context: CollectorContext, query: Query, pace: "_Pace"
+) -> AsyncGenerator[_Piece, None]:
+    """The pieces of a part; the last one, which ends it, only when the whole answer is there."""
+    rows, last = 0, None
+    async with aclosing(stream_query(config, context, query)) as tables:
+        async for table in tables:
+            if last is not None:
+                yield _Piece(last, None)
+            rows += len(table.rows)
+            last = find_runs(table, query.window)
+    pace.went_well(rows)
+    yield _Piece(last or Found({}), query.window.stop)
+
+
+class _Pace:
+    """Chooses the next part's length, ``usual`` at first."""
+
+    def __init__(self, usual: timedelta) -> None:
+        self._usual = usual
+        self._longest = max(usual, _LONGEST)
+        self._careful = 0
+        self.length = usual
+
+    def went_well(self, rows: int) -> None:
+        """Note how many rows the last answer had."""
+        self._careful = max(self._careful - 1, 0)
+        if rows <= _FEW and not self._careful:
+            self.length = min(self.length * 2, self._longest)
+        elif rows > _MANY and self.length > self._usual:
+            self.length = max(self.length / 2, self._usual)
+
+    def failed(self, part: Window, error: CommandFailed) -> None:
+        """Take a shorter part next, which begins where this one did.
+
+        Raises:
+            CommandFailed: a shorter one would not help.
+        """
+        length, limited = part.stop - part.start, error.timed_out or error.printed_too_much
+        if length > self._usual:  # we made it that long, and a slurmdbd may refuse long periods (MaxQueryTimeRange)
+            self._longest = self._longest if limited else self._usual
+            self.length = self._usual
+        elif limited and length > _SHORTEST:
+            self._careful = _CAREFUL
+            shorter = length / (_AFTER_TIMEOUT if error.timed_out else 2)
+            self.length = max(timedelta(seconds=shorter // _SHORTEST), _SHORTEST)  # Slurm's times have no fractions
+        else:
+            raise error
 
 
 async def show_state(context: PanelContext) -> Sequence[PanelPart]:
