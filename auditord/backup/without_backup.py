@@ -26,9 +26,9 @@ from auditord.database.postgres.address import address_of
 from auditord.ingest import Pairing
 from auditord.spool import Spool
 from auditord.spool.spool import FILE as SPOOL
+from auditord.store.daemons import follows
 from auditord.store.opening import open_store
 from auditord.store.postgres.administration import database_status, migrate_database
-from auditord.store.protocol import follows
 from auditord_hookspecs import AggregateQuery
 from auditord_hookspecs.wire import format_time
 

@@ -260,7 +260,7 @@ class Readers:
         """
         snapshot = self._snapshots.begin(self._pool, (sql, parameters), take, first)
         try:
-            async with aclosing(self._following(snapshot, await self._page(snapshot))) as pages:
+            async with aclosing(self._following(snapshot, await self._in_thread(self._pages, snapshot.page))) as pages:
                 yield pages
         finally:
             self._snapshots.end(snapshot)
@@ -279,10 +279,7 @@ class Readers:
     async def _following(self, snapshot: Snapshot[T], page: list[T]) -> AsyncGenerator[list[T], None]:
         while page:
             yield page
-            page = await self._page(snapshot)
-
-    async def _page(self, snapshot: Snapshot[T]) -> list[T]:
-        return await self._in_thread(self._pages, snapshot.page)
+            page = await self._in_thread(self._pages, snapshot.page)
 
     async def _in_thread(self, threads: Executor, call: Callable[[], T]) -> T:
         if self._closed:

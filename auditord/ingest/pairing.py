@@ -15,8 +15,8 @@ import anyio
 from auditord.errors import StoreMismatch
 from auditord.spool import Generation
 from auditord.store import RecordStore
-from auditord.store.daemons import list_daemons, read_generation
-from auditord.store.protocol import KnownDaemon, follows
+from auditord.store.daemons import follows, list_daemons, read_generation
+from auditord.store.protocol import KnownDaemon
 from auditord.store.work import Work
 from auditord_hookspecs.wording import counted
 

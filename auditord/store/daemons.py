@@ -28,6 +28,14 @@ def read_generation(spool_id: str) -> Work[int]:
     return int(rows[0][0]) if rows else 0
 
 
+def follows(before: int, generation: int) -> bool:
+    """Return whether a generation of a spool may come after the one that a store knows.
+
+    They are equal where the daemon ended after the store's commit and before the spool's.
+    """
+    return before in {generation - 1, generation}
+
+
 def _known(row: Sequence[Any]) -> KnownDaemon:  # Any: columns of all types
     spool_id, host, process, version, state_dir, started_at, ended, queued, oldest, quarantined, age = row
     state = DaemonState(

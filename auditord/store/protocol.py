@@ -28,7 +28,6 @@ __all__ = [
     "RecordCounts",
     "RecordStore",
     "Verdict",
-    "follows",
     "is_forwarded",
 ]
 
@@ -89,14 +88,6 @@ class OutboxEntry:
 def is_forwarded(provenance: Provenance) -> bool:
     """Return whether a change belongs into the outbox: what collectors make is queued for every sender on its own."""
     return provenance.principal is None or not provenance.principal.startswith("task:")
-
-
-def follows(before: int, generation: int) -> bool:
-    """Return whether a generation of a spool may come after the one that a store knows.
-
-    They are equal where the daemon ended after the store's commit and before the spool's.
-    """
-    return before in {generation - 1, generation}
 
 
 class Listed(Protocol):

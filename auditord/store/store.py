@@ -17,7 +17,7 @@ from auditord.store.archived import ArchivedRecord, Counted, Removal
 from auditord.store.archiving import find_archived
 from auditord.store.archiving_store import copies_of
 from auditord.store.changes import correct
-from auditord.store.daemons import list_daemons, note_daemon, read_generation
+from auditord.store.daemons import follows, list_daemons, note_daemon, read_generation
 from auditord.store.planning import Addition, Bulk, Change, Correction, InArchive, Operation, Replacement, Stop
 from auditord.store.protocol import (
     DaemonState,
@@ -27,7 +27,6 @@ from auditord.store.protocol import (
     OutboxEntry,
     Provenance,
     Verdict,
-    follows,
     is_forwarded,
 )
 from auditord.store.redacting import redact_leftovers

@@ -144,7 +144,7 @@ class _Client:
         if not await self._has_read():
             return False
         self._waited += self._clock() - begun
-        return self._waited < WANTED_SECONDS or not self._is_in_the_way()
+        return self._waited < WANTED_SECONDS or not self._answers.slots.is_wanted(self.who)
 
     async def take_in_time(self, data: bytes, *, holding: bool) -> None:
         """Write, and wait until the client has read most of it; its connection is cut if it never does.
@@ -154,11 +154,8 @@ class _Client:
         """
         await self._write(data)
         while not await self._has_read():
-            if holding and self._is_in_the_way():
+            if holding and self._answers.slots.is_wanted(self.who):
                 raise Abort("stalled", "a client does not read, there is no room for its answer, and others wait")
-
-    def _is_in_the_way(self) -> bool:
-        return self._answers.slots.is_wanted(self.who)
 
     async def _write(self, data: bytes) -> None:
         if self._writer is None:

@@ -13,7 +13,7 @@ from auditord.database.instants import EPOCH, MICROSECOND, to_micros
 from auditord.store.changes import add_bulk, change_each, outbox_row
 from auditord.store.planning import Addition, Bulk, Change, Outcome
 from auditord.store.protocol import Verdict
-from auditord.store.rollups.changes import changes_of_records, note
+from auditord.store.rollups.changes import changes_of_records
 from auditord.store.rows import PendingRecord
 from auditord.store.sqlite.counting import BETWEEN_NOTES, QUERIES, count_arrivals, count_changes
 from auditord.store.work import Atomic, Count, ForEach, Overtaken, Records, Refused, RolledKeys, Statement, Step, Work
@@ -106,7 +106,8 @@ def has_added(connection: sqlite3.Connection, new: Sequence[PendingRecord]) -> b
     try:
         with _savepoint(connection):
             _insert(connection, new)
-            run(connection, note(changes_of_records(new, _rolled_keys(connection))))
+            if changes := changes_of_records(new, _rolled_keys(connection)).by_day():
+                _do(connection, ForEach("note_rollup_changes", changes))
             if forwarded := [outbox_row("insert", each) for each in new if each.forwarded]:
                 _do(connection, ForEach("put_outbox", forwarded))
     except (Overtaken, Refused, *_REFUSALS):
