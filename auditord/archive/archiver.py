@@ -161,8 +161,10 @@ class Archiver:
         for first in range(previous + 1, behind, at_once):
             chunks = self._table.chunks(head.snapshot_id, range(first, first + at_once))
             while chunk := await asyncio.to_thread(next, chunks, ()):
-                if written is not None and not _are_equal(chunk, written.pop(chunk[0].chunk, set())):
-                    raise self._damaged()
+                if written is not None:
+                    digests = written.pop(chunk[0].chunk, set())
+                    if len(chunk) != len(digests) or not digests.issuperset(map(_digest, chunk)):
+                        raise self._damaged()
                 previous = await self._count(chunk, previous, head)
         if written:
             raise self._damaged()
@@ -226,10 +228,6 @@ def _add(rows: NewRows, found: Sequence[ArchivedRecord], first: int, written: di
     for copy in copies:
         written.setdefault(copy.chunk, set()).add(_digest(copy))
     rows.add(copies)
-
-
-def _are_equal(chunk: Sequence[ArchivedRecord], written: set[int]) -> bool:
-    return len(chunk) == len(written) and written.issuperset(map(_digest, chunk))
 
 
 def _digest(copy: ArchivedRecord) -> int:

@@ -4,13 +4,12 @@ Rows that were taken out of the table are in the files of earlier snapshots, and
 lists of these files (Iceberg's manifests). A run that was killed before its commit leaves files that no snapshot names.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlparse
 
-from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 
@@ -72,10 +71,9 @@ def needed_files(table: Table) -> set[str]:
     manifests = {each.manifest_path: each for snapshot in table.snapshots() for each in snapshot.manifests(table.io)}
     paths = {table.metadata_location, *[entry.metadata_file for entry in table.metadata.metadata_log]}
     paths |= {snapshot.manifest_list for snapshot in table.snapshots()} | manifests.keys()
-    paths |= {path for manifest in manifests.values() for path in _data_files(table, manifest)}
+    paths |= {
+        entry.data_file.file_path
+        for manifest in manifests.values()
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+    }
     return {path.rpartition("/")[2] for path in paths}
-
-
-def _data_files(table: Table, manifest: ManifestFile) -> Iterator[str]:
-    for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
-        yield entry.data_file.file_path

@@ -247,7 +247,11 @@ class ArchiveTable(CatalogTable):
         if not snapshot_id:
             return ()
         with self.loaded(snapshot_id) as table:
-            return [_facts(task.file) for task in table.scan(where, snapshot_id=snapshot_id).plan_files()]
+            files = [task.file for task in table.scan(where, snapshot_id=snapshot_id).plan_files()]
+            return [
+                FileFacts(partition_of_file(file), file.record_count, file.file_size_in_bytes, file.file_path)
+                for file in files
+            ]
 
 
 def _reader(table: Table, scan: DataScan) -> ArrowScan:
@@ -279,7 +283,3 @@ def _one_of(removals: Collection[Removal]) -> BooleanExpression:
     """A condition for these rows and few others; the chunks tell which files."""
     chunks, ids = {each.chunk for each in removals}, {each.record_id for each in removals}
     return And(In(term="chunk", literals=chunks), In(term="record_id", literals=ids))
-
-
-def _facts(file: DataFile) -> FileFacts:
-    return FileFacts(partition_of_file(file), file.record_count, file.file_size_in_bytes, file.file_path)

@@ -94,10 +94,11 @@ class Comparer:
         waiting = await sides.spool.waiting(ids, sides.senders)
         documents = await sides.store.documents(list(ids))
         absent = [name for name in ids if name not in documents]
+        source_ids = {each.source_id for each in produced if each.source_id is not None}
         known = _Known(
             waiting,
             documents,
-            await sides.spool.quarantine_held([sides.task, *sides.senders], _source_ids(produced) | ids),
+            await sides.spool.quarantine_held([sides.task, *sides.senders], source_ids | ids),
             await sides.store.deleted(absent),
         )
         # In a thread: a thousand records take a while, in which the daemon has requests to answer.
@@ -134,10 +135,6 @@ def _ids(produced: Produced) -> Sequence[str]:
     """The ids that the record of a run may have."""
     plain = produced.record.record_id
     return (plain,) if produced.alternate_id in {None, plain} else (plain, str(produced.alternate_id))
-
-
-def _source_ids(produced: Sequence[Produced]) -> set[str]:
-    return {each.source_id for each in produced if each.source_id is not None}
 
 
 def _differences(stored: Record, offered: Record) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """``auditord init``: a first configuration, made of what is found on this host and of a few answers."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from shlex import join
@@ -93,7 +93,9 @@ def _next_steps(file: Path, found: Found, answers: Answers) -> Iterator[str]:
         made = "" if target.parent.is_dir() else f"mkdir {target.parent} && "
         yield f"{made}{program()} config import {join(map(str, proposal.imports))} > {target}"
     if answers.get("store", "sqlite") != "sqlite":
-        yield from _store_steps(found, option)
+        if found.postgresql is not None:
+            yield from found.postgresql.steps
+        yield f"{program()} database migrate{option}"
     if answers.get(AUDITOR):
         yield f"{program()} import auditor {answers[AUDITOR]}{option}"
     for name in chosen_collectors(found, answers):
@@ -107,8 +109,3 @@ def _option(file: Path) -> str:
 def _start(file: Path, host: Host) -> str:
     is_service = not _option(file) and host.run(["systemctl", "cat", "auditord.service"]) is not None
     return "systemctl enable --now auditord" if is_service else f"{program()} run{_option(file)}"
-
-
-def _store_steps(found: Found, option: str) -> Sequence[str]:
-    prepared = found.postgresql.steps if found.postgresql is not None else ()
-    return (*prepared, f"{program()} database migrate{option}")

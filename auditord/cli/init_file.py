@@ -37,14 +37,10 @@ def refuse_a_file_that_counts(file: Path) -> None:
             f"{file} is there already, and init changes no file that sets anything: write another one with --config, "
             f"such as {FRAGMENTS / 'site.yml'}, which is merged into {DEFAULT_FILE}"
         )
-    document = read_files([file] if file.exists() else _fragments_of(file))
+    document = read_files([file] if file.exists() else sorted((file.parent / "conf.d").glob("*.yml")))
     if document.values.get("collectors"):
         place = document.origin(("collectors",))
         raise ConfigurationError(f"{place} has collectors already, and those of {file} would be merged with them")
-
-
-def _fragments_of(file: Path) -> list[Path]:
-    return sorted((file.parent / "conf.d").glob("*.yml"))
 
 
 def refuse_a_folder_of_others(file: Path) -> None:

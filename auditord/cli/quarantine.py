@@ -6,7 +6,6 @@ from datetime import datetime
 
 import click
 
-from auditord.actions import Retried
 from auditord.cli.daemon_client import daemon_at, url_option
 from auditord.cli.installation import load_installation, run_async, utc_now
 from auditord.cli.state_owner import actions
@@ -92,15 +91,12 @@ async def _retry(numbers: Sequence[int] | None, task: str | None, output: str, u
     if output == "json":
         write_json(retried)
     else:
-        _print_retried(retried)
+        still = len(retried.failed)
+        say(f"{retried.settled} settled, {counted(retried.queued, 'record')} on the way, {still} still wrong")
+        for number, reason in retried.failed.items():
+            say(f"  {number}: {reason}", err=True)
     if retried.failed:
         raise SystemExit(1)
-
-
-def _print_retried(retried: Retried) -> None:
-    say(f"{retried.settled} settled, {counted(retried.queued, 'record')} on the way, {len(retried.failed)} still wrong")
-    for number, reason in retried.failed.items():
-        say(f"  {number}: {reason}", err=True)
 
 
 async def _discard(numbers: Sequence[int] | None, task: str | None, output: str, url: str | None) -> None:

@@ -101,12 +101,6 @@ def _noted(state_dir: Path) -> Path:
     return Path(noted[-1].folder)
 
 
-def _print_restored(done: Restored) -> None:
-    say(f"restored   {counted(done.manifest.store.records, 'record')} and the spool from {done.backup}")
-    for place in done.aside:
-        say(f"put aside  {place}")
-
-
 def _print_continued(done: Continued) -> None:
     made_at = format_time(done.restoration.manifest.made_at)
     say(f"continued  with {done.restoration.backup}, as of {made_at}: {done.behind.value} was the older one")
@@ -133,7 +127,9 @@ def _print(done: Done) -> None:
             if behind is Behind.STORE:
                 _print_lost(restoration.manifest)
         case Restored():
-            _print_restored(done)
+            say(f"restored   {counted(done.manifest.store.records, 'record')} and the spool from {done.backup}")
+            for place in done.aside:
+                say(f"put aside  {place}")
             _print_lost(done.manifest)
 
 

@@ -75,11 +75,7 @@ async def check_disk(configuration: Configuration, now: Callable[[], datetime]) 
         places.add(sqlite_path(configuration.store.url).parent)
     growth = await growth_per_day(configuration, now)
     for place in sorted(places):
-        yield _free(_existing(place), growth)
-
-
-def _existing(path: Path) -> Path:
-    return next(each for each in (path, *path.parents) if each.exists())
+        yield _free(next(each for each in (place, *place.parents) if each.exists()), growth)
 
 
 def _free(place: Path, growth: float | None) -> Finding:

@@ -48,7 +48,6 @@ class Answer(web.StreamResponse):
     ) -> None:
         super().__init__(status=status)
         self._parts = (status, body, content_type, allow, challenge)
-        self._missing = missing
         self._closes = close
         self._status_line = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n".encode()
         named = {
@@ -60,17 +59,10 @@ class Answer(web.StreamResponse):
         headers = "".join(f"{name}: {value}\r\n" for name, value in named.items() if value)
         self._remainder = f"Content-Length: {len(body) + missing}\r\n{headers}\r\n".encode() + body
 
-    def closing(self) -> "Answer":
-        """The same answer, behind which the connection ends."""
-        if self._closes:
+    def closing(self, missing: int = 0) -> "Answer":
+        """The same answer, behind which the connection ends; it announces so many bytes more than it has."""
+        if self._closes and not missing:
             return self
-        return self._closing(self._missing)
-
-    def cut_short(self) -> "Answer":
-        """The same answer, closing, which announces one byte more than it has."""
-        return self._closing(1)
-
-    def _closing(self, missing: int) -> "Answer":
         status, body, content_type, allow, challenge = self._parts
         return Answer(status, body, content_type, allow=allow, challenge=challenge, close=True, missing=missing)
 

@@ -112,15 +112,11 @@ def visible_records(source: R) -> Callable[[web.BaseRequest], R | RestrictedReco
     """The records that each caller sees; without authenticators, all of the store or the lake."""
 
     def records(request: web.BaseRequest) -> R | RestrictedRecords:
-        restriction = _restriction(request)
+        principal = principal_of(request)
+        restriction = None if principal is None else principal.visible()
         return source if restriction is None else RestrictedRecords(source, restriction)
 
     return records
-
-
-def _restriction(request: web.BaseRequest) -> Condition | None:
-    principal = principal_of(request)
-    return None if principal is None else principal.visible()
 
 
 def holder(request: web.BaseRequest) -> str:

@@ -119,16 +119,13 @@ class Turn:
             await anyio.sleep_until(renewed + RENEWAL)
             begun = anyio.current_time()
             try:
-                await self._renew_within(max(renewed + GIVE_UP - begun, SHORTEST))
+                with translated(self._where), limited(self._connection, max(renewed + GIVE_UP - begun, SHORTEST)):
+                    await self.write(_RENEW, {"lease": timedelta(seconds=LEASE)})
             except StoreUnavailable as error:
                 raise StoreUnavailable(
                     f"the run is ended and its turn given up, since another daemon may take over: {error}"
                 ) from error
             renewed = begun
-
-    async def _renew_within(self, seconds: float) -> None:
-        with translated(self._where), limited(self._connection, seconds):
-            await self.write(_RENEW, {"lease": timedelta(seconds=LEASE)})
 
     async def release(self) -> None:
         """Let others have the turn; if the connection is gone, its end does that."""
@@ -181,7 +178,8 @@ async def _take(
             fencing = await _first(connection, _TAKE, values)
             if fencing is not None:
                 return began, fencing
-            await _refuse_recent(connection, task, values)
+            if (last := await _first(connection, _LAST, values)) is not None:
+                raise RanElsewhere(f"{task}: another daemon has run it at {format_time(last)}")
         if not waits:
             waiting()
             waits = True
@@ -202,12 +200,6 @@ async def _values(connection: Connection, task: str, occasion: Occasion | None) 
         "tick": None if occasion is None else occasion.tick,
         "within": None if occasion is None else occasion.within,
     }
-
-
-async def _refuse_recent(connection: Connection, task: str, values: Mapping[str, object]) -> None:
-    last = await _first(connection, _LAST, values)
-    if last is not None:
-        raise RanElsewhere(f"{task}: another daemon has run it at {format_time(last)}")
 
 
 async def _first(connection: Connection, statement: str, values: Mapping[str, object]) -> Any:  # Any: of any column

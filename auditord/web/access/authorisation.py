@@ -223,7 +223,7 @@ def _problem(*, known: bool) -> Answer:
 
 _TEXTS: Final = (_text(known=False), _text(known=True))
 _PROBLEMS: Final = (_problem(known=False), _problem(known=True))
-_CUT_SHORT: Final = tuple(each.cut_short() for each in _TEXTS)
+_CUT_SHORT: Final = tuple(each.closing(missing=1) for each in _TEXTS)
 """For ``POST``: AUDITOR's clients take every whole answer for success, and their queues forget the record. One that
 ends before its announced length is a fault to them, while people still read the reason."""
 

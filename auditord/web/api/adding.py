@@ -70,7 +70,9 @@ class AddHandler(RecordWriter):
 
     async def _handle(self, request: web.BaseRequest, batch: Sequence[bytes], verdicts: VerdictList) -> None:
         if verdicts["invalid"] > MOST_INVALID:
-            raise _senseless(verdicts)
+            detail = f"more than {MOST_INVALID} elements are no records; what follows was not looked at"
+            remedy = "see the reasons, repair the source, and post all of it again: what was stored stays as it is"
+            raise Refused(400, detail, parameter="body", remedy=remedy, handled=verdicts.summed_up())
         part = await _decode(batch, len(verdicts))
         principal, provenance = sender_of(request, self.now())
         outcomes = await self.ingest.accept(
@@ -184,12 +186,6 @@ def _refused(error: Exception, verdicts: VerdictList, limit: int) -> Refused:
             remedy = "send fewer records at once, or raise api.max_body"
             detail = f"the body is larger than {limit} bytes, or too large in part ({error})"
             return Refused(413, detail, parameter="body", remedy=remedy, handled=handled)
-
-
-def _senseless(verdicts: VerdictList) -> Refused:
-    detail = f"more than {MOST_INVALID} elements are no records; what follows was not looked at"
-    remedy = "see the reasons, repair the source, and post all of it again: what was stored stays as it is"
-    return Refused(400, detail, parameter="body", remedy=remedy, handled=verdicts.summed_up())
 
 
 def _interrupted(verdicts: VerdictList) -> Refused:

@@ -219,18 +219,15 @@ class SumsHandler:
         """The sums over each group."""
         asked = read_sums_query(read_target(request.raw_path).query)
         async with reading_slot(self.slots, holder(request)):
-            found = await (self._of_lake(request, asked) if asked.of_lake else self._of_store(request, asked))
+            if asked.of_lake:
+                records = self.lake.records(request)
+                with self.lake.faults():
+                    found = await records.aggregate(asked.query)
+            else:
+                found = await self.records(request).aggregate(asked.query)
         groups = [_group(asked, group) for group in found.groups]
         sums = Sums(found.ticks_per_second, groups, _snapshot(found.snapshot))
         return Answer(200, msgspec.json.encode(sums), JSON)
-
-    async def _of_store(self, request: web.BaseRequest, asked: SumsQuery) -> aggregates.Aggregates:
-        return await self.records(request).aggregate(asked.query)
-
-    async def _of_lake(self, request: web.BaseRequest, asked: SumsQuery) -> aggregates.Aggregates:
-        records = self.lake.records(request)
-        with self.lake.faults():
-            return await records.aggregate(asked.query)
 
     def operations(self, *, has_lake: bool = True) -> Sequence[Operation]:
         """The calls, as they are routed and described."""
