@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from auditord import __version__
 from auditord.actions import Actions, Section
-from auditord.archive.running import ArchiveMetrics, own_plugins
+from auditord.archive.running import ArchiveMetrics, archive_plugins
 from auditord.audit.site_reports import SiteReports
 from auditord.config.model import Configuration
 from auditord.contexts.instances import HostDaemon, StoreSenderContext
@@ -60,7 +60,7 @@ class Runtime:
         self.lake_metrics: Final = LakeMetrics()
         self.site_reports: Final = SiteReports()
         own = {
-            **own_plugins(storage.store, storage.archive, configuration.archive, self.archive_metrics),
+            **archive_plugins(storage.store, storage.archive, configuration.archive, self.archive_metrics),
             **lake_plugins(storage.store, storage.lake, configuration.lake, self.lake_metrics),
         }
         self.instances: Final = Instances(configuration, hooks.kinds, storage, self._metrics, now, own=own)

@@ -29,7 +29,7 @@ class TestIssuer:
         url: of it.
         user: claims of whoever logs in.
         changed: claims of the ID token that are not as they should be; None leaves one out.
-        told: claims that only UserInfo tells.
+        userinfo: claims that only UserInfo tells.
         forged: whether another key signs.
         denies: whether the user is refused.
         sent_iss: the parameter ``iss`` of the way back (RFC 9207).
@@ -42,7 +42,7 @@ class TestIssuer:
     url: str = ""
     user: dict[str, Any] = field(default_factory=lambda: {"sub": "sub-alice", "preferred_username": "alice"})
     changed: dict[str, Any] = field(default_factory=dict[str, Any])
-    told: dict[str, Any] = field(default_factory=dict[str, Any])
+    userinfo: dict[str, Any] = field(default_factory=dict[str, Any])
     forged: bool = False
     denies: bool = False
     sent_iss: str | None = None
@@ -106,7 +106,7 @@ class TestIssuer:
 
     async def tell(self, request: web.Request) -> web.Response:
         assert request.headers["Authorization"] == "Bearer for-userinfo"
-        return web.json_response({"sub": self.user["sub"], **self.told})
+        return web.json_response({"sub": self.user["sub"], **self.userinfo})
 
     async def leave(self, request: web.Request) -> web.Response:
         assert request.query["client_id"] == CLIENT

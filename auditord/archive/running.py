@@ -87,7 +87,7 @@ def _archiver(
     return import_module("auditord.archive.archiver").Archiver(store, table, progressed)
 
 
-def own_plugins(
+def archive_plugins(
     store: RecordStore, archive: ConfiguredArchive, section: ArchiveSection, metrics: ArchiveMetrics
 ) -> Mapping[str, tuple[PluginKind[Any], ArchiveSection]]:  # Any: as of kinds of hook modules
     """The instance by its name, if the configuration wants one."""

@@ -96,7 +96,7 @@ class ArchiveTable(CatalogTable):
         super().__init__(TABLE, location, properties, "archive", "archive.folder and archive.catalog")
 
     def archive_id(self) -> str | None:
-        """The id that the table carries; None if there is no table."""
+        """The id that the table has; None if there is no table."""
         try:
             with self.loaded() as table:
                 return table.properties[ARCHIVE]

@@ -86,10 +86,10 @@ def _tree(source: Source, text: str, names: set[str]) -> ast.Module:
     wanted = names.union(_ANSWERS if _is_web(source) else ())
     wanted |= {"ValueError"} if _IN_CONFIGURATION.search(source.module) else set[str]()
     statements = [(each, not wanted.isdisjoint(_CALLED.findall(each))) for each in _STATEMENT.split(text)]
-    if not any(told for _, told in statements):
+    if not any(may_tell for _, may_tell in statements):
         return ast.Module([], [])
     try:
-        return ast.parse("".join(each for each, told in statements if told or _ANYWHERE.match(each)))
+        return ast.parse("".join(each for each, may_tell in statements if may_tell or _ANYWHERE.match(each)))
     except SyntaxError:  # it was cut in a statement of several parts, or in a text
         return ast.parse(text)
 

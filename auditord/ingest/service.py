@@ -197,7 +197,7 @@ class Ingest:
         queued: Sequence[Entry] = ()
         if away is None:
             try:
-                queued = await self._place(submission, waiting)
+                queued = await self._store_now(submission, waiting)
             except StoreUnavailable as error:
                 away = error
         if away is not None:
@@ -207,10 +207,10 @@ class Ingest:
                 away,
                 counted(count, "posted record goes", "posted records go"),
             )
-            queued = await _place_without_store(submission, waiting)
+            queued = await _classify_without_store(submission, waiting)
         await self._queue(queued, submission.provenance)
 
-    async def _place(self, submission: Submission, waiting: _Waiting) -> Sequence[Entry]:
+    async def _store_now(self, submission: Submission, waiting: _Waiting) -> Sequence[Entry]:
         """Put into the store what need not wait; returns the rest."""
         if waiting or submission.roles is not None:
             looked_up = submission.ids if depends_on_stored(submission.roles) else waiting.keys()
@@ -286,7 +286,7 @@ class Ingest:
             self.spooled += len(entries)
 
 
-async def _place_without_store(submission: Submission, waiting: _Waiting) -> Sequence[Entry]:
+async def _classify_without_store(submission: Submission, waiting: _Waiting) -> Sequence[Entry]:
     """Classify by what waits alone; returns what is to be queued."""
     plan = projected({}, waiting, submission.provenance)
     submission.permit(plan)

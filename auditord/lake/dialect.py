@@ -3,7 +3,7 @@
 Columns are named as in a record store, times are microseconds since 1970, meta is a map of lists and components are a
 list of structures; so only words for these differ from what a store is asked. A sum that does not fit raises.
 :mod:`auditord.lake.spark_dialect` has the words of Spark: a dozen of them, less than a translator of SQL would have to
-be told about types that the text does not show.
+learn about types that the text does not show.
 """
 
 from abc import abstractmethod

@@ -70,7 +70,7 @@ MEMBERS: Final[Mapping[str, Mapping[str, str]]] = {
         "skipped": "how many jobs made no record on purpose, by reason.",
     },
 }
-"""The members of types that are not the API's own, which carry no descriptions."""
+"""The members of types that are not the API's own, which have no descriptions."""
 
 _LOGINS: Final = {"token": {"type": "http", "scheme": "bearer"}, "certificate": {"type": "mutualTLS"}}
 _REF: Final = "#/components/schemas/{name}"

@@ -83,10 +83,10 @@ async def test_a_public_client_has_no_secret(tmp_path: Path) -> None:
 
 async def test_what_the_id_token_lacks_is_asked_for(tmp_path: Path) -> None:
     user = {"sub": "sub-alice", "groups": None}
-    told = {"eduperson_entitlement": ["/users/x"], "preferred_username": "alice", "sub": "sub-alice"}
-    async with opened(tmp_path, TestIssuer(user=user, told=told)) as sso:
+    userinfo = {"eduperson_entitlement": ["/users/x"], "preferred_username": "alice", "sub": "sub-alice"}
+    async with opened(tmp_path, TestIssuer(user=user, userinfo=userinfo)) as sso:
         assert await sso.identity() == Identity("sub-alice", ("own",), "alice")
-        sso.issuer.told["sub"] = "sub-bob"
+        sso.issuer.userinfo["sub"] = "sub-bob"
         with pytest.raises(AccessRefused, match="another user"):
             await sso.logged_in()
 

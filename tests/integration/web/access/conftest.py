@@ -74,7 +74,7 @@ class Place:
             "access": {"roles": ROLES},
             "authenticators": authenticators,
             "metrics": {"database": {"interval": "1h"}},
-            "lake": {"enabled": True, "name": "here", "schedule": "0 0 1 1 *"},  # carried to where a test wants it
+            "lake": {"enabled": True, "name": "here", "schedule": "0 0 1 1 *"},  # synced to where a test wants it
             **self.store,
         }
 
