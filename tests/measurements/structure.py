@@ -5,7 +5,8 @@
 
 Of both, those for which there is a reason are counted apart, and -v says it: ``contract`` (Python, a protocol, an
 abstract class or the class that it extends asks for such a method), ``property``, ``cached``, ``callback`` (handed on
-as a value, never called by its name), ``tested`` (tests call it by its name).
+as a value, never called by its name), ``tested`` (tests call it by its name); and of small functions ``interface``
+(another module uses it).
 """
 
 import argparse
@@ -99,12 +100,14 @@ class Structure:
         self.places: defaultdict[str, list[str]] = defaultdict(list)
         self._names, self._small = Counter[str](), defaultdict[str, list[str]](list)
         self._called, self._contract = set[str](), set[str]()
+        self._modules = defaultdict[str, set[str]](set)
         self._properties, self._cached, self._tested = set[str](), set[str](), set[str]()
         for path in modules(root):
             self._read(path)
         self.places["functions of four lines with one caller"] = [
             place for name, (place, *others) in self._small.items() if not others and self._names[name] == 1
         ]
+        self._small_places = frozenset(self.places["functions of four lines with one caller"])
 
     def _read(self, path: Path) -> None:
         text = path.read_text()
@@ -122,6 +125,8 @@ class Structure:
             if isinstance(node, ast.Call):
                 self._called.update(_named(node.func))
             self._names.update(_named(node))
+            for name in _named(node):
+                self._modules[name].add(f"{path}")
 
     def _count(self, function: Function, place: str) -> None:
         self.functions += 1
@@ -149,12 +154,13 @@ class Structure:
             yield from (f"          {place}{self._reason(place)}\n" for place in places if verbose)
 
     def _reason(self, place: str) -> str:
-        name = place.rpartition(" ")[2]
+        module, name = place.partition(":")[0], place.rpartition(" ")[2]
         reasons = {
             "contract": name in self._contract or (name.startswith("__") and name.endswith("__")),
             "property": place in self._properties,
             "cached": place in self._cached,
             "callback": name not in self._called and self._names[name] > 0,
+            "interface": place in self._small_places and self._modules[name] != {module},
             "tested": name in self._tested and not name.startswith("_"),
         }
         return next((f" ({reason})" for reason, holds in reasons.items() if holds), "")
