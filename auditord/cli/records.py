@@ -88,12 +88,9 @@ async def _print_differences(chosen: str) -> None:
             _print_table([difference async for difference in differences])
             return
         async for difference in differences:
-            write(_difference_line(difference) + "\n")
-
-
-def _difference_line(difference: Difference) -> str:
-    stored = "null" if difference.stored is None else difference.stored.decode()
-    return f'{{"seen_at":"{difference.seen_at.isoformat()}","stored":{stored},"offered":{difference.offered.decode()}}}'
+            stored = "null" if difference.stored is None else difference.stored.decode()
+            seen_at, offered = difference.seen_at.isoformat(), difference.offered.decode()
+            write(f'{{"seen_at":"{seen_at}","stored":{stored},"offered":{offered}}}\n')
 
 
 def _print_table(differences: Sequence[Difference]) -> None:

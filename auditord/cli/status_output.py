@@ -38,7 +38,8 @@ def _lines(status: Mapping[str, Any], now: datetime) -> Iterator[tuple[str, str]
     for sender, queue in status["queues"].items():
         yield "queue", f"{sender}: {queue['entries']} waiting, the oldest came {distance(queue['oldest'], now)}"
     for sender in status["senders"]:
-        yield "sender", f"{sender['task']}: {_sender_state(sender)}"
+        state = "not enabled" if not sender["enabled"] else _failures(sender) if sender["error"] else "delivers"
+        yield "sender", f"{sender['task']}: {state}"
     yield from _rarer_lines(status)
 
 
@@ -57,12 +58,6 @@ def _rarer_lines(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:  # Any
 
 def _failures(run: Mapping[str, Any]) -> str:  # Any: JSON
     return f"{counted(run['failures'], 'failure')}: {run['error']}"
-
-
-def _sender_state(sender: Mapping[str, Any]) -> str:  # Any: JSON
-    if not sender["enabled"]:
-        return "not enabled"
-    return _failures(sender) if sender["error"] else "delivers"
 
 
 def _next(run: Mapping[str, Any], now: datetime) -> str:  # Any: JSON

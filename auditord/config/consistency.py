@@ -129,13 +129,8 @@ def _beyond_this_host(listen: Sequence[TcpListen | UnixListen], *, asks_who: boo
     for each in listen:
         if isinstance(each, TcpListen) and not each.is_loopback and (each.tls is None or not asks_who):
             mended = json.dumps(written(replace(each, host="127.0.0.1")))
-            yield _REFUSAL.format(address=each, lacking=_lacking(each, asks_who), mended=mended)
-
-
-def _lacking(address: TcpListen, asks_who: bool) -> str:  # noqa: FBT001 the one fact that the address does not know
-    if address.tls is not None:
-        return "no login"
-    return "no TLS" if asks_who else "neither TLS nor a login"
+            lacking = "no login" if each.tls is not None else "no TLS" if asks_who else "neither TLS nor a login"
+            yield _REFUSAL.format(address=each, lacking=lacking, mended=mended)
 
 
 def _beside_tls(listen: Sequence[TcpListen | UnixListen]) -> Iterator[str]:

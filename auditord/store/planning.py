@@ -232,7 +232,9 @@ class ChangePlan:
             self._overwrite(pending)
             self._forward("insert", pending)
         elif verdict is Verdict.DIFFERENT:
-            self._note_difference(pending)
+            key = (pending.record_id, pending.identity.content)
+            self.differences.pop(key, None)  # the last one counts, at the end
+            self.differences[key] = pending
         elif verdict is Verdict.SAME and starts_earlier(stored.identity, pending.identity):
             self._forward("insert", self._move(pending, start_time=pending.record.start_time))
         return verdict
@@ -301,11 +303,6 @@ class ChangePlan:
     def _settle(self, record_id: str) -> None:
         self.settled.add(record_id)
         self.differences = {key: other for key, other in self.differences.items() if key[0] != record_id}
-
-    def _note_difference(self, pending: PendingRecord) -> None:
-        key = (pending.record_id, pending.identity.content)
-        self.differences.pop(key, None)  # the last one counts, at the end
-        self.differences[key] = pending
 
     def _forward(self, operation: Operation, pending: PendingRecord) -> None:
         if pending.forwarded:

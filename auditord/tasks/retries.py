@@ -4,11 +4,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Final
 
 from auditord.actions import Retried, RunRequest
 from auditord.spool import QuarantineEntry, Stage, retry
-from auditord.spool.retry import Convert
 from auditord.storage import Storage
 from auditord.tasks.instances import Instances
 from auditord.tasks.runs import run_once
@@ -54,18 +54,15 @@ class Retries:
     async def _convert(self, entry: QuarantineEntry, outcome: _Outcome) -> bool:
         """Try what is in quarantine; False if the source must be asked."""
         storage = self._storage
+        kind, config = self._instances.collectors.get(entry.task, (None, None))
+        convert = None if kind is None or kind.convert is None else partial(kind.convert, config)
         where = storage.local_senders if entry.stage is Stage.BODY else storage.destinations("collectors")
         try:
-            outcome.queued += await retry(self._spool, entry, self._conversion(entry.task), where)
+            outcome.queued += await retry(self._spool, entry, convert, where)
         except (AuditordError, ValueError, LookupError) as error:
             outcome.failed[entry.quarantine_id] = str(error)
             return self._choice(entry) is None
         return True
-
-    def _conversion(self, task: str) -> Convert | None:
-        kind, config = self._instances.collectors.get(task, (None, None))
-        convert = None if kind is None else kind.convert
-        return None if convert is None else lambda raw: convert(config, raw)
 
     def _choice(self, entry: QuarantineEntry) -> JobChoice | None:
         """The way to ask the source for the job of an entry."""

@@ -233,7 +233,9 @@ class End(ABC):
                 await self._write_all(table, source)
             for table in TABLES:
                 if table.numbered is not None:
-                    await self._number_on(table, source)
+                    number = await source.last_number(table)
+                    await self._ask("forget_last_number", table=table.name, column=table.numbered)
+                    await self._ask("set_last_number", table=table.name, column=table.numbered, number=number)
             for forget in self.forgotten:
                 await self._ask(forget)
             await self._ask("continue_numbers")
@@ -245,11 +247,6 @@ class End(ABC):
     async def _write_all(self, table: Table, source: "End") -> None:
         async for rows in source.rows(table):
             await self._write_rows(self._queries[f"write_{table.name}"], rows)
-
-    async def _number_on(self, table: Table, source: "End") -> None:
-        number = await source.last_number(table)
-        await self._ask("forget_last_number", table=table.name, column=table.numbered)
-        await self._ask("set_last_number", table=table.name, column=table.numbered, number=number)
 
     async def _ask(self, query: str, **parameters: object) -> Sequence[Row]:
         return await self._rows(self._queries[query], parameters)

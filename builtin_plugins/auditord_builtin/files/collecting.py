@@ -109,7 +109,10 @@ class _Run:
             try:
                 part = await to_thread.run_sync(read_part, self.config, self.folder, file.name, position)
             except InvalidRecord as error:
-                await self._set_aside(file, str(error))
+                path = self.folder.path / file.name
+                self.context.log.error("%s cannot be used and goes to failed: %s", path, error)  # noqa: TRY400 no trace
+                if not self.context.dry_run:
+                    await to_thread.run_sync(fail, self.folder, file, self.results.failed, str(error))
                 return
             position = part.position
             if not self.context.dry_run:
@@ -120,8 +123,3 @@ class _Run:
             rejected.finish(position.rejected)
             await to_thread.run_sync(put_away, self.folder, file, self.results.done)
             yield Batch(pending={file.name: None})  # the next file of this name may get the same inode
-
-    async def _set_aside(self, file: Dropped, reason: str) -> None:
-        self.context.log.error("%s cannot be used and goes to failed: %s", self.folder.path / file.name, reason)
-        if not self.context.dry_run:
-            await to_thread.run_sync(fail, self.folder, file, self.results.failed, reason)

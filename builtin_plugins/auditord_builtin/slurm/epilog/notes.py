@@ -109,13 +109,9 @@ def _read(folder: SharedFolder, name: str, now: datetime) -> Note | Unreadable |
         return Unreadable(name, content.decode(errors="replace"))
     if not content.endswith(_END) and now - noted < _BEING_WRITTEN:
         return None
-    return Note(name, match["job_id"], noted, _hints(content))
-
-
-def _hints(content: bytes) -> Mapping[str, str]:
-    """The variables; the last one of a file that was cut off is left out, since it may be cut off itself."""
+    # The last variable of a file that was cut off is left out, since it may be cut off itself.
     pairs = (entry.decode(errors="replace").partition("=") for entry in content.split(b"\0")[:-1])
-    return {name: value for name, equals, value in pairs if equals}
+    return Note(name, match["job_id"], noted, {variable: value for variable, equals, value in pairs if equals})
 
 
 def remove(path: Path, names: Iterable[str]) -> None:
