@@ -51,17 +51,20 @@ def can_be_there(text: str) -> bool:
     return "\0" not in text and text.encode(errors="replace").decode() == text
 
 
-def compile_query(query: RecordQuery, dialect: Dialect, among: Sql | None = None) -> Sql:
+def compile_query(query: RecordQuery, dialect: Dialect, among: Sql | None = None, *, few: bool = False) -> Sql:
     """A statement whose rows are the dialect's ``document``: of the record stores, one column with the wire text.
 
     Args:
         query: what is asked.
         dialect: of the database.
         among: what is true of the records that are asked about; None: all are.
+        few: whether an index finds few records, which are sorted; only where rows have numbers (``seq``).
     """
     by = _ORDERS[query.order.field, query.order.descending]
     if query.order.field is SortField.RUNTIME and dialect.runtime_in_index is not None:
         return _sorted_by_number(query, dialect, by.replace("runtime", dialect.runtime_in_index, 1))
+    if few:
+        return _sorted_by_number(query, dialect, f"+{by}")  # the plus sign: not from the index that has the order
     where = compile_condition(query.where, dialect, Columns.EITHER, query.order.field)
     where = where if among is None else all_of([among, where])
     sql: LiteralString = f"SELECT {dialect.document} FROM {dialect.records} WHERE {where.sql} ORDER BY {by}"  # noqa: S608 literals

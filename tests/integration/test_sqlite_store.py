@@ -21,11 +21,12 @@ from auditord.store.conditions import compile_query
 from auditord.store.opening import open_store, open_store_for_reading
 from auditord.store.sqlite import SqliteRecordStore
 from auditord.store.sqlite.counting import BETWEEN_NOTES
-from auditord.store.sqlite.dialect import SqliteDialect, marked
+from auditord.store.sqlite.dialect import SqliteDialect, marked, other_times
 from auditord.store.sqlite.store import MIGRATIONS
 from auditord_hookspecs import Component, InvalidRecord, Record, RecordQuery, RecordUpdate
 from auditord_hookspecs.query import (
     AllOf,
+    AnyOf,
     Comparison,
     ComponentCompares,
     IdEquals,
@@ -194,8 +195,8 @@ def _component(name: str, amount: int) -> Component:
     return component
 
 
-async def plan(database: Database, query: RecordQuery) -> list[str]:
-    compiled = compile_query(query, SqliteDialect())
+async def plan(database: Database, query: RecordQuery, *, few: bool = False) -> list[str]:
+    compiled = compile_query(query, SqliteDialect(), few=few)
 
     def explain(connection: sqlite3.Connection) -> list[str]:
         rows = connection.execute(f"EXPLAIN QUERY PLAN {marked(compiled)}", compiled.parameters)
@@ -241,6 +242,64 @@ STARTED = AllOf(
 )
 async def test_answers_stream_from_an_index(database: Database, query: RecordQuery, expected: list[str]) -> None:
     assert await plan(database, query) == expected
+
+
+@pytest.mark.parametrize("field", [TimeField.START, TimeField.STOP])
+@pytest.mark.parametrize("sort", [SortField.START, SortField.STOP, SortField.ID, SortField.RUNTIME])
+@pytest.mark.parametrize(("direction", "limit"), [("up", None), ("up", 7), ("down", None), ("down", 7)])
+async def test_few_records_by_another_time_are_sorted_as_many_are(  # noqa: PLR0917 both fixtures and the cases
+    path: Path, monkeypatch: pytest.MonkeyPatch, field: TimeField, sort: SortField, direction: str, limit: int | None
+) -> None:
+    after = TimeCompares(field, Comparison.GTE, START + timedelta(seconds=60))
+    order = Order(sort, descending=direction == "down")
+    query = RecordQuery(AllOf((after, MetaContains("site_id", "S"))), order, limit)
+    async with open_store(f"sqlite://{path}", counted_keys=()) as store:
+        records = [
+            record(number, stop_time=START + timedelta(seconds=100 - number % 50)) if number % 9 else record(number)
+            for number in range(100)
+        ]
+        await store.add_all(records, PROVENANCE, SAME_RUN, atomic=True)
+        few = await documents(store, query)
+        monkeypatch.setattr("auditord.store.sqlite.store._FEW_TO_SORT", 1)
+        many = await documents(store, query)
+    assert few == many
+    assert len(few) == limit or len(few) > 30
+
+
+async def documents(store: RecordStore, query: RecordQuery) -> list[bytes]:
+    async with store.stream(query) as pages:
+        return [document async for page in pages for document in page]
+
+
+@pytest.mark.parametrize(
+    ("query", "index"),
+    [
+        (RecordQuery(TimeCompares(TimeField.START, Comparison.GTE, START)), "records_by_start (start_time>?)"),
+        (RecordQuery(STARTED, limit=3), "records_by_start (start_time>? AND start_time<?)"),
+        (RecordQuery(AllOf((STARTED, MetaContains("user_id", "u"))), Order(SortField.ID)), "records_by_start"),
+        (RecordQuery(LAST_DAY, Order(SortField.START)), "records_by_stop (stop_time>? AND stop_time<?)"),
+    ],
+)
+async def test_few_records_by_another_time_are_found_by_its_index(
+    database: Database, query: RecordQuery, index: str
+) -> None:
+    assert other_times(query) is not None
+    assert index in " ".join(await plan(database, query, few=True))
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        RecordQuery(),
+        RecordQuery(LAST_DAY),
+        RecordQuery(AllOf((STARTED, LAST_DAY))),
+        RecordQuery(AnyOf((STARTED, IdEquals("job-1")))),
+        RecordQuery(STARTED, Order(SortField.START)),
+        RecordQuery(STARTED, Order(SortField.RUNTIME)),
+    ],
+)
+def test_other_answers_keep_to_the_index_of_their_order(query: RecordQuery) -> None:
+    assert other_times(query) is None
 
 
 async def test_a_filter_on_a_user_reads_only_the_index(database: Database) -> None:

@@ -16,10 +16,10 @@ from auditord.database.instants import EPOCH, MICROSECOND, to_micros
 from auditord.store.aggregates import Limbs, Row
 from auditord.store.dialects import Dialect, Key, State
 from auditord.store.rows import SMALL_AMOUNTS
-from auditord.store.sql import Columns, Sql, column_or_document, encoded, join, literal, repeated
+from auditord.store.sql import OPERATORS, Columns, Sql, column_or_document, encoded, join, literal, repeated
 from auditord.store.sqlite.sums import Arithmetic, Overflow, pieces, product_sum, split_product_sum, sum_of, whole
-from auditord_hookspecs import AggregateQuery, CalendarUnit
-from auditord_hookspecs.query import SortField, TimeField
+from auditord_hookspecs import AggregateQuery, CalendarUnit, RecordQuery
+from auditord_hookspecs.query import Leaf, SortField, TimeCompares, TimeField, fold
 
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_.:/ -]*")
 """Keys that read the same in a path as in a document; others are compared, since paths know no escapes."""
@@ -107,7 +107,8 @@ class SqliteDialect(Dialect):
         """A time to be compared.
 
         A plus sign keeps a condition away from the index that it would choose: an answer streams from the index of its
-        order, since sorting whole records costs more than passing over index entries (0.1 µs each).
+        order, since sorting whole records costs more than passing over index entries (0.1 µs each). Of few records,
+        their numbers are sorted: see :func:`other_times`.
         """
         column, own = _TIMES[field]
         return column if order in {None, SortField.RUNTIME, own} else f"+{column}"
@@ -200,6 +201,28 @@ class SqliteDialect(Dialect):
             return split_product_sum(amount, "ran")
         runtime = pieces("ran") if self.windowed else whole("ran")  # seconds, or microseconds of a window
         return product_sum(whole(amount) if component in SMALL_AMOUNTS else pieces(amount), runtime)
+
+
+def other_times(query: RecordQuery) -> Sql | None:
+    """The conditions on the time that an answer is not ordered by, if they all must be true and alone bound times."""
+    order = query.order.field
+    compared = fold(query.where, _compared_times, _joined, lambda _: [])
+    if order is SortField.RUNTIME or not compared or any(_TIMES[each.field][1] is order for each in compared):
+        return None
+    dialect = SqliteDialect()
+    conditions = [
+        Sql(f"{_TIMES[each.field][0]} {OPERATORS[each.comparison]} %s", (dialect.moment(each.moment),))
+        for each in compared
+    ]
+    return join(" AND ", conditions)
+
+
+def _compared_times(leaf: Leaf) -> Sequence[TimeCompares]:
+    return [leaf] if isinstance(leaf, TimeCompares) else []
+
+
+def _joined(parts: Sequence[Sequence[TimeCompares]]) -> Sequence[TimeCompares]:
+    return [each for part in parts for each in part]
 
 
 def take_rows(cursor: sqlite3.Cursor) -> list[Row]:
