@@ -11,7 +11,7 @@ from aiohttp import web
 
 from auditord.store import Provenance
 from auditord.store.protocol import Listed, Reads
-from auditord.web.bodies import BodyTooLarge, UnreadableBody, received_pieces, unpacked
+from auditord.web.bodies import BodyTooLarge, received_pieces
 from auditord_hookspecs import AggregateQuery, Aggregates, Principal, RecordQuery
 from auditord_hookspecs.query import AllOf, Condition, IdEquals
 
@@ -140,28 +140,6 @@ async def read_body(request: web.BaseRequest, limit: int) -> bytes:
             raise BodyTooLarge(f"{len(body)} bytes")
         return body
     return b"".join([piece async for piece in received_pieces(request, limit)])
-
-
-def require_json(request: web.BaseRequest) -> None:
-    """Return if the body is declared to be JSON.
-
-    Raises:
-        UnreadableBody: it is not.
-    """
-    content_type = request.headers.get("Content-Type", "")
-    if content_type != "application/json" and not is_json(content_type):
-        raise UnreadableBody("Content type error")
-
-
-def json_body(request: web.BaseRequest, body: bytes, limit: int) -> bytes:
-    """The JSON text that a body holds.
-
-    Raises:
-        UnreadableBody: it is not declared to be JSON, or is packed in a way that cannot be undone.
-        BodyTooLarge: it unpacks to more than the limit.
-    """
-    require_json(request)
-    return unpacked(request, body, limit) if "Content-Encoding" in request.headers else body
 
 
 def is_json(content_type: str) -> bool:

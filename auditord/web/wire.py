@@ -20,12 +20,12 @@ from auditord.ingest import Ingest, Outcome, Stopped
 from auditord.store import Provenance, Verdict
 from auditord.web.access import audit
 from auditord.web.answers import IGNORED, JSON, NULL, RECORD_EXISTS, STORED, Answer, json_error, plain_text
-from auditord.web.bodies import BodyTooLarge, UnreadableBody, unpacked_pieces
+from auditord.web.bodies import BodyTooLarge, UnreadableBody, unpacked, unpacked_pieces
 from auditord.web.dispatch import Abort
 from auditord.web.elements import LARGEST_RECORD, SURELY_SMALL, Decoded, decoded, decoded_body
 from auditord.web.metrics import HttpMetrics
 from auditord.web.record_query import InvalidQuery, read_query
-from auditord.web.requests import RecordsFor, json_body, read_body, read_target, require_json, sender_of
+from auditord.web.requests import RecordsFor, is_json, read_body, read_target, sender_of
 from auditord.web.streams import StreamedAnswers
 from auditord_hookspecs import InvalidRecord, Record
 from auditord_hookspecs.records import check_name
@@ -166,7 +166,7 @@ class WriteHandlers(RecordWriter):
         principal, provenance = sender_of(request, self.now())
         try:
             limit = min(self.max_body, LARGEST_RECORD)
-            body = json_body(request, await read_body(request, limit), limit)
+            body = _json_body(request, await read_body(request, limit), limit)
             update = decode_update(body)
             stopped = await self.ingest.stop(update, principal, provenance)
         except BodyTooLarge as error:
@@ -185,16 +185,38 @@ class WriteHandlers(RecordWriter):
 
 
 async def _decode_one(request: web.BaseRequest, body: bytes, limit: int) -> Decoded:
-    text = json_body(request, body, limit)
+    text = _json_body(request, body, limit)
     record = decode_record(text)
     return Decoded([record], [record] if len(text) > SURELY_SMALL else [])
 
 
 async def _decode_many(request: web.BaseRequest, body: bytes, limit: int) -> Decoded:
-    require_json(request)
+    _require_json(request)
     if "Content-Encoding" in request.headers:
         return await decoded(unpacked_pieces(request, body, limit))
     return await decoded_body(body)
+
+
+def _require_json(request: web.BaseRequest) -> None:
+    """Return if the body is declared to be JSON.
+
+    Raises:
+        UnreadableBody: it is not.
+    """
+    content_type = request.headers.get("Content-Type", "")
+    if content_type != "application/json" and not is_json(content_type):
+        raise UnreadableBody("Content type error")
+
+
+def _json_body(request: web.BaseRequest, body: bytes, limit: int) -> bytes:
+    """The JSON text that a body holds.
+
+    Raises:
+        UnreadableBody: it is not declared to be JSON, or is packed in a way that cannot be undone.
+        BodyTooLarge: it unpacks to more than the limit.
+    """
+    _require_json(request)
+    return unpacked(request, body, limit) if "Content-Encoding" in request.headers else body
 
 
 def report_large(records: Sequence[Record], metrics: HttpMetrics) -> None:
