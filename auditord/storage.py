@@ -103,6 +103,7 @@ async def opened_storage(
             outbox=outbox,
             recognise=is_ours,
             rolled_keys=configuration.ui.labels,
+            zone=configuration.ui.timezone,
         )
         store = await stack.enter_async_context(opening)
         archive = stack.enter_context(archive_of(store, configuration))

@@ -73,7 +73,8 @@ class UiSection(Section):
     timezone: Annotated[str, AfterValidator(_checked_zone)] = Field(
         default=UTC_NAME,
         description="The time zone of the page, and of reports of the command line on this host, such as "
-        "Europe/Berlin. Sums by days of other zones than UTC take longer: roll-ups have the days of UTC.",
+        "Europe/Berlin. Roll-ups by site and group are kept by its days as well, so that sums by these are fast. "
+        "Daemons that share a database name the same one.",
     )
     co2_per_kwh: Decimal | None = Field(
         default=None,

@@ -21,9 +21,10 @@ from auditord.store.rollups.cells import WITHOUT_CPU_TIME
 from auditord.store.rollups.deltas import CORES_KEY, LOW_BITS, RECORD
 from auditord.store.rollups.scope import Scope, Segment
 from auditord.store.rollups.split_days import first_moment
+from auditord.store.rollups.zone_keys import zone_of_key
 from auditord.store.rows import AMOUNT_COLUMNS
 from auditord.store.sql import Columns, Sql, join, literal, repeated
-from auditord_hookspecs import AggregateQuery, ComponentAmount, ComponentPresent, Dimension, ScoreValue
+from auditord_hookspecs import AggregateQuery, CalendarPeriod, ComponentAmount, ComponentPresent, Dimension, ScoreValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class _Source:
         amounts: columns, by their positions in the query's ``usage``.
         scores: of the one component that is listed from documents; None for a part that reads records.
         is_rolled: whether it reads roll-ups; the amounts then tell the components apart.
+        local: the zone whose days the roll-ups tell apart, and an instant of its day as if it were one of UTC.
     """
 
     rows: Sql
@@ -53,6 +55,7 @@ class _Source:
     amounts: Mapping[int, Sql]
     scores: LiteralString | None = None
     is_rolled: bool = False
+    local: tuple[str, Sql] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +135,14 @@ def _rolled_source(scope: Scope, dialect: Dialect) -> _Source:
         for at, usage in enumerate(query.usage)
         if can_be_there(usage.component)
     }
-    return _Source(rows, state, Columns.COMPLETE, is_of, is_rolled=True)
+    return _Source(rows, state, Columns.COMPLETE, is_of, is_rolled=True, local=_local(scope, dialect))
+
+
+def _local(scope: Scope, dialect: Dialect) -> tuple[str, Sql] | None:
+    if scope.key is None or (zone := zone_of_key(scope.key.key)) is None:
+        return None
+    days = dialect.first_value(scope.key.key)
+    return zone, Sql(dialect.rolled_day.format(days.sql), days.parameters)
 
 
 def _cells(segment: Segment, dialect: Dialect) -> Sql:
@@ -250,6 +260,8 @@ def _read(source: _Source, keys: Sequence[Key], dialect: Dialect, *, by_set: boo
 def _key(dimension: Dimension, query: AggregateQuery, source: _Source, dialect: Dialect) -> Key:
     if isinstance(dimension, ComponentPresent) and source.is_rolled:
         return Key(Sql("has_cpu_time"), dialect.text_of)
+    if isinstance(dimension, CalendarPeriod) and source.local is not None and source.local[0] == dimension.zone:
+        return dialect.first_day(source.local[1], dimension.unit)
     if isinstance(dimension, ComponentAmount) and source.is_rolled:
         return Key(dialect.first_value(CORES_KEY), costly=dialect.meta_is_long)
     if isinstance(dimension, ComponentAmount | ComponentPresent) and source.columns is Columns.COMPLETE:

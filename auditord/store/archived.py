@@ -10,8 +10,8 @@ import msgspec
 from auditord.errors import StoreUnavailable
 from auditord_hookspecs import AggregateQuery, Aggregates, Record, RecordQuery
 
-Days: TypeAlias = tuple[int, int]
-"""The first day since 1970 in UTC, and the one behind the last."""
+Days: TypeAlias = tuple[int, int, str | None]
+"""The first day since 1970 in UTC, the one behind the last, and the key whose cells answer, if one's do."""
 
 
 class ArchivedRecord(msgspec.Struct, frozen=True, gc=False):

@@ -182,7 +182,7 @@ class ArchivingStore(ABC):
 
         The archive is not opened for what stopped at other times, nor for what roll-ups have answered.
         """
-        state, days = counted.state, None if scope is None else (scope.begin, scope.end)
+        state, days = counted.state, None if scope is None else scope.days
         unanswered = [query] if scope is None or state.beside_rollups else scope.edges()
         if not state.records or not any(may_be_between(each, state.first_stop, state.last_stop) for each in unanswered):
             return stored

@@ -90,6 +90,8 @@ class Dialect(ABC):
     """The same columns of changes that have not been folded into cells, of days from one up to another."""
     rolled_changes_of_key: ClassVar[LiteralString]
     """The same, with the stop times that are gone from the cells of keys."""
+    rolled_day: ClassVar[LiteralString]
+    """The time of a cell, days later: their number, a text or NULL for none, in the place of the braces."""
 
     @abstractmethod
     def amounts_of(self, component: str) -> Sql:

@@ -14,6 +14,7 @@ from auditord.errors import ConfigurationError, SchemaMismatch, StoreMisconfigur
 from auditord.store.protocol import RecordStore
 from auditord.store.sqlite import SqliteRecordStore
 from auditord.store.store import Recognise
+from auditord_hookspecs.zones import UTC_NAME
 
 if TYPE_CHECKING:
     from auditord.store.postgres import PostgresRecordStore
@@ -33,6 +34,7 @@ async def open_store(
     outbox: bool = False,
     recognise: Recognise | None = None,
     rolled_keys: Sequence[str] | None = None,
+    zone: str = UTC_NAME,
 ) -> AsyncGenerator[RecordStore, None]:
     """The store that the configuration names, closed on leaving.
 
@@ -48,6 +50,7 @@ async def open_store(
         recognise: makes work that raises StoreMismatch if it is not the expected store; done before anything else is.
         rolled_keys: meta keys, beside those of site, group and user, by which sums over long periods are fast; None for
             those that the store knows.
+        zone: the time zone by whose days they are, beside those of UTC.
 
     Raises:
         ConfigurationError: the URL is none of those that this version can open.
@@ -60,13 +63,13 @@ async def open_store(
     if is_postgresql(section.url):
         postgres = _postgres_store(section, counted_keys, outbox=outbox, recognise=recognise)
         async with _postgres(postgres) as store:
-            postgres.rollups.keep_by(rolled_keys)
+            postgres.rollups.keep_by(rolled_keys, zone)
             yield store
         return
     path = sqlite_path(section.url)
     sqlite = await SqliteRecordStore.open(path, counted_keys=counted_keys, outbox=outbox, recognise=recognise)
     async with _closed(sqlite):
-        sqlite.rollups.keep_by(rolled_keys)
+        sqlite.rollups.keep_by(rolled_keys, zone)
         yield sqlite
 
 

@@ -189,7 +189,9 @@ class SqlRecordStore(SyncingStore):
 
     async def _scope(self, query: AggregateQuery) -> Scope | None:
         """The part of a query that roll-ups answer now."""
-        whole = scope_of(query) or scope_of(query, await self.rollups.rolled_keys())
+        whole = scope_of(query)
+        if whole is None or whole.may_split:
+            whole = scope_of(query, await self.rollups.rolled_keys())
         scope = None if whole is None else whole.up_to(await self.rollups.ready())
         if scope is None or not scope.may_split:
             return scope

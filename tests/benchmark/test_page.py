@@ -26,7 +26,7 @@ BATCH: Final = 5_000
 ROUNDS: Final = 5
 MOST_SECONDS: Final = 0.3
 SPAN: Final = timedelta(days=2 * 365)
-LABELS: Final = ("VO",)
+LABELS: Final = ("VO", "queue")
 PAGES: Final = (
     "/",
     "/usage",
@@ -52,7 +52,8 @@ def job(number: int, of: int, end: datetime) -> Record:
     """One of so many jobs that end evenly over two years; ten sites, fifty groups, 250 users."""
     stop = end - SPAN * ((of - number) / of)
     user, cores, seconds = number * 15_485_863 % 250, 1 << number % 5, number * 104_729 % 86_400
-    names = {"site_id": f"site{user % 10}", "group_id": f"group{user % 50}", "user_id": f"user{user}", "VO": "atlas"}
+    names = {"site_id": f"site{user % 10}", "group_id": f"group{user % 50}", "user_id": f"user{user}"}
+    names |= {"VO": ("atlas", "belle", "cms", "lhcb")[user % 4], "queue": ("long", "short", "test")[number % 3]}
     components = (
         Component("Cores", cores, (Score("HEPscore23", 15.5),)),
         Component("TotalCPU", cores * seconds * 8 // 10, ()),

@@ -13,10 +13,11 @@ be missing in them. A record in the archive that is corrected or deleted without
     changes.add(make_row(after), after, score_set_after)  # not for a deletion
     yield from note(changes)  # in the transaction that changes the state of the archive
 
-**Keys.** Cells tell sites, groups and users apart. Each further meta key whose values are rolled up, and the number of
-cores, has cells of its own, of all users together: so the cells of several keys add up instead of multiplying. A
-transaction notes which of them its changes tell apart; a key whose cells would miss some is filled anew
-(:mod:`auditord.store.rollups.folding`), so that it does no harm if a process learns late of a key.
+**Keys.** Cells tell sites, groups and users apart. Each further meta key whose values are rolled up, the number of
+cores, and the days of a time zone (:mod:`auditord.store.rollups.zone_keys`) have cells of their own, of all users
+together: so the cells of several keys add up instead of multiplying. A transaction notes which of them its changes tell
+apart; a key whose cells would miss some is filled anew (:mod:`auditord.store.rollups.folding`), so that it does no harm
+if a process learns late of a key.
 
 The number of a score set is that of :class:`auditord.store.sources.Sources`, None without scores. Sums over a store
 with an archive: :mod:`auditord.store.rollups.scope`.
@@ -24,7 +25,7 @@ with an archive: :mod:`auditord.store.rollups.scope`.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import Final, Protocol, TypeAlias, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -42,6 +43,7 @@ from auditord.store.rollups.deltas import (
     split,
     widened,
 )
+from auditord.store.rollups.zone_keys import ZoneDays, is_of_zone, known, zone_days, zone_of_key
 from auditord.store.rows import PendingRecord, make_row
 from auditord.store.work import RolledKeys, Work, for_each
 from auditord_hookspecs import Component
@@ -70,6 +72,15 @@ and of each component the amount, and the amount times runtime.
 
 One flat list, since this is made for nearly every record that comes.
 """
+
+
+class _Keys(NamedTuple):
+    """Keys by what their values are read from: the names of all, then those of each kind in this order."""
+
+    names: tuple[str, ...]
+    meta: tuple[str, ...]
+    has_cores: bool
+    zones: tuple[ZoneDays, ...]
 
 
 class Finished(Protocol):
@@ -128,7 +139,7 @@ class RollupChanges:
     """
 
     def __init__(self, keys: Sequence[str]) -> None:
-        self._keys = tuple(keys)
+        self._keys = _sorted_keys(tuple(keys))
         self._added: _Cells = {}
         self._removed: _Cells = {}
 
@@ -161,7 +172,7 @@ class RollupChanges:
             days.setdefault(key[0], []).append(change)
         for day, removal in self._removals():
             days.setdefault(day, []).append(removal)
-        keys = _keys_text(self._keys)
+        keys = _keys_text(self._keys.names)
         return [DayChange(day, len(days[day]), days[day], keys) for day in sorted(days)]
 
     def _removals(self) -> Iterator[tuple[int, CellChange]]:
@@ -178,7 +189,7 @@ class RollupChanges:
             yield key[0], CellChange(self._labels(key), key[4], *ends, *sums, of_key_first, of_key_last)
 
     def _labels(self, key: _Key) -> str:
-        return label_text(key[1], key[2], key[3], self._keys, key[6])
+        return label_text(key[1], key[2], key[3], self._keys.names, key[6])
 
 
 def rolled_keys() -> Work[Sequence[str]]:
@@ -226,11 +237,20 @@ def label_text(
 
 
 @lru_cache(100)
+def _sorted_keys(keys: tuple[str, ...]) -> _Keys:
+    zones = tuple([key for key in known(keys) if is_of_zone(key)])
+    meta = tuple([key for key in keys if key != CORES_KEY and not is_of_zone(key)])
+    has_cores = CORES_KEY in keys
+    days = [zone_days(zone) for key in zones if (zone := zone_of_key(key)) is not None]
+    return _Keys((*meta, *([CORES_KEY] if has_cores else []), *zones), meta, has_cores, tuple(days))
+
+
+@lru_cache(100)
 def _keys_text(keys: tuple[str, ...]) -> str:
     return msgspec.json.encode(keys).decode()
 
 
-def _count(cells: _Cells, keys: tuple[str, ...], row: Finished, record: Rolled, score_set: int | None) -> None:
+def _count(cells: _Cells, keys: _Keys, row: Finished, record: Rolled, score_set: int | None) -> None:
     # In one pass and with few objects: this is done for every record that comes.
     start, stop = row.start_time, row.stop_time
     if stop is None or row.more or stop < start:
@@ -238,7 +258,7 @@ def _count(cells: _Cells, keys: tuple[str, ...], row: Finished, record: Rolled, 
     components = record.components
     runtime, records, left_out = (stop - start) // 1_000_000, 1, 0
     names, amounts = tuple([each.name for each in components]), [each.amount for each in components]
-    values = _values(keys, record.meta, names, amounts) if keys else ()
+    values = _values(keys, record.meta, names, amounts, stop) if keys.names else ()
     if runtime >= _LONGEST_RUNTIME or (amounts and max(amounts) >= _LARGEST_AMOUNT):
         runtime, records, left_out, names, amounts = 0, 0, 1, (), []
     key = (stop // MICROS_PER_DAY, row.site, row.user_group, row.user_name, score_set or 0, names, values)
@@ -261,14 +281,14 @@ def _count(cells: _Cells, keys: tuple[str, ...], row: Finished, record: Rolled, 
         at += 2
 
 
-def _values(keys: tuple[str, ...], meta: Meta | None, names: tuple[str, ...], amounts: Sequence[int]) -> _Values:
+def _values(keys: _Keys, meta: Meta | None, names: tuple[str, ...], amounts: Sequence[int], stop: int) -> _Values:
     found: list[tuple[str, ...] | None] = []
-    for key in keys:
-        if key != CORES_KEY:
-            texts = None if meta is None else meta.get(key)
-            found.append(None if texts is None else tuple(texts))
-        else:
-            found.append((str(amounts[names.index(CORES)]),) if CORES in names else None)
+    for key in keys.meta:
+        texts = None if meta is None else meta.get(key)
+        found.append(None if texts is None else tuple(texts))
+    if keys.has_cores:
+        found.append((str(amounts[names.index(CORES)]),) if CORES in names else None)
+    found.extend([days.values(stop) for days in keys.zones])
     return tuple(found)
 
 

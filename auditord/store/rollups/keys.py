@@ -22,6 +22,7 @@ from auditord.store.rollups.folding import (
     read_state,
     write_cells,
 )
+from auditord.store.rollups.zone_keys import known
 from auditord.store.work import Work, ask
 
 
@@ -51,14 +52,14 @@ def set_keys(keys: Sequence[str]) -> Work[bool]:
     """Let exactly these have cells, in one transaction; returns whether that changes anything."""
     state = yield from read_state("lock_rollups")
     gone = [each for each in state.keys if each.key not in keys]
-    known = {each.key for each in state.keys}
+    there = {each.key for each in state.keys}
     for each in gone:
         yield from drop_cells(each)
         yield from ask("forget_rolled_key", number=each.number)
     numbers = {each.number for each in state.keys if each not in gone}
     begin, end = yield from days_with_cells()
     filled_from = FIRST_DAY if begin == end and state.filled_to == END else END
-    for key in (new := [key for key in dict.fromkeys(keys) if key not in known]):
+    for key in (new := [key for key in dict.fromkeys(keys) if key not in there]):
         numbers.add(number := min(set(range(1, len(numbers) + 2)) - numbers))
         yield from ask("add_rolled_key", number=number, meta_key=key, filled_from=filled_from)
     if gone:
@@ -73,10 +74,11 @@ def hold_next_days(archived: ArchiveState) -> Work[Filling | None]:
         archived: the state of the archive; each day between the first and the last stop time in it may have records.
     """
     state = yield from read_state("lock_rollups")
-    end = max((each.filled_from for each in state.keys), default=FIRST_DAY)
+    names = known([each.key for each in state.keys])
+    end = max((each.filled_from for each in state.keys if each.key in names), default=FIRST_DAY)
     if end == FIRST_DAY or state.filled_to < END:
         return None
-    keys = [each for each in state.keys if each.filled_from == end]
+    keys = [each for each in state.keys if each.filled_from == end and each.key in names]
     ((stop,),) = yield from ask("previous_rollup_stop", day=end)
     begin, last = FIRST_DAY if stop is None else int(stop) // MICROS_PER_DAY, FIRST_DAY
     if archived.records and archived.first_stop is not None and archived.last_stop is not None:

@@ -4,7 +4,8 @@ That is whole days of UTC of stop times, for queries that ask for nothing which 
 site, group, user, scores and periods of the stop time, with conditions on sites, groups and users, without a window.
 Instead of users, it may be one of the keys with cells of their own, from the day on up to which these are filled. Of
 a range of stop times that does not begin and end with days, as a month of another time zone, the days within are read
-from roll-ups, and both edges from the records; so are the days that belong to two periods of such a zone.
+from roll-ups, and both edges from the records; so are the days that belong to two periods of such a zone, unless there
+are cells by its days (:mod:`auditord.store.rollups.zone_keys`).
 
 The archive: records that have moved there stay in the roll-ups. So with a :class:`Scope`, the archive is only asked for
 what roll-ups do not answer: the queries of :meth:`Scope.edges`, and records with ``more``. That is what the statement
@@ -13,7 +14,7 @@ of ``compile_aggregate(query, dialect, scope)`` reads where the tables of roll-u
 answered from the records and from the archive.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeAlias
@@ -33,6 +34,7 @@ from auditord.store.rollups.cells import (
 )
 from auditord.store.rollups.deltas import CORES, CORES_KEY, CPU_TIME, MICROS_PER_DAY
 from auditord.store.rollups.split_days import split_days
+from auditord.store.rollups.zone_keys import is_of_zone, key_of_zone
 from auditord.store.work import Work, ask
 from auditord_hookspecs import (
     AggregateQuery,
@@ -122,7 +124,12 @@ class Scope:
     @property
     def may_split(self) -> bool:
         """True if days may belong to two periods."""
-        return any(_zoned(self.query))
+        return any(self._zoned())
+
+    @property
+    def days(self) -> tuple[int, int, str | None]:
+        """The arguments of :func:`scope_within` that make it again."""
+        return self.begin, self.end, None if self.key is None else self.key.key
 
     def within(self, begin: int, end: int) -> "Scope | None":
         """The same of the days that have cells, with a bounded number of split days; None if that leaves no day.
@@ -173,7 +180,11 @@ class Scope:
 
     def split_days(self) -> Sequence[int]:
         """The days whose records are in two periods of a time zone; see :func:`split_days`."""
-        return split_days(frozenset(_zoned(self.query)), self.begin, self.end)
+        return split_days(frozenset(self._zoned()), self.begin, self.end)
+
+    def _zoned(self) -> Iterator[CalendarPeriod]:
+        """The periods whose days the cells do not tell apart."""
+        return (by for by in _zoned(self.query) if self.key is None or self.key.key != key_of_zone(by.zone))
 
     def _only(self, stopped: Condition) -> AggregateQuery:
         return replace(self.query, where=AllOf((self.rest, stopped)))
@@ -196,7 +207,9 @@ def scope_of(query: AggregateQuery, keys: Sequence[RolledKey] = ()) -> Scope | N
         else:
             others.append(condition)
     rest = AllOf(tuple(others))
-    for key in (None, *keys):
+    wanted = {key_of_zone(by.zone) for by in _zoned(query)}
+    of_zones = [key for key in keys if key.key in wanted and key.filled_from == FIRST_DAY]
+    for key in (*of_zones, None, *keys):
         if _tell_apart(query, rest, key) and (key is None or not _asks_for_users(query, rest)):
             first, last = _range(times)
             begin = FIRST_DAY if first is None else -(-first // MICROS_PER_DAY)
@@ -206,11 +219,9 @@ def scope_of(query: AggregateQuery, keys: Sequence[RolledKey] = ()) -> Scope | N
     return None
 
 
-def scope_within(query: AggregateQuery, begin: int, end: int) -> Scope | None:
-    """The scope of a query that it was answered with: of these days."""
-    used = [key for by in query.by if isinstance(by, MetaValue) for key in by.keys]
-    used += fold(query.where, _keys_of, _joined, _joined)
-    scope = scope_of(query, [RolledKey(0, key, FIRST_DAY) for key in (*used, CORES_KEY)])
+def scope_within(query: AggregateQuery, begin: int, end: int, key: str | None) -> Scope | None:
+    """The scope of a query that it was answered with: of these days, by the cells of a key."""
+    scope = scope_of(query, [] if key is None else [RolledKey(0, key, FIRST_DAY)])
     return None if scope is None else replace(scope, begin=begin, end=end)
 
 
@@ -251,14 +262,6 @@ def _next(day: int, first_of: Callable[[int], int]) -> int:
     return day if first == day else first_of(first + (366 if first_of is first_of_year else 31))
 
 
-def _keys_of(condition: Leaf) -> Iterable[str]:
-    return [condition.key] if isinstance(condition, _ABOUT_META) else []
-
-
-def _joined(parts: Sequence[Iterable[str]]) -> Iterable[str]:
-    return [key for part in parts for key in part]
-
-
 def _each(condition: Condition) -> Iterator[Condition]:
     """The conditions that must all be true."""
     if isinstance(condition, AllOf):
@@ -291,16 +294,19 @@ def _range(times: Sequence[TimeCompares]) -> tuple[int | None, int | None]:
 
 def _tell_apart(query: AggregateQuery, rest: Condition, key: RolledKey | None) -> bool:
     """Return whether cells, or those of a key, tell apart all that is asked for."""
-    known = TOLD_APART if key is None else {*TOLD_APART, key.key}
-    return all(_tells_apart(each, known) for each in query.by) and fold(rest, partial(_is_covered, known), all, all)
+    name = None if key is None else key.key
+    known = TOLD_APART if name is None or is_of_zone(name) else {*TOLD_APART, name}
+    told_apart = all(_tells_apart(each, known, name) for each in query.by)
+    return told_apart and fold(rest, partial(_is_covered, known), all, all)
 
 
-def _tells_apart(dimension: Dimension, known: Collection[str]) -> bool:
+def _tells_apart(dimension: Dimension, known: Collection[str], key: str | None) -> bool:
     match dimension:
         case MetaValue(keys):
             return set(keys) <= set(known)
         case CalendarPeriod(unit, field, zone):
-            return field is TimeField.STOP and (unit is not CalendarUnit.DAY or not clock_changes(zone))
+            has_days = not clock_changes(zone) or (key is not None and key == key_of_zone(zone))
+            return field is TimeField.STOP and (unit is not CalendarUnit.DAY or has_days)
         case ComponentPresent(component):
             return component == CPU_TIME
         case ComponentAmount(component):

@@ -28,7 +28,9 @@ from auditord.store.rollups.folding import (
     waiting_changes,
 )
 from auditord.store.rollups.keys import fill_keys, hold_next_days, list_keys, release, set_keys
+from auditord.store.rollups.zone_keys import is_of_zone, key_of_zone
 from auditord.store.work import Work, atomic
+from auditord_hookspecs.zones import UTC_NAME
 
 T = TypeVar("T")
 
@@ -122,10 +124,15 @@ class Upkeep:
             self._task = asyncio.get_running_loop().create_task(self._work())
             self._task.add_done_callback(_log_fault)
 
-    def keep_by(self, keys: Sequence[str] | None) -> None:
-        """See to it that the number of cores and these keys, and no others, get cells of their own; None: as it is."""
+    def keep_by(self, keys: Sequence[str] | None, zone: str = UTC_NAME) -> None:
+        """See to it that the number of cores, these keys and the days of a zone, and no others, get cells of their own.
+
+        None instead of keys: as it is.
+        """
         if keys is not None:
-            self._wanted = [CORES_KEY, *[key for key in keys if key not in TOLD_APART]]
+            of_zone = key_of_zone(zone)
+            self._wanted = [CORES_KEY, *[key for key in keys if key not in TOLD_APART and not is_of_zone(key)]]
+            self._wanted += [] if of_zone is None else [of_zone]
             self.wake()
 
     async def ready(self) -> int:

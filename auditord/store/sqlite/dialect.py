@@ -87,6 +87,7 @@ class SqliteDialect(Dialect):
     rolled_changes_of_key = rolled_changes.replace("(cell, '$[4]')", "(cell, '$[10]')").replace(
         "(cell, '$[5]')", "(cell, '$[11]')"
     )
+    rolled_day = "(stop_time + coalesce(CAST({} AS INTEGER), 0) * 86400000000)"
     runtime_in_index = "(stop_time - start_time) / 1000000"  # of a generated column, no index covers it
     meta_is_long = True
 

@@ -62,6 +62,7 @@ pytestmark = pytest.mark.anyio
 
 BEGIN: Final = datetime(2024, 1, 29, tzinfo=UTC)
 HOUR: Final = timedelta(hours=1)
+DAY: Final = 24 * HOUR
 BY_COLLECTOR: Final = Provenance(BEGIN, "task:slurm")
 SITE, GROUP, USER = MetaValue("site_id", "site"), MetaValue("group_id", "group"), MetaValue("user_id", "user")
 USAGE: Final = (ComponentUsage("Cores", ("HS23", "none")), ComponentUsage("Memory"), ComponentUsage("Other", ("HS23",)))
@@ -117,7 +118,21 @@ OF_KEYS: Final = (
     AggregateQuery(by=(CORES, MONTH_HERE)),
 )
 """Questions that cells of a key answer."""
+OF_ZONE: Final = (
+    AggregateQuery(by=(CalendarPeriod(CalendarUnit.DAY, zone="Europe/Berlin"), SITE), usage=USAGE),
+    AggregateQuery(by=(MONTH_HERE, CalendarPeriod(CalendarUnit.WEEK), ComponentPresent("TotalCPU")), usage=CPU_USAGE),
+    AggregateQuery(
+        AllOf((MetaLacks("group_id", "h"), *stopped(day(0) - HOUR, day(4) - HOUR))),
+        (GROUP, CalendarPeriod(CalendarUnit.DAY, zone="Europe/Berlin"), CalendarPeriod(CalendarUnit.DAY)),
+        USAGE,
+        None,
+        day(3) - HOUR,
+    ),
+    AggregateQuery(by=(CalendarPeriod(CalendarUnit.WEEK, zone="Europe/Berlin"), WEEK_ELSEWHERE), usage=USAGE[:1]),
+)
+"""Questions that cells by days of Europe/Berlin answer."""
 OTHERS: Final = (
+    AggregateQuery(by=(USER, CalendarPeriod(CalendarUnit.DAY, zone="Europe/Berlin")), usage=USAGE[:1]),
     AggregateQuery(by=(USER, VO), usage=USAGE[:1]),
     AggregateQuery(by=(VO, CORES), usage=USAGE[:1]),
     AggregateQuery(MetaContains("user_id", "u"), (CORES,)),
@@ -142,6 +157,7 @@ COMPONENTS: Final = st.lists(
 ).map(tuple)
 HUGE: Final = st.just((Component("Memory", MAX_AMOUNT, ()), Component("Memory", MAX_AMOUNT, ())))
 SOME_COMPONENTS: Final = st.one_of(COMPONENTS, COMPONENTS, COMPONENTS, HUGE, HUGE.map(lambda pair: pair[:1]))
+ZONES: Final = st.sampled_from(["UTC", "Europe/Berlin", "Europe/Berlin", "America/St_Johns"])
 HOURS: Final = st.integers(0, 30).map(lambda number: BEGIN + number * 4 * HOUR)
 IDS: Final = st.sampled_from(["r0", "r1", "r2", "r3", "r4"])
 
@@ -197,6 +213,7 @@ class Keep:
 
     keys: tuple[str, ...]
     waits: bool
+    zone: str
 
 
 @dataclass(frozen=True)
@@ -215,7 +232,7 @@ EVENTS: Final = st.one_of(
     st.builds(Correct, IDS, records() | st.none()),
     st.builds(Redact, IDS, st.sampled_from(["user_id", "VO"])),
     st.builds(Fold),
-    st.builds(Keep, st.sampled_from([(), ("VO",), ("other", "VO", "site_id")]), st.booleans()),
+    st.builds(Keep, st.sampled_from([(), ("VO",), ("other", "VO", "site_id")]), st.booleans(), ZONES),
     st.builds(Unlearn),
 )
 
@@ -227,8 +244,8 @@ async def stored(store: RecordStore) -> list[Record]:
 
 async def happen(store: SqlRecordStore, event: Event) -> None:
     match event:
-        case Keep(keys, waits):
-            store.rollups.keep_by(keys)
+        case Keep(keys, waits, zone):
+            store.rollups.keep_by(keys, zone)
             if waits:
                 await filled(store)
         case Unlearn():
@@ -284,7 +301,7 @@ async def check(store: SqlRecordStore) -> int:
         assert found is None or found == expected
         assert await store.aggregate(query) == expected
         known += found is not None
-    for query in (*OF_KEYS, *OTHERS):
+    for query in (*OF_KEYS, *OF_ZONE, *OTHERS):
         expected = aggregate_records(now, query)
         assert (await from_rollups(store, query) or expected) == expected
         assert await store.aggregate(query) == expected
@@ -559,6 +576,59 @@ async def test_cells_of_keys_are_filled_kept_up_and_dropped(stores: StoreFactory
         await store.rollups.fold()
         text = label_text("site0", "group0", None, ("VO",), (("vo1",),))
         assert await store._read(ask("find_rollup_labels", digests=as_json([label_row(text).digest]))) == []
+        await check(store)
+
+
+async def test_days_of_a_zone_have_cells(stores: StoreFactory) -> None:
+    async with stores() as store:
+        assert isinstance(store, SqlRecordStore)
+        changed = [  # around both changes of the clocks in 2024, and a day in 1969
+            msgspec.structs.replace(job(at), start_time=begun, stop_time=begun + timedelta(minutes=20 * at))
+            for begun in (datetime(2024, 3, 30, 20, tzinfo=UTC), datetime(2024, 10, 26, 20, tzinfo=UTC))
+            for at in range(400 + begun.month, 480)
+        ]
+        early = msgspec.structs.replace(job(1), start_time=BEGIN - 60 * 365 * DAY, stop_time=BEGIN - 60 * 365 * DAY)
+        records = {each.record_id: each for each in [*map(job, range(200)), *changed, early]}
+        await store.add_all(list(records.values()), BY_COLLECTOR, Duplicates.SAME_RUN, atomic=True)
+        await settled(store)
+        assert [query for query in OF_ZONE if scope_of(query, await store.rollups.rolled_keys()) is None] != []
+        await check(store)
+        store.rollups.keep_by([], "Europe/Berlin")
+        await filled(store)
+        keys = await store.rollups.rolled_keys()
+        assert [query for query in OF_ZONE if await from_rollups(store, query) is None] == []
+        assert [list(scope.split_days()) for query in OF_ZONE[:3] if (scope := scope_of(query, keys))] == [[], [], []]
+        await check(store)
+        await store.add_all([job(at) for at in range(600, 700)], BY_COLLECTOR, Duplicates.SAME_RUN, atomic=True)
+        await correct(store, "job-20", job(93))
+        await check(store)
+        await settled(store)
+        await check(store)
+
+
+async def test_cells_by_other_clocks_of_a_zone_are_filled_anew(
+    stores: StoreFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a host whose zone database is another one: nothing here is right for it, and its cells are not touched."""
+    async with stores() as store:
+        assert isinstance(store, SqlRecordStore)
+        theirs = "days of Europe/Berlin 00000000"
+
+        def by_other_clocks(_zone: str) -> str:
+            return theirs
+
+        with monkeypatch.context() as patch:
+            patch.setattr("auditord.store.rollups.upkeep.key_of_zone", by_other_clocks)
+            store.rollups.keep_by([], "Europe/Berlin")
+            while store.rollups._wanted is not None:  # noqa: ASYNC110 the database knows
+                await asyncio.sleep(0.01)
+        await store.add_all(list(map(job, range(200))), BY_COLLECTOR, Duplicates.SAME_RUN, atomic=True)
+        await settled(store)
+        await check(store)
+        assert theirs in [each.key for each in await store.rollups.rolled_keys() if each.filled_from == END]
+        store.rollups.keep_by([], "Europe/Berlin")
+        await filled(store)
+        assert [query for query in OF_ZONE if await from_rollups(store, query) is None] == []
         await check(store)
 
 
