@@ -77,19 +77,23 @@ class Figures:
         with self.lake.faults():
             return await self.lake.records(request).aggregate(query)
 
-    async def rows_and_bins(self, request: web.BaseRequest, question: Question) -> tuple[Report, Report]:
-        """The report without bins, and that of the bins, in which all rows without a colour are one.
+    async def rows_and_bins(
+        self, request: web.BaseRequest, question: Question, most: int | None = None
+    ) -> tuple[Report, Report]:
+        """The report without bins, and that of the bins, in which all rows but the largest ones are one.
 
-        The axis of a year has hundreds of bins for each row, and a picture shows but a few rows.
+        The axis of a year has hundreds of bins for each row, and a picture or a table shows but a few rows: so many, or
+        those with a colour.
         """
+        most = MOST_COLOURS if most is None else most
         rows = await self.report(request, replace(question, bin=None))
-        labels = [row.label for row in rows.rows[:MOST_COLOURS]]
+        labels = [row.label for row in rows.rows[:most]]
         named = tuple([label for label in labels if label is not None])
-        if len(rows.rows) <= MOST_COLOURS or len(named) < len(labels):
+        if len(rows.rows) <= most or len(named) < len(labels):
             return rows, await self.report(request, question)
         chosen = await self.report(request, replace(question, labels=named))
         totals = await self.report(request, replace(question, by=None))  # last: it has all that the others have
-        return rows, condensed(rows, chosen, totals, MOST_COLOURS)
+        return rows, condensed(rows, chosen, totals, most)
 
     @property
     def measures(self) -> Sequence[Measure]:

@@ -40,6 +40,8 @@ _TYPES: Final = {
 }
 _ROWS: Final = 50
 _MOST_COLUMNS: Final = 62
+_MANY_COLUMNS: Final = 31
+"""Bins from which on figures are only asked of the users that the table shows one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,9 @@ class UsagePage:
         bins = bins_of(question, figures.now(view.zone))
         if len(bins) > _MOST_COLUMNS and view.by in FILTERS:
             return await figures.rows_and_bins(request, question)
+        if len(bins) > _MANY_COLUMNS and view.by == "user":
+            _, report = await figures.rows_and_bins(request, question, max(int(view.given.get("top", _ROWS)), _ROWS))
+            return report, report
         report = await figures.report(request, question)
         return report, report
 

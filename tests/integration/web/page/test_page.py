@@ -230,6 +230,20 @@ def test_a_long_axis_shows_what_the_whole_report_has(
     assert "too many columns" in page
 
 
+def test_weeks_of_users_who_are_not_shown_one_by_one_are_one_row(
+    open_site: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = "bin=week&period=90-days&measure=jobs&by=user"
+    monkeypatch.setattr("auditord.web.page.usage_charts.MOST_COLOURS", 1)
+    monkeypatch.setattr("auditord.web.page.usage._ROWS", 1)
+    whole = open_site.get(f"/usage?{view}").text
+    monkeypatch.setattr("auditord.web.page.usage._MANY_COLUMNS", 3)
+    page = open_site.get(f"/usage?{view}").text
+    tables = [re.findall(r"<t(?:body|foot)>.*?</t(?:body|foot)>", text, re.DOTALL) for text in (whole, page)]
+    assert tables[0] == tables[1] != []
+    assert "more" in tables[1][0]
+
+
 def test_the_curl_line_of_a_view_gives_its_figures(open_site: Visitor) -> None:
     page = open_site.get("/usage?period=90-days&bin=none&group=belle").text
     line = re.search(r"<code>curl -g &#39;([^<]+)&#39;</code>", page)
