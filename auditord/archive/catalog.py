@@ -63,18 +63,26 @@ class CatalogTable:
         self._what = what
         self._options = options
         self._catalog: Catalog | None = None
+        self._closed = False
         self._lock = Lock()
 
     def close(self) -> None:
-        """Release the catalog."""
+        """Release the catalog for good."""
         with self._lock:
+            self._closed = True
             if self._catalog is not None:
                 self._catalog.close()
                 self._catalog = None
 
     def connected(self) -> Catalog:
-        """The catalog."""
+        """The catalog.
+
+        Raises:
+            StoreUnavailable: it is closed; the thread of a question that nobody waits for any more may find that.
+        """
         with self._lock:
+            if self._closed:
+                raise StoreUnavailable(f"The {self._what} {self.location} is not used any more: it was closed.")
             if self._catalog is None:
                 self._catalog = load_catalog(NAMESPACE, **{**self._properties, "py-io-impl": IMPLEMENTATION})
             return self._catalog

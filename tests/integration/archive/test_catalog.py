@@ -4,8 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
+import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
+from auditord.archive.catalog import CatalogTable
 from auditord.errors import StoreUnavailable
 from tests.integration.archive.host import CORES, RECORDS, Host, ids
 
@@ -62,3 +64,13 @@ def test_a_catalog_that_does_not_know_the_table_is_named_with_what_to_do(tmp_pat
         done = host.run(*words, fails=True)
         assert isinstance(done.exception, StoreUnavailable)
         assert "mend archive.folder and archive.catalog" in str(done.exception)
+
+
+def test_a_catalog_that_is_closed_is_not_connected_to_again(tmp_path: Path) -> None:
+    """As by the thread of roll-ups that read the archive when a command ended."""
+    properties = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"}
+    table = CatalogTable("auditord.records", tmp_path.as_uri(), properties, "archive", "archive.folder")
+    table.connected()
+    table.close()
+    with pytest.raises(StoreUnavailable, match="it was closed"):
+        table.connected()
