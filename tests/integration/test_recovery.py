@@ -64,7 +64,8 @@ def test_plugins_of_a_daemon_wait(tmp_path: Path) -> None:
     note_restore(tmp_path / "state", datetime.now(UTC))
     fails: dict[str, Any] = {"kind": "slurm", "sacct": "false", "meta": []}
     with running_daemon(tmp_path, sections(fails)) as daemon:
-        assert daemon.finish_run("look").skipped == {"after the restore, jobs must have a good run first": 1}
+        report = daemon.finish_run("look")
+        assert report.skipped == {"after the restore, jobs must have a good run first": 1}, report
     jobs.mkdir()
     with running_daemon(tmp_path, sections({"kind": "files", "folder": str(jobs)})) as daemon:
         assert daemon.finish_run("jobs").error is None
