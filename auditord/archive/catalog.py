@@ -8,12 +8,15 @@
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from threading import Lock
-from typing import Final
+from typing import Any, Final
 
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, NoSuchTableError, RESTError
 from pyiceberg.table import Table
+from sqlalchemy import event
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from auditord.archive.files import IMPLEMENTATION
 from auditord.errors import StoreUnavailable
@@ -85,7 +88,14 @@ class CatalogTable:
                 raise StoreUnavailable(f"The {self._what} {self.location} is not used any more: it was closed.")
             if self._catalog is None:
                 self._catalog = load_catalog(NAMESPACE, **{**self._properties, "py-io-impl": IMPLEMENTATION})
+                if isinstance(self._catalog, SqlCatalog):
+                    event.listen(self._catalog.engine, "checkin", self._end_if_closed)
             return self._catalog
+
+    def _end_if_closed(self, _connection: Any, entry: ConnectionPoolEntry) -> None:  # Any: a driver's connection
+        """End the connection of a thread that goes on behind :meth:`close`; its pool would keep it."""
+        if self._closed:
+            entry.invalidate()
 
     @contextmanager
     def loaded(self, snapshot_id: int = 0) -> Generator[Table, None, None]:

@@ -66,11 +66,17 @@ def test_a_catalog_that_does_not_know_the_table_is_named_with_what_to_do(tmp_pat
         assert "mend archive.folder and archive.catalog" in str(done.exception)
 
 
-def test_a_catalog_that_is_closed_is_not_connected_to_again(tmp_path: Path) -> None:
-    """As by the thread of roll-ups that read the archive when a command ended."""
-    properties = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"}
-    table = CatalogTable("auditord.records", tmp_path.as_uri(), properties, "archive", "archive.folder")
-    table.connected()
+def test_a_thread_that_goes_on_behind_the_end_leaves_no_connection_open(new_postgres_url: Callable[[], str]) -> None:
+    """As that of roll-ups, which read the archive when a command ends."""
+    properties = {"type": "sql", "uri": new_postgres_url().replace("postgresql://", "postgresql+psycopg://")}
+    table = CatalogTable("auditord.records", "file:///archive", properties, "archive", "archive.folder")
+    catalog = table.connected()
+    assert isinstance(catalog, SqlCatalog)
     table.close()
+    with catalog.engine.connect() as used:
+        connection = used.connection.dbapi_connection
+        assert isinstance(connection, psycopg.Connection)
+        was_closed = connection.closed
+    assert (was_closed, connection.closed) == (False, True)
     with pytest.raises(StoreUnavailable, match="it was closed"):
         table.connected()
