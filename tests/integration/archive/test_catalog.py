@@ -74,9 +74,9 @@ def test_a_thread_that_goes_on_behind_the_end_leaves_no_connection_open(new_post
     assert isinstance(catalog, SqlCatalog)
     table.close()
     with catalog.engine.connect() as used:
-        connection = used.connection.dbapi_connection
+        connection: object = used.connection.dbapi_connection
         assert isinstance(connection, psycopg.Connection)
-        was_closed = connection.closed
-    assert (was_closed, connection.closed) == (False, True)
+        seen = [connection.closed]
+    assert [*seen, connection.closed] == [False, True]
     with pytest.raises(StoreUnavailable, match="it was closed"):
         table.connected()
