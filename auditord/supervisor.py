@@ -93,7 +93,7 @@ async def run(
             runtime = Runtime(configuration, hooks, storage, now)
             stack.enter_context(watched_process(hooks.modules, runtime.health.running))
             runtime.register_hook_metrics()
-            heartbeat = Heartbeat(storage.store, storage.spool, now, now())
+            heartbeat = Heartbeat(storage.store, storage.spool, storage.pairing, now, now())
             async with runtime.sending() as grace, anyio.create_task_group() as working:
                 views = _ReloadableViews(runtime)
                 actions, loops = await _start_work(runtime, working, views)

@@ -2,7 +2,8 @@
 
 Collectors do not ask again for what their checkpoints in the spool lie behind. So a store that is older than the spool
 (a restored copy), or another one, would lack records for good without a word. Both keep a number that grows with every
-delivery, start and stop: in the store once all that was delivered is there, and then in the spool, which settles it.
+delivery, start and stop, and twice a minute while clients write records past the spool: in the store once all that it
+stands for is there, and then in the spool.
 """
 
 from collections.abc import Sequence
@@ -55,6 +56,7 @@ class Pairing:
         self._store = store
         self._spool = spool
         self._lock = anyio.Lock()
+        self._writes = 0  # of the store, which all copies of it have that have the generation
 
     async def check(self) -> None:
         """Return if the store is the spool's.
@@ -79,16 +81,22 @@ class Pairing:
             StoreUnavailable: the store cannot be asked.
         """
         async with self._lock:
-            own = await self._spool.generation()
+            own, writes = await self._spool.generation(), self._store.writes
             known = await self._store.advance(own.spool_id, own.number + 1)
             if not follows(known, own.number + 1):
                 raise StoreMismatch(_mismatch(own.number, known))
             self._spool.reach(own.number + 1)
+            self._writes = writes
 
     async def advance_both(self) -> None:
         """The same, kept in the spool at once."""
         await self.advance()
         await self._spool.keep_generation()
+
+    async def follow_writes(self) -> None:
+        """The same, if records were written since; a copy of the store that lacks them is an older one from then on."""
+        if self._store.writes != self._writes:
+            await self.advance_both()
 
     async def adopt(self) -> None:
         """Let them belong together whatever they know of each other."""

@@ -322,6 +322,11 @@ class RecordStore(Reads, LakeSource, Protocol):
         """The generation that the store has reached with a spool; 0 if it knows none of it."""
         ...
 
+    @property
+    def writes(self) -> int:
+        """Number of times that this process has changed records; grows after each commit."""
+        ...
+
     async def advance(self, spool_id: str, generation: int, *, adopt: bool = False) -> int:
         """Note how far a spool has come with this store, and return how far it had come before (0: not known).
 

@@ -73,6 +73,7 @@ class SqlRecordStore(SyncingStore):
         self._submit = submit
         self._sources = Sources(self._write)
         self._has_outbox = outbox
+        self.writes = 0
         self.rollups = Upkeep(self._write, self._read, self._rows, self, is_ours=keeps_rollups)
 
     @abstractmethod
@@ -103,6 +104,7 @@ class SqlRecordStore(SyncingStore):
         )
         self.rollups.noted(1)
         verdict: Verdict = await self._submit(Addition(pending))
+        self.writes += 1
         return verdict
 
     async def add_all(
@@ -118,6 +120,7 @@ class SqlRecordStore(SyncingStore):
             await asyncio.sleep(0)  # encoding thousands of records must not hold up everybody else's requests
         self.rollups.noted(len(additions))
         verdicts: Sequence[Verdict] = await self._submit_bulk(Bulk(additions, atomic))
+        self.writes += 1
         return verdicts
 
     async def stop(self, update: RecordUpdate, provenance: Provenance) -> bool:
@@ -146,6 +149,7 @@ class SqlRecordStore(SyncingStore):
         ]
         self.rollups.noted(len(corrections))
         outcomes = await self._write(lambda: correct(corrections), is_long=True)
+        self.writes += 1
         return [outcome for outcome in outcomes if isinstance(outcome, Amended)]
 
     async def history(self, record_id: str) -> Sequence[Version]:
@@ -173,6 +177,7 @@ class SqlRecordStore(SyncingStore):
             with suppress(InArchive):
                 redacted = await self._redact(record_ids, keys)
                 self.rollups.redacted()
+                self.writes += 1
                 return redacted
 
     async def redact_leftovers(self, before: datetime, keys: Collection[str]) -> int:
@@ -256,9 +261,12 @@ class SqlRecordStore(SyncingStore):
         self.rollups.noted(1)
         while True:
             try:
-                return await self._submit(change)
+                outcome = await self._submit(change)
             except InArchive as found:
                 await self.recall([found.record_id])
+            else:
+                self.writes += 1
+                return outcome
 
     async def _pending(
         self, records: Sequence[Record], provenance: Provenance, duplicates: Duplicates

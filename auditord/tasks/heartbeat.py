@@ -12,6 +12,7 @@ import anyio
 
 from auditord import __version__
 from auditord.errors import StoreUnavailable
+from auditord.ingest import Pairing
 from auditord.spool import Spool
 from auditord.store import RecordStore
 from auditord.store.protocol import DaemonState
@@ -28,19 +29,26 @@ class Heartbeat:
     Args:
         store: keeps the note.
         spool: its queues and quarantine.
+        pairing: of both.
         now: the present instant.
         started: when the daemon began.
     """
 
     store: RecordStore
     spool: Spool
+    pairing: Pairing
     now: Callable[[], datetime]
     started: datetime
 
     async def beat(self) -> NoReturn:
-        """Note it for ever; a store that is away is reported by others."""
+        """Note it for ever; a store that is away is reported by others.
+
+        Raises:
+            StoreMismatch: the store that has come back is an older copy, or another one.
+        """
         while True:
             with suppress(StoreUnavailable):
+                await self.pairing.follow_writes()
                 await self._note(ended=False)
             await anyio.sleep(_INTERVAL)
 

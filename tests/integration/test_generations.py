@@ -2,9 +2,9 @@
 
 import json
 import shutil
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -23,13 +23,15 @@ from auditord.hooks import load_hooks
 from auditord.ingest import StoreSink, recognise
 from auditord.spool import Generation, Spool
 from auditord.storage import Storage, opened_storage
-from auditord.store import Duplicates, Provenance, Verdict
+from auditord.store import Duplicates, Provenance, RecordStore, Verdict
+from auditord.store.amendments import Action, Amendment
 from auditord.store.opening import open_store
 from auditord.store.protocol import DaemonState
 from auditord.store.work import Work
+from auditord.tasks.heartbeat import Heartbeat
 from auditord.testing import make_record
 from auditord.testing.daemon import TestDaemon, running_daemon
-from auditord_hookspecs import AuditordError, Batch, Record
+from auditord_hookspecs import AuditordError, Batch, Record, RecordUpdate
 from auditord_hookspecs.wire import encode_record
 from tests.postgres_server import PostgresServer
 from tests.tcp_proxy import proxy
@@ -317,6 +319,91 @@ async def test_a_store_copied_in_the_middle_of_a_delivery_is_an_older_copy(tmp_p
     with pytest.raises(StoreMismatch, match="older copy"):
         async with storage(state, url):
             pytest.fail("opened")
+
+
+async def add_one(store: RecordStore) -> None:
+    await store.add(make_record("later"), PROVENANCE, Duplicates.SAME_RUN)
+
+
+async def add_many(store: RecordStore) -> None:
+    await store.add_all([make_record("later")], PROVENANCE, Duplicates.SAME_RUN, atomic=True)
+
+
+async def close(store: RecordStore) -> None:
+    assert await store.stop(
+        RecordUpdate(record_id="open", components=(), stop_time=datetime(2026, 11, 22, tzinfo=UTC)), PROVENANCE
+    )
+
+
+async def replace(store: RecordStore) -> None:
+    await store.replace(make_record("early", runtime=timedelta(hours=9)), PROVENANCE)
+
+
+async def correct(store: RecordStore) -> None:
+    stored = await store.get("early")
+    assert stored is not None
+    await store.amend([Amendment(Action.DELETE, stored, None, "made up")], PROVENANCE)
+
+
+async def redact(store: RecordStore) -> None:
+    assert await store.redact(["early"], ["user_id"])
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("write", [add_one, add_many, close, replace, correct, redact])
+async def test_a_store_copied_before_a_client_wrote_past_the_spool_is_an_older_copy(
+    tmp_path: Path, write: Callable[[RecordStore], Awaitable[None]]
+) -> None:
+    """Also if the daemon was killed, and never delivered anything."""
+    state = tmp_path / "state"
+    url = f"sqlite://{state / 'records.db'}"
+    async with storage(state, url) as opened:
+        await opened.store.add(make_record("early", user_id="alice"), PROVENANCE, Duplicates.SAME_RUN)
+        await opened.store.add(make_record("open", runtime=None), PROVENANCE, Duplicates.SAME_RUN)
+        await beat_once(opened)
+        await backup(state / "records.db", tmp_path / "saved.db")
+        await write(opened.store)
+        await beat_once(opened)
+        await backup(state / "spool.db", tmp_path / "spool.db")  # as after a kill
+    for path in (*state.glob("records.db*"), *state.glob("spool.db*")):
+        path.unlink()
+    shutil.copy(tmp_path / "saved.db", state / "records.db")
+    shutil.copy(tmp_path / "spool.db", state / "spool.db")
+    with pytest.raises(StoreMismatch, match="older copy"):
+        async with storage(state, url):
+            pytest.fail("opened")
+
+
+@pytest.mark.anyio
+async def test_nothing_written_is_no_next_generation(tmp_path: Path) -> None:
+    async with storage(tmp_path, f"sqlite://{tmp_path / 'records.db'}") as opened:
+        await add_one(opened.store)
+        await beat_once(opened)
+        before = await opened.spool.generation()
+        for _ in range(3):
+            await beat_once(opened)
+        assert await opened.spool.generation() == before
+
+
+@pytest.mark.anyio
+async def test_an_older_copy_put_in_the_place_of_a_store_in_use_ends_the_daemon(tmp_path: Path) -> None:
+    async with storage(tmp_path, f"sqlite://{tmp_path / 'records.db'}") as opened:
+        own = await opened.spool.generation()
+        await opened.store.advance(own.spool_id, own.number - 1, adopt=True)  # as an older copy has it
+        await add_one(opened.store)
+        with pytest.raises(StoreMismatch, match="another store"):
+            await beat_once(opened)
+
+
+async def beat_once(opened: Storage) -> None:
+    """Let a daemon's heartbeat note its state once."""
+    heartbeat = Heartbeat(opened.store, opened.spool, opened.pairing, lambda: datetime.now(UTC), datetime.now(UTC))
+    with patch.object(anyio, "sleep", side_effect=EndOfBeat), suppress(EndOfBeat):
+        await heartbeat.beat()
+
+
+class EndOfBeat(Exception):
+    """The heart would beat again later."""
 
 
 def storage(state_dir: Path, url: str) -> AbstractAsyncContextManager[Storage]:

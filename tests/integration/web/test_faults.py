@@ -67,6 +67,7 @@ class FakeStore:
     endless: Sequence[bytes] | None = None
     before_add: Callable[[], Awaitable[None]] = nothing
     records: list[Record] = field(default_factory=list[Record])
+    writes: int = 0
     stoppable: Sequence[str] = ("r1",)
     pages_given: int = 0
     streams_left: int = 0
