@@ -170,7 +170,7 @@ def _mismatch(own: int, known: int) -> str:
     if known < own:
         return (
             f"The record store is an older copy than this state folder's spool.db knows (generation {known} of {own}): "
-            f"what was delivered since is missing there, and would not be collected again. {_REMEDY}"
+            f"what was written since is missing there, and collectors would not collect their part again. {_REMEDY}"
         )
     return (
         f"This state folder's spool.db is an older copy than the record store knows (generation {own} of {known}): "
