@@ -62,7 +62,8 @@ def test_plugins_of_a_daemon_wait(tmp_path: Path) -> None:
     jobs = tmp_path / "jobs"
     (tmp_path / "state").mkdir()
     note_restore(tmp_path / "state", datetime.now(UTC))
-    fails: dict[str, Any] = {"kind": "slurm", "sacct": "false", "meta": []}
+    earliest = "2026-01-01T00:00:00Z"  # or its first run begins now, reads nothing, and is a good one
+    fails: dict[str, Any] = {"kind": "slurm", "sacct": "false", "meta": [], "earliest_datetime": earliest}
     with running_daemon(tmp_path, sections(fails)) as daemon:
         report = daemon.finish_run("look")
         assert report.skipped == {"after the restore, jobs must have a good run first": 1}, report
