@@ -9,7 +9,7 @@ from typing import Final
 
 from markupsafe import escape
 
-from auditord.web.page.drawing import WIDTH, Mark, marked, picture, rectangle, text_at, ticks
+from auditord.web.page.drawing import Mark, bar, fluid_picture, marked, picture, rectangle, text_at, ticks
 from auditord.web.page.numbers import compact
 
 _HEIGHT: Final = 320
@@ -20,10 +20,7 @@ _MOST_LABELS: Final = 12
 _FILLED: Final = 0.86
 """The part of a bin that its bar fills."""
 
-_ROW: Final = 26
-_NAMES: Final = 230
-_VALUES: Final = 90
-_LONGEST_NAME: Final = 30
+_ROW: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +73,17 @@ def lines(title: str, axis: Axis, series: Sequence[Series], line: Sequence[float
 
 
 def ranking(title: str, rows: Sequence[tuple[str, str, Mark]]) -> str:
-    """Bars beside each other's names and values, in the order of the rows; nothing without values."""
+    """Bars behind names and values, in the order of the rows, as wide as there is room; nothing without values."""
     largest = max((mark.value or 0 for _, _, mark in rows), default=0)
     if not largest:
         return ""
     parts: list[str] = []
-    wide = WIDTH - _NAMES - _VALUES
     for at, (name, value, mark) in enumerate(rows):
-        y, length = _ROW * at + 6, wide * (mark.value or 0) / largest
-        short = name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "\N{HORIZONTAL ELLIPSIS}"
-        parts.append(text_at(_NAMES - 8, y + 14, short, css="end"))
-        parts.append(marked(rectangle(_NAMES, y, max(length, 1), _ROW - 6), mark))
-        parts.append(text_at(_NAMES + length + 6, y + 14, value, css="begin"))
-    return picture(title, _ROW * len(rows) + 12, [f'<g class="series colour-0">{"".join(parts)}</g>'])
+        middle = _ROW * at + _ROW / 2
+        parts.append(marked(bar(_ROW * at + 2, max(100 * (mark.value or 0) / largest, 0.5), _ROW - 4), mark))
+        parts.append(text_at(8, middle, name, css="begin"))
+        parts.append(text_at("99%", middle, value, css="end"))
+    return fluid_picture(title, _ROW * len(rows), [f'<g class="series colour-0">{"".join(parts)}</g>'])
 
 
 def _stacked(

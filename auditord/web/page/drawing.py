@@ -46,6 +46,14 @@ def picture(title: str, height: int, parts: Iterable[str], data: Mapping[str, st
     return f'{begin} aria-label="{escape(title)}"{more}>{"".join(parts)}</svg>'
 
 
+def fluid_picture(title: str, height: int, parts: Iterable[str]) -> str:
+    """A picture of texts and bars that is as wide as there is room: its height is in pixels, its widths in per cent."""
+    begin = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" class="chart fluid" role="group"'
+    )
+    return f'{begin} aria-label="{escape(title)}">{"".join(parts)}</svg>'
+
+
 def marked(shape: str, mark: Mark) -> str:
     """A shape with the title of its mark, and its link."""
     titled = f"<title>{escape(mark.title)}</title>{shape}"
@@ -58,10 +66,16 @@ def rectangle(x: float, y: float, width: float, height: float, css: str = "mark"
     return f'<rect class="{css}" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"/>'
 
 
-def text_at(x: float, y: float, text: str, link: str | None = None, css: str = "") -> str:
-    """A text, which may be a link."""
+def bar(y: float, per_cent: float, height: float) -> str:
+    """A bar from the left edge of a fluid picture."""
+    return f'<rect class="mark" y="{y:.1f}" width="{per_cent:.2f}%" height="{height:.1f}" rx="3"/>'
+
+
+def text_at(x: float | str, y: float, text: str, link: str | None = None, css: str = "") -> str:
+    """A text, which may be a link; ``x`` may be a number of per cent, with its sign."""
     named = f' class="{css}"' if css else ""
-    written = f'<text{named} x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>'
+    left = x if isinstance(x, str) else f"{x:.1f}"
+    written = f'<text{named} x="{left}" y="{y:.1f}">{escape(text)}</text>'
     return written if link is None else f'<a href="{escape(link)}">{written}</a>'
 
 

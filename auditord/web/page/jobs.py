@@ -59,6 +59,7 @@ _COLUMNS: Final = (*FILTERS, "start", "stop", "runtime", "cores", "gpus", "core_
 _SHOWN: Final = ("group", "user", "start", "runtime", "cores", "gpus", "core_hours", "efficiency")
 _MOST_COLUMNS: Final = 30
 _HOUR: Final = 3_600
+_MIB: Final = 1 << 20
 _UNITS: Final = {CPU_TIME: "s", MEMORY: "MiB", PEAK: "B", ENERGY: "J"}
 """Of the components that collectors make, see :mod:`auditord.reporting.measures`."""
 
@@ -235,4 +236,6 @@ def _component(record: Record, at: int) -> dict[str, str]:
     component = record.components[at]
     scores = ", ".join(f"{score.name} {score.value:g}" for score in component.scores)
     amount = f"{component.amount:,} {_UNITS.get(component.name, '')}".rstrip()
+    if component.name == PEAK and component.amount >= _MIB:
+        amount = f"{component.amount / _MIB:,.1f} MiB"
     return {"name": component.name, "amount": amount, "scores": scores}

@@ -34,6 +34,11 @@ def shown(figure: Figure, unit: str = "", like: Figure | None = None) -> str:
     return f"< {text(least, digits)}" if 0 < value < least / 2 else text(value, digits)
 
 
+def with_unit(value: str, unit: str) -> str:
+    """A figure that is shown with its unit, if it has one and there is a value."""
+    return f"{value} {unit}" if unit and value != NOTHING else value
+
+
 def digits_of(value: Fraction, unit: str) -> int:
     """The digits behind the point that a value of this size is shown with."""
     if not unit or abs(value) >= _WITHOUT_DIGITS or not value:

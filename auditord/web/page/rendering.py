@@ -136,6 +136,7 @@ class Renderer:
         environment.filters |= {
             "instant": partial(numbers.instant, zone=zone_named(self._ui.timezone)),
             "duration": numbers.duration,
+            "with_unit": numbers.with_unit,
             "svg": Markup,  # made by our own code, see charts
             "html": Markup,  # of the manual, see auditord.manual.html
             "ago": self._ago,

@@ -17,7 +17,7 @@ from auditord.reporting.periods import PERIODS
 from auditord.web.page.charts import Axis, Series, areas, bars, lines, ranking
 from auditord.web.page.drawing import Mark, ticks
 from auditord.web.page.heat_map import heat_map, shade
-from auditord.web.page.numbers import NOTHING, ago, begin_of_bin, compact, duration, shown, signed
+from auditord.web.page.numbers import NOTHING, ago, begin_of_bin, compact, duration, shown, signed, with_unit
 from auditord.web.page.query_string import View, read_view
 from auditord.web.page.usage import command
 from auditord.web.page.usage_charts import moves, zoomed
@@ -186,10 +186,15 @@ def test_bars_stand_on_each_other_and_are_as_high_as_their_values() -> None:
     assert high + large == pytest.approx(low, abs=0.2)
 
 
+def test_no_value_has_no_unit() -> None:
+    assert [with_unit(*each) for each in (("1.5", "%"), ("7", ""), (NOTHING, "%"))] == ["1.5 %", "7", NOTHING]
+
+
 def test_a_ranking_names_each_row_and_its_value() -> None:
     text = ranking("x", [(HOSTILE, "1,234", Mark(1_234.0, HOSTILE)), ("b", "0", Mark(0.0, "b"))])
     texts = [each.text for each in fromstring(text).iter() if each.tag.endswith("text")]  # noqa: S314 our own
     assert texts == [HOSTILE, "1,234", "b", "0"]
+    assert re.findall(r'<rect[^>]* width="([^"]+)"', text) == ["100.00%", "0.50%"]  # as wide as a phone, or a screen
     assert not ranking("x", [("b", "0", Mark(0.0, "b"))])
 
 
