@@ -109,11 +109,10 @@ class DaemonClient:
         if query.limit == 0:  # a page of nothing is no question to the API
             yield _records(_nothing())
             return
-        from auditord.client.query_string import encode_for_api  # noqa: PLC0415 with the client
+        from auditord.client.query_string import api_target  # noqa: PLC0415 with the client
 
         with _daemon_errors():
-            form = "format=ndjson" if source == "store" else f"format=ndjson&source={source}"
-            target = f"{self._url}/api/v1/records?{form}&{encode_for_api(query)}"
+            target = self._url + api_target(query, source)
             async with self._client.stream("GET", target) as answer, aclosing(_records(_lines(answer))) as records:
                 yield records
 

@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextman
 from datetime import datetime
 from http import HTTPStatus
 from types import TracebackType
-from typing import Literal, Self, TypeVar
+from typing import Self, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -15,7 +15,7 @@ from auditord.client.connection import BaseClient
 from auditord.client.errors import AnsweredError, ClientError, ConnectionFailed, CutAnswer, InvalidAnswer
 from auditord.client.exchange import Chunk, Framer, RecordFramer, TextFramer
 from auditord.client.http import open_client
-from auditord.client.query_string import encode_query, record_path
+from auditord.client.query_string import Source, api_target, record_path, wire_target
 from auditord.client.site_reports import PATH as SITE_REPORTS
 from auditord.client.site_reports import ReportAnswer, SiteReport
 from auditord.client.summing import Adder, records_for
@@ -51,34 +51,41 @@ class AsyncClient(BaseClient):
     # -- reading ------------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def stream(self, query: RecordQuery | None = None) -> AsyncGenerator[AsyncIterator[Record], None]:
+    async def stream(
+        self, query: RecordQuery | None = None, *, source: Source = "store"
+    ) -> AsyncGenerator[AsyncIterator[Record], None]:
         """The matching records in the query's order (all of them without a query), with bounded memory.
 
         The answer has begun when the context is entered; a stream that is cut raises :class:`CutAnswer` out of the
         iteration, it never just ends. (AUDITOR's own server may end an answer in order when its database fails, which
         nobody can notice.)
+
+        Args:
+            query: which ones.
+            source: of the records: the server's store, or the lake that it has.
         """
-        async with self._framed(query, RecordFramer(self._server.url)) as records:
+        async with (
+            self.stream_pieces(query, source=source) as pieces,
+            aclosing(_objects(pieces, RecordFramer(self._server.url))) as records,
+        ):
             yield records
 
     @asynccontextmanager
     async def stream_texts(self, query: RecordQuery | None = None) -> AsyncGenerator[AsyncIterator[bytes], None]:
         """The same, as the texts that the server sends: for those who can go on behind a record that is not valid."""
-        async with self._framed(query, TextFramer(self._server.url)) as texts:
+        async with (
+            self.stream_pieces(query) as pieces,
+            aclosing(_objects(pieces, TextFramer(self._server.url))) as texts,
+        ):
             yield texts
 
     @asynccontextmanager
-    async def _framed(
-        self, query: RecordQuery | None, framer: Framer[T]
-    ) -> AsyncGenerator[AsyncGenerator[T, None], None]:
-        async with self.stream_pieces(query) as pieces, aclosing(_objects(pieces, framer)) as objects:
-            yield objects
-
-    @asynccontextmanager
-    async def stream_pieces(self, query: RecordQuery | None = None) -> AsyncGenerator[AsyncIterator[bytes], None]:
+    async def stream_pieces(
+        self, query: RecordQuery | None = None, *, source: Source = "store"
+    ) -> AsyncGenerator[AsyncIterator[bytes], None]:
         """The same, as the pieces of the answer's body, for a :class:`auditord.client.frames.Framer`."""
-        text = encode_query(query or RecordQuery())
-        url = f"{self._server.url}/records?{text}" if text else f"{self._server.url}/records"
+        wanted = query or RecordQuery()
+        url = self._server.url + (wire_target(wanted) if source == "store" else api_target(wanted, source))
         async with AsyncExitStack() as stack:
             with _client_errors():
                 answer = await stack.enter_async_context(self._http.stream("GET", url))
@@ -106,7 +113,7 @@ class AsyncClient(BaseClient):
             return None
         raise error
 
-    async def aggregate(self, query: AggregateQuery, *, source: Literal["store", "lake"] = "store") -> Aggregates:
+    async def aggregate(self, query: AggregateQuery, *, source: Source = "store") -> Aggregates:
         """Sums over the matching records; whatever is cut or refused raises, so that no sum lacks a record.
 
         An auditord sums up by itself. AUDITOR has no sums: its records are streamed and added up here, in memory that

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, Literal, TypeAlias, TypeVar
 from urllib.parse import quote, quote_plus
 
 from auditord.client.errors import UnsupportedQuery
@@ -21,6 +21,9 @@ from auditord_hookspecs.wire import format_time
 
 V = TypeVar("V", datetime, int)
 Pair: TypeAlias = tuple[str, str]
+
+Source: TypeAlias = Literal["store", "lake"]
+"""The records of a server's store, or of the lake that it has."""
 
 _LOWER: Final = (queries.Comparison.GTE, queries.Comparison.GT)  # the latter is stricter at the same value
 _UPPER: Final = (queries.Comparison.LTE, queries.Comparison.LT)
@@ -41,6 +44,26 @@ def encode_query(query: RecordQuery) -> str:
     if query.limit is not None:
         pairs.append(("limit", str(query.limit)))
     return "&".join(f"{key}={quote_plus(value)}" for key, value in pairs)
+
+
+def wire_target(query: RecordQuery) -> str:
+    """The path and query string that ask any server for records.
+
+    Raises:
+        UnsupportedQuery: there are no words for a condition.
+    """
+    text = encode_query(query)
+    return f"/records?{text}" if text else "/records"
+
+
+def api_target(query: RecordQuery, source: Source) -> str:
+    """The path and query string that ask an auditord for records, one in a line.
+
+    Raises:
+        UnsupportedQuery: there are no words for a condition.
+    """
+    form = "format=ndjson" if source == "store" else f"format=ndjson&source={source}"
+    return f"/api/v1/records?{form}&{encode_for_api(query)}"
 
 
 def encode_for_api(query: RecordQuery) -> str:

@@ -8,7 +8,7 @@ between calls, so that threads may share a client.
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
@@ -16,6 +16,7 @@ from auditord.client import exchange
 from auditord.client.asynchronous import AsyncClient
 from auditord.client.connection import BaseClient
 from auditord.client.exchange import RecordFramer
+from auditord.client.query_string import Source
 from auditord_hookspecs import AggregateQuery, Aggregates, Record, RecordQuery
 
 T = TypeVar("T")
@@ -29,11 +30,13 @@ class Client(BaseClient):
     """
 
     @contextmanager
-    def stream(self, query: RecordQuery | None = None) -> Generator[Iterator[Record], None, None]:
+    def stream(
+        self, query: RecordQuery | None = None, *, source: Source = "store"
+    ) -> Generator[Iterator[Record], None, None]:
         """The matching records in the query's order; see :meth:`AsyncClient.stream`."""
         with (
             self._opened() as (portal, client),
-            portal.wrap_async_context_manager(client.stream_pieces(query)) as pieces,
+            portal.wrap_async_context_manager(client.stream_pieces(query, source=source)) as pieces,
         ):
             yield _records(portal, pieces, RecordFramer(self._server.url))
 
@@ -41,7 +44,7 @@ class Client(BaseClient):
         """One record, or None if there is none."""
         return self._call(lambda client: client.get(record_id))
 
-    def aggregate(self, query: AggregateQuery, *, source: Literal["store", "lake"] = "store") -> Aggregates:
+    def aggregate(self, query: AggregateQuery, *, source: Source = "store") -> Aggregates:
         """Sums over the matching records; see :meth:`AsyncClient.aggregate`."""
         return self._call(lambda client: client.aggregate(query, source=source))
 

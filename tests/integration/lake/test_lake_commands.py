@@ -12,6 +12,8 @@ from click.testing import CliRunner, Result
 from auditord.cli import auditord
 from auditord.client import Client
 from auditord.testing.daemon import TestDaemon, running_daemon
+from auditord_hookspecs import RecordQuery
+from auditord_hookspecs.query import Order, SortField
 from tests.integration.archive.host import RECORDS
 from tests.integration.lake.killed import lake_in
 from tests.integration.lake.lake_rows import rows
@@ -44,6 +46,9 @@ def assert_listings_agree(folder: Path, daemon: TestDaemon) -> None:
     both = ["records", "--source", "lake", "--include", "archive", "--config", str(folder / "auditord.json")]
     assert CliRunner().invoke(auditord, both).exit_code == 2
     assert "the configuration has no lake" in without_lake(folder, "records").output
+    client, query = Client(daemon.url), RecordQuery(order=Order(SortField.START))
+    with client.stream(query) as stored, client.stream(query, source="lake") as synced:
+        assert list(synced) == list(stored)
 
 
 def assert_pages_agree(daemon: TestDaemon) -> None:
