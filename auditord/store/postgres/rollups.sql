@@ -141,18 +141,22 @@ DELETE FROM auditord.rollup_labels
 WHERE NOT EXISTS (SELECT FROM auditord.rollups WHERE rollups.labels = rollup_labels.number)
 
 -- name: add_to_rollups
--- Change cells.
+-- Change cells; of each column an array, of components the places in one of names.
 INSERT INTO auditord.rollups (
     level, period, labels, score_set, component, records, amount, runtime_high, runtime_low, first_stop, last_stop,
     gone_first, gone_last, left_out
 )
 SELECT
+    level, period, labels, score_set, (%(names)s::text [])[component], records, amount, runtime_high, runtime_low,
+    first_stop, last_stop, gone_first, gone_last, left_out
+FROM unnest(
+    %(level)s::smallint [], %(period)s::integer [], %(labels)s::integer [], %(score_set)s::integer [],
+    %(component)s::integer [], %(records)s::bigint [], %(amount)s::bigint [], %(runtime_high)s::bigint [],
+    %(runtime_low)s::bigint [], %(first_stop)s::bigint [], %(last_stop)s::bigint [], %(gone_first)s::bigint [],
+    %(gone_last)s::bigint [], %(left_out)s::bigint []
+) AS more (
     level, period, labels, score_set, component, records, amount, runtime_high, runtime_low, first_stop, last_stop,
     gone_first, gone_last, left_out
-FROM jsonb_to_recordset(%s::jsonb) AS more (
-    level smallint, period integer, labels integer, score_set integer, component text, records bigint, amount bigint,
-    runtime_high bigint, runtime_low bigint, first_stop bigint, last_stop bigint, gone_first bigint, gone_last bigint,
-    left_out bigint
 )
 ON CONFLICT (level, period, labels, score_set, component) DO UPDATE
 SET

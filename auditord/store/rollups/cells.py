@@ -1,7 +1,7 @@
 """Cells of the roll-ups on all levels, made of the changes of days."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from enum import IntEnum
 from functools import lru_cache
@@ -145,11 +145,11 @@ class Cell:
                 found[2] += high
                 found[3] += low
 
-    def merge(self, other: "Cell", gone: Ends | None) -> None:
-        """Add all of another one, with what of its stop times is gone here."""
+    def merge(self, other: "Cell") -> None:
+        """Add all of another one, except for what is gone of a user or of a key alone."""
         if (stops := other.stops) is not None:
             self.stops = widened(self.stops, *stops)
-        if gone is not None:
+        if (gone := other.gone) is not None:
             self.gone = widened(self.gone, *gone)
         self.left_out += other.left_out
         sums = self.sums
@@ -179,6 +179,7 @@ class Cell:
 
 
 Places: TypeAlias = dict[Place, Cell]
+_Parts: TypeAlias = dict[Place, list[Cell]]
 CellsOfLevels: TypeAlias = dict[int, Places]
 
 
@@ -264,14 +265,13 @@ def _only(labels: str, keys: tuple[str, ...]) -> str:
 
 def _told_apart(cells: Places, keys: tuple[str, ...], gone_of: Callable[[Cell], Ends | None]) -> Places:
     """Cells that only some keys tell apart."""
-    merged: Places = {}
+    parts: _Parts = {}
     texts = {labels: _only(labels, keys) for labels in {labels for _, labels, _, _ in cells}}
     for (period, labels, score_set, has_cpu_time), cell in cells.items():
-        place = (period, texts[labels], score_set, has_cpu_time)
-        if (found := merged.get(place)) is None:
-            found = merged[place] = Cell()
-        found.merge(cell, gone_of(cell))
-    return merged
+        gone = gone_of(cell)
+        part = cell if gone is cell.gone else replace(cell, gone=gone)
+        parts.setdefault((period, texts[labels], score_set, has_cpu_time), []).append(part)
+    return _merged(parts)
 
 
 def _sizes(days: Places, day: int, month: int, year: int) -> CellsOfLevels:
@@ -282,13 +282,22 @@ def _sizes(days: Places, day: int, month: int, year: int) -> CellsOfLevels:
 
 def _in_periods(cells: Places, first_of: Callable[[int], int]) -> Places:
     """Cells of longer periods."""
-    merged: Places = {}
+    parts: _Parts = {}
     for (period, labels, score_set, has_cpu_time), cell in cells.items():
-        place = (first_of(period), labels, score_set, has_cpu_time)
-        if (found := merged.get(place)) is None:
-            found = merged[place] = Cell()
-        found.merge(cell, cell.gone)
-    return merged
+        parts.setdefault((first_of(period), labels, score_set, has_cpu_time), []).append(cell)
+    return _merged(parts)
+
+
+def _merged(parts: _Parts) -> Places:
+    """One cell of each place; where it has one part, as many have, it is that part itself."""
+    return {place: cells[0] if len(cells) == 1 else _sum(cells) for place, cells in parts.items()}
+
+
+def _sum(cells: Sequence[Cell]) -> Cell:
+    whole = Cell()
+    for cell in cells:
+        whole.merge(cell)
+    return whole
 
 
 def _united(ends: Ends | None, more: Ends | None) -> Ends | None:
