@@ -322,6 +322,7 @@ FROM auditord.unfinished_copy
 -- Let groups be found by hashing: without room for as many as there might be, all records would be sorted on disk.
 SELECT
     set_config('enable_sort', 'on', false),
+    set_config('enable_parallel_append', 'on', false),
     set_config(
         'work_mem', greatest(pg_size_bytes(current_setting('work_mem')), pg_size_bytes('64MB')) / 1024 || 'kB', false
     )

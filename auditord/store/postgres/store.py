@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
+from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from psycopg import AsyncServerCursor
@@ -30,6 +31,7 @@ from auditord.store.postgres.counting import QUERIES, add_up, read_counts, set_c
 from auditord.store.postgres.dialect import PostgresDialect, Products, follows_an_index
 from auditord.store.postgres.driver import Keys, make_changes, run
 from auditord.store.postgres.memory import PostgresMemory, memory
+from auditord.store.postgres.ties import in_parts, tied_stop
 from auditord.store.protocol import Difference, HeldTurn, Occasion, RecordCounts
 from auditord.store.replica import Position
 from auditord.store.rollups.keys import list_keys
@@ -50,6 +52,10 @@ _AT_ONCE: Final = 2
 
 _BETWEEN_SUMS: Final = 500
 """Transactions after which the counts that they appended are added up."""
+
+_PREPARE_ORDER: Final = (
+    "SELECT set_config('enable_sort', %s, false), set_config('enable_parallel_append', 'off', false)"
+)
 
 _FEW_TO_SORT: Final = 100_000
 """Records that are sorted in some tens of megabytes."""
@@ -118,8 +124,8 @@ class PostgresRecordStore(SqlRecordStore):
         compiled, counted = compile_query(query, PostgresDialect()), Counted()
         async with self._server.reader() as connection, AsyncExitStack() as stack:
             in_order = follows_an_index(query) and not await _leaves_few(connection, query, compiled)
-            sort = "off" if in_order else "on"
-            await connection.execute("SELECT set_config('enable_sort', %s, false)", (sort,))
+            if (stop := await _prepare_order(connection, query, in_order=in_order)) is not None:
+                compiled = in_parts(query, stop)
             if query.archived:
                 await stack.enter_async_context(connection.transaction())
                 await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
@@ -258,6 +264,14 @@ async def _leaves_few(connection: Connection, query: RecordQuery, compiled: Sql)
     cursor = await connection.execute(f"EXPLAIN (FORMAT JSON) {compiled.sql}", compiled.parameters)
     ((found,),) = await cursor.fetchall()
     return bool(found[0]["Plan"]["Plan Rows"] < _FEW_TO_SORT)
+
+
+async def _prepare_order(connection: Connection, query: RecordQuery, *, in_order: bool) -> datetime | None:
+    """Let the planner sort or not; returns a stop time by which the query is asked in parts (:mod:`.ties`), if any."""
+    tied = tied_stop(query) if in_order else Sql("NULL")
+    parameters = ("off" if in_order else "on", *tied.parameters)
+    row = await (await connection.execute(f"{_PREPARE_ORDER}, {tied.sql}", parameters)).fetchone()
+    return None if row is None else row[2]
 
 
 async def _differences(cursor: AsyncServerCursor[TupleRow]) -> AsyncGenerator[Difference, None]:

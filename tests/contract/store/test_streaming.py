@@ -220,3 +220,18 @@ async def test_no_record_matches(store: RecordStore) -> None:
 async def test_a_limit_of_none_at_all(stores: StoreFactory) -> None:
     async with filled(stores, MANY[:3]) as store:
         assert await ask(store, RecordQuery(limit=0)) == []
+
+
+@pytest.mark.parametrize("descending", [False, True])
+async def test_of_many_that_stopped_at_one_moment_the_ids_decide(store: RecordStore, descending: bool) -> None:  # noqa: FBT001 parametrised
+    moments = {"early": 1, **{f"tied-{number:03}": 2 for number in range(400)}, "late": 3}
+    records = [
+        Record(name, EPOCH, (Component("Cores", len(name) % 3, ()),), shortly_after(second, 0))
+        for name, second in moments.items()
+    ]
+    await store.add_all([*records, Record("open", EPOCH, ())], PROVENANCE, Duplicates.SAME_RUN, atomic=True)
+    everything = [*records, Record("open", EPOCH, ())]
+    for where in (AllOf(), ComponentCompares("Cores", Comparison.GTE, 2)):
+        for limit in range(1, 8):
+            query = RecordQuery(where, Order(SortField.STOP, descending), limit)
+            assert await ask(store, query) == answer(everything, query)
