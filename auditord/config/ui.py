@@ -73,7 +73,8 @@ class UiSection(Section):
     timezone: Annotated[str, AfterValidator(_checked_zone)] = Field(
         default=UTC_NAME,
         description="The time zone of the page, and of reports of the command line on this host, such as "
-        "Europe/Berlin. Roll-ups by site and group are kept by its days as well, so that sums by these are fast. "
+        "Europe/Berlin. Roll-ups of all users together are kept by its days as well, so that sums by these are "
+        "fast. "
         "Daemons that share a database name the same one.",
     )
     co2_per_kwh: Decimal | None = Field(

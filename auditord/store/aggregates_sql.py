@@ -17,13 +17,15 @@ from auditord.store.aggregates import Limbs, Part
 from auditord.store.conditions import can_be_there, compile_condition
 from auditord.store.dialects import Dialect, Key, State
 from auditord.store.dimensions import compile_dimension, key_of_amount
-from auditord.store.rollups.cells import WITHOUT_CPU_TIME
+from auditord.store.rollups.cells import OF_A_KEY, WITHOUT_CPU_TIME, Level
 from auditord.store.rollups.deltas import CORES_KEY, LOW_BITS, RECORD
-from auditord.store.rollups.scope import Scope, Segment
+from auditord.store.rollups.scope import Scope
+from auditord.store.rollups.segments import Segment
 from auditord.store.rollups.split_days import first_moment
 from auditord.store.rollups.zone_keys import zone_of_key
 from auditord.store.rows import AMOUNT_COLUMNS
 from auditord.store.sql import Columns, Sql, join, literal, repeated
+from auditord.store.work import as_json
 from auditord_hookspecs import AggregateQuery, CalendarPeriod, ComponentAmount, ComponentPresent, Dimension, ScoreValue
 
 
@@ -66,6 +68,11 @@ class _Shown:
     sums: Sequence[LiteralString]
     width: int
 
+
+_DAYS: Final = {Level.DAY_AND_USER, Level.DAY}
+
+_MOST_DAYS: Final = 1_000
+"""Days up to which the cells of some users are looked up one by one, instead of passing over those of all users."""
 
 _ROLLED: Final = (
     "component, records, amount, runtime_high, runtime_low, first_stop, last_stop, gone_first, gone_last, left_out"
@@ -118,7 +125,7 @@ def _complete_states(query: AggregateQuery, dialect: Dialect, scope: Scope | Non
 
 def _rolled_source(scope: Scope, dialect: Dialect) -> _Source:
     query = scope.query
-    cells = [_cells(each, dialect) for each in scope.segments()]
+    cells = [_of_dates(_cells(each, scope.users(), dialect), each, scope, dialect) for each in scope.segments()]
     changes = dialect.rolled_changes if scope.key is None else dialect.rolled_changes_of_key
     tables = join(" UNION ALL ", [*cells, Sql(changes, (scope.begin, scope.end))])
     components = (RECORD, *[usage.component for usage in query.usage if can_be_there(usage.component)])
@@ -141,13 +148,40 @@ def _rolled_source(scope: Scope, dialect: Dialect) -> _Source:
 def _local(scope: Scope, dialect: Dialect) -> tuple[str, Sql] | None:
     if scope.key is None or (zone := zone_of_key(scope.key.key)) is None:
         return None
-    days = dialect.first_value(scope.key.key)
-    return zone, Sql(dialect.rolled_day.format(days.sql), days.parameters)
+    return zone, _date(scope.key.parts[0], dialect)
 
 
-def _cells(segment: Segment, dialect: Dialect) -> Sql:
+def _date(of_zone: str, dialect: Dialect) -> Sql:
+    """The begin of the date of a cell as if it were one of UTC."""
+    days = dialect.first_value(of_zone)
+    return Sql(dialect.rolled_day.format(days.sql), days.parameters)
+
+
+def _of_dates(cells: Sql, segment: Segment, scope: Scope, dialect: Dialect) -> Sql:
+    """Those of the dates of a segment."""
+    if scope.key is None or scope.key.of_zone is None:
+        return cells
+    date, conditions = _date(scope.key.of_zone, dialect), list[Sql]()
+    if segment.first_date is not None:
+        first = dialect.literal_moment(first_moment(segment.first_date))
+        conditions.append(Sql(f"{date.sql} >= {first}", date.parameters))
+    if segment.end_date is not None:
+        end = dialect.literal_moment(first_moment(segment.end_date))
+        conditions.append(Sql(f"{date.sql} < {end}", date.parameters))
+    if not conditions:
+        return cells
+    where = join(" AND ", conditions)
+    return Sql(f"SELECT * FROM ({cells.sql}) AS dated WHERE {where.sql}", (*cells.parameters, *where.parameters))  # noqa: S608 literals
+
+
+def _cells(segment: Segment, users: Sequence[str] | None, dialect: Dialect) -> Sql:
     without = segment.level + WITHOUT_CPU_TIME
-    return Sql(dialect.rolled_cells, (without, segment.level, without, segment.begin, segment.end))
+    # The date of a zone, if one is told apart, may be a day before or behind the time: all are in the period.
+    levels = (0 if segment.level % OF_A_KEY in _DAYS else 1, without, segment.level, without)
+    if users is None or segment.level != Level.DAY_AND_USER or segment.end - segment.begin > _MOST_DAYS:
+        return Sql(dialect.rolled_cells, (*levels, segment.begin, segment.end))
+    days = as_json(list(range(segment.begin, segment.end)))
+    return Sql(dialect.rolled_cells_of_users, (*levels, days, as_json([each for each in users if can_be_there(each)])))
 
 
 def _states(query: AggregateQuery, dialect: Dialect, columns: Columns) -> Sequence[State]:

@@ -85,7 +85,12 @@ class Dialect(ABC):
     meta_is_long: ClassVar[bool]
     """True if looking into meta costs as much as looking into the document."""
     rolled_cells: ClassVar[LiteralString]
-    """The cells of a level and of periods from one up to another, with the columns of records and with their sums."""
+    """The cells of a level and of periods from one up to another, with the columns of records and with their sums.
+
+    Their time is so many days behind the begin of their period.
+    """
+    rolled_cells_of_users: ClassVar[LiteralString]
+    """The same of periods and of users that are lists in JSON."""
     rolled_changes: ClassVar[LiteralString]
     """The same columns of changes that have not been folded into cells, of days from one up to another."""
     rolled_changes_of_key: ClassVar[LiteralString]

@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from auditord.store.rollups.deltas import LOW_BITS, RECORD, CellChange, Ends, split, widened
+from auditord.store.rollups.zone_keys import days_ahead, is_of_zone, parts_of
 from auditord.store.rows import META_COLUMNS, OLDER_KEYS
 
 FIRST_DAY: Final = -719_162
@@ -48,7 +49,7 @@ OF_A_KEY: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class RolledKey:
-    """A meta key, or :data:`CORES_KEY`, with cells of its own.
+    """A meta key, :data:`CORES_KEY`, or a key of :mod:`auditord.store.rollups.zone_keys`, with cells of its own.
 
     Args:
         number: of its levels.
@@ -59,6 +60,16 @@ class RolledKey:
     number: int
     key: str
     filled_from: int
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The keys that its cells tell apart."""
+        return parts_of(self.key)
+
+    @property
+    def of_zone(self) -> str | None:
+        """That of them which is of the dates of a zone; their months and years are of these dates."""
+        return self.parts[0] if is_of_zone(self.key) else None
 
     def level(self, level: Level) -> int:
         """The level of its cells of one size."""
@@ -218,12 +229,13 @@ class Cells:
             levels |= _sizes(by_user, Level.DAY_AND_USER, Level.MONTH_AND_USER, Level.YEAR_AND_USER)
             levels |= _sizes(together, Level.DAY, Level.MONTH, Level.YEAR)
         keys = [key for key in self._keys if key not in self.missed]
-        told_apart = (*_WITHOUT_USER, *[key.key for key in keys])
+        told_apart = (*_WITHOUT_USER, *dict.fromkeys([part for key in keys for part in key.parts]))
         days = _told_apart(self._days, told_apart, lambda cell: cell.gone_of_key) if keys else {}
         for key in keys:
             there = {place: cell for place, cell in days.items() if place[0] >= key.filled_from}
-            of_key = _told_apart(there, (*_WITHOUT_USER, key.key), lambda cell: cell.gone)
-            levels |= _sizes(of_key, *[key.level(size) for size in (Level.DAY, Level.MONTH, Level.YEAR)])
+            of_key = _told_apart(there, (*_WITHOUT_USER, *key.parts), lambda cell: cell.gone)
+            day, month, year = (key.level(size) for size in (Level.DAY, Level.MONTH, Level.YEAR))
+            levels |= _sizes(of_key, day, month, year, key.of_zone)
         return levels
 
 
@@ -274,17 +286,18 @@ def _told_apart(cells: Places, keys: tuple[str, ...], gone_of: Callable[[Cell], 
     return _merged(parts)
 
 
-def _sizes(days: Places, day: int, month: int, year: int) -> CellsOfLevels:
+def _sizes(days: Places, day: int, month: int, year: int, of_zone: str | None = None) -> CellsOfLevels:
     """Cells of days, and those of months and years that they are in, by level."""
-    months = _in_periods(days, first_of_month)
+    months = _in_periods(days, first_of_month, of_zone)
     return {day: days, month: months, year: _in_periods(months, first_of_year)}
 
 
-def _in_periods(cells: Places, first_of: Callable[[int], int]) -> Places:
-    """Cells of longer periods."""
+def _in_periods(cells: Places, first_of: Callable[[int], int], of_zone: str | None = None) -> Places:
+    """Cells of longer periods: of UTC, or of the dates of a zone."""
     parts: _Parts = {}
     for (period, labels, score_set, has_cpu_time), cell in cells.items():
-        parts.setdefault((first_of(period), labels, score_set, has_cpu_time), []).append(cell)
+        date = period if of_zone is None else period + days_ahead(labels, of_zone)
+        parts.setdefault((first_of(date), labels, score_set, has_cpu_time), []).append(cell)
     return _merged(parts)
 
 

@@ -15,9 +15,9 @@ be missing in them. A record in the archive that is corrected or deleted without
 
 **Keys.** Cells tell sites, groups and users apart. Each further meta key whose values are rolled up, the number of
 cores, and the days of a time zone (:mod:`auditord.store.rollups.zone_keys`) have cells of their own, of all users
-together: so the cells of several keys add up instead of multiplying. A transaction notes which of them its changes tell
-apart; a key whose cells would miss some is filled anew (:mod:`auditord.store.rollups.folding`), so that it does no harm
-if a process learns late of a key.
+together: so the cells of several keys add up instead of multiplying. Where there are days of a zone, the cells of all
+other keys tell these apart too. A transaction notes which of them its changes tell apart; a key whose cells would miss
+some is filled anew (:mod:`auditord.store.rollups.folding`), so that it does no harm if a process learns late of a key.
 
 The number of a score set is that of :class:`auditord.store.sources.Sources`, None without scores. Sums over a store
 with an archive: :mod:`auditord.store.rollups.scope`.
@@ -30,6 +30,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from auditord.store.planning import ChangePlan, StoredRow
+from auditord.store.rollups.cells import TOLD_APART
 from auditord.store.rollups.deltas import (
     CORES,
     CORES_KEY,
@@ -43,7 +44,7 @@ from auditord.store.rollups.deltas import (
     split,
     widened,
 )
-from auditord.store.rollups.zone_keys import ZoneDays, is_of_zone, known, zone_days, zone_of_key
+from auditord.store.rollups.zone_keys import ZoneDays, is_of_zone, known, parts_of, zone_days, zone_of_key
 from auditord.store.rows import PendingRecord, make_row
 from auditord.store.work import RolledKeys, Work, for_each
 from auditord_hookspecs import Component
@@ -75,9 +76,10 @@ One flat list, since this is made for nearly every record that comes.
 
 
 class _Keys(NamedTuple):
-    """Keys by what their values are read from: the names of all, then those of each kind in this order."""
+    """Keys by what their values are read from: the names of all, their parts, then those of each kind in this order."""
 
     names: tuple[str, ...]
+    parts: tuple[str, ...]
     meta: tuple[str, ...]
     has_cores: bool
     zones: tuple[ZoneDays, ...]
@@ -189,7 +191,7 @@ class RollupChanges:
             yield key[0], CellChange(self._labels(key), key[4], *ends, *sums, of_key_first, of_key_last)
 
     def _labels(self, key: _Key) -> str:
-        return label_text(key[1], key[2], key[3], self._keys.names, key[6])
+        return label_text(key[1], key[2], key[3], self._keys.parts, key[6])
 
 
 def rolled_keys() -> Work[Sequence[str]]:
@@ -238,11 +240,13 @@ def label_text(
 
 @lru_cache(100)
 def _sorted_keys(keys: tuple[str, ...]) -> _Keys:
-    zones = tuple([key for key in known(keys) if is_of_zone(key)])
-    meta = tuple([key for key in keys if key != CORES_KEY and not is_of_zone(key)])
-    has_cores = CORES_KEY in keys
+    names = tuple(known(keys))
+    parts = dict.fromkeys([part for key in names for part in parts_of(key) if part not in TOLD_APART])
+    zones = [key for key in parts if is_of_zone(key)]
+    meta = tuple([key for key in parts if key != CORES_KEY and not is_of_zone(key)])
+    has_cores = CORES_KEY in parts
     days = [zone_days(zone) for key in zones if (zone := zone_of_key(key)) is not None]
-    return _Keys((*meta, *([CORES_KEY] if has_cores else []), *zones), meta, has_cores, tuple(days))
+    return _Keys(names, (*meta, *([CORES_KEY] if has_cores else []), *zones), meta, has_cores, tuple(days))
 
 
 @lru_cache(100)
@@ -258,7 +262,7 @@ def _count(cells: _Cells, keys: _Keys, row: Finished, record: Rolled, score_set:
     components = record.components
     runtime, records, left_out = (stop - start) // 1_000_000, 1, 0
     names, amounts = tuple([each.name for each in components]), [each.amount for each in components]
-    values = _values(keys, record.meta, names, amounts, stop) if keys.names else ()
+    values = _values(keys, record.meta, names, amounts, stop) if keys.parts else ()
     if runtime >= _LONGEST_RUNTIME or (amounts and max(amounts) >= _LARGEST_AMOUNT):
         runtime, records, left_out, names, amounts = 0, 0, 1, (), []
     key = (stop // MICROS_PER_DAY, row.site, row.user_group, row.user_name, score_set or 0, names, values)

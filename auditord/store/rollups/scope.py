@@ -14,10 +14,10 @@ of ``compile_aggregate(query, dialect, scope)`` reads where the tables of roll-u
 answered from the records and from the archive.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final
 
 import msgspec
 
@@ -29,10 +29,9 @@ from auditord.store.rollups.cells import (
     TOLD_APART,
     Level,
     RolledKey,
-    first_of_month,
-    first_of_year,
 )
 from auditord.store.rollups.deltas import CORES, CORES_KEY, CPU_TIME, MICROS_PER_DAY
+from auditord.store.rollups.segments import SIZES, Segment, segments, segments_of_dates
 from auditord.store.rollups.split_days import split_days
 from auditord.store.rollups.zone_keys import is_of_zone, key_of_zone
 from auditord.store.work import Work, ask
@@ -67,14 +66,6 @@ _USER_KEY: Final = "user_id"
 _ABOUT_META: Final = (MetaContains, MetaContainsAny, MetaLacks, MetaAbsent)
 _SHORT_UNITS: Final = {CalendarUnit.DAY, CalendarUnit.WEEK}
 
-_Size: TypeAlias = tuple[Level, Callable[[int], int]]
-"""The level of cells of all users together, and the first day of the period that a day is in."""
-
-_SIZES: Final[Sequence[_Size]] = (
-    (Level.DAY, lambda day: day),
-    (Level.MONTH, first_of_month),
-    (Level.YEAR, first_of_year),
-)
 _BY_USER: Final = {
     Level.DAY: Level.DAY_AND_USER,
     Level.MONTH: Level.MONTH_AND_USER,
@@ -83,15 +74,6 @@ _BY_USER: Final = {
 
 MOST_SPLIT_DAYS: Final = 400
 """Split days of a scope: more of them would make its statement long."""
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """Cells of one level (with a CPU time): periods from ``begin`` on, before ``end``."""
-
-    level: int
-    begin: int
-    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,16 +128,29 @@ class Scope:
     def segments(self) -> Sequence[Segment]:
         """The cells that answer it, as coarse as may be."""
         periods = [by for by in self.query.by if isinstance(by, CalendarPeriod)]
-        if any(by.unit in _SHORT_UNITS or clock_changes(by.zone) for by in periods):
-            sizes = _SIZES[:1]
-        else:
-            sizes = _SIZES if all(by.unit is CalendarUnit.YEAR for by in periods) else _SIZES[:2]
-        return [replace(each, level=self._level(each.level)) for each in _segments(self.begin, self.end, sizes)]
+        of_zone = None if self.key is None else self.key.of_zone
+        sizes = SIZES if all(by.unit is CalendarUnit.YEAR for by in periods) else SIZES[:2]
+        if any(by.unit in _SHORT_UNITS or key_of_zone(by.zone) != of_zone for by in periods):
+            sizes = SIZES[:1]
+        cut = segments if of_zone is None else segments_of_dates
+        return [replace(each, level=self._level(each.level)) for each in cut(self.begin, self.end, sizes)]
 
     def _level(self, size: int) -> int:
         if self.key is not None:
             return self.key.level(Level(size))
         return _BY_USER[Level(size)] if _asks_for_users(self.query, self.rest) else size
+
+    def users(self) -> Sequence[str] | None:
+        """Users of whom a record must have one, if the query says so; else None."""
+        for condition in _each(self.rest):
+            match condition:
+                case MetaContains(key, value) if key == _USER_KEY:
+                    return (value,)
+                case MetaContainsAny(key, values) if key == _USER_KEY:
+                    return values
+                case _:
+                    pass
+        return None
 
     def edges(self) -> Iterator[AggregateQuery]:
         """Queries for the finished records that the cells do not answer for.
@@ -184,7 +179,7 @@ class Scope:
 
     def _zoned(self) -> Iterator[CalendarPeriod]:
         """The periods whose days the cells do not tell apart."""
-        return (by for by in _zoned(self.query) if self.key is None or self.key.key != key_of_zone(by.zone))
+        return (by for by in _zoned(self.query) if self.key is None or key_of_zone(by.zone) not in self.key.parts)
 
     def _only(self, stopped: Condition) -> AggregateQuery:
         return replace(self.query, where=AllOf((self.rest, stopped)))
@@ -208,9 +203,10 @@ def scope_of(query: AggregateQuery, keys: Sequence[RolledKey] = ()) -> Scope | N
             others.append(condition)
     rest = AllOf(tuple(others))
     wanted = {key_of_zone(by.zone) for by in _zoned(query)}
-    of_zones = [key for key in keys if key.key in wanted and key.filled_from == FIRST_DAY]
+    of_zones = [key for key in keys if not wanted.isdisjoint(key.parts) and key.filled_from == FIRST_DAY]
+    of_zones.sort(key=lambda key: len(key.parts))  # the fewest cells
     for key in (*of_zones, None, *keys):
-        if _tell_apart(query, rest, key) and (key is None or not _asks_for_users(query, rest)):
+        if _tell_apart(query, rest, key):
             first, last = _range(times)
             begin = FIRST_DAY if first is None else -(-first // MICROS_PER_DAY)
             end = END if last is None else last // MICROS_PER_DAY
@@ -240,26 +236,6 @@ def require(scope: Scope | None) -> Work[None]:
     for (keys,) in (yield from ask("keys_of_rollup_changes", begin=scope.begin, end=scope.end)):
         if scope.key.key not in msgspec.json.decode(keys):
             raise NotRolledUp
-
-
-def _segments(begin: int, end: int, sizes: Sequence[_Size]) -> Sequence[Segment]:
-    """Days, in the middle of them months, and in the middle of these years."""
-    (level, first_of), longer = sizes[-1], sizes[:-1]
-    first = begin if begin == FIRST_DAY else _next(begin, first_of)
-    last = end if end == END else first_of(end)
-    if not longer:
-        return [Segment(level, begin, end)]
-    if first >= last:
-        return _segments(begin, end, longer)
-    before = _segments(begin, first, longer) if begin < first else ()
-    after = _segments(last, end, longer) if last < end else ()
-    return [*before, Segment(level, first, last), *after]
-
-
-def _next(day: int, first_of: Callable[[int], int]) -> int:
-    """The first day of a period, of this one or of the next one."""
-    first = first_of(day)
-    return day if first == day else first_of(first + (366 if first_of is first_of_year else 31))
 
 
 def _each(condition: Condition) -> Iterator[Condition]:
@@ -294,18 +270,20 @@ def _range(times: Sequence[TimeCompares]) -> tuple[int | None, int | None]:
 
 def _tell_apart(query: AggregateQuery, rest: Condition, key: RolledKey | None) -> bool:
     """Return whether cells, or those of a key, tell apart all that is asked for."""
-    name = None if key is None else key.key
-    known = TOLD_APART if name is None or is_of_zone(name) else {*TOLD_APART, name}
-    told_apart = all(_tells_apart(each, known, name) for each in query.by)
+    if key is not None and _asks_for_users(query, rest):
+        return False
+    parts = () if key is None else key.parts
+    known = {*TOLD_APART, *[part for part in parts if not is_of_zone(part)]}
+    told_apart = all(_tells_apart(each, known, parts) for each in query.by)
     return told_apart and fold(rest, partial(_is_covered, known), all, all)
 
 
-def _tells_apart(dimension: Dimension, known: Collection[str], key: str | None) -> bool:
+def _tells_apart(dimension: Dimension, known: Collection[str], parts: Collection[str]) -> bool:
     match dimension:
         case MetaValue(keys):
             return set(keys) <= set(known)
         case CalendarPeriod(unit, field, zone):
-            has_days = not clock_changes(zone) or (key is not None and key == key_of_zone(zone))
+            has_days = not clock_changes(zone) or key_of_zone(zone) in parts
             return field is TimeField.STOP and (unit is not CalendarUnit.DAY or has_days)
         case ComponentPresent(component):
             return component == CPU_TIME

@@ -28,7 +28,7 @@ from auditord.store.rollups.folding import (
     waiting_changes,
 )
 from auditord.store.rollups.keys import fill_keys, hold_next_days, list_keys, release, set_keys
-from auditord.store.rollups.zone_keys import is_of_zone, key_of_zone
+from auditord.store.rollups.zone_keys import beside, is_of_zone, key_of_zone, parts_of
 from auditord.store.work import Work, atomic
 from auditord_hookspecs.zones import UTC_NAME
 
@@ -130,9 +130,10 @@ class Upkeep:
         None instead of keys: as it is.
         """
         if keys is not None:
-            of_zone = key_of_zone(zone)
-            self._wanted = [CORES_KEY, *[key for key in keys if key not in TOLD_APART and not is_of_zone(key)]]
-            self._wanted += [] if of_zone is None else [of_zone]
+            wanted = [CORES_KEY, *[key for key in keys if key not in TOLD_APART and not is_of_zone(key)]]
+            if (of_zone := key_of_zone(zone)) is not None:
+                wanted = [of_zone, *[beside(of_zone, key) for key in wanted]]
+            self._wanted = wanted
             self.wake()
 
     async def ready(self) -> int:
@@ -189,7 +190,8 @@ class Upkeep:
     async def _set_keys(self) -> None:
         if (wanted := self._wanted) is not None:
             if await self._write(partial(atomic, partial(set_keys, wanted)), is_long=True):
-                names = ", ".join(each or "number of cores" for each in wanted) or "no further label"
+                parts = dict.fromkeys([part for key in wanted for part in parts_of(key)])
+                names = ", ".join(each or "number of cores" for each in parts) or "no further label"
                 _log.info("the roll-ups are kept by site, group, user, and by: %s", names)
                 self._redactions += 1  # labels of keys that are not kept any more
             self._wanted = None

@@ -1,8 +1,12 @@
 """Keys that let the cells of the roll-ups tell the days of a time zone apart.
 
 The value of a record under such a key is by how many days the date that the zone's clocks showed when it stopped is
-ahead of that in UTC: 1, -1, or none where both are the same. So a day of UTC has two cells, with and without a value.
+ahead of that in UTC: 1, -1, or none where both are the same. So a day of UTC has two cells, with and without a value;
+months and years are those of the dates.
 A key names the clocks beside the zone: hosts that disagree about these do not read each other's cells.
+
+Such a key alone has cells of all users together. With another key behind it, a meta key or that of the number of cores,
+it has cells that tell both apart.
 """
 
 from bisect import bisect_right
@@ -11,11 +15,14 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 
+import msgspec
+
 from auditord.database.instants import MICROSECOND, to_micros
 from auditord.store.rollups.deltas import MICROS_PER_DAY
 from auditord_hookspecs.zones import ClockChange, clock_changes
 
-_BEGIN: Final = "days of "
+_BEGIN: Final = "dates of "
+_BY: Final = " by "
 
 Values = tuple[str, ...]
 """The values of a record under a key."""
@@ -35,11 +42,33 @@ def key_of_zone(zone: str) -> str | None:
 @lru_cache(64)
 def zone_of_key(key: str) -> str | None:
     """The zone of a key; None for a meta key, and where the clocks of this host are others."""
-    zone = key.removeprefix(_BEGIN).rpartition(" ")[0]
+    of_zone = parts_of(key)[0]
+    zone = of_zone.removeprefix(_BEGIN).rpartition(" ")[0]
     try:
-        return zone if is_of_zone(key) and key_of_zone(zone) == key else None
+        return zone if is_of_zone(key) and key_of_zone(zone) == of_zone else None
     except ValueError:
         return None
+
+
+def beside(of_zone: str, key: str) -> str:
+    """The key of a zone with another one behind it."""
+    return f"{of_zone}{_BY}{key}"
+
+
+@lru_cache(1_000)
+def parts_of(key: str) -> tuple[str, ...]:
+    """The keys that a key consists of, that of the zone first."""
+    if not is_of_zone(key):
+        return (key,)
+    of_zone, has_more, other = key.partition(_BY)
+    return (of_zone, other) if has_more else (of_zone,)
+
+
+@lru_cache(50_000)
+def days_ahead(labels: str, of_zone: str) -> int:
+    """By how many days the dates of labels that are written as JSON are ahead of those in UTC."""
+    values = msgspec.json.decode(labels, type=dict[str, Values]).get(of_zone)
+    return 0 if values is None else int(values[0])
 
 
 def is_of_zone(key: str) -> bool:

@@ -67,11 +67,16 @@ class SqliteDialect(Dialect):
     amount = "json_extract(component.value, '$.amount')"
     scores = "json_extract(component.value, '$.scores')"
     rolled_cells = (
-        "SELECT period * 86400000000 AS stop_time, site, user_group, user_name, document,"
+        "SELECT (period + %s) * 86400000000 AS stop_time, site, user_group, user_name, document,"
         " nullif(score_set, 0) AS score_set, component, records, amount, runtime_high, runtime_low,"
         " first_stop, last_stop, gone_first, gone_last, left_out, level < %s AS has_cpu_time"
         " FROM rollups INNER JOIN rollup_labels ON number = labels"
         " WHERE level IN (%s, %s) AND period >= %s AND period < %s"
+    )
+    rolled_cells_of_users = rolled_cells.replace(
+        "period >= %s AND period < %s",
+        "period IN (SELECT value FROM json_each(%s)) AND labels IN (SELECT number FROM rollup_labels"
+        " WHERE user_name IN (SELECT value FROM json_each(%s)))",
     )
     rolled_changes = (
         "SELECT day * 86400000000, json_extract(labels, '$.site_id[0]'), json_extract(labels, '$.group_id[0]'),"

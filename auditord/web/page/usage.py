@@ -13,17 +13,18 @@ from aiohttp import web
 from auditord.client.aggregates import target
 from auditord.reporting import Figure, Question, Report, Row, writing
 from auditord.reporting.periods import PERIODS, before
+from auditord.reporting.questions import SIZE
 from auditord.reporting.workbook import as_xlsx
 from auditord.web.api.lake_source import LAKE
 from auditord.web.page.figures import Figures, axis, bins_of, change
 from auditord.web.page.numbers import begin_of_bin, percent, shown, signed
-from auditord.web.page.query_string import AUTOMATIC, CHARTS, DAYS, FILTERS, GROUPS, MOST_ROWS, NO_BIN, View, read_view
+from auditord.web.page.query_string import AUTOMATIC, CHARTS, DAYS, GROUPS, MOST_ROWS, NO_BIN, View, read_view
 from auditord.web.page.rendering import Renderer
 from auditord.web.page.usage_charts import Charts, moves
 from auditord.web.page.visitors import Visitors
 from auditord.web.requests import read_target
 from auditord_hookspecs.aggregates import CalendarUnit, LakeSnapshot
-from auditord_hookspecs.zones import UTC_NAME, zone_name
+from auditord_hookspecs.zones import UTC_NAME, clock_changes, zone_name
 
 PATH: Final = "/usage"
 FORMS: Final = ("csv", "xlsx", "json", "parquet", "svg")
@@ -41,7 +42,7 @@ _TYPES: Final = {
 _ROWS: Final = 50
 _MOST_COLUMNS: Final = 62
 _MANY_COLUMNS: Final = 31
-"""Bins from which on figures are only asked of the users that the table shows one by one."""
+"""Bins from which on figures are only asked of the users that the table shows one by one; so are bins of time zones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +136,9 @@ class UsagePage:
             rows = await figures.report(request, replace(question, bin=None))
             return rows, await figures.report(request, replace(question, by=None))
         bins = bins_of(question, figures.now(view.zone))
-        if len(bins) > _MOST_COLUMNS and view.by in FILTERS:
+        if len(bins) > _MOST_COLUMNS and question.by not in {None, SIZE}:
             return await figures.rows_and_bins(request, question)
-        if len(bins) > _MANY_COLUMNS and view.by == "user":
+        if view.by == "user" and (len(bins) > _MANY_COLUMNS or (bins and clock_changes(question.zone))):
             _, report = await figures.rows_and_bins(request, question, max(int(view.given.get("top", _ROWS)), _ROWS))
             return report, report
         report = await figures.report(request, question)

@@ -48,6 +48,7 @@ from auditord_hookspecs.query import (
     IsOpen,
     MetaAbsent,
     MetaContains,
+    MetaContainsAny,
     MetaLacks,
     TimeCompares,
     TimeField,
@@ -131,8 +132,35 @@ OF_ZONE: Final = (
     AggregateQuery(by=(CalendarPeriod(CalendarUnit.WEEK, zone="Europe/Berlin"), WEEK_ELSEWHERE), usage=USAGE[:1]),
 )
 """Questions that cells by days of Europe/Berlin answer."""
+DAY_HERE: Final = CalendarPeriod(CalendarUnit.DAY, zone="Europe/Berlin")
+WEEK_HERE: Final = CalendarPeriod(CalendarUnit.WEEK, zone="Europe/Berlin")
+OF_ZONE_AND_KEY: Final = (
+    AggregateQuery(MetaContains("user_id", "u"), (WEEK_HERE, SITE, ComponentPresent("TotalCPU")), CPU_USAGE),
+    AggregateQuery(MetaContainsAny("user_id", ("u", "user1")), (MONTH_HERE, USER), USAGE, None, day(3)),
+    AggregateQuery(
+        AllOf((MetaContainsAny("user_id", ("u", "user1", "\0")), *stopped(day(-90), day(90)))), (USER, WEEK_HERE), USAGE
+    ),
+    AggregateQuery(AllOf(stopped(day(-90) - HOUR, day(90) + HOUR)), (MONTH_HERE, VO), USAGE),
+    AggregateQuery(AllOf(stopped(day(-800), day(800))), (VO, CalendarPeriod(CalendarUnit.YEAR, zone="Europe/Berlin"))),
+    AggregateQuery(by=(MONTH_HERE, CalendarPeriod(CalendarUnit.MONTH), VO), usage=USAGE),
+    AggregateQuery(by=(DAY_HERE, CORES), usage=USAGE),
+    AggregateQuery(by=(WEEK_HERE, VO, GROUP), usage=USAGE),
+    AggregateQuery(MetaContains("VO", "x"), (DAY_HERE,), USAGE[1:]),
+    AggregateQuery(by=(VO, CalendarPeriod(CalendarUnit.MONTH)), usage=USAGE),
+    AggregateQuery(AllOf(stopped(day(-90) + HOUR, day(90) - HOUR)), (VO,), USAGE),
+)
+"""Questions that cells of a key by these days answer."""
+MONTH_ELSEWHERE: Final = CalendarPeriod(CalendarUnit.MONTH, zone="America/St_Johns")
+OF_EARLIER_ZONE: Final = (
+    AggregateQuery(by=(MONTH_ELSEWHERE, SITE), usage=USAGE),
+    AggregateQuery(AllOf(stopped(day(-90), day(90) + HOUR)), (VO, MONTH_ELSEWHERE), USAGE),
+    AggregateQuery(AllOf(stopped(day(-90) - HOUR, None)), (CORES, MONTH_ELSEWHERE, WEEK_ELSEWHERE), USAGE),
+    AggregateQuery(by=(CalendarPeriod(CalendarUnit.YEAR, zone="America/St_Johns"), VO), usage=USAGE[:1]),
+)
+"""The same of a zone whose dates are behind UTC."""
 OTHERS: Final = (
-    AggregateQuery(by=(USER, CalendarPeriod(CalendarUnit.DAY, zone="Europe/Berlin")), usage=USAGE[:1]),
+    AggregateQuery(by=(USER, DAY_HERE), usage=USAGE[:1]),
+    AggregateQuery(AllOf((MetaLacks("user_id", "u"), *stopped(day(0) - HOUR, day(4) - HOUR))), (DAY_HERE,), USAGE[:1]),
     AggregateQuery(by=(USER, VO), usage=USAGE[:1]),
     AggregateQuery(by=(VO, CORES), usage=USAGE[:1]),
     AggregateQuery(MetaContains("user_id", "u"), (CORES,)),
@@ -301,7 +329,7 @@ async def check(store: SqlRecordStore) -> int:
         assert found is None or found == expected
         assert await store.aggregate(query) == expected
         known += found is not None
-    for query in (*OF_KEYS, *OF_ZONE, *OTHERS):
+    for query in (*OF_KEYS, *OF_ZONE, *OF_ZONE_AND_KEY, *OF_EARLIER_ZONE, *OTHERS):
         expected = aggregate_records(now, query)
         assert (await from_rollups(store, query) or expected) == expected
         assert await store.aggregate(query) == expected
@@ -593,16 +621,21 @@ async def test_days_of_a_zone_have_cells(stores: StoreFactory) -> None:
         await settled(store)
         assert [query for query in OF_ZONE if scope_of(query, await store.rollups.rolled_keys()) is None] != []
         await check(store)
-        store.rollups.keep_by([], "Europe/Berlin")
+        store.rollups.keep_by(["VO"], "Europe/Berlin")
         await filled(store)
         keys = await store.rollups.rolled_keys()
-        assert [query for query in OF_ZONE if await from_rollups(store, query) is None] == []
+        questions = (*OF_ZONE, *OF_ZONE_AND_KEY)
+        assert [query for query in questions if await from_rollups(store, query) is None] == []
         assert [list(scope.split_days()) for query in OF_ZONE[:3] if (scope := scope_of(query, keys))] == [[], [], []]
         await check(store)
         await store.add_all([job(at) for at in range(600, 700)], BY_COLLECTOR, Duplicates.SAME_RUN, atomic=True)
         await correct(store, "job-20", job(93))
         await check(store)
         await settled(store)
+        await check(store)
+        store.rollups.keep_by(["VO"], "America/St_Johns")
+        await filled(store)
+        assert [query for query in OF_EARLIER_ZONE if await from_rollups(store, query) is None] == []
         await check(store)
 
 
@@ -612,7 +645,7 @@ async def test_cells_by_other_clocks_of_a_zone_are_filled_anew(
     """As of a host whose zone database is another one: nothing here is right for it, and its cells are not touched."""
     async with stores() as store:
         assert isinstance(store, SqlRecordStore)
-        theirs = "days of Europe/Berlin 00000000"
+        theirs = "dates of Europe/Berlin 00000000"
 
         def by_other_clocks(_zone: str) -> str:
             return theirs
