@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 from fractions import Fraction
+from functools import lru_cache
+from math import lcm
 from typing import Final
 
 from auditord_builtin.apel.config import ApelConfig, SummaryFields
@@ -51,9 +53,10 @@ class _Sums:
             self.wall_by_score[answer.level] += answer.amounts["normalised_wall"]
             self.cpu_by_score[answer.level] += answer.amounts["normalised_cpu"]
 
-    def result(self) -> SummaryRow:
+    def result(self, description: str | None) -> SummaryRow:
         return replace(
             self.row,
+            infrastructure_description=description,
             jobs=self.jobs,
             wall=self.wall,
             cpu=half_up(self.cpu),
@@ -142,7 +145,7 @@ def _row(config: ApelConfig, site: str, month: Month, answer: Answer) -> Summary
 def _described(config: ApelConfig, fields: SummaryFields, sums: _Sums) -> SummaryRow:
     given = fields.optional.InfrastructureDescription
     text = describe(config, sums.batch_systems) if given is None else clean_name(str(given.value), LONGEST)
-    return replace(sums.result(), infrastructure_description=text)
+    return sums.result(text)
 
 
 def _checked(rows: Sequence[SummaryRow]) -> tuple[Sequence[SummaryRow], Sequence[SummaryRow], Sequence[Problem]]:
@@ -161,7 +164,15 @@ def _checked(rows: Sequence[SummaryRow]) -> tuple[Sequence[SummaryRow], Sequence
 
 
 def _product(by_score: Mapping[Decimal, Number]) -> Number:
-    return sum((Fraction(value) * number for value, number in by_score.items()), Fraction())
+    """The sum of values times numbers, over one denominator: fractions would be reduced with each of them."""
+    parts = [(*_ratio(value), number) for value, number in by_score.items()]
+    below = lcm(*[denominator for _, denominator, _ in parts])
+    return Fraction(sum([above * (below // denominator) * number for above, denominator, number in parts]), below)
+
+
+@lru_cache(1_000)
+def _ratio(value: Decimal) -> tuple[int, int]:
+    return value.as_integer_ratio()
 
 
 def _spelling(row: SummaryRow) -> tuple[str, ...]:
