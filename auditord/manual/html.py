@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from markdown_it import MarkdownIt
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
 
 _TO_TOPIC: Final = re.compile(r"([\w-]+)\.md(#.*)?")
 
@@ -28,8 +29,10 @@ def as_html(text: str, address: Callable[[str], str]) -> str:
     return rendered
 
 
-def markdown_reader() -> MarkdownIt:
+def markdown_reader() -> "MarkdownIt":
     """The reader of the manual's Markdown: CommonMark with tables; HTML is text."""
+    from markdown_it import MarkdownIt  # noqa: PLC0415 hardly anybody reads the manual of a daemon while it starts
+
     return MarkdownIt("commonmark", {"html": False}).enable("table")
 
 
