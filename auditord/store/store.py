@@ -102,7 +102,7 @@ class SqlRecordStore(SyncingStore):
         pending = make_pending(
             record, provenance, duplicates, forwarded=forwarded, source=source, score_set=score_set, text=text
         )
-        self.rollups.noted(1)
+        self.rollups.noted(1, (pending.row,))
         verdict: Verdict = await self._submit(Addition(pending))
         self.writes += 1
         return verdict
@@ -118,7 +118,7 @@ class SqlRecordStore(SyncingStore):
             part = records[first : first + _RECORDS_BETWEEN_PAUSES]
             additions += map(Addition, await self._pending(part, provenance, duplicates))
             await asyncio.sleep(0)  # encoding thousands of records must not hold up everybody else's requests
-        self.rollups.noted(len(additions))
+        self.rollups.noted(len(additions), [each.pending.row for each in additions])
         verdicts: Sequence[Verdict] = await self._submit_bulk(Bulk(additions, atomic))
         self.writes += 1
         return verdicts

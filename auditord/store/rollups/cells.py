@@ -210,6 +210,11 @@ class Cells:
         self.missed: set[RolledKey] = set()
         """Keys that some changes do not tell apart: their cells would not be right any more."""
 
+    @property
+    def number(self) -> int:
+        """The number of cells of days, with all that tells them apart."""
+        return len(self._days)
+
     def add(self, day: int, changes: Sequence[CellChange], keys: Collection[str]) -> None:
         """Take changes of a day up, which tell keys apart."""
         self.missed.update(each for each in self._keys if day >= each.filled_from and each.key not in keys)

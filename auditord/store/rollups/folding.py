@@ -35,7 +35,10 @@ from auditord_hookspecs import Component, Record
 from auditord_hookspecs.records import Meta
 
 AT_ONCE: Final = 16_000
-"""Changes of cells that are folded in one transaction: nearly as many cells are written for far fewer of them."""
+"""Cells of days that are changed in one transaction: nearly as many rows are written for far fewer of them."""
+
+MOST_WAITING: Final = 48_000
+"""Changes that may wait, where many of them are of the same cells."""
 
 FORGET_ALL: Final = ("forget_rollups", "forget_all_rollup_changes", "forget_rollup_state", "forget_filled_keys")
 """Statements after which the cells are filled anew from the records."""
@@ -177,12 +180,15 @@ class Waiting:
         """The numbers as JSON."""
         return as_json([row[0] for row in self.rows])
 
-    def cells(self) -> Cells:
-        """The cells that they change."""
-        cells = Cells(self.keys)
+    def cells(self, most: int | None = None) -> "tuple[Cells, Waiting]":
+        """The cells that they change, and those of them that do; once the cells are so many, the rest is left."""
+        cells, taken = Cells(self.keys), 0
         for _, day, changes, keys in self.rows:
+            if most is not None and cells.number >= most:
+                break
             cells.add(day, _changes.decode(changes), _keys.decode(keys))
-        return cells
+            taken += 1
+        return cells, Waiting(self.rows[:taken], self.keys)
 
 
 def waiting_changes() -> Work[int]:
@@ -195,7 +201,7 @@ def next_changes() -> Work[Waiting | None]:
     """The oldest changes, to be folded next; None if there are none."""
     state = yield from read_state()
     parameters = {"filled_to": state.filled_to, "held_from": state.held_from, "held_to": state.held_to}
-    rows = yield from ask("list_rollup_changes", **parameters, most=AT_ONCE)
+    rows = yield from ask("list_rollup_changes", **parameters, most=MOST_WAITING)
     return Waiting([(number, day, changes, keys) for number, day, changes, keys in rows], state.keys) if rows else None
 
 

@@ -105,7 +105,8 @@ def fill_keys(filling: Filling) -> Work[None]:
         return
     yield from write_cells(days.cells([replace(each, filled_from=days.begin) for each in filling.keys], alone=True))
     others = [each for each in state.keys if each not in filling.keys]
-    yield from write_cells(cells := Waiting(days.settled, others).cells())
+    cells, _ = Waiting(days.settled, others).cells()
+    yield from write_cells(cells)
     yield from ask("forget_rollup_changes", numbers=days.settled_numbers())
     yield from fill_anew(cells.missed)
     for each in filling.keys:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
@@ -10,9 +10,11 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 from auditord.errors import StoreUnavailable
 from auditord.store.archived import ArchiveState
 from auditord.store.rollups.cells import END, FIRST_DAY, TOLD_APART, RolledKey
-from auditord.store.rollups.deltas import CORES_KEY
+from auditord.store.rollups.changes import Finished
+from auditord.store.rollups.deltas import CORES_KEY, MICROS_PER_DAY
 from auditord.store.rollups.folding import (
     AT_ONCE,
+    MOST_WAITING,
     Days,
     drop_unused_labels,
     fill,
@@ -100,17 +102,23 @@ class Upkeep:
         self._wanted: Sequence[str] | None = None
         self._is_complete = False
         self._is_woken = False
-        self._waiting = AT_ONCE  # records and changes of cells, at most; nobody has counted yet what was left before
+        self._waiting = MOST_WAITING  # records and changes, at most; nobody has counted yet what was left before
+        self._cells: set[int] = set()  # hashes of what tells the cells of new records apart
         self._redactions = 1  # perhaps one by an earlier process, which ended before it had dropped labels
         self._redactions_done = 0
         self._folding = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
 
-    def noted(self, records: int) -> None:
-        """So many records have been changed."""
+    def noted(self, records: int, new: Iterable[Finished] = ()) -> None:
+        """So many records have been changed, of which these are new."""
         self._waiting += records
-        if self._waiting >= AT_ONCE:
+        if len(self._cells) < AT_ONCE:
+            self._cells.update([_cell_of(row) for row in new])
+        if self._are_many():
             self.wake()
+
+    def _are_many(self) -> bool:
+        return self._waiting >= MOST_WAITING or len(self._cells) >= AT_ONCE
 
     def redacted(self) -> None:
         """Meta was taken out of records: see to it that no change and no label keeps it."""
@@ -168,7 +176,7 @@ class Upkeep:
                 await self._fill_keys()
                 # Changes of one cell are folded the cheaper the more they are: they wait until they are many.
                 self._waiting = await self._read(waiting_changes())
-                if self._waiting >= AT_ONCE:
+                if self._are_many():
                     await self.fold()
                 while self._redactions > self._redactions_done:  # some come while changes are folded
                     await self.fold()
@@ -223,13 +231,14 @@ class Upkeep:
 
     async def _fold_changes(self) -> None:
         async with self._folding:
-            noted, is_all = self._waiting, False
+            noted, cells, is_all = self._waiting, self._cells, False
             try:
                 while not is_all:
-                    self._waiting = 0
+                    self._waiting, self._cells = 0, set()
                     is_all = await self._fold_some()
             except BaseException:
                 self._waiting += noted
+                self._cells |= cells
                 raise
 
     async def _fold_some(self) -> bool:
@@ -237,14 +246,14 @@ class Upkeep:
         if (waiting := await self._read(next_changes())) is None:
             return True
         # Put together in threads: meanwhile neither the loop nor SQLite's only writer is held up.
-        cells = await asyncio.to_thread(waiting.cells)
+        cells, folded = await asyncio.to_thread(waiting.cells, AT_ONCE)
         levels = await asyncio.to_thread(cells.by_level)
         numbers = await self._write(partial(atomic, partial(number_labels, levels)))
         rows = await asyncio.to_thread(rows_of, levels, numbers)
-        is_folded = await self._write(partial(atomic, partial(fold, waiting, rows, cells.missed)))
+        is_folded = await self._write(partial(atomic, partial(fold, folded, rows, cells.missed)))
         if cells.missed:
             self.wake()
-        return is_folded and cells.changes < AT_ONCE
+        return is_folded and len(folded.rows) == len(waiting.rows) and cells.changes < MOST_WAITING
 
     async def _filled_to(self) -> int:
         if self._is_complete:
@@ -252,6 +261,11 @@ class Upkeep:
         day = await self._read(filled_to())
         self._is_complete = day >= END  # it stays so
         return day
+
+
+def _cell_of(row: Finished) -> int:
+    day = None if row.stop_time is None else row.stop_time // MICROS_PER_DAY
+    return hash((day, row.site, row.user_group, row.user_name))
 
 
 def _membership(archived: ArchiveState) -> tuple[int, int]:

@@ -19,8 +19,10 @@ from hypothesis import strategies as st
 
 from auditord.store import Action, Amendment, Duplicates, Provenance, RecordStore
 from auditord.store.aggregates import NotRolledUp
+from auditord.store.rollups import upkeep
 from auditord.store.rollups.cells import END, FIRST_DAY, label_row
 from auditord.store.rollups.changes import RollupChanges, label_text, note
+from auditord.store.rollups.folding import waiting_changes
 from auditord.store.rollups.scope import MOST_SPLIT_DAYS, scope_of
 from auditord.store.rows import make_row
 from auditord.store.store import SqlRecordStore
@@ -569,6 +571,50 @@ async def test_changes_are_folded_once_where_two_processes_fold(stores: StoreFac
             group.start_soon(store.rollups.fold)
             group.start_soon(other.rollups.fold)
         assert await check(store) == len(QUERIES)
+
+
+async def test_changes_of_many_cells_are_folded_some_at_a_time(
+    stores: StoreFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "AT_ONCE", 10)
+    async with stores() as store:
+        assert isinstance(store, SqlRecordStore)
+        await settled(store)
+        monkeypatch.setattr(store.rollups, "wake", lambda: None)
+        for number in range(40):
+            await store.add(job(number), BY_COLLECTOR, Duplicates.SAME_RUN)
+        before = await store._read(waiting_changes())
+        await store.rollups._fold_some()
+        assert 0 < await store._read(waiting_changes()) < before
+        await store.rollups.fold()
+        assert await store._read(waiting_changes()) == 0
+        assert await check(store) == len(QUERIES)
+
+
+async def test_changes_of_few_cells_wait_until_they_are_very_many(
+    stores: StoreFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "AT_ONCE", 10)
+    monkeypatch.setattr(upkeep, "MOST_WAITING", 50)
+    async with stores() as store:
+        assert isinstance(store, SqlRecordStore)
+        await settled(store)
+        woken: list[bool] = []
+        monkeypatch.setattr(store.rollups, "wake", lambda: woken.append(True))
+
+        async def added(name: str, numbers: Sequence[int]) -> bool:
+            woken.clear()
+            several = [
+                msgspec.structs.replace(job(number), record_id=f"{name}-{at}") for at, number in enumerate(numbers)
+            ]
+            await store.add_all(several, BY_COLLECTOR, Duplicates.SAME_RUN, atomic=True)
+            return bool(woken)
+
+        assert not await added("one cell", [7] * 40)
+        assert await added("further cells", range(100, 109))
+        await store.rollups.fold()
+        assert not await added("after a folding", [7] * 40)
+        assert await added("many of one cell", [7] * 10)
 
 
 def labelled(number: int) -> Record:
