@@ -79,8 +79,15 @@ class Renderer:
         self, template: str, values: Values, navigation: Navigation, status: HTTPStatus = HTTPStatus.OK
     ) -> web.Response:
         """A page."""
-        everything = {"t": self.text, "ui": self._ui, "nav": navigation, "path": self.path, "asset": self._asset}
-        html = self._environment.get_template(template).render(**everything, **values)
+        everything = {
+            "is_frame": False,
+            "t": self.text,
+            "ui": self._ui,
+            "nav": navigation,
+            "path": self.path,
+            "asset": self._asset,
+        }
+        html = self._environment.get_template(template).render({**everything, **values})
         headers = {**self._headers, "Content-Type": _HTML}
         response = web.Response(status=status, body=html.encode(), headers=headers, zlib_executor_size=1 << 20)
         response.enable_compression()

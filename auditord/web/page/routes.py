@@ -1,12 +1,13 @@
 """The routes of the page, and what becomes of requests that cannot be answered."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from fractions import Fraction
+from functools import partial
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 from aiohttp import web
 
@@ -35,6 +36,7 @@ from auditord.web.page.issuers import CALLBACK, IssuerPages
 from auditord.web.page.issuers import ROUTE as ISSUER
 from auditord.web.page.jobs import PATH as JOBS
 from auditord.web.page.jobs import JobsPages
+from auditord.web.page.late import Frame, frame_first
 from auditord.web.page.login import LOGOUT, LoginPage
 from auditord.web.page.login import PATH as LOGIN
 from auditord.web.page.manual import PATH as MANUAL
@@ -128,14 +130,14 @@ def page_routes(
     login = LoginPage(authorisation, renderer, visitors, forms)
     issuers = IssuerPages(authorisation, login)
     pages = (
-        Route("GET", OVERVIEW, for_browsers(guard.around(overview.show), elsewhere), Permission.READ),
-        Route("GET", USAGE, guard.around(usage.show), Permission.READ),
+        Route("GET", OVERVIEW, for_browsers(guard.with_frame(overview.show, OVERVIEW), elsewhere), Permission.READ),
+        Route("GET", USAGE, guard.with_frame(usage.show, USAGE), Permission.READ),
         *(Route("GET", f"{USAGE}.{form}", guard.around(usage.export), Permission.READ) for form in FORMS),
-        Route("GET", JOBS, guard.around(jobs.browse), Permission.READ),
+        Route("GET", JOBS, guard.with_frame(jobs.browse, JOBS), Permission.READ),
         Route("GET", f"{JOBS}/{{record_id}}", guard.around(jobs.show), Permission.READ),
-        Route("GET", MY, guard.around(MyPage(figures, renderer, visitors, charts).show), Permission.READ),
-        Route("GET", OPERATIONS, guard.around(operations.show), Permission.OPERATE),
-        Route("GET", PANELS, guard.around(panels.show), Permission.READ),
+        Route("GET", MY, guard.with_frame(MyPage(figures, renderer, visitors, charts).show, MY), Permission.READ),
+        Route("GET", OPERATIONS, guard.with_frame(operations.show, OPERATIONS), Permission.OPERATE),
+        Route("GET", PANELS, guard.with_frame(panels.show, PANELS), Permission.READ),
         Route("GET", MANUAL, guard.around(manual.contents), Permission.READ),
         Route("GET", f"{MANUAL}/{{topic}}", guard.around(manual.show), Permission.READ),
     )
@@ -191,6 +193,9 @@ def for_browsers(handler: Handler, elsewhere: Handler) -> Handler:
     return answer
 
 
+Guarded: TypeAlias = Callable[[web.BaseRequest], Coroutine[Any, Any, web.StreamResponse]]  # Any: they take nothing
+
+
 @dataclass(frozen=True, slots=True)
 class _Guard:
     """Answers with a page where a handler cannot."""
@@ -198,7 +203,7 @@ class _Guard:
     renderer: Renderer
     visitors: Visitors
 
-    def around(self, handler: Handler) -> Handler:
+    def around(self, handler: Handler) -> Guarded:
         """The handler, whose refusals are pages."""
 
         async def answer(request: web.BaseRequest) -> web.StreamResponse:
@@ -214,6 +219,24 @@ class _Guard:
 
         return answer
 
-    def _page(self, request: web.BaseRequest, status: HTTPStatus, text: str) -> web.StreamResponse:
+    def with_frame(self, handler: Handler, here: str) -> Handler:
+        """The same of a page whose frame is sent first if the page takes long."""
+        guarded = self.around(handler)
+
+        def failed(request: web.BaseRequest) -> web.Response:
+            return self._page(request, HTTPStatus.INTERNAL_SERVER_ERROR, self.renderer.text("error.fault"))
+
+        async def answer(request: web.BaseRequest) -> web.StreamResponse:
+            frame = Frame(partial(self._frame, request, here))
+            return await frame_first(request, guarded(request), frame, partial(failed, request))
+
+        return answer
+
+    def _frame(self, request: web.BaseRequest, here: str) -> web.Response:
+        navigation = self.visitors.navigation(request, here)
+        values = {"title": dict(navigation.entries).get(here, ""), "is_frame": True}
+        return self.renderer.answer("waiting.html", values, navigation)
+
+    def _page(self, request: web.BaseRequest, status: HTTPStatus, text: str) -> web.Response:
         values = {"status": status, "text": text}
         return self.renderer.answer("error.html", values, self.visitors.navigation(request, ""), status)

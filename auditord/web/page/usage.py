@@ -17,6 +17,7 @@ from auditord.reporting.questions import SIZE
 from auditord.reporting.workbook import as_xlsx
 from auditord.web.api.lake_source import LAKE
 from auditord.web.page.figures import Figures, axis, bins_of, change
+from auditord.web.page.late import FRAME, Frame
 from auditord.web.page.numbers import begin_of_bin, percent, shown, signed
 from auditord.web.page.query_string import AUTOMATIC, CHARTS, DAYS, GROUPS, MOST_ROWS, NO_BIN, View, read_view
 from auditord.web.page.rendering import Renderer
@@ -68,24 +69,30 @@ class UsagePage:
         view = read_view(read_target(request.raw_path).query)
         now = self.figures.now(view.zone)
         question = view.question(now, self.figures.keys)
-        figures = self.figures.of(view.source)
+        figures, window = self.figures.of(view.source), view.window(now)
+        form: Mapping[str, Any] = {  # Any: shown by the template
+            "view": view,
+            "zones": list(dict.fromkeys([self.figures.zone, UTC_NAME, question.zone])),
+            "zone": question.zone,
+            "first": f"{window.start:%-d %b %Y}",
+            "last": f"{window.stop - timedelta(days=1):%-d %b %Y}",
+            "measure": view.measure,
+            "measures": self.figures.measures,
+            "periods": PERIODS,
+            "groups": list(dict.fromkeys([*GROUPS, *self.labels, view.by])),
+            "bins": (AUTOMATIC, *(unit.value for unit in CalendarUnit), NO_BIN),
+            "charts": CHARTS,
+            "sources": figures.lake.names,
+        }
+        navigation = self.visitors.navigation(request, PATH)
+        request[FRAME] = Frame(lambda: self.renderer.answer("usage.html", {**form, "is_frame": True}, navigation))
         report, drawn = await self._reports(request, view, figures, question)
         former = await figures.report(request, former_question(question))
-        window = view.window(now)
         pledge = self.figures.pledge(question, window)
         return self.renderer.answer(
             "usage.html",
             {
-                "view": view,
-                "zones": list(dict.fromkeys([self.figures.zone, UTC_NAME, question.zone])),
-                "zone": question.zone,
-                "first": f"{window.start:%-d %b %Y}",
-                "last": f"{window.stop - timedelta(days=1):%-d %b %Y}",
-                "measure": view.measure,
-                "measures": self.figures.measures,
-                "periods": PERIODS,
-                "groups": list(dict.fromkeys([*GROUPS, *self.labels, view.by])),
-                "bins": (AUTOMATIC, *(unit.value for unit in CalendarUnit), NO_BIN),
+                **form,
                 "total": shown(report.total[0], view.measure.unit),
                 "former": shown(former.total[0], view.measure.unit),
                 "change": None if view.measure.ratio else signed(change(report.total[0], former.total[0])),
@@ -94,16 +101,14 @@ class UsagePage:
                 "chart": self.chart(drawn, view),
                 "legend": [] if view.chart == DAYS else self.charts.rows(drawn),
                 "has_bins": view.chart != DAYS and drawn.question.bin is not None,
-                "charts": CHARTS,
                 "moves": moves(view, window.start.date(), window.stop.date(), now.date()),
                 "table": self._table(report, view),
                 "forms": [(self.renderer.text(f"usage.form.{form}"), view.url(f"{PATH}.{form}")) for form in _OFFERED],
-                "sources": figures.lake.names,
                 "snapshot": None if report.snapshot is None else _state(report.snapshot),
                 "curl": f"curl -g {quote(self.renderer.url(request, target(question.query(), view.source)))}",
                 "command": command(view, now, self.figures.zone),
             },
-            self.visitors.navigation(request, PATH),
+            navigation,
         )
 
     async def export(self, request: web.BaseRequest) -> web.StreamResponse:

@@ -3,8 +3,10 @@
 Screenshots go to the folder that AUDITORD_SCREENSHOTS names, else to pytest's own.
 """
 
+import asyncio
 import os
 import re
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -19,6 +21,7 @@ from auditord.duplicates import Duplicates
 from auditord.store import Provenance
 from auditord.store.opening import open_store
 from auditord.testing.daemon import running_daemon
+from auditord.web.page.figures import Figures
 from auditord_hookspecs import Record
 from tests.chromium import SHAPES
 
@@ -177,4 +180,28 @@ def test_the_page_works_without_scripts(browser: Any, url: str) -> None:  # Any:
     page.click("svg.chart > a >> nth=2")  # a label of the axis
     page.wait_for_url(re.compile("from="))
     assert page.locator("svg.chart .mark").count() > 0
+    page.context.close()
+
+
+def test_the_notice_of_a_late_page_goes_without_scripts(
+    browser: Any,  # Any: see above
+    url: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    go_on, report = threading.Event(), Figures.report
+
+    async def wait(*args: Any) -> Any:  # Any: handed on
+        assert await asyncio.to_thread(go_on.wait, 30)
+        return await report(*args)
+
+    monkeypatch.setattr(Figures, "report", wait)
+    page = browser.new_context(java_script_enabled=False).new_page()
+    page.goto(url + PAGES["usage"], wait_until="commit")
+    page.locator(".waiting").wait_for(state="visible")
+    assert page.locator("select[name=measure]").is_visible()
+    assert page.locator(".summary").count() == 0
+    go_on.set()
+    page.locator("footer").wait_for()
+    assert page.locator(".summary").is_visible()
+    assert page.locator(".waiting").is_hidden()
     page.context.close()
