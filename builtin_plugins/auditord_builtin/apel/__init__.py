@@ -15,14 +15,14 @@ Beside them: :mod:`config`, :mod:`importing` and :mod:`client_files`, :mod:`mont
 :mod:`metrics`, and :mod:`commands` with :mod:`showing`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from auditord_hookspecs import Daemon, Deferred, Panel, PluginKind, hookimpl
+from auditord_hookspecs import Daemon, Deferred, Panel, PanelContext, PanelPart, PluginKind, hookimpl
 
 if TYPE_CHECKING:  # the daemon alone has metrics
     from prometheus_client.registry import Collector
@@ -56,6 +56,10 @@ def auditord_metrics(daemon: Daemon) -> Iterable["Collector"]:
 @hookimpl
 def auditord_panels() -> Iterable[Panel]:
     """The panel of each instance."""
-    from auditord_builtin.apel.panels import PANELS  # noqa: PLC0415 of the page alone
+    yield Panel("apel_months", "Months at APEL", _show_months, "apel", whole=True)
 
-    return PANELS
+
+async def _show_months(context: PanelContext) -> Sequence[PanelPart]:
+    from auditord_builtin.apel.panels import show_months  # noqa: PLC0415 5 MB, which few daemons need
+
+    return await show_months(context)

@@ -2,12 +2,13 @@
 
 import collections
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from prometheus_client import Counter, Gauge
 from prometheus_client.registry import Collector
 
-from auditord_builtin.apel.state import DayState, MonthState, ReportedState, SiteState
+if TYPE_CHECKING:  # its models take memory, which few daemons need
+    from auditord_builtin.apel.state import DayState, MonthState, ReportedState, SiteState
 
 JOBS: Final = Gauge(
     "auditord_apel_jobs",
@@ -35,7 +36,7 @@ FAILURES: Final = Counter(
 INSTRUMENTS: Final[Iterable[Collector]] = (JOBS, WAITING, ACKNOWLEDGED, EXPIRY, PUBLISHED, FAILURES)
 
 
-def show_state(task: str, state: ReportedState) -> None:
+def show_state(task: str, state: "ReportedState") -> None:
     """Set the gauges."""
     for site, reported in state.sites.items():
         for (month, stage), jobs in stages(reported).items():
@@ -46,7 +47,7 @@ def show_state(task: str, state: ReportedState) -> None:
             ACKNOWLEDGED.labels(task, site).set(max(moments).timestamp())
 
 
-def stages(state: SiteState) -> collections.Counter[tuple[str, str]]:
+def stages(state: "SiteState") -> collections.Counter[tuple[str, str]]:
     """The numbers of jobs of each month that are in the store, reportable, and acknowledged."""
     jobs: collections.Counter[tuple[str, str]] = collections.Counter()
     known: tuple[tuple[str, MonthState | DayState], ...] = (*state.months.items(), *state.days.items())

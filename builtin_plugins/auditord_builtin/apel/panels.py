@@ -6,7 +6,7 @@ from typing import Final
 from auditord_builtin.apel.metrics import stages
 from auditord_builtin.apel.showing import MonthAtApel, months_at_apel
 from auditord_builtin.apel.state import SiteState, read_state
-from auditord_hookspecs import CellValue, Chart, Column, Panel, PanelContext, PanelPart, Series, Table
+from auditord_hookspecs import CellValue, Chart, Column, PanelContext, PanelPart, Series, Table
 
 _COLUMNS: Final = ("Site", "Month", "Stored", "Reported", "Acknowledged", "Waiting messages", "Last acknowledged")
 _MONTHS: Final = 24
@@ -36,6 +36,3 @@ def _chart(sites: Mapping[str, SiteState]) -> Chart:
     months = sorted({month for counts in jobs.values() for month, _ in counts})[-_MONTHS:]
     series = [Series(site, [counts[month, "acknowledged"] for month in months]) for site, counts in jobs.items()]
     return Chart("Jobs that APEL has acknowledged", months, series, "jobs")
-
-
-PANELS: Final = (Panel("apel_months", "Months at APEL", show_months, "apel", whole=True),)

@@ -1,13 +1,14 @@
 """Metrics of the plugin, under our names and under those of AUDITOR's."""
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from prometheus_client import Counter, Gauge
 from prometheus_client.registry import Collector
 
-from auditord_builtin.priority.config import Metric
-from auditord_builtin.priority.usage import Usage
+if TYPE_CHECKING:  # its models take memory, which few daemons need
+    from auditord_builtin.priority.config import Metric
+    from auditord_builtin.priority.usage import Usage
 
 _LABELS: Final = ("task", "group")
 
@@ -27,7 +28,7 @@ _AUDITOR_PRIORITY: Final = Gauge("priority", "Priority metrics", _LABELS, regist
 INSTRUMENTS: Final[Iterable[Collector]] = (_USAGE, _APPLIED, FAILURES, _AUDITOR_USAGE, _AUDITOR_PRIORITY)
 
 
-def show_usage(task: str, metrics: Iterable[Metric], usage: Usage) -> None:
+def show_usage(task: str, metrics: "Iterable[Metric]", usage: "Usage") -> None:
     """Set the gauges of usage, if they are configured; AUDITOR's is cut to a whole number."""
     if "ResourceUsage" in metrics:
         for group, value in usage.items():
@@ -35,7 +36,7 @@ def show_usage(task: str, metrics: Iterable[Metric], usage: Usage) -> None:
             _AUDITOR_USAGE.labels(task, group).set(int(value))
 
 
-def show_applied(task: str, metrics: Iterable[Metric], priorities: Mapping[str, int]) -> None:
+def show_applied(task: str, metrics: "Iterable[Metric]", priorities: Mapping[str, int]) -> None:
     """Set the gauges of priorities that have taken effect, if they are configured."""
     if "Priority" in metrics:
         for group, priority in priorities.items():

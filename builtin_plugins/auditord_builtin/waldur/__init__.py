@@ -1,13 +1,13 @@
 """Reports usage to Waldur: the consumption of each account and each user in a billing period."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from auditord_hookspecs import Daemon, Deferred, Panel, Permission, PluginKind, hookimpl
+from auditord_hookspecs import Daemon, Deferred, Panel, PanelContext, PanelPart, Permission, PluginKind, hookimpl
 
 if TYPE_CHECKING:  # the daemon alone has metrics
     from prometheus_client.registry import Collector
@@ -45,6 +45,10 @@ def auditord_metrics(daemon: Daemon) -> Iterable["Collector"]:
 @hookimpl
 def auditord_panels() -> Iterable[Panel]:
     """The panel of each instance."""
-    from auditord_builtin.waldur.state import show_resources  # noqa: PLC0415 of the page alone
+    yield Panel("waldur_resources", "Waldur", _show_resources, "waldur", whole=True, permission=Permission.OPERATE)
 
-    yield Panel("waldur_resources", "Waldur", show_resources, "waldur", whole=True, permission=Permission.OPERATE)
+
+async def _show_resources(context: PanelContext) -> Sequence[PanelPart]:
+    from auditord_builtin.waldur.state import show_resources  # noqa: PLC0415 2 MB, which few daemons need
+
+    return await show_resources(context)

@@ -4,12 +4,13 @@ from collections import Counter as Counts
 from collections.abc import Iterable, Sequence
 from datetime import date
 from decimal import Decimal
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from prometheus_client import Counter, Gauge
 from prometheus_client.registry import Collector
 
-from auditord_builtin.waldur.plans import ANOMALIES, NOTHING, PlannedMonth
+if TYPE_CHECKING:  # its models take memory, which few daemons need; so at the functions
+    from auditord_builtin.waldur.plans import PlannedMonth
 
 
 def _gauge(name: str, text: str, *labels: str) -> Gauge:
@@ -38,8 +39,10 @@ REQUESTS: Final = Counter(
 INSTRUMENTS: Final[Sequence[Collector]] = (LAST_SUCCESS, AMOUNT, ACCOUNTS, USERS, HELD_BACK, PROBLEMS, CLOSED, REQUESTS)
 
 
-def set_planned(task: str, present: date, components: Iterable[str], months: Sequence[PlannedMonth]) -> None:
+def set_planned(task: str, present: date, components: Iterable[str], months: "Sequence[PlannedMonth]") -> None:
     """Set the gauges of planned months; ``present`` is the first day of the one that is going on."""
+    from auditord_builtin.waldur.plans import ANOMALIES  # noqa: PLC0415
+
     ACCOUNTS.labels(task).set(len({account for month in months for account in month.accounts}))
     USERS.labels(task).set(len({user for month in months for user in month.users}))
     held_back = Counts(held.anomaly for month in months for held in month.held_back)
@@ -52,5 +55,6 @@ def set_planned(task: str, present: date, components: Iterable[str], months: Seq
             AMOUNT.labels(task, component, months_ago).set(float(_amount(month, component)))
 
 
-def _amount(month: PlannedMonth, component: str) -> Decimal:
-    return sum((resource.totals.get(component, NOTHING) for resource in month.plan.resources), NOTHING)
+def _amount(month: "PlannedMonth", component: str) -> Decimal:
+    nothing = Decimal()
+    return sum((resource.totals.get(component, nothing) for resource in month.plan.resources), nothing)
