@@ -17,10 +17,11 @@ import pytest
 from auditord.database import Database
 from auditord.errors import ConfigurationError, SchemaMismatch, StoreUnavailable
 from auditord.store import Duplicates, Provenance, RecordStore, Verdict
+from auditord.store.amendments import Action, Amendment
 from auditord.store.conditions import compile_query
 from auditord.store.opening import open_store, open_store_for_reading
 from auditord.store.sqlite import SqliteRecordStore
-from auditord.store.sqlite.counting import BETWEEN_NOTES
+from auditord.store.sqlite.counting import BETWEEN_NOTES, has_none
 from auditord.store.sqlite.dialect import SqliteDialect, marked, other_times
 from auditord.store.sqlite.store import MIGRATIONS
 from auditord_hookspecs import Component, InvalidRecord, Record, RecordQuery, RecordUpdate
@@ -31,6 +32,7 @@ from auditord_hookspecs.query import (
     ComponentCompares,
     IdEquals,
     MetaContains,
+    MetaContainsAny,
     Order,
     SortField,
     TimeCompares,
@@ -413,3 +415,47 @@ async def test_a_relative_path_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="sqlite:///path"):
         async with open_store("sqlite://records.db", counted_keys=()):
             pytest.fail("opened")
+
+
+def user(name: str) -> MetaContains:
+    return MetaContains("user_id", name)
+
+
+async def test_a_value_that_no_record_has_is_known_by_the_counts(path: Path) -> None:
+    async with open_store(f"sqlite://{path}", counted_keys=("user_id",)) as store:
+        many = BETWEEN_NOTES + 10  # most have been written down
+        await store.add_all([record(number) for number in range(many)], PROVENANCE, SAME_RUN, atomic=True)
+        connection = sqlite3.connect(path)
+        assert has_none(connection, user("nobody"))
+        assert has_none(connection, AllOf((MetaContains("site_id", "S"), user("nobody"))))
+        assert has_none(connection, AnyOf((user("nobody"), MetaContainsAny("user_id", ("u7", "u8")))))
+        assert not has_none(connection, AnyOf((user("nobody"), user("u1"))))
+        assert not has_none(connection, MetaContainsAny("user_id", ("nobody", "u1")))
+        assert not has_none(connection, MetaContains("site_id", "T")), "nobody counts sites"
+        assert not has_none(connection, AllOf())
+        await store.add(record(many, meta={"user_id": ("late", "twice")}), PROVENANCE, SAME_RUN)
+        assert not has_none(connection, user("late"))
+        assert not has_none(connection, user("twice"))
+        first = record(1)
+        corrected = msgspec.structs.replace(first, meta={"user_id": ("renamed",)})
+        await store.amend(
+            [Amendment(Action.CORRECT, (await store.documents([first.record_id]))[first.record_id], corrected, "test")],
+            PROVENANCE,
+        )
+        assert not has_none(connection, user("renamed"))
+        await store.redact([corrected.record_id], ["user_id"])
+        assert has_none(connection, user("renamed"))
+        connection.close()
+
+
+@pytest.mark.parametrize("name", ["u1", "late", "nobody"])
+async def test_a_listing_by_user_is_the_same_with_and_without_counts(path: Path, name: str) -> None:
+    found = list[list[str]]()
+    for counted_keys in ((), ("user_id",)):
+        async with open_store(f"sqlite://{path}", counted_keys=counted_keys) as store:
+            await store.add_all([record(number) for number in range(50)], PROVENANCE, SAME_RUN, atomic=True)
+            await store.add(record(50, meta={"user_id": ("late", "u1")}), PROVENANCE, SAME_RUN)
+            async with store.stream(RecordQuery(user(name))) as pages:
+                found.append([decode_record(each).record_id async for page in pages for each in page])
+    assert found[0] == found[1]
+    assert bool(found[0]) == (name != "nobody")

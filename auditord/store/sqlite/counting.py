@@ -7,14 +7,16 @@ begins with the first record, and nothing is counted twice after a crash.
 
 import sqlite3
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, LiteralString
 
 from auditord.database.sql_files import load_queries
+from auditord.store.conditions import can_be_there
 from auditord.store.planning import StoredRow
 from auditord.store.protocol import RecordCounts
 from auditord.store.work import Count
 from auditord_hookspecs import Record
+from auditord_hookspecs.query import Condition, Leaf, MetaContains, MetaContainsAny, fold
 
 QUERIES: Final = load_queries(
     "auditord.store.sqlite", "queries.sql", "counting.sql", "archiving.sql", "rollups.sql", "lake.sql"
@@ -44,6 +46,33 @@ def read_counts(connection: sqlite3.Connection) -> RecordCounts:
     total = per_key.pop(ALL_RECORDS).get("", 0)
     (differences,) = connection.execute(QUERIES["count_differences"]).fetchone()
     return RecordCounts(total, per_key, differences)
+
+
+def has_none(connection: sqlite3.Connection, where: Condition) -> bool:
+    """Return whether no record can fulfil a condition, since the counts know none with the values that it asks for.
+
+    False where they do not tell. No index has the values, so that without counts all records are read for nothing.
+    """
+    progress = dict(_counted_keys(connection))
+
+    def is_unknown(leaf: Leaf) -> bool:
+        match leaf:
+            case MetaContains(key, value):
+                return _has_none(connection, progress, key, (value,))
+            case MetaContainsAny(key, values):
+                return _has_none(connection, progress, key, values)
+            case _:
+                return False
+
+    return fold(where, is_unknown, any, all)
+
+
+def _has_none(connection: sqlite3.Connection, progress: Mapping[str, int], key: str, values: Collection[str]) -> bool:
+    if key not in progress or not all(map(can_be_there, values)):
+        return False
+    if any(connection.execute(QUERIES["has_count"], (key, value)).fetchone() for value in values):
+        return False
+    return _arrivals(connection, key, progress[key]).keys().isdisjoint(values)
 
 
 def set_counted_keys(connection: sqlite3.Connection, keys: Iterable[str]) -> None:

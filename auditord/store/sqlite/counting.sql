@@ -52,6 +52,12 @@ SELECT meta_value, records
 FROM record_counts
 WHERE meta_key = ?
 
+-- name: has_count
+-- One row if records with a value under a key have been written down.
+SELECT 1
+FROM record_counts
+WHERE meta_key = ? AND meta_value = ? AND records <> 0
+
 -- name: arrivals
 -- How many records have come after one.
 SELECT count(*)
