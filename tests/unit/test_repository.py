@@ -34,6 +34,14 @@ def test_ci_calls_the_readmes_test_command() -> None:
     assert run_tests in (ROOT / ".ci/run").read_text().splitlines()
 
 
+def test_ci_installs_all_that_tests_can_have_installed() -> None:
+    installers = {path.name for path in (ROOT / "tests/services").glob("*-install")}
+    assert installers
+    assert installers == set(
+        re.findall(r"^  tests/services/(\S+-install)", (ROOT / ".ci/run").read_text(), re.MULTILINE)
+    )
+
+
 def test_the_readme_is_short_and_shows_a_small_picture() -> None:
     text = (ROOT / "README.md").read_text()
     assert len(text.encode()) <= 6 * 1024
