@@ -5,9 +5,12 @@ The folders that the unit hides or protects are not part of it; the daemon itsel
 
 import os
 import platform
+import shutil
 import subprocess
+from collections.abc import Generator, Sequence
 from ctypes.util import find_library
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import pytest
@@ -24,10 +27,18 @@ pytestmark = [
 ]
 
 
-def boxed(*words: str) -> subprocess.CompletedProcess[str]:
+@pytest.fixture(scope="module")
+def box() -> Generator[Sequence[str], None, None]:
+    """The sandbox and the unit where everybody may read them, which a checkout is not."""
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        copies = [shutil.copy(ROOT / name, folder) for name in ("tests/sandbox.py", "etc/auditord.service")]
+        yield ["/usr/bin/python3", *copies]
+
+
+def boxed(box: Sequence[str], *words: str) -> subprocess.CompletedProcess[str]:
     """Run in the sandbox as one of the users of the test's Slurm."""
     become = ["setpriv", "--reuid=alice", "--regid=atlas", "--clear-groups"]
-    box = ["/usr/bin/python3", str(ROOT / "tests/sandbox.py"), str(ROOT / "etc/auditord.service")]
     return subprocess.run([*become, *box, *words], capture_output=True, text=True, check=False)
 
 
@@ -44,10 +55,10 @@ def boxed(*words: str) -> subprocess.CompletedProcess[str]:
         (("sacctmgr", "--noheader", "--parsable2", "show", "cluster"), CLUSTER),
     ],
 )
-def test_slurms_programs_work(words: tuple[str, ...], expected: str) -> None:
+def test_slurms_programs_work(box: Sequence[str], words: tuple[str, ...], expected: str) -> None:
     if (missing := missing_slurm()) is not None:
         pytest.skip(missing)
-    done = boxed(*words)
+    done = boxed(box, *words)
     assert done.returncode == 0, done.stderr
     assert expected in done.stdout
 
@@ -60,7 +71,7 @@ def test_slurms_programs_work(words: tuple[str, ...], expected: str) -> None:
         (("/usr/bin/python3", "-c", "import mmap; mmap.mmap(-1, 4096, prot=7)"), "PermissionError"),
     ],
 )
-def test_it_is_a_sandbox(words: tuple[str, ...], refused: str) -> None:
-    done = boxed(*words)
+def test_it_is_a_sandbox(box: Sequence[str], words: tuple[str, ...], refused: str) -> None:
+    done = boxed(box, *words)
     assert done.returncode != 0
     assert refused in done.stderr
