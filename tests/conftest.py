@@ -28,7 +28,7 @@ QUICK = ("test_broken_hooks", "test_command_line", "test_daemon")
 """Of those, what is worth its time in the first leg as well: each part of the real process once."""
 
 MEMORY: Final = Path("/dev/shm")  # noqa: S108 for folders that nobody else can guess
-OURS: Final = ("AUDITORD_TEST_", "AUDITORD_FUZZ_", "AUDITORD_ATTACK_", "AUDITORD_SCREENSHOTS")
+OURS: Final = ("AUDITORD_TEST_", "AUDITORD_BENCHMARK_", "AUDITORD_FUZZ_", "AUDITORD_ATTACK_", "AUDITORD_SCREENSHOTS")
 """Variables of the tests themselves, read when their modules are imported."""
 
 ROOM: Final = 8 << 30
