@@ -58,7 +58,7 @@ QUERIES: Final[Mapping[str, AggregateQuery]] = {
 
 def job(number: int, of: int) -> Record:
     """One of so many jobs that end evenly over a year; ten sites, fifty groups, 250 users."""
-    stop = BEGIN + (END - BEGIN) * number / of
+    stop = BEGIN + (END - BEGIN) * (number / of)
     user = number * 15_485_863 % 250
     names = {"site_id": f"site{user % 10}", "group_id": f"group{user % 50}", "user_id": f"user{user}"}
     cores = Component("Cores", 1 << number % 5, (Score("hepscore23", 15.5),))
