@@ -9,13 +9,12 @@ learn about types that the text does not show.
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import ClassVar, Final, LiteralString
 
-from auditord.database.instants import MICROSECOND, to_micros
 from auditord.store.aggregates import WHOLE, Limbs
 from auditord.store.dialects import Dialect, Key, State
-from auditord.store.sql import OPERATORS, TRUE, Columns, Sql, all_of, column_or_document, join, literal, repeated
+from auditord.store.sql import OPERATORS, TRUE, Sql, all_of, join, repeated
 from auditord_hookspecs import AggregateQuery, CalendarUnit, Window
 from auditord_hookspecs.query import Comparison, SortField, TimeField
 
@@ -29,7 +28,6 @@ FROM lake
 """
 """The rows as the statements name them."""
 
-_TIMES: Final[dict[TimeField, LiteralString]] = {TimeField.START: "start_time", TimeField.STOP: "stop_time"}
 _INSTANTS: Final[dict[TimeField, LiteralString]] = {TimeField.START: "started_at", TimeField.STOP: "stopped_at"}
 _NAMED: Final = "list_filter(components, lambda each: each.name = %s)"
 
@@ -68,23 +66,6 @@ class LakeDialect(Dialect):
         del text
         return TRUE
 
-    def time_column(self, field: TimeField, order: SortField | None) -> LiteralString:
-        """A time to be compared."""
-        del order
-        return _TIMES[field]
-
-    def moment(self, moment: datetime) -> object:
-        """Microseconds since 1970."""
-        return to_micros(moment)
-
-    def literal_moment(self, moment: datetime) -> LiteralString:
-        """Microseconds since 1970."""
-        return literal(str(to_micros(moment)))
-
-    def literal_span(self, span: timedelta) -> LiteralString:
-        """Microseconds."""
-        return literal(str(span // MICROSECOND))
-
     def has_key(self, key: str) -> Sql:
         """That a record has a meta key."""
         return Sql("(meta[%s] IS NOT NULL)", (key,))
@@ -92,14 +73,6 @@ class LakeDialect(Dialect):
     def one_of(self, column: LiteralString, values: Sequence[str]) -> Sql:
         """That a column has one of the values."""
         return Sql(f"{column} IN ({repeated('%s', ', ', len(values))})", tuple(values))
-
-    def dimension_contains(self, column: Sql, document: Sql, columns: Columns) -> Sql:
-        """The column where it is complete."""
-        return column_or_document(columns, column, document)
-
-    def dimension_lacks(self, column: Sql, document: Sql, columns: Columns) -> Sql:
-        """The column where it is complete."""
-        return column_or_document(columns, column, document)
 
     def first_day(self, moment: Sql, unit: CalendarUnit) -> Key:
         """The first day of a calendar period."""
@@ -136,10 +109,6 @@ class LakeDialect(Dialect):
         runtime = Sql(f"least({stop}, {end}) - greatest(start_time, {begin})")
         overlaps = Sql(f"{stop} >= {begin} AND start_time < {end} AND ({stop} > {begin} OR start_time >= {begin})")
         return State(Sql(stop), runtime, join(" AND ", [overlaps, *conditions]), costly=False)
-
-    def rolled_sum(self, number: LiteralString) -> tuple[Sequence[LiteralString], Limbs]:
-        """Columns for the sum of a number of the cells."""
-        return [f"sum({number})"], WHOLE
 
     @abstractmethod
     def seconds(self, micros: LiteralString) -> Sql:

@@ -8,12 +8,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import ClassVar, LiteralString
+from typing import ClassVar, Final, LiteralString
 
-from auditord.store.aggregates import Limbs
-from auditord.store.sql import OPERATORS, Columns, Sql
+from auditord.database.instants import EPOCH, MICROSECOND, to_micros
+from auditord.store.aggregates import WHOLE, Limbs
+from auditord.store.sql import OPERATORS, Columns, Sql, column_or_document, literal
 from auditord_hookspecs import AggregateQuery, CalendarUnit
 from auditord_hookspecs.query import Comparison, SortField, TimeField
+
+_TIMES: Final[dict[TimeField, LiteralString]] = {TimeField.START: "start_time", TimeField.STOP: "stop_time"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,21 +130,22 @@ class Dialect(ABC):
             (*likely.parameters, component, amount),
         )
 
-    @abstractmethod
     def time_column(self, field: TimeField, order: SortField | None) -> LiteralString:
         """A time to be compared, in an answer of this order (None: no records are listed)."""
+        del order
+        return _TIMES[field]
 
-    @abstractmethod
     def moment(self, moment: datetime) -> object:
-        """An instant as a parameter."""
+        """An instant as a parameter: microseconds since 1970, unless a database has a type for it."""
+        return (moment - EPOCH) // MICROSECOND
 
-    @abstractmethod
     def literal_moment(self, moment: datetime) -> LiteralString:
         """An instant as text of the statement."""
+        return literal(str(to_micros(moment)))
 
-    @abstractmethod
     def literal_span(self, span: timedelta) -> LiteralString:
         """A time in whole seconds to be added to an instant, as text of the statement."""
+        return literal(str(span // MICROSECOND))
 
     @abstractmethod
     def has_key(self, key: str) -> Sql:
@@ -159,13 +163,13 @@ class Dialect(ABC):
     def one_of(self, column: LiteralString, values: Sequence[str]) -> Sql:
         """That a column has one of the values."""
 
-    @abstractmethod
     def dimension_contains(self, column: Sql, document: Sql, columns: Columns) -> Sql:
         """The better of both ways to say that a site, group or user is wanted, and an index finds few."""
+        return column_or_document(columns, column, document)
 
-    @abstractmethod
     def dimension_lacks(self, column: Sql, document: Sql, columns: Columns) -> Sql:
         """The same for one that is not wanted, or none at all."""
+        return column_or_document(columns, column, document)
 
     @abstractmethod
     def first_day(self, moment: Sql, unit: CalendarUnit) -> Key:
@@ -183,6 +187,6 @@ class Dialect(ABC):
     def usage(self, amount: LiteralString, component: str) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
         """Columns for the sum of amounts and of their products with runtimes."""
 
-    @abstractmethod
     def rolled_sum(self, number: LiteralString) -> tuple[Sequence[LiteralString], Limbs]:
         """Columns for the sum of a number of the cells, which may be negative."""
+        return [f"sum({number})"], WHOLE

@@ -42,7 +42,6 @@ class Products(Enum):
     """In numbers of any size."""
 
 
-_TIMES: Final[dict[TimeField, LiteralString]] = {TimeField.START: "start_time", TimeField.STOP: "stop_time"}
 _TIME_ORDERS: Final = {TimeField.START: SortField.START, TimeField.STOP: SortField.STOP}
 
 _FOUND_BY_INDEX: Final = 10
@@ -136,11 +135,6 @@ class PostgresDialect(Dialect):
         named: LiteralString = f"SELECT {self.scores} FROM {placed} WHERE {self.name} = %s"  # noqa: S608 literals
         return Sql(f"({named} ORDER BY place LIMIT 1)", (component,))
 
-    def time_column(self, field: TimeField, order: SortField | None) -> LiteralString:
-        """A time to be compared; the order of an answer is seen to by :func:`follows_an_index`."""
-        del order
-        return _TIMES[field]
-
     def moment(self, moment: datetime) -> object:
         """The instant itself."""
         return moment
@@ -210,10 +204,6 @@ class PostgresDialect(Dialect):
         """Number of records, first and last stop time, sum of runtimes."""
         first, last = _MICROSECONDS.format("min(stopped)"), _MICROSECONDS.format("max(stopped)")
         return ["count(*)::numeric", first, last, "sum(ran)"], WHOLE
-
-    def rolled_sum(self, number: LiteralString) -> tuple[Sequence[LiteralString], Limbs]:
-        """Columns for the sum of a number of the cells."""
-        return [f"sum({number})"], WHOLE
 
     def usage(self, amount: LiteralString, component: str) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
         """Sums of amounts and of products."""

@@ -9,14 +9,13 @@ import re
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from typing import Final, LiteralString
 
-from auditord.database.instants import EPOCH, MICROSECOND, to_micros
+from auditord.database.instants import to_micros
 from auditord.store.aggregates import Limbs, Row
 from auditord.store.dialects import Dialect, Key, State
 from auditord.store.rows import SMALL_AMOUNTS
-from auditord.store.sql import OPERATORS, Columns, Sql, column_or_document, encoded, join, literal, repeated
+from auditord.store.sql import OPERATORS, Sql, encoded, join, repeated
 from auditord.store.sqlite.sums import Arithmetic, Overflow, pieces, product_sum, split_product_sum, sum_of, whole
 from auditord_hookspecs import AggregateQuery, CalendarUnit, RecordQuery
 from auditord_hookspecs.query import Leaf, SortField, TimeCompares, TimeField, fold
@@ -119,18 +118,6 @@ class SqliteDialect(Dialect):
         column, own = _TIMES[field]
         return column if order in {None, SortField.RUNTIME, own} else f"+{column}"
 
-    def moment(self, moment: datetime) -> object:
-        """Microseconds since 1970."""
-        return (moment - EPOCH) // MICROSECOND
-
-    def literal_moment(self, moment: datetime) -> LiteralString:
-        """Microseconds since 1970."""
-        return literal(str(to_micros(moment)))
-
-    def literal_span(self, span: timedelta) -> LiteralString:
-        """Microseconds."""
-        return literal(str(span // MICROSECOND))
-
     def has_key(self, key: str) -> Sql:
         """That a record has a meta key."""
         if _PLAIN_KEY.fullmatch(key):
@@ -156,14 +143,6 @@ class SqliteDialect(Dialect):
     def one_of(self, column: LiteralString, values: Sequence[str]) -> Sql:
         """That a column has one of the values."""
         return Sql(f"{column} {_is_one_of(values)}", tuple(values))
-
-    def dimension_contains(self, column: Sql, document: Sql, columns: Columns) -> Sql:
-        """The column where it is complete."""
-        return column_or_document(columns, column, document)
-
-    def dimension_lacks(self, column: Sql, document: Sql, columns: Columns) -> Sql:
-        """The column where it is complete."""
-        return column_or_document(columns, column, document)
 
     def first_day(self, moment: Sql, unit: CalendarUnit) -> Key:
         """The first day of a calendar period."""
