@@ -24,8 +24,11 @@ from auditord.archive.cleaning import Leftovers, delete_unused, forget_snapshots
 from auditord.archive.ordering import by_bounds
 from auditord.archive.schema import PARTITIONS, RECORD_COLUMNS, SCHEMA, records_of
 from auditord.archive.writing import (
+    FILE_RECORDS,
+    SMALL_FILES,
     NewRows,
     Partition,
+    commit_files,
     partition_of_file,
     put_together,
     rewritten,
@@ -156,8 +159,8 @@ class ArchiveTable(CatalogTable):
             ArchiveOvertaken: the head is another one by now.
         """
         with self.loaded() as table:
-            groups = small_files(task.file for task in table.scan().plan_files())
-            files = [file for group in groups for file in group]
+            groups = small_files(table.scan().plan_files(), FILE_RECORDS, SMALL_FILES)
+            files = [task.file for group in groups for task in group]
             return _commit(table, head, head.chunk, files, put_together(table, groups)) if files else head
 
     def leftovers(self) -> Leftovers:
@@ -269,13 +272,7 @@ def _head(table: Table) -> Head:
 def _commit(table: Table, head: Head, chunk: int, removed: Sequence[DataFile], added: Iterable[DataFile]) -> Head:
     if _head(table) != head:
         raise CommitFailedException("the newest snapshot is another one")
-    with table.transaction() as transaction:
-        update = transaction.update_snapshot(snapshot_properties={CHUNK: str(chunk)})
-        with update.overwrite() if removed else update.merge_append() as files:
-            for file in removed:
-                files.delete_data_file(file)
-            for file in added:
-                files.append_data_file(file)
+    commit_files(table, {CHUNK: str(chunk)}, removed, added)
     return _head(table)
 
 

@@ -7,7 +7,7 @@
 
 import uuid
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from importlib import import_module
 from typing import Any, Final, TypeAlias
@@ -24,9 +24,9 @@ from auditord.store.archived import ArchivedRecord, Removal
 _arrow: Any = import_module("pyarrow")  # Any: it ships no types
 
 _FIRST: Final = 1970 * 12
-_FILE_RECORDS: Final = 25_000
+FILE_RECORDS: Final = 25_000
 """Of a file at the most, as one commit has: a page of an answer reads whole files."""
-_SMALL_FILES: Final = 4
+SMALL_FILES: Final = 4
 """Files that are worth while to be put together."""
 
 Partition: TypeAlias = tuple[int, str | None]
@@ -45,7 +45,7 @@ def month_name(number: int) -> str:
 
 
 def partition_of_file(file: DataFile) -> Partition:
-    """The partition of a file."""
+    """The partition of a file; of one of the lake, the month is None for open records."""
     return file.partition[0], file.partition[1]
 
 
@@ -94,26 +94,25 @@ def rewritten(table: Table, files: Sequence[DataFile], removals: Collection[Remo
             yield from write_rows(table, partition_of_file(file), rows.filter(_arrow.array(kept)))
 
 
-def small_files(files: Iterable[DataFile]) -> Sequence[Sequence[DataFile]]:
-    """The files that are better put together: several of one partition, of which none has many rows."""
-    small: defaultdict[Partition, list[DataFile]] = defaultdict(list)
-    for file in files:
-        if file.record_count <= _FILE_RECORDS // 2:
-            small[partition_of_file(file)].append(file)
-    return [group for inside in small.values() for group in _groups(inside) if len(group) >= _SMALL_FILES]
+def small_files(tasks: Iterable[FileScanTask], most: int, least: int) -> Sequence[Sequence[FileScanTask]]:
+    """The files that are better put together: at least so many of one partition, with so many rows at most."""
+    small: defaultdict[Partition, list[FileScanTask]] = defaultdict(list)
+    for task in tasks:
+        if task.file.record_count <= most // 2:
+            small[partition_of_file(task.file)].append(task)
+    return [group for inside in small.values() for group in _groups(inside, most) if len(group) >= least]
 
 
-def put_together(table: Table, groups: Iterable[Sequence[DataFile]]) -> Iterator[DataFile]:
+def put_together(table: Table, groups: Iterable[Sequence[FileScanTask]]) -> Iterator[DataFile]:
     """Write what the files of each group hold once more, as one file, which is read back.
 
     Raises:
         OSError: it does not hold the same rows.
     """
     scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
-    for files in groups:
-        rows = scan.to_table([FileScanTask(file) for file in files]).sort_by(
-            [("stop_time", "ascending"), ("record_id", "ascending")]
-        )
+    for tasks in groups:
+        files = [task.file for task in tasks]
+        rows = scan.to_table(tasks).sort_by([("stop_time", "ascending"), ("record_id", "ascending")])
         for file in write_rows(table, partition_of_file(files[0]), rows):
             file.spec_id = table.metadata.default_spec_id  # pyiceberg gives it when a file is read from a manifest
             if sorted(map(_place, rows_in(table, [file]))) != sorted(map(_place, rows_in(table, files))):
@@ -121,14 +120,14 @@ def put_together(table: Table, groups: Iterable[Sequence[DataFile]]) -> Iterator
             yield file
 
 
-def _groups(files: Iterable[DataFile]) -> Iterator[Sequence[DataFile]]:
+def _groups(tasks: Iterable[FileScanTask], most: int) -> Iterator[Sequence[FileScanTask]]:
     """Parts of the files with so many rows as a file has at most."""
-    group, rows = list[DataFile](), 0
-    for file in sorted(files, key=lambda each: each.record_count):
-        if rows + file.record_count > _FILE_RECORDS:
+    group, rows = list[FileScanTask](), 0
+    for task in sorted(tasks, key=lambda each: each.file.record_count):
+        if rows + task.file.record_count > most:
             yield group
             group, rows = [], 0
-        group, rows = [*group, file], rows + file.record_count
+        group, rows = [*group, task], rows + task.file.record_count
     yield group
 
 
@@ -157,3 +156,16 @@ def write_rows(
     key = PartitionKey(values, spec, metadata.schema())
     task = WriteTask(uuid.uuid4(), 0, metadata.schema(), rows.to_batches(), partition_key=key)
     return write_file(table.io, metadata, iter([task]))
+
+
+def commit_files(
+    table: Table, properties: Mapping[str, str], removed: Sequence[DataFile], added: Iterable[DataFile]
+) -> None:
+    """Commit a snapshot with these properties of its own, in which files take the place of others."""
+    with table.transaction() as transaction:
+        update = transaction.update_snapshot(snapshot_properties=dict(properties))
+        with update.overwrite() if removed else update.merge_append() as files:
+            for file in removed:
+                files.delete_data_file(file)
+            for file in added:
+                files.append_data_file(file)

@@ -33,11 +33,12 @@ from pyiceberg.table import FileScanTask, Table
 
 from auditord.archive.catalog import NAMESPACE, TABLE_PROPERTIES, CatalogTable
 from auditord.archive.schema import PARTITIONS
+from auditord.archive.writing import commit_files, small_files
 from auditord.database.instants import from_micros
 from auditord.errors import ConfigurationError, StoreUnavailable
 from auditord.lake.cleaning import clean
 from auditord.lake.schema import SCHEMA, add_columns
-from auditord.lake.writing import Rewritten, joined, months_of, small_files, without, written
+from auditord.lake.writing import FILE_RECORDS, SMALL_FILES, Rewritten, joined, months_of, without, written
 from auditord.store.archived import ArchiveOvertaken
 from auditord.store.lake import LakeBatch
 
@@ -188,7 +189,7 @@ class LakeTable(CatalogTable):
             ArchiveOvertaken: another daemon was faster; nothing is done.
         """
         with self.loaded() as table:
-            groups = small_files(_tasks(table, daemon))
+            groups = small_files(_tasks(table, daemon), FILE_RECORDS, SMALL_FILES)
             if not groups:
                 return 0
             put = joined(table, groups)
@@ -284,10 +285,4 @@ def _commit(table: Table, moved: Mapping[str, Position | None], taken: Rewritten
     """
     now = {**positions_of(table), **moved}
     positions = {daemon: astuple(each) for daemon, each in now.items() if each is not None}
-    with table.transaction() as transaction:
-        update = transaction.update_snapshot(snapshot_properties={POSITIONS: json.dumps(positions)})
-        with update.overwrite() if taken.removed else update.merge_append() as files:
-            for file in taken.removed:
-                files.delete_data_file(file)
-            for file in (*taken.added, *added):
-                files.append_data_file(file)
+    commit_files(table, {POSITIONS: json.dumps(positions)}, taken.removed, (*taken.added, *added))

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan
@@ -17,7 +17,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
 
 from auditord.archive.schema import rows_of
-from auditord.archive.writing import month_number, write_rows
+from auditord.archive.writing import month_number, partition_of_file, write_rows
 from auditord.database.instants import from_micros
 from auditord.store.archived import ArchivedRecord
 from auditord.store.lake import LakeBatch
@@ -25,14 +25,10 @@ from auditord.store.lake import LakeBatch
 _arrow: Any = import_module("pyarrow")  # Any: it ships no types
 _compute: Any = import_module("pyarrow.compute")
 
-_FILE_RECORDS: Final = 250_000
+FILE_RECORDS: Final = 250_000
 """Of a file that small ones are put together to."""
-_SMALL_FILES: Final = 8
+SMALL_FILES: Final = 8
 """Files of a partition that are worth while to be put together."""
-
-
-_Partition: TypeAlias = tuple[int | None, str | None]
-"""Months since January 1970, None for open records, and the site."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +46,7 @@ class Rewritten:
 
 def written(table: Table, daemon: str, batch: LakeBatch) -> Iterator[DataFile]:
     """Write the records of a batch."""
-    partitions: defaultdict[_Partition, list[ArchivedRecord]] = defaultdict(list)
+    partitions: defaultdict[tuple[int | None, str | None], list[ArchivedRecord]] = defaultdict(list)
     for copy in batch.records:
         stop = copy.record.stop_time
         partitions[None if stop is None else month_number(stop), copy.site].append(copy)
@@ -91,17 +87,8 @@ def without(
         kept = rows.filter(_compute.invert(_are_gone(rows, daemon, record_ids)))
         removed.append(task.file)
         if kept.num_rows:
-            added += write_rows(table, _partition_of(task.file), kept)
+            added += write_rows(table, partition_of_file(task.file), kept)
     return Rewritten(removed, added)
-
-
-def small_files(tasks: Iterable[FileScanTask]) -> Sequence[Sequence[FileScanTask]]:
-    """The files that are better put together: several of one partition, of which none has many rows."""
-    small: defaultdict[_Partition, list[FileScanTask]] = defaultdict(list)
-    for task in tasks:
-        if task.file.record_count <= _FILE_RECORDS // 2:
-            small[_partition_of(task.file)].append(task)
-    return [group for inside in small.values() if len(group := _group(inside)) >= _SMALL_FILES]
 
 
 def joined(table: Table, groups: Iterable[Sequence[FileScanTask]]) -> Rewritten:
@@ -114,7 +101,7 @@ def joined(table: Table, groups: Iterable[Sequence[FileScanTask]]) -> Rewritten:
     removed, added = list[DataFile](), list[DataFile]()
     for tasks in groups:
         rows = scan.to_table(tasks).sort_by(ORDER)
-        files = list(write_rows(table, _partition_of(tasks[0].file), rows))
+        files = list(write_rows(table, partition_of_file(tasks[0].file), rows))
         if rows.num_rows != sum(file.record_count for file in files):
             raise OSError(f"{files[0].file_path} does not hold what was written to it")
         removed += [task.file for task in tasks]
@@ -124,20 +111,6 @@ def joined(table: Table, groups: Iterable[Sequence[FileScanTask]]) -> Rewritten:
 
 ORDER: Final = [("user_group", "ascending"), ("user_name", "ascending"), ("stop_time", "ascending")]
 """Of rows in a file: equal texts side by side take a third of the space."""
-
-
-def _partition_of(file: DataFile) -> _Partition:
-    return file.partition[0], file.partition[1]
-
-
-def _group(tasks: Iterable[FileScanTask]) -> Sequence[FileScanTask]:
-    """The smallest of the files, with so many rows as a file is to have."""
-    group, rows = list[FileScanTask](), 0
-    for task in sorted(tasks, key=lambda each: each.file.record_count):
-        if rows + task.file.record_count > _FILE_RECORDS:
-            break
-        group, rows = [*group, task], rows + task.file.record_count
-    return group
 
 
 def _are_gone(rows: Any, daemon: str, record_ids: Collection[str] | None) -> Any:  # Any: pyarrow's Table, a mask

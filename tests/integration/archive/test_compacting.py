@@ -9,6 +9,7 @@ import pytest
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
+from auditord.archive import table as archive_table
 from auditord.archive import writing
 from auditord.archive.archiver import Archiver
 from auditord.archive.table import ArchiveTable
@@ -78,7 +79,7 @@ async def test_the_files_of_a_month_and_site_become_one(stores: Stores, tmp_path
 async def test_a_large_file_is_left_as_it_is(
     one_store: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "_FILE_RECORDS", 12)
+    monkeypatch.setattr(archive_table, "FILE_RECORDS", 12)
     async with one_store(tmp_path) as (store, table):
         assert [await night(store, table, number) for number in range(8)] == [0, 0, 0, 6, 0, 0, 0, 6]
         assert await rows(store, table) == [8, 8, 8, 8]
