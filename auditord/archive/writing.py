@@ -50,11 +50,7 @@ def partition_of_file(file: DataFile) -> Partition:
 
 
 class NewRows:
-    """Rows on their way into the table, in Arrow's columns: records of Python take ten times as much memory.
-
-    Args:
-        schema: of the table in Arrow.
-    """
+    """Rows on their way into the table, in Arrow's columns: records of Python take ten times as much memory."""
 
     def __init__(self, schema: Any) -> None:  # Any: pyarrow's Schema
         self.records = 0

@@ -34,13 +34,7 @@ class RestoreRefused(AuditordError):
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """A restore that was made.
-
-    Args:
-        backup: the folder that it was made from.
-        manifest: its contents.
-        aside: the places of what was there.
-    """
+    """A restore that was made."""
 
     backup: Path
     manifest: Manifest

@@ -60,9 +60,6 @@ def set_back(spool: Path, backup: Path, senders: Collection[str], *, plugins: bo
 def forget_sources(spool: Path) -> None:
     """Let collectors know nothing of their sources, so that they read all of them again; safe to repeat.
 
-    Args:
-        spool: the file, which no daemon uses.
-
     Raises:
         StoreUnavailable: it cannot be used.
     """

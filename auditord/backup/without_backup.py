@@ -35,12 +35,7 @@ from auditord_hookspecs.wire import format_time
 
 @dataclass(frozen=True, slots=True)
 class StartedOver:
-    """A pair of which one part was made anew, or is older than the other.
-
-    Args:
-        behind: that part.
-        sources: the reach of the collectors.
-    """
+    """A pair of which one part was made anew, or is older than the other."""
 
     behind: Behind
     sources: Sequence[Looked]

@@ -65,12 +65,7 @@ class Requests(Protocol):
 
 
 class DaemonClient:
-    """Asks a daemon. Every method raises :class:`DaemonError` if it does not answer, or refuses.
-
-    Args:
-        client: opened for it.
-        url: of the daemon, without a path.
-    """
+    """Asks a daemon. Every method raises :class:`DaemonError` if it does not answer, or refuses."""
 
     def __init__(self, client: Requests, url: str) -> None:
         self._client = client

@@ -68,13 +68,7 @@ def demo_command(*, check: bool, port: int | None) -> None:
 
 
 def set_up(folder: Path, port: int, *, made_up: bool = False) -> Demo:
-    """Write the demo's configuration into a folder and load it, as the daemon would.
-
-    Args:
-        folder: for everything.
-        port: to serve at.
-        made_up: whether the made-up site takes part.
-    """
+    """Write the demo's configuration into a folder and load it, as the daemon would."""
     hooks = load_hooks([])
     sections = {name: dict(kind.demo()) for name, kind in hooks.kinds.collectors.items() if kind.demo is not None}
     if made_up and _FILES in hooks.kinds.collectors:

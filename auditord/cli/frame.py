@@ -43,12 +43,7 @@ class Registered:
 
 @dataclass(frozen=True, slots=True)
 class Provided:
-    """A command of a hook module.
-
-    Args:
-        help: what ``auditord --help`` says about it.
-        load: imports it if need be.
-    """
+    """A command of a hook module."""
 
     help: str
     load: Callable[[], click.Command]

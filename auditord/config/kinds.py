@@ -21,11 +21,7 @@ V = TypeVar("V")
 
 
 class MadeOnUse(Mapping[str, V]):
-    """Values by name, each of which is made when it is first asked for.
-
-    Args:
-        makers: make them.
-    """
+    """Values by name, each of which is made when it is first asked for."""
 
     def __init__(self, makers: Mapping[str, Callable[[], V]]) -> None:
         self._makers = makers

@@ -27,14 +27,7 @@ Aggregate = Callable[[AggregateQuery], Awaitable[Aggregates]]
 
 @dataclass(frozen=True, slots=True)
 class PanelInstance:
-    """An instance that takes part.
-
-    Args:
-        section: of the configuration.
-        name: of it.
-        kind: of it.
-        config: its options.
-    """
+    """An instance that takes part."""
 
     section: str
     name: str

@@ -92,12 +92,7 @@ def as_json(state: Any) -> bytes:  # Any: what a plugin wants to be kept
 
 
 class SqliteMemory:
-    """Implements :class:`PluginMemory` on the table ``plugin_state`` of a file.
-
-    Args:
-        database: the file.
-        task: the plugin.
-    """
+    """Implements :class:`PluginMemory` on the table ``plugin_state`` of a file."""
 
     def __init__(self, database: Database, task: str) -> None:
         self._database = database

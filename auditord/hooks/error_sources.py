@@ -141,12 +141,7 @@ def _last(node: ast.expr) -> str:
 
 
 class _Contents(ast.NodeVisitor):
-    """The classes and the calls of a module; each call with what is assigned to names where it stands.
-
-    Args:
-        source: the module.
-        tree: its syntax tree, which is not kept.
-    """
+    """The classes and the calls of a module; each call with what is assigned to names where it stands."""
 
     def __init__(self, source: Source, tree: ast.Module) -> None:
         self._module = source.module

@@ -47,11 +47,7 @@ def markdown() -> str:
 
 
 class _Writer:
-    """Writes sections of a schema.
-
-    Args:
-        root: the schema of the configuration.
-    """
+    """Writes sections of a schema."""
 
     def __init__(self, root: Schema) -> None:
         self._root = root

@@ -67,11 +67,7 @@ class EngineLimits:
 
 
 class DuckDb:
-    """The database, opened when it is first asked. Its methods block.
-
-    Args:
-        limits: of memory and threads.
-    """
+    """The database, opened when it is first asked. Its methods block."""
 
     def __init__(self, limits: EngineLimits) -> None:
         self._limits = limits

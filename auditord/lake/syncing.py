@@ -18,12 +18,7 @@ _Log: TypeAlias = "logging.LoggerAdapter[logging.Logger]"
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """The result of a run.
-
-    Args:
-        records: rows that were written.
-        batches: commits that were made.
-    """
+    """The result of a run."""
 
     records: int
     batches: int

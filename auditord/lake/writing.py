@@ -33,12 +33,7 @@ SMALL_FILES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """Files that take the place of others.
-
-    Args:
-        removed: these.
-        added: with the rows that stay.
-    """
+    """Files that take the place of others."""
 
     removed: Sequence[DataFile]
     added: Sequence[DataFile]

@@ -30,13 +30,7 @@ _HEADING: Final = re.compile(r"#+ (.+)")
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A part of the manual that is read as one.
-
-    Args:
-        name: as the user types it.
-        title: as the contents page has it.
-        chapter: the heading above it there.
-    """
+    """A part of the manual that is read as one."""
 
     name: str
     title: str
@@ -45,13 +39,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A section that has all words of a search.
-
-    Args:
-        topic: the section's topic.
-        heading: of the section.
-        line: the first with one of the words.
-    """
+    """A section that has all words of a search."""
 
     topic: Topic
     heading: str

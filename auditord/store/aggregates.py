@@ -114,10 +114,6 @@ class Folding:
     """The answer to a query, as its rows come in.
 
     Where roll-ups do not know all that is asked, its methods raise :class:`NotRolledUp`.
-
-    Args:
-        query: what was asked.
-        parts: of the statement, by their numbers.
     """
 
     def __init__(self, query: AggregateQuery, parts: Sequence[Part]) -> None:

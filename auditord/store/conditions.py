@@ -84,14 +84,7 @@ def _sorted_by_number(query: RecordQuery, dialect: Dialect, by: LiteralString) -
 
 
 def compile_condition(condition: Condition, dialect: Dialect, columns: Columns, order: SortField | None = None) -> Sql:
-    """A condition on rows of the table of records.
-
-    Args:
-        condition: of the query.
-        dialect: of the database.
-        columns: the records that it is about.
-        order: of the answer, if records are listed.
-    """
+    """A condition on rows of the table of records."""
     return fold(condition, _Conditions(dialect, columns, order).leaf, all_of, any_of)
 
 

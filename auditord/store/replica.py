@@ -132,12 +132,7 @@ class Replica:
 
 
 class ReplicatedReads:
-    """Implements :class:`Reads`: lists and sums by the replica while it is near, everything else by the store.
-
-    Args:
-        store: all records, as they are.
-        replica: of it.
-    """
+    """Implements :class:`Reads`: lists and sums by the replica while it is near, everything else by the store."""
 
     def __init__(self, store: Reads, replica: Replica) -> None:
         self._store = store
@@ -172,11 +167,7 @@ class ReplicatedReads:
 
 
 class ReplicaMetrics(Collector):
-    """The lag as a metric.
-
-    Args:
-        replica: the replica.
-    """
+    """The lag as a metric."""
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica

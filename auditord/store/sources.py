@@ -30,9 +30,6 @@ class Sources:
     """The numbers of principals with their clients, and of what components score; none is ever deleted.
 
     Callers get their numbers in the order in which they ask, so that changes of one record stay in order.
-
-    Args:
-        look_up: for numbers that are not remembered yet.
     """
 
     def __init__(self, look_up: LookUp) -> None:

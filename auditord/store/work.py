@@ -47,13 +47,7 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Maintain the counts, once records have been written.
-
-    Args:
-        added: new records.
-        changed: records before and after.
-        removed: records that are there no more.
-    """
+    """Maintain the counts, once records have been written."""
 
     added: Sequence[PendingRecord] = ()
     changed: Sequence[tuple[StoredRow, Record]] = ()

@@ -29,11 +29,6 @@ class Audits:
     ) -> AuditReport:
         """Audit a collector, which goes on meanwhile.
 
-        Args:
-            request: what is asked, of an enabled collector.
-            records: replaces records.
-            observer: receives the progress.
-
         Raises:
             UnsuitableRequest: its kind has no inventory, or its records go elsewhere.
         """

@@ -24,15 +24,7 @@ _LAST_WITHIN: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Notes how this daemon fares.
-
-    Args:
-        store: keeps the note.
-        spool: its queues and quarantine.
-        pairing: of both.
-        now: the present instant.
-        started: when the daemon began.
-    """
+    """Notes how this daemon fares."""
 
     store: RecordStore
     spool: Spool

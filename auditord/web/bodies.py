@@ -97,11 +97,7 @@ async def received_pieces(request: web.BaseRequest, limit: int) -> AsyncGenerato
 
 
 class _Pace:
-    """Cuts clients off that send too slowly; the time that the server takes for itself does not count.
-
-    Args:
-        request: whose body is read.
-    """
+    """Cuts clients off that send too slowly; the time that the server takes for itself does not count."""
 
     def __init__(self, request: web.BaseRequest) -> None:
         self._content = request.content

@@ -35,9 +35,6 @@ class Shares:
 
     A request that finds too little waits. Principals are served in turn, the longest ago served first, and requests of
     each in their order: however many requests one of them has waiting, another one's is next.
-
-    Args:
-        most: so many units.
     """
 
     def __init__(self, most: int) -> None:

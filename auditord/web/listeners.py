@@ -213,12 +213,7 @@ async def accepting(
 
 
 class _Listener:
-    """A listening socket.
-
-    Args:
-        bound: where.
-        protocols: makes the protocol of each connection.
-    """
+    """A listening socket."""
 
     def __init__(self, bound: Bound, protocols: Protocols) -> None:
         self._bound = bound

@@ -45,12 +45,7 @@ Decode: TypeAlias = Callable[[web.BaseRequest, bytes, int], Awaitable[Decoded]]
 
 @dataclass(frozen=True, slots=True)
 class ReadHandlers:
-    """The handlers of the routes that read.
-
-    Args:
-        records: those that the caller may see.
-        answers: sends long ones.
-    """
+    """The handlers of the routes that read."""
 
     records: RecordsFor
     answers: StreamedAnswers

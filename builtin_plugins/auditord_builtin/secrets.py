@@ -19,10 +19,6 @@ MAX_BYTES = 64 * 1024
 def resolve(reference: str, environ: Mapping[str, str]) -> SecretStr | None:
     """The secret behind a reference, or None if the text is none.
 
-    Args:
-        reference: the text in the configuration.
-        environ: for ``env:`` and for ``$CREDENTIALS_DIRECTORY``.
-
     Raises:
         ValueError: it cannot be read; the text says why, never the secret.
     """

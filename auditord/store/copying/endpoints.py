@@ -69,17 +69,7 @@ class CopyRefused(AuditordError):
 
 
 class Kept(msgspec.Struct, frozen=True, gc=False):
-    """A record with everything that a store knows of it.
-
-    Args:
-        record_id: its id.
-        document: its wire text.
-        content: the hash of its meta and components.
-        received_at: of its first arrival.
-        updated_at: of its last change.
-        principal: who sent it.
-        agent: with what.
-    """
+    """A record with everything that a store knows of it."""
 
     record_id: str
     document: str
@@ -111,12 +101,7 @@ class Progress(Protocol):
 
 
 class End(ABC):
-    """A store as an end of a copy: one to be read, as of the moment when it was opened, or one to be filled.
-
-    Args:
-        where: the store, for messages.
-        queries: the statements of its database.
-    """
+    """A store as an end of a copy: one to be read, as of the moment when it was opened, or one to be filled."""
 
     schema: ClassVar[LiteralString]
     """The schema of its tables, with a full stop."""

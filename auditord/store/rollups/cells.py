@@ -195,12 +195,7 @@ CellsOfLevels: TypeAlias = dict[int, Places]
 
 
 class Cells:
-    """Changes gathered by cell.
-
-    Args:
-        keys: those that have cells.
-        alone: whether only their cells are wanted.
-    """
+    """Changes gathered by cell."""
 
     def __init__(self, keys: Sequence[RolledKey], *, alone: bool = False) -> None:
         self._keys = keys

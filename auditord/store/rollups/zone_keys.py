@@ -82,11 +82,7 @@ def known(keys: Collection[str]) -> Sequence[str]:
 
 
 class ZoneDays:
-    """The dates of a zone.
-
-    Args:
-        zone: its name.
-    """
+    """The dates of a zone."""
 
     def __init__(self, zone: str) -> None:
         changes: Sequence[ClockChange] = clock_changes(zone)

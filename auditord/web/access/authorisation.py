@@ -118,10 +118,6 @@ class Authorisation:
     async def recognise(self, credentials: Credentials, only: str | None = None) -> Principal:
         """The principal that has these credentials.
 
-        Args:
-            credentials: of a request, or of a session.
-            only: the one authenticator that is asked.
-
         Raises:
             AccessRefused: nobody knows them, or they are wrong.
         """
@@ -149,14 +145,7 @@ async def _asked(name: str, authenticate: Authenticate, credentials: Credentials
 
 
 class HostAuthenticatorContext(InstanceContext):
-    """The context of an authenticator.
-
-    Args:
-        instance: the instance's name.
-        kind: the kind's name.
-        now: the present instant.
-        state_dir: the daemon's folder.
-    """
+    """The context of an authenticator."""
 
     def __init__(self, instance: str, kind: str, now: Callable[[], datetime], state_dir: Path) -> None:
         super().__init__(instance, kind, now)

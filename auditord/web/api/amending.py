@@ -23,12 +23,7 @@ from auditord_hookspecs.wire import parse_time
 
 @dataclass(frozen=True, slots=True)
 class ChangeHandlers:
-    """Changes records, and shows what they were.
-
-    Args:
-        records: changes them.
-        store: keeps their former versions.
-    """
+    """Changes records, and shows what they were."""
 
     records: RecordActions
     store: RecordStore

@@ -30,11 +30,7 @@ class Reload(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationHandlers:
-    """The handlers of the configuration.
-
-    Args:
-        reload: exchanges it.
-    """
+    """The handlers of the configuration."""
 
     reload: Reload
 

@@ -64,12 +64,7 @@ class QuarantineQuery:
 
 @dataclass(frozen=True, slots=True)
 class QuarantineHandlers:
-    """The handlers of the quarantine.
-
-    Args:
-        spool: keeps it.
-        actions: retry and discard entries.
-    """
+    """The handlers of the quarantine."""
 
     spool: Spool
     actions: Actions

@@ -26,13 +26,7 @@ _LINES: Final = ", those of the archive among them; over a lake of several daemo
 
 @dataclass(frozen=True, slots=True)
 class RecordHandlers:
-    """Reads records.
-
-    Args:
-        records: those that the caller may see.
-        answers: sends long ones.
-        lake: the other source of listings.
-    """
+    """Reads records."""
 
     records: RecordsFor
     answers: StreamedAnswers

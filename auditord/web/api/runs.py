@@ -109,11 +109,7 @@ def run_request(instance: str, body: bytes) -> RunRequest:
 
 
 class EventLines:
-    """Watches a run and writes what it sees, one JSON object per line; the answer begins with the first line.
-
-    Args:
-        request: the request to answer.
-    """
+    """Watches a run and writes what it sees, one JSON object per line; the answer begins with the first line."""
 
     def __init__(self, request: web.BaseRequest) -> None:
         self.answer = web.StreamResponse(headers={"Content-Type": NDJSON, "Server": SERVER})
@@ -171,11 +167,7 @@ class EventLines:
 
 @dataclass(frozen=True, slots=True)
 class RunHandler:
-    """Runs instances.
-
-    Args:
-        actions: run them.
-    """
+    """Runs instances."""
 
     actions: Actions
 

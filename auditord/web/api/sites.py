@@ -49,13 +49,7 @@ class ReportedSites(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class SiteReportHandlers:
-    """Takes and shows reports of sites' daemons.
-
-    Args:
-        reports: the last ones.
-        records: all that are stored.
-        now: the clock.
-    """
+    """Takes and shows reports of sites' daemons."""
 
     reports: SiteReports
     records: Reads

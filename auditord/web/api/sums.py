@@ -203,13 +203,7 @@ def _window(moments: Mapping[str, datetime | None]) -> Window | None:
 
 @dataclass(frozen=True, slots=True)
 class SumsHandler:
-    """Sums records up.
-
-    Args:
-        records: those that the caller may see.
-        slots: for long work of the store.
-        lake: the other source.
-    """
+    """Sums records up."""
 
     records: RecordsFor
     slots: Shares

@@ -30,12 +30,7 @@ Schema: TypeAlias = Mapping[str, Any]  # Any: JSON
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """A whole number.
-
-    Args:
-        least: the smallest that is taken.
-        most: the largest.
-    """
+    """A whole number."""
 
     least: int = 0
     most: int = MAX_AMOUNT

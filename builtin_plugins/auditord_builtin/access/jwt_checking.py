@@ -41,12 +41,7 @@ async def opened_issuer(
 
 @dataclass(frozen=True, slots=True)
 class Issuer:
-    """An issuer whose tokens are recognised.
-
-    Args:
-        config: its section.
-        keys: with which it signs.
-    """
+    """An issuer whose tokens are recognised."""
 
     config: JwtConfig
     keys: KeyRing

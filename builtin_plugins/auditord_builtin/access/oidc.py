@@ -66,14 +66,7 @@ class Description:
 
 
 class IssuerLogin:
-    """An issuer whose tokens are recognised, and at which people log in.
-
-    Args:
-        issuer: recognises tokens and claims.
-        login: the options.
-        http: the client.
-        description: of the issuer.
-    """
+    """An issuer whose tokens are recognised, and at which people log in."""
 
     def __init__(self, issuer: Issuer, login: LoginSection, http: HttpClient, description: Description) -> None:
         self._issuer = issuer

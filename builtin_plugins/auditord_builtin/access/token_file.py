@@ -82,11 +82,7 @@ def _digest(secret: str) -> str:
 
 
 class TokenFile:
-    """The tokens of a state folder.
-
-    Args:
-        state_dir: the daemon's folder.
-    """
+    """The tokens of a state folder."""
 
     def __init__(self, state_dir: Path) -> None:
         self._path = state_dir / FILE

@@ -53,12 +53,7 @@ def months_at_apel(state: ReportedState, sites: Sequence[str]) -> Iterator[Month
 
 
 def overview(context: PluginContext, sites: Sequence[str]) -> Iterator[str]:
-    """One line for each site and month, then the reasons for jobs that are not reported.
-
-    Args:
-        context: with the state.
-        sites: by their names in GOCDB.
-    """
+    """One line for each site and month, then the reasons for jobs that are not reported."""
     state = read_state(context.state)
     if not any(site in state.sites for site in sites):
         yield "nothing was reported yet"
