@@ -15,6 +15,8 @@ from urllib.parse import unquote, urlparse
 from pyiceberg.io import OutputStream
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 
+from auditord.database.durable_files import synced
+
 IMPLEMENTATION: Final = "auditord.archive.files.DurableFileIO"
 """The name under which pyiceberg loads it."""
 
@@ -59,12 +61,4 @@ class _Synchronised(BufferedWriter):
         os.fsync(self.fileno())
         super().close()
         for folder in self._folders:
-            _synchronise(folder)
-
-
-def _synchronise(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+            synced(folder)

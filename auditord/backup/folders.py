@@ -7,7 +7,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from auditord.backup.manifest import FILE, synced
+from auditord.backup.manifest import FILE
+from auditord.database.durable_files import synced
 from auditord_hookspecs import AuditordError
 
 _NAME: Final = re.compile(r"auditord-\d{8}T\d{6}Z")

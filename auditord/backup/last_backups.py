@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from auditord.backup.manifest import write_durably
 from auditord.config.model import StoreSection
+from auditord.database.durable_files import write_durably
 
 if TYPE_CHECKING:
     from auditord.backup.creation import Made

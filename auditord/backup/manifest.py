@@ -1,7 +1,6 @@
 """The manifest of a backup: written last, so that a folder without one is no backup."""
 
 import hashlib
-import os
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from auditord.database.durable_files import write_durably
 from auditord_hookspecs import AuditordError
 
 FILE: Final = "manifest.json"
@@ -110,24 +110,6 @@ def described(path: Path) -> FilePart:
             digest.update(piece)
             size += len(piece)
     return FilePart(size, digest.hexdigest())
-
-
-def synced(path: Path) -> None:
-    """Return once a file, or the names in a folder, are on the disk."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def write_durably(path: Path, content: bytes) -> None:
-    """Let a file have this content, or not be there at all, whatever happens."""
-    draft = path.with_name(f".{path.name}.draft")
-    draft.write_bytes(content)
-    synced(draft)
-    draft.replace(path)
-    synced(path.parent)
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:

@@ -11,8 +11,8 @@ from typing import Final
 
 from psycopg.pq import Conninfo
 
-from auditord.backup.manifest import synced
 from auditord.contexts.command import CommandRunner
+from auditord.database.durable_files import synced
 from auditord.database.postgres.address import Address
 
 DUMP: Final = "records.dump"

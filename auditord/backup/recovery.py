@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from auditord.backup.manifest import write_durably
+from auditord.database.durable_files import write_durably
 from auditord.spool import Spool
 
 FILE: Final = "restored.json"

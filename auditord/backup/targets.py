@@ -14,11 +14,12 @@ import psycopg
 from psycopg import sql
 
 from auditord.backup import postgres
-from auditord.backup.manifest import BackupDamaged, Manifest, StorePart, synced
+from auditord.backup.manifest import BackupDamaged, Manifest, StorePart
 from auditord.backup.sources import contents_of
 from auditord.config.model import StoreSection
 from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.database.connections import open_for_writing
+from auditord.database.durable_files import synced
 from auditord.database.faults import translated
 from auditord.database.migrations import load_migrations, migrate
 from auditord.database.postgres.address import Address, address_of

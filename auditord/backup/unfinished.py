@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from auditord.backup.manifest import synced, write_durably
+from auditord.database.durable_files import synced, write_durably
 from auditord.errors import StoreMismatch
 
 FILE: Final = "restore.json"

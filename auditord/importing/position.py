@@ -4,13 +4,13 @@ The records are committed before the position is, so that what is read again aft
 store already, where its id makes it the same record.
 """
 
-import os
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 
 import msgspec
 
+from auditord.database.durable_files import write_durably
 from auditord_hookspecs import AuditordError
 
 
@@ -66,24 +66,11 @@ class PositionFile:
         Raises:
             BadPosition: it cannot be written.
         """
-        new = self.path.with_suffix(".new")
         try:
-            with new.open("wb") as file:
-                file.write(msgspec.json.encode(progressed))
-                file.flush()
-                os.fsync(file.fileno())
-            new.replace(self.path)
-            self._sync_folder()
+            write_durably(self.path, msgspec.json.encode(progressed))
         except OSError as error:
             raise BadPosition(f"{self.path} cannot be written: {error.strerror}") from error
 
     def forget(self) -> None:
         """Begin at the beginning the next time."""
         self.path.unlink(missing_ok=True)
-
-    def _sync_folder(self) -> None:
-        folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)

@@ -27,7 +27,7 @@ def test_every_import_has_its_own(tmp_path: Path) -> None:
 def test_a_version_that_was_not_finished_does_no_harm(tmp_path: Path) -> None:
     file = PositionFile.of(tmp_path, "source")
     file.write(Progressed("42"))
-    file.path.with_suffix(".new").write_bytes(b'{"posi')
+    file.path.with_name(f".{file.path.name}.draft").write_bytes(b'{"posi')
     assert file.read() == Progressed("42")
 
 
